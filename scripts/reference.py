@@ -1,0 +1,185 @@
+"""The pages of docs/reference that are made from the code: checks them, or writes them anew.
+
+A page is a row of PAGES: its path, and the function that returns its text. Each function imports
+what it describes, so that one part that cannot be imported spoils its own page only.
+"""
+
+import importlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import click
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTICE = "<!-- Made by scripts/reference.py; change the code and run `make docs WRITE=1`. -->"
+
+
+def hooks_page() -> str:
+    """Every hook: when it fires, what it gives, and what a return value does."""
+    specs = importlib.import_module("hermes_cli.hookspecs")
+    introduction = inspect.cleandoc(specs.__doc__).partition("\n\n")[2].rpartition(" `docs/")[0]
+    parts = ["# Hooks", NOTICE, introduction]
+    parts += (_hook(name, function) for name, function in specs.SPECS.items())
+    parts += ["## What a callback may return", _returns(specs)]
+    return _page(parts)
+
+
+def _hook(name: str, function: Callable[..., object]) -> str:
+    *text, outcome = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    given = inspect.signature(function).parameters
+    about = dict(
+        line.partition(": ")[::2] for block in text for line in block.splitlines() if ": " in line
+    )
+    prose = [block for block in text if block.partition(": ")[0] not in given]
+    rows = ([f"`{p.name}`", f"`{_type(p.annotation)}`", about[p.name]] for p in given.values())
+    returned = _type(inspect.signature(function).return_annotation)
+    return "\n\n".join(
+        [
+            f"## {name}",
+            f"`{name}({', '.join(given)}) -> {returned}`",
+            *prose,
+            _table(["Argument", "Type", "What it is"], rows),
+            _outcome(outcome),
+        ]
+    )
+
+
+def _type(annotation: object) -> str:
+    text = inspect.formatannotation(annotation)
+    return text.replace("typing.", "").replace("hermes_cli.hookspecs.", "")
+
+
+def _outcome(text: str) -> str:
+    """The last paragraph of a hook, one bullet a sentence that begins with "May" or "Observer"."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if line.startswith(("May ", "Observer")):
+            lines.append(f"* {line}")
+        else:
+            lines.append(f"  {line}")
+    return "\n".join(lines)
+
+
+def _returns(specs: object) -> str:
+    kinds = [v for v in vars(specs).values() if inspect.isclass(v) and hasattr(v, "__total__")]
+    rows = (
+        [
+            f"`{kind.__name__}`",
+            "`{"
+            + ", ".join(
+                f'"{key}": ' + (f'"{kind.__name__.lower()}"' if key == "action" else _type(value))
+                for key, value in kind.__annotations__.items()
+            )
+            + "}`",
+            inspect.cleandoc(kind.__doc__ or ""),
+        ]
+        for kind in kinds
+    )
+    return _table(["Name", "Form", "Effect"], rows)
+
+
+def config_page() -> str:
+    """Every setting: its key, its environment variable, type, default and description."""
+    config = importlib.import_module("hermes_core.config")
+    introduction = (
+        "Settings stand in `config.toml` in the home (`HERMES_HOME`, else `~/.hermes`). An "
+        "environment variable is stronger than the file, and `--set KEY=VALUE` on the command line "
+        "is stronger than both. Lists are written with commas there: `--set plugins.enabled=a,b`."
+    )
+    rows = (
+        [
+            f"`{option.key}`",
+            f"`{option.variable}`",
+            config.describe(option.type),
+            f"`{_toml(option.default)}`",
+            option.description,
+        ]
+        for option in config.options()
+    )
+    head = ["Key", "Environment", "Type", "Default", "What it does"]
+    return _page(["# Settings", NOTICE, textwrap.fill(introduction, 100), _table(head, rows)])
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def commands_page() -> str:
+    """Every command with its help, arguments and options."""
+    click = importlib.import_module("click")
+    hermes = importlib.import_module("hermes_cli.commands.root").hermes
+    context = click.Context(hermes, info_name="hermes")
+    return _page(["# Commands", NOTICE, *_command(context, hermes)])
+
+
+def _command(context: "click.Context", command: "click.Command") -> Iterator[str]:
+    yield f"## {context.command_path}"
+    yield f"`{' '.join([context.command_path, *command.collect_usage_pieces(context)])}`"
+    yield _help(command)
+    # Arguments stand in the usage line, and whether click describes them depends on its version.
+    named = [p for p in command.params if p.param_type_name == "option"]
+    if options := [record for p in named if (record := p.get_help_record(context))]:
+        yield _table(["Option", "What it does"], ([f"`{name}`", text] for name, text in options))
+    if hasattr(command, "list_commands"):
+        for name in command.list_commands(context):  # type: ignore[attr-defined]
+            inner = command.get_command(context, name)  # type: ignore[attr-defined]
+            yield from _command(type(context)(inner, info_name=name, parent=context), inner)
+
+
+def _help(command: "click.Command") -> str:
+    # click marks a paragraph that must not be wrapped with \b, and the end of the help with \f.
+    return inspect.cleandoc(command.help or "").split("\f")[0].replace("\b\n", "")
+
+
+def _table(head: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(" ".join(cell.split()).replace("|", r"\|") for cell in line) + " |"
+        for line in lines
+    )
+
+
+def _page(parts: Iterable[str]) -> str:
+    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+
+
+PAGES: list[tuple[str, Callable[[], str]]] = [
+    ("docs/reference/hooks.md", hooks_page),
+    ("docs/reference/config.md", config_page),
+    ("docs/reference/commands.md", commands_page),
+]
+
+
+def main(arguments: list[str]) -> int:
+    """Name the pages that are stale, or rewrite them; 0 when all is as it should be."""
+    write = "--write" in arguments
+    bad = 0
+    for name, make in PAGES:
+        path = ROOT / name
+        try:
+            text = make()
+        except ImportError as error:
+            print(f"{name}: cannot be made: {error}")
+            bad += 1
+            continue
+        if path.exists() and path.read_text("utf-8") == text:
+            continue
+        if write:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+            print(f"{name}: written")
+        else:
+            print(f"{name}: stale; run: make docs WRITE=1")
+            bad += 1
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

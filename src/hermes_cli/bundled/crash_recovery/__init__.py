@@ -1,0 +1,216 @@
+"""Crash recovery, the shipped example of a plugin: a journal of conversations that are not over.
+
+A note is written when a conversation starts and taken away when it ends, so whatever kills the
+process leaves the note behind. A running process holds a lock that dies with it; that tells a
+conversation which was cut off from one that is open in another window.
+"""
+
+import fcntl
+import hashlib
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Literal
+
+import click
+import msgspec
+
+from hermes_cli.commands import table
+from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_cli.plugins import PluginContext
+from hermes_core import clock
+from hermes_core.paths import make_folder, touch_private, write_private
+
+
+class Note(msgspec.Struct, frozen=True):
+    """A conversation that has begun and is not over."""
+
+    session_id: str
+    platform: str
+    model: str
+    noted_at: float
+    owner: str
+    """The process that has it open, by the name of its lock."""
+    interrupted: bool = False
+    """Whether the process could still say that it was cut off."""
+
+
+@dataclass
+class Journal:
+    """The notes of every process that uses this home."""
+
+    root: Path
+    _owner: str = ""
+    _claiming: threading.Lock = field(default_factory=threading.Lock)
+
+    def open(self, session_id: str, model: str = "", platform: str = "") -> None:
+        """Note a conversation as open in this process, unless it is noted already."""
+        note = self.read(session_id)
+        if note is None or note.interrupted or note.owner != self.owner:
+            self._write(Note(session_id, platform, model, clock.now(), self.owner))
+
+    def interrupt(self, session_id: str, model: str = "", platform: str = "") -> None:
+        """Note that a conversation was cut off."""
+        self._write(Note(session_id, platform, model, clock.now(), self.owner, interrupted=True))
+
+    def move(self, old: str, new: str) -> None:
+        """Let the note follow a conversation to its new id; at no moment is there no note."""
+        if (note := self.read(old)) is not None:
+            self._write(msgspec.structs.replace(note, session_id=new))
+            self.clear(old)
+
+    def clear(self, session_id: str) -> None:
+        """Forget a conversation."""
+        self._path(session_id).unlink(missing_ok=True)
+
+    def read(self, session_id: str) -> Note | None:
+        """The note of a conversation, if there is one."""
+        return _decoded(self._path(session_id))
+
+    def cut_off(self) -> list[Note]:
+        """The conversations that did not end properly, latest first."""
+        notes = (n for n in self._notes() if n.interrupted or not self._is_running(n.owner))
+        return sorted(notes, key=lambda note: -note.noted_at)
+
+    @property
+    def owner(self) -> str:
+        """The name of this process, which it holds by a lock until it is gone."""
+        with self._claiming:
+            if not self._owner:
+                path = self.root / "running" / f"{os.getpid()}-{os.urandom(4).hex()}.lock"
+                touch_private(path)
+                lock = path.open("rb")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                weakref.finalize(self, _let_go, path, lock)  # at an orderly exit, too
+                self._owner = path.name
+        return self._owner
+
+    def _is_running(self, owner: str) -> bool:
+        path = self.root / "running" / Path(owner).name
+        if owner == self._owner:
+            return True
+        try:
+            with path.open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        path.unlink(missing_ok=True)
+        return False
+
+    def _notes(self) -> Iterator[Note]:
+        for path in make_folder(self.root / "open").glob("*.json"):
+            if (note := _decoded(path)) is not None:
+                yield note
+
+    def _write(self, note: Note) -> None:
+        write_private(self._path(note.session_id), msgspec.json.encode(note).decode())
+
+    def _path(self, session_id: str) -> Path:
+        # An id may hold anything; its digest is always a file name.
+        return self.root / "open" / f"{hashlib.sha256(session_id.encode()).hexdigest()[:32]}.json"
+
+
+def _let_go(path: Path, lock: IO[bytes]) -> None:
+    path.unlink(missing_ok=True)
+    lock.close()
+
+
+def _decoded(path: Path) -> Note | None:
+    """The note in a file; None when there is no such file, or no note in it."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Note)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def register(ctx: PluginContext) -> None:
+    """Listen to the beginnings and ends of conversations, and add `hermes recovery`."""
+    journal = Journal(ctx.data_dir)
+
+    @ctx.hook("on_session_start")
+    def note_new(session_id: str, model: str, platform: str) -> None:
+        journal.open(session_id, model, platform)
+
+    @ctx.hook("on_turn_start")
+    def note_resumed(session_id: str, model: str, platform: str) -> None:
+        journal.open(session_id, model, platform)
+
+    @ctx.hook("on_session_end")
+    def note_end(
+        session_id: str, completed: bool, interrupted: bool, model: str, platform: str
+    ) -> None:
+        if completed and not interrupted:
+            journal.clear(session_id)
+        else:
+            journal.interrupt(session_id, model, platform)
+
+    @ctx.hook("post_compaction")
+    def follow(old_session_id: str, new_session_id: str) -> None:
+        journal.move(old_session_id, new_session_id)
+
+    # A session that was reset is empty: there is nothing to recover before its first turn.
+    @ctx.hook("on_session_finalize")
+    @ctx.hook("on_session_reset")
+    def forget(session_id: str) -> None:
+        journal.clear(session_id)
+
+    ctx.cli_command(_recovery(journal))
+
+
+def _recovery(journal: Journal) -> click.Group:
+    @click.group("recovery", invoke_without_command=True)
+    @json_option
+    @click.pass_context
+    def recovery(ctx: click.Context) -> None:
+        """Conversations that did not end properly."""
+        if ctx.invoked_subcommand is None:
+            ctx.invoke(show)
+
+    @recovery.command("list")
+    @json_option
+    @pass_app
+    def show(app: App) -> None:
+        """Tell which conversations were cut off, when, and how to go on with them."""
+        notes = journal.cut_off()
+        if app.as_json:
+            app.emit([_described(note) for note in notes])
+        elif notes:
+            rows = (_described(note).values() for note in notes)
+            headers = ["Session", "When", "How", "Where", "Go on with"]
+            app.say(table.render(headers, map(tuple, rows)))
+        else:
+            app.say("Every conversation ended properly.")
+
+    @recovery.command("clear")
+    @click.argument("session_ids", metavar="[SESSION]...", nargs=-1)
+    @json_option
+    @pass_app
+    def clear(app: App, session_ids: tuple[str, ...]) -> None:
+        """Forget the named conversations, or all that were cut off; the store keeps them."""
+        known = [note.session_id for note in journal.cut_off()]
+        wanted = [name for name in session_ids or known if name in known]
+        for session_id in wanted:
+            journal.clear(session_id)
+        if app.as_json:
+            app.emit({"cleared": wanted})
+        app.say(f"Forgot {len(wanted)} of {len(known)}.")
+
+    return recovery
+
+
+def _described(note: Note) -> dict[str, str]:
+    how: Literal["interrupted", "lost"] = "interrupted" if note.interrupted else "lost"
+    when = datetime.fromtimestamp(note.noted_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "session_id": note.session_id,
+        "noted_at": when,
+        "how": how,
+        "platform": note.platform,
+        "resume": f"hermes chat --resume {note.session_id}",
+    }

@@ -1,0 +1,1 @@
+"""One module a command; `root` holds the table that finds them."""

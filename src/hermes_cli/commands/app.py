@@ -1,0 +1,77 @@
+"""What every command is handed: the home, the settings, the store, and the form of its output."""
+
+import contextlib
+import sys
+from collections.abc import Generator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import click
+import msgspec
+
+import hermes_state
+from hermes_core import config
+from hermes_core.config import Settings
+from hermes_core.paths import Home
+
+
+@dataclass
+class App:
+    """The context object of the command line."""
+
+    overrides: tuple[str, ...] = ()
+    as_json: bool = False
+
+    @cached_property
+    def home(self) -> Home:
+        return config.home()
+
+    @cached_property
+    def settings(self) -> Settings:
+        return config.load(self.home, overrides=self.overrides)
+
+    @contextlib.contextmanager
+    def store(self, *, read_only: bool = False) -> Generator["hermes_state.SessionDB"]:
+        """Open the store of the home for the length of a block."""
+        self.home.create()
+        store = hermes_state.SessionDB(
+            self.home.database,
+            read_only=read_only,
+            busy_timeout_s=self.settings.store.busy_timeout_s,
+        )
+        with contextlib.closing(store):
+            yield store
+
+    def emit(self, value: object) -> None:
+        """Print a value as JSON, one document to the line."""
+        click.echo(msgspec.json.encode(value))
+
+    def say(self, text: str) -> None:
+        """Print for a person; silent when the output is for a program."""
+        if not self.as_json:
+            click.echo(text)
+
+
+pass_app = click.make_pass_decorator(App)
+
+
+def json_option(command: Any) -> Any:  # noqa: ANN401 -- a decorator of whatever click accepts
+    """Add --json, which is also understood in front of the command."""
+
+    def remember(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.ensure_object(App).as_json = True
+
+    return click.option(
+        "--json",
+        is_flag=True,
+        expose_value=False,
+        callback=remember,
+        help="Print JSON for a program.",
+    )(command)
+
+
+def is_terminal() -> bool:
+    """Whether a person is at the other end of the output."""
+    return sys.stdout.isatty()

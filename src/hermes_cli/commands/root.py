@@ -1,0 +1,120 @@
+"""The table of commands, loaded one by one, and how an error becomes words and an exit status."""
+
+import importlib
+import logging
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+import msgspec
+
+from hermes_cli.commands.app import App, json_option
+from hermes_core import log
+from hermes_core.errors import HermesError
+from hermes_core.version import VERSION
+
+logger = logging.getLogger(__name__)
+
+EXIT_FAILURE = 1
+EXIT_INTERRUPTED = 130
+
+
+class Entry(NamedTuple):
+    """Where a command lives, and what the overview says of it."""
+
+    module: str
+    help: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "chat": Entry("chat", "Talk with the agent."),
+    "completion": Entry("completion", "Print the completion script of a shell."),
+    "config": Entry("config", "Show and change settings."),
+    "doctor": Entry("doctor", "Check the installation and repair it."),
+    "plugins": Entry("plugins", "List, enable, disable and make plugins."),
+    "sessions": Entry("sessions", "List, search, export and clean up conversations."),
+}
+
+
+class CommandTable(click.Group):
+    """A group that imports a command when it is asked for, and asks plugins for the rest."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if entry := COMMANDS.get(cmd_name):
+            return importlib.import_module(f"hermes_cli.commands.{entry.module}").command
+        return _plugin_command(ctx.ensure_object(App), cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in sorted(COMMANDS.items())])
+
+
+def _plugin_command(app: App, name: str) -> click.Command | None:
+    plugins = importlib.import_module("hermes_cli.plugins")
+    log.set_up(app.home.logs, app.settings.log.level)  # a plugin that fails says so there
+    plugins.load_enabled(app.home, app.settings)
+    return plugins.cli_commands().get(name)
+
+
+@click.command(cls=CommandTable, invoke_without_command=True)
+@click.option(
+    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Use this value for one setting."
+)
+@click.version_option(VERSION, message="hermes %(version)s")
+@json_option
+@click.pass_context
+def hermes(ctx: click.Context, overrides: tuple[str, ...]) -> None:
+    """A personal AI agent whose conversations survive whatever happens to the process."""
+    ctx.ensure_object(App).overrides = overrides
+    if ctx.invoked_subcommand is None:
+        command = hermes.get_command(ctx, "chat")
+        if command is not None:
+            ctx.invoke(command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit status."""
+    app = App()
+    try:
+        outcome = hermes.main(list(arguments), prog_name="hermes", obj=app, standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.Abort:
+        click.echo("Stopped.", err=True)
+        return EXIT_INTERRUPTED
+    except click.ClickException as error:
+        _tell(app, "usage", error.format_message(), _usage_hint(error))
+        return error.exit_code
+    except HermesError as error:
+        _tell(app, error.code, error.message, error.fix)
+        return error.exit_status
+    except BrokenPipeError:
+        sys.stderr.close()
+        return EXIT_FAILURE
+    except Exception as error:  # noqa: BLE001 -- the last boundary: log, tell, exit
+        log.set_up(app.home.logs, "info")
+        logger.exception("unexpected error in: hermes %s", " ".join(arguments))
+        where = app.home.logs / "hermes.log"
+        _tell(app, "internal", f"Unexpected error: {error!r}.", f"The details are in {where}.")
+        return EXIT_FAILURE
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _usage_hint(error: click.ClickException) -> str:
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"Try '{error.ctx.command_path} --help'."
+    return ""
+
+
+def _tell(app: App, code: str, message: str, fix: str) -> None:
+    if app.as_json:
+        error = {"error": {"code": code, "message": message, "fix": fix}}
+        click.echo(msgspec.json.encode(error), err=True)
+        return
+    click.echo(f"hermes: {message}", err=True)
+    if fix:
+        click.echo(f"        {fix}", err=True)

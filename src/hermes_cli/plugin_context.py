@@ -1,0 +1,238 @@
+"""What a plugin is handed to register with, and the records of what it registered.
+
+A plugin's registrations are collected apart and taken over together once its `register` has
+returned, so that one which fails half-way leaves nothing behind.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
+
+from hermes_cli import hookspecs
+from hermes_cli.plugin_sources import NAME
+from hermes_core.errors import PluginError
+from hermes_core.paths import Home, make_folder
+
+if TYPE_CHECKING:
+    import click
+
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+class Callback(NamedTuple):
+    """One function that a plugin wants called."""
+
+    plugin: str
+    function: Callable[..., object]
+    wanted: frozenset[str] | None
+    """The arguments it declares; None when it takes them all."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """Something a model may call."""
+
+    plugin: str
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    """JSON schema of the arguments."""
+
+    handler: Callable[..., object]
+    read_only: bool
+    """Whether it may run again after a crash because it changes nothing."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A slash command, the same on every surface."""
+
+    plugin: str
+    name: str
+    description: str
+    handler: Callable[..., object]
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A model, a platform or a memory, made by its factory when it is chosen."""
+
+    plugin: str
+    name: str
+    description: str
+    factory: Callable[..., object]
+
+
+@dataclass(frozen=True)
+class CliCommand:
+    """A sub-command of `hermes`."""
+
+    plugin: str
+    name: str
+    command: "click.Command"
+
+
+Record = Tool | Command | Provider | CliCommand
+
+
+@dataclass
+class Registrations:
+    """What was registered, by one plugin or by all of them."""
+
+    hooks: list[tuple[str, Callback]] = field(default_factory=list[tuple[str, Callback]])
+    tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
+    commands: dict[str, Command] = field(default_factory=dict[str, Command])
+    models: dict[str, Provider] = field(default_factory=dict[str, Provider])
+    platforms: dict[str, Provider] = field(default_factory=dict[str, Provider])
+    memory_providers: dict[str, Provider] = field(default_factory=dict[str, Provider])
+    cli_commands: dict[str, CliCommand] = field(default_factory=dict[str, CliCommand])
+
+    def joined_by(self, other: "Registrations") -> "Registrations":
+        """Both together; a name that both have raises PluginError."""
+        return Registrations(
+            [*self.hooks, *other.hooks],
+            _both("tool", self.tools, other.tools),
+            _both("command", self.commands, other.commands),
+            _both("model", self.models, other.models),
+            _both("platform", self.platforms, other.platforms),
+            _both("memory provider", self.memory_providers, other.memory_providers),
+            _both("sub-command", self.cli_commands, other.cli_commands),
+        )
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+def _both(
+    kind: str, ours: dict[str, AnyRecord], theirs: dict[str, AnyRecord]
+) -> dict[str, AnyRecord]:
+    for name in ours.keys() & theirs.keys():
+        raise PluginError(f"The {kind} {name!r} belongs to the plugin {ours[name].plugin} already.")
+    return {**ours, **theirs}
+
+
+class PluginContext:
+    """What a plugin's `register(ctx)` is handed; it may register until that function returns."""
+
+    def __init__(self, name: str, home: Home, settings: Mapping[str, Any]) -> None:
+        self.name = name
+        self.settings = settings
+        """The table [plugins.settings.<name>] of config.toml; empty when there is none."""
+        self.registered = Registrations()
+        self.is_open = True
+        self._folder = home.root / "plugin-data" / name
+
+    @property
+    def data_dir(self) -> Path:
+        """A private folder for the plugin's own files, made when it is first asked for."""
+        return make_folder(self._folder)
+
+    @overload
+    def hook(self, name: str) -> Callable[[Function], Function]: ...
+    @overload
+    def hook(self, name: str, callback: Function) -> Function: ...
+    def hook(
+        self, name: str, callback: Function | None = None
+    ) -> Function | Callable[[Function], Function]:
+        """Have a function called by a hook; without the function, a decorator that does it."""
+
+        def register(function: Function) -> Function:
+            self._check_open()
+            self.registered.hooks.append((name, callback_of(self.name, name, function)))
+            return function
+
+        return register if callback is None else register(callback)
+
+    def tool(
+        self,
+        name: str,
+        handler: Callable[..., object],
+        *,
+        description: str,
+        parameters: Mapping[str, Any],
+        read_only: bool = False,
+    ) -> None:
+        """Offer the model a tool; `parameters` is the JSON schema of its arguments."""
+        tool = Tool(self.name, name, description, parameters, handler, read_only)
+        self._keep("tool", self.registered.tools, tool, handler, _TOOL_NAME)
+
+    def command(self, name: str, handler: Callable[..., object], *, description: str) -> None:
+        """Add a slash command; the name has no slash."""
+        command = Command(self.name, name, description, handler)
+        self._keep("command", self.registered.commands, command, handler)
+
+    def model(self, name: str, factory: Callable[..., object], *, description: str = "") -> None:
+        """Add a model that can be chosen by this name."""
+        model = Provider(self.name, name, description, factory)
+        self._keep("model", self.registered.models, model, factory)
+
+    def platform(self, name: str, factory: Callable[..., object], *, description: str = "") -> None:
+        """Add a chat platform to the gateway."""
+        platform = Provider(self.name, name, description, factory)
+        self._keep("platform", self.registered.platforms, platform, factory)
+
+    def memory_provider(
+        self, name: str, factory: Callable[..., object], *, description: str = ""
+    ) -> None:
+        """Add a memory that can be chosen by this name."""
+        provider = Provider(self.name, name, description, factory)
+        self._keep("memory provider", self.registered.memory_providers, provider, factory)
+
+    def cli_command(self, command: "click.Command") -> None:
+        """Add a sub-command to `hermes`, under the name that the command has."""
+        entry = CliCommand(self.name, command.name or "", command)
+        self._keep("sub-command", self.registered.cli_commands, entry, command)
+
+    def _keep(
+        self,
+        kind: str,
+        kept: dict[str, AnyRecord],
+        record: AnyRecord,
+        called: object,
+        pattern: re.Pattern[str] = NAME,
+    ) -> None:
+        self._check_open()
+        if not pattern.fullmatch(record.name):
+            raise PluginError(f"{record.name!r} is no name for a {kind}.")
+        if not callable(called):
+            raise PluginError(f"The {kind} {record.name!r} needs something that can be called.")
+        kept.update(_both(kind, kept, {record.name: record}))
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise PluginError(f"The plugin {self.name} may register only in its register(ctx).")
+
+
+def callback_of(plugin: str, hook: str, function: Callable[..., object]) -> Callback:
+    """Check a function against the hook's contract; one that does not fit raises PluginError."""
+    if hook not in hookspecs.SPECS:
+        known = ", ".join(hookspecs.SPECS)
+        raise PluginError(f"There is no hook {hook!r}.", fix=f"Use one of: {known}.")
+    if inspect.iscoroutinefunction(function):
+        raise PluginError(f"The callback of {hook} is async; hooks are plain functions.")
+    try:
+        taken = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise PluginError(f"The callback of {hook} cannot be called: {error}.") from error
+    given = inspect.signature(hookspecs.SPECS[hook]).parameters
+    named = {p for p in taken if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    unknown = [p.name for p in taken if _is_needed(p) and (p not in named or p.name not in given)]
+    if unknown:
+        raise PluginError(
+            f"The callback of {hook} asks for {', '.join(unknown)}, which the hook does not give.",
+            fix=f"It gives: {', '.join(given)}.",
+        )
+    if any(p.kind is p.VAR_KEYWORD for p in taken):
+        return Callback(plugin, function, None)
+    return Callback(plugin, function, frozenset(p.name for p in named if p.name in given))
+
+
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    empty = cast("object", inspect.Parameter.empty)
+    return parameter.default is empty and parameter.kind not in variable

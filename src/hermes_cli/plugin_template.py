@@ -1,0 +1,79 @@
+"""The plugin that `hermes plugins new` writes: small, working, and with a test."""
+
+from pathlib import Path
+from string import Template
+
+from hermes_core.errors import PluginError
+from hermes_core.paths import write_private
+
+_MANIFEST = """\
+name = "$name"
+version = "0.1"
+description = "Counts the conversations that were started."
+requires_hermes = ">=$hermes"
+"""
+
+_CODE = '''\
+"""Counts the conversations that were started; `hermes $name` tells how many there were."""
+
+import click
+
+from hermes_cli.plugins import PluginContext
+
+
+def register(ctx: PluginContext) -> None:
+    """Called once, when Hermes starts and this plugin is enabled."""
+    counter = ctx.data_dir / "count"
+
+    def count() -> int:
+        return int(counter.read_text()) if counter.exists() else 0
+
+    @ctx.hook("on_session_start")
+    def add_one() -> None:
+        counter.write_text(str(count() + 1))
+
+    @click.command("$name")
+    def command() -> None:
+        """Tell how many conversations were started."""
+        click.echo(f"{count()} conversations")
+
+    ctx.cli_command(command)
+'''
+
+_TEST = '''\
+"""Loads the plugin as Hermes does, into a host and a home of its own."""
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from hermes_cli.plugins import PluginHost
+from hermes_core.paths import Home
+
+PLUGIN = Path(__file__).resolve().parent.parent
+
+
+def test_it_counts_the_conversations_that_were_started(tmp_path: Path) -> None:
+    host = PluginHost()
+    host.load_folder(PLUGIN, Home(tmp_path))
+
+    for session_id in ("a", "b"):
+        host.invoke_hook("on_session_start", session_id=session_id, model="", platform="cli")
+
+    command = host.registered.cli_commands["$name"].command
+    assert CliRunner().invoke(command).output == "2 conversations\\n"
+'''
+
+_FILES = {"plugin.toml": _MANIFEST, "__init__.py": _CODE, "tests/test_plugin.py": _TEST}
+
+
+def write(folder: Path, hermes: str) -> list[Path]:
+    """Write a plugin named after the folder; a folder that exists raises PluginError."""
+    if folder.exists():
+        raise PluginError(f"{folder} exists already.", fix="Choose another name or folder.")
+    written: list[Path] = []
+    for place, content in _FILES.items():
+        text = Template(content).substitute(name=folder.name, hermes=hermes)
+        write_private(folder / place, text)
+        written.append(folder / place)
+    return written

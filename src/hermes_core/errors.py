@@ -1,0 +1,137 @@
+"""The whole error family, sorted by who must act on it.
+
+HermesError                      message for a person, fix for the same person, code for a program
+├── ConfigError                  the user: names the file, the key and the fix
+├── UsageError                   the user: the command was not understood
+├── PluginError                  the user or the plugin's author
+└── StoreError                   the operator
+    ├── StoreBusyError           another process holds the lock past the timeout
+    ├── StoreFullError           no space left; nothing acknowledged is lost
+    ├── StoreReadOnlyError       the file may be read but not written
+    ├── StorePermissionError     the file may not be opened at all
+    ├── StoreIOError             the disk failed
+    ├── StoreCorruptError        a page is damaged; says what repair does
+    ├── StoreVersionError        written by a newer Hermes, or SQLite is too old
+    ├── ForeignStoreError        somebody else's database, or no database
+    ├── SessionNotFoundError     no such session
+    ├── TitleError               a title that cannot be taken (also a ValueError)
+    ├── IllegalTransitionError   the database refused a change of state
+    └── LeaseLostError           somebody else runs this conversation now
+"""
+
+
+class HermesError(Exception):
+    """Something a person can be told: what happened, and what to do about it."""
+
+    code = "error"
+    exit_status = 1
+
+    def __init__(self, message: str, *, fix: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.fix}".rstrip()
+
+
+class ConfigError(HermesError):
+    """A setting cannot be used; names the file, the key and the fix."""
+
+    code = "config"
+    exit_status = 78
+
+
+class UsageError(HermesError):
+    """A command asked for something that cannot be done as written."""
+
+    code = "usage"
+    exit_status = 2
+
+
+class PluginError(HermesError):
+    """A plugin cannot be found, read or loaded."""
+
+    code = "plugin"
+
+
+class StoreError(HermesError):
+    """The session store could not do what it was asked."""
+
+    code = "store"
+
+
+class StoreBusyError(StoreError):
+    """Another process held the write lock for longer than the timeout."""
+
+    code = "store.busy"
+    exit_status = 75
+
+
+class StoreFullError(StoreError):
+    """The disk is full; what was acknowledged is safe, this write was not made."""
+
+    code = "store.full"
+
+
+class StoreReadOnlyError(StoreError):
+    """The store was opened read-only or lies on a read-only place."""
+
+    code = "store.read_only"
+
+
+class StorePermissionError(StoreError):
+    """The store's file or folder may not be opened by this user."""
+
+    code = "store.permission"
+    exit_status = 77
+
+
+class StoreIOError(StoreError):
+    """The disk reported a failure."""
+
+    code = "store.io"
+    exit_status = 74
+
+
+class StoreCorruptError(StoreError):
+    """A page of the store is damaged."""
+
+    code = "store.corrupt"
+
+
+class StoreVersionError(StoreError):
+    """The file or the library has a version this program cannot work with."""
+
+    code = "store.version"
+
+
+class ForeignStoreError(StoreError):
+    """The file belongs to another program or is no database at all."""
+
+    code = "store.foreign"
+
+
+class SessionNotFoundError(StoreError):
+    """No session has this id."""
+
+    code = "session.not_found"
+    exit_status = 4
+
+
+class TitleError(StoreError, ValueError):
+    """The title is too long or belongs to another conversation."""
+
+    code = "session.title"
+
+
+class IllegalTransitionError(StoreError):
+    """A row may not go from the state it has to the state that was asked for."""
+
+    code = "store.transition"
+
+
+class LeaseLostError(StoreError):
+    """The lease that this write was made under has passed to somebody else."""
+
+    code = "store.lease_lost"

@@ -1,0 +1,74 @@
+"""The home folder and every file in it."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from hermes_core.errors import ConfigError
+
+_FOLDER_MODE = 0o700
+_FILE_MODE = 0o600
+
+
+@dataclass(frozen=True)
+class Home:
+    """Names of what lies in the home; nothing is created by asking for a name."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.toml"
+
+    @property
+    def database(self) -> Path:
+        return self.root / "state.db"
+
+    @property
+    def plugins(self) -> Path:
+        return self.root / "plugins"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    def create(self) -> "Home":
+        """Make the folder, readable by its owner alone."""
+        make_folder(self.root)
+        return self
+
+
+def make_folder(path: Path) -> Path:
+    """Make a folder and its parents with mode 0700; one that exists keeps its mode."""
+    try:
+        # mkdir(parents=True) would give the parents the mode of the umask.
+        missing = [folder for folder in (path, *path.parents) if not folder.is_dir()]
+        for folder in reversed(missing):
+            folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"The folder {path} cannot be made: {error.strerror}.",
+            fix="Set HERMES_HOME to a folder you may write to.",
+        ) from error
+    return path
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file as a whole, readable by its owner alone, or leave the old one as it was."""
+    make_folder(path.parent)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _FILE_MODE)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as f:
+            f.write(text)
+            f.flush()
+            os.fsync(f.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def touch_private(path: Path) -> None:
+    """Make an empty file with mode 0600, unless there is one."""
+    make_folder(path.parent)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, _FILE_MODE))

@@ -1,0 +1,59 @@
+"""Small rules about text: cleaning, shortening, and how wide it is on a terminal."""
+
+import re
+import unicodedata
+
+_SPACE = re.compile(r"\s+")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
+
+
+def one_line(text: str) -> str:
+    """Collapse every run of white space to one blank."""
+    return _SPACE.sub(" ", text).strip()
+
+
+def truncate(text: str, limit: int) -> str:
+    """Shorten to `limit` characters, the last of which then says so."""
+    return text if len(text) <= limit else text[: max(limit - 1, 0)] + "…"
+
+
+def without_surrogates(text: str) -> str:
+    """Replace half characters, which no file and no wire can carry."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode("utf-8")
+    return text
+
+
+def visible(text: str) -> str:
+    """Drop control characters and marks that change how text is shown, keep the line breaks."""
+    return _INVISIBLE.sub("", _CONTROL.sub("", text))
+
+
+def width(text: str) -> int:
+    """Columns the text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def fit(text: str, columns: int) -> str:
+    """Shorten or pad to exactly `columns` columns."""
+    if width(text) > columns:
+        text = _head(text, columns - 1) + "…" if columns > 0 else ""
+    return text + " " * (columns - width(text))
+
+
+def _head(text: str, columns: int) -> str:
+    """As much of the text as fits into that many columns."""
+    used = 0
+    for position, character in enumerate(text):
+        used += width(character)
+        if used > columns:
+            return text[:position]
+    return text

@@ -1,0 +1,230 @@
+"""SQLite connections: how they are opened, what a file must be, and whose fault an error is."""
+
+import os
+import random
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from hermes_core.errors import (
+    ForeignStoreError,
+    IllegalTransitionError,
+    SessionNotFoundError,
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    StoreFullError,
+    StoreIOError,
+    StorePermissionError,
+    StoreReadOnlyError,
+    StoreVersionError,
+)
+from hermes_core.paths import touch_private
+from hermes_state.migrations import APPLICATION_ID
+
+OLDEST_SQLITE = (3, 51, 3)
+"""Older ones can corrupt a WAL database that several processes share."""
+
+MEMORY = Path(":memory:")
+
+_HEADER_BYTES = 100
+_MAGIC = b"SQLite format 3\x00"
+_APPLICATION_ID_AT = slice(68, 72)
+_PAGES_BEFORE_CHECKPOINT = 1000
+_WAL_BYTES_KEPT = 16 * 1024 * 1024
+
+
+def check_library(version: str | None = None) -> None:
+    """Refuse a SQLite that is known to damage shared databases."""
+    found = version or apsw.sqlite_lib_version()
+    if tuple(int(part) for part in found.split(".")[:3]) < OLDEST_SQLITE:
+        needed = ".".join(map(str, OLDEST_SQLITE))
+        raise StoreVersionError(
+            f"SQLite {found} can corrupt a database that several processes share; "
+            f"Hermes needs {needed} or newer.",
+            fix="Run: pip install --upgrade apsw",
+        )
+
+
+def check_file(path: Path) -> bool:
+    """Say whether there is a store at `path`; refuse what is not ours, without touching it."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except FileNotFoundError:
+        return False
+    except PermissionError as error:
+        raise _no_permission(path) from error
+    except IsADirectoryError as error:
+        raise ForeignStoreError(
+            f"{path} is a folder, not a database.", fix="Move it away, or set HERMES_HOME."
+        ) from error
+    if not header:
+        return False
+    if not header.startswith(_MAGIC):
+        raise ForeignStoreError(
+            f"{path} is not a database.",
+            fix="Nothing was changed. Move the file away, or set HERMES_HOME to another folder.",
+        )
+    if int.from_bytes(header[_APPLICATION_ID_AT], "big") == APPLICATION_ID:
+        return True
+    if _is_hermes_agent(path):
+        raise ForeignStoreError(
+            f"{path} was written by hermes-agent.",
+            fix="Nothing was changed. Set HERMES_HOME to a new folder, then run: "
+            f"hermes sessions import --from-hermes-agent {path}",
+        )
+    raise ForeignStoreError(
+        f"{path} is a database of another program.",
+        fix="Nothing was changed. Move the file away, or set HERMES_HOME to another folder.",
+    )
+
+
+def _is_hermes_agent(path: Path) -> bool:
+    tables = {"sessions", "messages", "schema_version"}
+    try:
+        # "immutable" makes SQLite read the file alone: no lock, no -shm, no recovery.
+        conn = apsw.Connection(
+            f"file:{path}?immutable=1", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        )
+        with conn:
+            found = {name for (name,) in conn.execute("SELECT name FROM sqlite_schema")}
+        conn.close()
+    except apsw.Error:
+        return False
+    return tables <= found
+
+
+def create_file(path: Path) -> None:
+    """Make an empty store file, 0600, that says whose it is before anything else is in it."""
+    touch_private(path)
+    conn = apsw.Connection(str(path))
+    conn.set_busy_timeout(10_000)
+    # In the rollback journal, so that the mark is in the file itself and not only in a WAL.
+    conn.pragma("application_id", APPLICATION_ID)
+    conn.close()
+
+
+def open_writer(path: Path, busy_timeout_s: float, vfs: str | None = None) -> apsw.Connection:
+    """Open the connection that writes: WAL, an fsync before every acknowledgement, foreign keys."""
+    conn = apsw.Connection(str(path), vfs=vfs)
+    _set_up(conn, busy_timeout_s)
+    if path != MEMORY:
+        conn.pragma("journal_mode", "wal")
+    conn.pragma("synchronous", "full")
+    conn.pragma("foreign_keys", "on")
+    conn.pragma("wal_autocheckpoint", _PAGES_BEFORE_CHECKPOINT)
+    conn.pragma("journal_size_limit", _WAL_BYTES_KEPT)
+    return conn
+
+
+def open_reader(path: Path, busy_timeout_s: float, vfs: str | None = None) -> apsw.Connection:
+    """Open a connection that can only ask."""
+    flags = apsw.SQLITE_OPEN_READWRITE if os.access(path, os.W_OK) else apsw.SQLITE_OPEN_READONLY
+    conn = apsw.Connection(str(path), flags=flags, vfs=vfs)
+    _set_up(conn, busy_timeout_s)
+    conn.pragma("query_only", "on")
+    return conn
+
+
+def open_frozen(path: Path, busy_timeout_s: float) -> apsw.Connection:
+    """Open a store that must not be written, also on a medium where nothing can be."""
+    try:
+        conn = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        _set_up(conn, busy_timeout_s)
+        conn.execute("SELECT 1 FROM sqlite_schema").fetchall()
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        # A WAL database needs a -shm file beside it; where none can be made, nobody writes either.
+        conn = apsw.Connection(
+            f"file:{path}?immutable=1", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        )
+    conn.pragma("query_only", "on")
+    return conn
+
+
+def _set_up(conn: apsw.Connection, busy_timeout_s: float) -> None:
+    conn.set_busy_handler(_patience(busy_timeout_s))
+    conn.pragma("temp_store", "memory")
+
+
+def _patience(timeout_s: float) -> Callable[[int], bool]:
+    """Wait for a lock in short uneven naps: SQLite's own back-off starves whoever waits longest."""
+    began = 0.0
+
+    def wait(times: int) -> bool:
+        nonlocal began
+        now = time.monotonic()
+        if times == 0:
+            began = now
+        if now - began > timeout_s:
+            return False
+        time.sleep(random.uniform(0.0002, 0.002 if times < 50 else 0.01))
+        return True
+
+    return wait
+
+
+@contextmanager
+def translated(path: Path) -> Generator[None]:
+    """Turn SQLite's errors into the store's own, with the cause kept."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise translate(error, path) from error
+
+
+def translate(error: apsw.Error, path: Path) -> StoreError:
+    """The error of our family that says what `error` means for the person who runs Hermes."""
+    match error:
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreBusyError(
+                f"{path} is locked by another process.",
+                fix="Nothing was written. Wait for it, or see `hermes doctor`.",
+            )
+        case apsw.FullError():
+            return StoreFullError(
+                f"There is no space left for {path}.",
+                fix="Nothing acknowledged is lost. Free some space and repeat the last action.",
+            )
+        case apsw.ReadOnlyError():
+            return StoreReadOnlyError(
+                f"{path} cannot be written.", fix="Make the file and its folder writable."
+            )
+        case apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
+            return _no_permission(path)
+        case apsw.CorruptError():
+            return StoreCorruptError(
+                f"{path} has a damaged page ({error}).",
+                fix="Run: hermes doctor --fix. It keeps a copy of the damaged file and saves every "
+                "row that can be read into a new one.",
+            )
+        case apsw.NotADBError():
+            return ForeignStoreError(f"{path} is not a database.", fix="Move the file away.")
+        case apsw.IOError():
+            return StoreIOError(
+                f"The disk failed under {path} ({error}).",
+                fix="Nothing acknowledged is lost. Check the disk, then run: hermes doctor",
+            )
+        case apsw.ConstraintError():
+            return _constraint(error)
+        case _:
+            return StoreError(f"{path}: {error}.")
+
+
+def _constraint(error: apsw.ConstraintError) -> StoreError:
+    text = str(error)
+    if "illegal transition" in text or "CHECK constraint" in text or "does not change" in text:
+        return IllegalTransitionError(f"The store refused the change ({text}).")
+    if "FOREIGN KEY" in text:
+        return SessionNotFoundError("The session this belongs to is not in the store.")
+    return StoreError(f"The store refused the change ({text}).")
+
+
+def _no_permission(path: Path) -> StorePermissionError:
+    return StorePermissionError(
+        f"{path} may not be opened.",
+        fix="Make the file and its folder readable and writable for you (0600 and 0700).",
+    )

@@ -1,0 +1,94 @@
+"""One open database: its writer, its readers, and the two doors to them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from hermes_core.errors import SessionNotFoundError, StoreReadOnlyError, StoreVersionError
+from hermes_state import connection, migrations
+from hermes_state.readers import Readers
+from hermes_state.writer import Writer
+
+T = TypeVar("T")
+
+
+class Database:
+    """Opens, checks and migrates the file; then a write is a function, and so is a read."""
+
+    def __init__(
+        self, path: Path, *, read_only: bool, busy_timeout_s: float, vfs: str | None = None
+    ) -> None:
+        self.path = path
+        self.read_only = read_only
+        self.in_memory = path == connection.MEMORY
+        self._busy_timeout_s = busy_timeout_s
+        self._vfs = vfs
+        connection.check_library()
+        self._writer: Writer | None = None
+        with connection.translated(path):
+            if read_only:
+                self._open_frozen()
+            else:
+                self._open()
+
+    def _open(self) -> None:
+        if not self.in_memory and not connection.check_file(self.path):
+            connection.create_file(self.path)
+        conn = connection.open_writer(self.path, self._busy_timeout_s, self._vfs)
+        try:
+            self._refuse_newer(conn)
+            migrations.migrate(conn)
+        except BaseException:
+            conn.close()
+            raise
+        self._writer = Writer(conn, self.path)
+        self._readers = Readers(
+            lambda: connection.open_reader(self.path, self._busy_timeout_s, self._vfs), self.path
+        )
+
+    def _open_frozen(self) -> None:
+        if not connection.check_file(self.path):
+            raise SessionNotFoundError(
+                f"There is no store at {self.path}.", fix="Open it for writing once to make one."
+            )
+        self._readers = Readers(
+            lambda: connection.open_frozen(self.path, self._busy_timeout_s), self.path
+        )
+        self._readers.run(self._refuse_other)
+
+    def _refuse_newer(self, conn: apsw.Connection) -> None:
+        found = migrations.version_of(conn)
+        if found > migrations.SCHEMA_VERSION:
+            raise StoreVersionError(
+                f"{self.path} was written by a newer Hermes (schema {found}, "
+                f"this one knows {migrations.SCHEMA_VERSION}).",
+                fix="Nothing was changed. Upgrade Hermes, or set HERMES_HOME to another folder.",
+            )
+
+    def _refuse_other(self, conn: apsw.Connection) -> None:
+        self._refuse_newer(conn)
+        if migrations.version_of(conn) < migrations.SCHEMA_VERSION:
+            raise StoreVersionError(
+                f"{self.path} was written by an older Hermes.",
+                fix="Open it for writing once to upgrade it; run: hermes doctor",
+            )
+
+    def write(self, fn: Callable[[apsw.Connection], T]) -> T:
+        """Run `fn` in one transaction; return when it is on disk. May be run again: see Writer."""
+        if self._writer is None:
+            raise StoreReadOnlyError(f"{self.path} was opened read-only.")
+        return self._writer.run(fn)
+
+    def read(self, fn: Callable[[apsw.Connection], T]) -> T:
+        """Run `fn` on one snapshot of the store."""
+        if self.in_memory:  # one connection is all there is
+            return self.write(fn)
+        return self._readers.run(fn)
+
+    def close(self) -> None:
+        """Finish what waits, then close every connection."""
+        self._readers.close()
+        if self._writer is not None:
+            self._writer.close()

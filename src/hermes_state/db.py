@@ -1,0 +1,440 @@
+"""SessionDB: the store as its users hold it. Each method is one transaction or one snapshot.
+
+What a method does is said by the function of a connection that it calls; functions compose into one
+transaction through `write`, methods do not.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+import hermes_state
+from hermes_state import (
+    lineage,
+    listing,
+    maintenance,
+    messages,
+    search,
+    sessions,
+    titles,
+    transfer,
+)
+from hermes_state.connection import MEMORY
+from hermes_state.database import Database
+from hermes_state.effects import Effects
+from hermes_state.inbox import Inbox
+from hermes_state.index import SearchIndex
+from hermes_state.leases import Lease, Leases
+from hermes_state.lineage import Carried
+from hermes_state.listing import Filter
+from hermes_state.maintenance import Age
+from hermes_state.outbox import Outbox
+from hermes_state.records import NewMessage, Row, message_from, seconds
+from hermes_state.routes import Routes
+from hermes_state.search import Sort, Wanted
+from hermes_state.transfer import Report
+from hermes_state.turns import Turns
+from hermes_state.usage import Usage
+
+T = TypeVar("T")
+
+
+class SessionDB:
+    """All sessions of all surfaces, in one file that several processes may share."""
+
+    MAX_TITLE_LENGTH = titles.MAX_LENGTH
+
+    def __init__(
+        self,
+        db_path: Path | str | None = None,
+        read_only: bool = False,
+        *,
+        busy_timeout_s: float = 30.0,
+        vfs: str | None = None,
+    ) -> None:
+        """Open the store, make it if there is none, bring it up to date if it is old.
+
+        `:memory:` gives a store that lives as long as this object.
+        """
+        self.path = Path(hermes_state.DEFAULT_DB_PATH if db_path is None else db_path)
+        self._database = Database(
+            self.path, read_only=read_only, busy_timeout_s=busy_timeout_s, vfs=vfs
+        )
+        self.index = SearchIndex(self._database)
+        self.turns = Turns(self._database)
+        self.effects = Effects(self._database)
+        self.inbox = Inbox(self._database)
+        self.outbox = Outbox(self._database)
+        self.routes = Routes(self._database)
+        self.leases = Leases(self._database)
+        self.usage = Usage(self._database)
+
+    @classmethod
+    def in_memory(cls) -> "SessionDB":
+        """A store without a file."""
+        return cls(MEMORY)
+
+    # -- the two doors -------------------------------------------------------------------------
+
+    def write(self, fn: Callable[[apsw.Connection], T]) -> T:
+        """Run `fn` in one transaction; return its result when that is on disk."""
+        result = self._database.write(fn)
+        self.index.stir()
+        return result
+
+    _execute_write = write
+
+    def read(self, fn: Callable[[apsw.Connection], T]) -> T:
+        """Run `fn` on one snapshot."""
+        return self._database.read(fn)
+
+    def close(self) -> None:
+        """Finish what waits and let go of the files; closing twice is closing once."""
+        self.index.close()
+        self._database.close()
+
+    def __enter__(self) -> "SessionDB":
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    # -- sessions ------------------------------------------------------------------------------
+
+    def create_session(
+        self,
+        session_id: str,
+        source: str,
+        *,
+        parent_session_id: str | None = None,
+        **fields: Any,  # noqa: ANN401 -- columns of a session; unknown ones are refused
+    ) -> str:
+        """Make a session; if there is one with this id, fill what it does not say yet."""
+        self.write(
+            lambda c: sessions.create(
+                c, session_id, source, fields, parent_session_id=parent_session_id
+            )
+        )
+        return session_id
+
+    def ensure_session(
+        self,
+        session_id: str,
+        source: str = "unknown",
+        **fields: Any,  # noqa: ANN401 -- as above
+    ) -> str:
+        """The same, for a caller that does not know who it is."""
+        return self.create_session(session_id, source, **fields)
+
+    def get_session(self, session_id: str) -> Row | None:
+        """All columns of a session."""
+        return self.read(lambda c: sessions.find(c, session_id))
+
+    def resolve_session_id(self, id_or_prefix: str) -> str | None:
+        """The one session with this id, or whose id begins so."""
+        return self.read(lambda c: sessions.by_prefix(c, id_or_prefix))
+
+    def end_session(self, session_id: str, end_reason: str) -> None:
+        """End a session; the first end wins."""
+        self.write(lambda c: sessions.end(c, session_id, end_reason))
+
+    def reopen_session(self, session_id: str) -> None:
+        """Take an end back."""
+        self.write(lambda c: sessions.reopen(c, session_id))
+
+    def promote_to_session_reset(self, session_id: str, reason: str = "session_reset") -> bool:
+        """End a session for good, also one whose process merely went away."""
+        return self.write(lambda c: sessions.end_for_reset(c, session_id, reason))
+
+    def set_session_archived(self, session_id: str, archived: bool) -> bool:
+        """Put a whole conversation away, or bring it back."""
+        return self.write(lambda c: sessions.set_archived(c, session_id, archived))
+
+    def update_system_prompt(self, session_id: str, system_prompt: str) -> None:
+        """Remember the prompt a session runs with."""
+        self.write(lambda c: sessions.change(c, session_id, system_prompt=system_prompt))
+
+    def update_session_model(self, session_id: str, model: str) -> None:
+        """Remember the model a session runs on."""
+        self.write(lambda c: sessions.change(c, session_id, model=model))
+
+    def update_session_cwd(self, session_id: str, cwd: str) -> None:
+        """Remember the folder a session works in."""
+        self.write(lambda c: sessions.change(c, session_id, cwd=cwd))
+
+    def delete_session(self, session_id: str) -> bool:
+        """Delete the conversation of a session, with the delegates it sent out."""
+        return self.delete_sessions([session_id]) > 0
+
+    def delete_sessions(self, session_ids: Iterable[str]) -> int:
+        """Delete the conversations of these sessions; returns how many sessions went."""
+        chosen = list(session_ids)
+        return self.write(lambda c: sessions.delete(c, chosen))
+
+    def get_meta(self, key: str) -> str | None:
+        """A note of the store about itself."""
+        return self.read(lambda c: c.execute("SELECT value FROM meta WHERE key = ?", (key,)).get)
+
+    def set_meta(self, key: str, value: str) -> None:
+        """Keep a note about the store itself."""
+        self.write(lambda c: c.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value)))
+
+    # -- titles --------------------------------------------------------------------------------
+
+    sanitize_title = staticmethod(titles.clean)
+
+    def set_session_title(self, session_id: str, title: str | None) -> bool:
+        """Title a session; raises TitleError (a ValueError) when another conversation has it."""
+        return self.write(lambda c: titles.set_title(c, session_id, title))
+
+    def set_auto_title_if_empty(self, session_id: str, title: str) -> bool:
+        """Title a session unless it has a title."""
+        return self.write(lambda c: titles.set_title(c, session_id, title, only_if_empty=True))
+
+    def get_session_title(self, session_id: str) -> str | None:
+        """The title of a session's conversation."""
+        return self.read(lambda c: titles.title_of(c, session_id))
+
+    def get_session_by_title(self, title: str) -> Row | None:
+        """The session with exactly this title."""
+        return self.read(lambda c: titles.by_title(c, title))
+
+    def resolve_session_by_title(self, title: str) -> str | None:
+        """The session a person means by a title: the newest of `title #N`, else the exact one."""
+        return self.read(lambda c: titles.resolve(c, title))
+
+    def get_next_title_in_lineage(self, base_title: str) -> str:
+        """A title that is free: the given one, or the same with the next number."""
+        return self.read(lambda c: titles.next_in_lineage(c, base_title))
+
+    # -- messages ------------------------------------------------------------------------------
+
+    def append_message(
+        self,
+        session_id: str,
+        role: str,
+        content: Any = None,  # noqa: ANN401 -- text or whatever parts a provider has
+        *,
+        timestamp: Any = None,  # noqa: ANN401 -- seconds or anything with a timestamp()
+        **fields: Any,  # noqa: ANN401 -- see NewMessage; others are kept beside it
+    ) -> int:
+        """Add a message; when this returns its id, it is on disk."""
+        if fields:
+            message = message_from(
+                {"role": role, "content": content, "timestamp": timestamp, **fields}
+            )
+        else:
+            at = None if timestamp is None else seconds(timestamp)
+            message = NewMessage(role, content, timestamp=at)
+        return self.write(lambda c: messages.append(c, session_id, message))
+
+    def append_messages(self, session_id: str, batch: Iterable[Mapping[str, Any]]) -> list[int]:
+        """Add several messages that belong together: all are on disk, or none is."""
+        prepared = [message_from(message) for message in batch]
+        return self.write(lambda c: messages.append_all(c, session_id, prepared))
+
+    def get_messages(
+        self,
+        session_id: str,
+        include_inactive: bool = False,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[Row]:
+        """Rows of a session in the order they were written."""
+        return self.read(
+            lambda c: messages.of_session(
+                c, session_id, include_inactive=include_inactive, limit=limit, offset=offset
+            )
+        )
+
+    def get_messages_as_conversation(
+        self, session_id: str, include_ancestors: bool = False, include_inactive: bool = False
+    ) -> list[Row]:
+        """The messages as a model is shown them; with ancestors, the originals from the start."""
+        return self.read(
+            lambda c: messages.as_conversation(
+                c,
+                session_id,
+                include_ancestors=include_ancestors,
+                include_inactive=include_inactive,
+            )
+        )
+
+    def get_messages_around(self, session_id: str, message_id: int, window: int = 5) -> Row:
+        """A message and its neighbours."""
+        return self.read(lambda c: messages.around(c, session_id, message_id, window))
+
+    def rewind_to_message(self, session_id: str, message_id: int) -> Row:
+        """Take back a user message and all after it; ValueError when it is none."""
+        return self.write(lambda c: messages.rewind(c, session_id, message_id))
+
+    def restore_rewound(self, session_id: str, since_message_id: int) -> int:
+        """Bring back what a rewind took."""
+        return self.write(lambda c: messages.restore(c, session_id, since_message_id))
+
+    def list_recent_user_messages(
+        self, session_id: str, limit: int = 20, include_inactive: bool = False
+    ) -> list[Row]:
+        """The last things the user said, newest first."""
+        return self.read(
+            lambda c: messages.recent_user_messages(
+                c, session_id, limit=limit, include_inactive=include_inactive
+            )
+        )
+
+    def message_count(self, session_id: str | None = None) -> int:
+        """How many messages count, in a session or in all."""
+        return self.read(lambda c: messages.count(c, session_id))
+
+    def has_platform_message_id(self, session_id: str, platform_message_id: str) -> bool:
+        """Whether a message with this id of its platform is in the session."""
+        return self.read(lambda c: messages.has_platform_id(c, session_id, platform_message_id))
+
+    # -- lineage -------------------------------------------------------------------------------
+
+    def rotate_session(
+        self,
+        session_id: str,
+        carried: Sequence[Carried],
+        *,
+        child_id: str | None = None,
+        system_prompt: str | None = None,
+        lease: Lease | None = None,
+    ) -> str:
+        """Compaction: end this session and go on in a new one, as one change; returns its id."""
+        new = child_id or sessions.new_id()
+        return self.write(
+            lambda c: lineage.rotate(
+                c, session_id, carried, child_id=new, system_prompt=system_prompt, lease=lease
+            )
+        )
+
+    def undo_rotation(self, session_id: str, *, lease: Lease | None = None) -> str:
+        """Undo the last compaction of a conversation; returns the session it goes on in."""
+        return self.write(lambda c: lineage.undo_rotation(c, session_id, lease=lease))
+
+    def branch_session(
+        self, session_id: str, *, until_message_id: int | None = None, child_id: str | None = None
+    ) -> str:
+        """Begin a new conversation from a copy of this one; returns its id."""
+        new = child_id or sessions.new_id()
+        return self.write(
+            lambda c: lineage.branch(c, session_id, child_id=new, until_message_id=until_message_id)
+        )
+
+    def get_compression_tip(self, session_id: str) -> str:
+        """Where the conversation of this session goes on."""
+        return self.read(lambda c: lineage.tip(c, session_id))
+
+    resolve_resume_session_id = get_compression_tip
+
+    def get_conversation_root(self, session_id: str) -> str:
+        """Where the conversation of this session began."""
+        return self.read(lambda c: lineage.root(c, session_id))
+
+    def get_compression_lineage(self, session_id: str) -> list[str]:
+        """The sessions of the conversation, oldest first."""
+        return self.read(lambda c: lineage.members(c, session_id))
+
+    def get_session_tree(self, session_id: str) -> list[Row]:
+        """Every session that hangs together with this one, parents before children."""
+        return self.read(lambda c: lineage.tree(c, session_id))
+
+    # -- lists, search -------------------------------------------------------------------------
+
+    def list_sessions_rich(
+        self,
+        limit: int | None = 20,
+        offset: int = 0,
+        **filters: Any,  # noqa: ANN401 -- fields of Filter
+    ) -> list[Row]:
+        """One row a conversation, the most recently active first."""
+        wanted = Filter(**filters)
+        return self.read(lambda c: listing.select(c, wanted, limit=limit, offset=offset))
+
+    def session_count(self, **filters: Any) -> int:  # noqa: ANN401 -- fields of Filter
+        """How many conversations there are."""
+        wanted = Filter(**filters)
+        return self.read(lambda c: listing.count(c, wanted))
+
+    def search_messages(
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        offset: int = 0,
+        sort: Sort = None,
+        **filters: Any,  # noqa: ANN401 -- fields of Wanted
+    ) -> list[Row]:
+        """Messages that fit what a person typed; never an error, whatever that is."""
+        return search.find(
+            self._database,
+            self.index,
+            query,
+            Wanted(**filters),
+            limit=limit,
+            offset=offset,
+            sort=sort,
+        )
+
+    def stats(self) -> Row:
+        """What there is, in numbers."""
+        return self.read(listing.stats)
+
+    # -- export, import ------------------------------------------------------------------------
+
+    def export_session(self, session_id: str) -> dict[str, Any] | None:
+        """One session with its messages as a dictionary."""
+        return self.read(lambda c: transfer.export_session(c, session_id))
+
+    def export_lines(self, session_ids: Iterable[str] | None = None) -> Iterator[Row]:
+        """Conversations as lines of JSON that `import_lines` takes."""
+        return transfer.export_lines(self._database, session_ids)
+
+    def import_lines(
+        self, lines: Iterable[Row], progress: Callable[[int], None] = lambda _lines: None
+    ) -> Report:
+        """Take conversations in; what is here already is left alone."""
+        report = transfer.import_lines(self._database, lines, progress)
+        self.index.stir()
+        return report
+
+    # -- upkeep --------------------------------------------------------------------------------
+
+    def list_prune_candidates(self, **age: Any) -> list[Row]:  # noqa: ANN401 -- fields of Age
+        """What `prune_sessions` would delete."""
+        return self.read(lambda c: maintenance.prune_candidates(c, Age(**age)))
+
+    def prune_sessions(
+        self,
+        older_than_days: float = 90,
+        source: str | None = None,
+        *,
+        include_archived: bool = False,
+        progress: Callable[[int], None] = lambda _n: None,
+    ) -> int:
+        """Delete ended conversations nobody has touched for so long; returns how many."""
+        age = Age(older_than_days, source, include_archived)
+        return maintenance.prune(self._database, age, progress)
+
+    def prune_empty_ghost_sessions(self) -> int:
+        """Delete terminal sessions that ended without a word; returns how many."""
+        return maintenance.prune_ghosts(self._database)
+
+    def finalize_orphaned_compression_sessions(self) -> int:
+        """End continuations of a compaction that nobody ever used; returns how many."""
+        return maintenance.finalize_orphans(self._database)
+
+    def check(self) -> list[str]:
+        """What is wrong with the store; nothing when all is well."""
+        return maintenance.check(self._database)
+
+    def vacuum(self) -> int:
+        """Give unused space back; returns the bytes."""
+        return maintenance.vacuum(self._database)
+
+    def backup(self, target: Path, progress: Callable[[int, int], None] | None = None) -> None:
+        """Copy the store while it is in use."""
+        maintenance.backup(self._database, target, progress)

@@ -1,0 +1,83 @@
+"""What platforms delivered, each message once, and what became of it.
+
+received (no outcome) → turn | command | ignored, once.
+"""
+
+from typing import Literal, NamedTuple
+
+import apsw
+
+from hermes_core import clock
+from hermes_state.database import Database
+from hermes_state.records import Row, rows
+
+Outcome = Literal["turn", "command", "ignored"]
+
+
+class Delivery(NamedTuple):
+    """One message as a platform names it."""
+
+    platform: str
+    chat_id: str
+    message_id: str
+    payload: str = "{}"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.platform, self.chat_id, self.message_id
+
+
+def receive(conn: apsw.Connection, delivery: Delivery) -> bool:
+    """Note a delivery; False when it was noted before."""
+    conn.execute(
+        "INSERT OR IGNORE INTO inbox (platform, chat_id, message_id, payload, received_at)"
+        " VALUES (?, ?, ?, ?, ?)",
+        (*delivery, clock.now()),
+    )
+    return conn.changes() > 0
+
+
+def settle(
+    conn: apsw.Connection, delivery: Delivery, outcome: Outcome, turn_id: str | None = None
+) -> None:
+    """Say what became of a delivery; this can be said once."""
+    conn.execute(
+        "UPDATE inbox SET outcome = ?, turn_id = ?, settled_at = ?"
+        " WHERE platform = ? AND chat_id = ? AND message_id = ?",
+        (outcome, turn_id, clock.now(), *delivery.key),
+    )
+
+
+def find(conn: apsw.Connection, delivery: Delivery) -> Row | None:
+    """What is known of a delivery."""
+    found = rows(
+        conn.execute(
+            "SELECT * FROM inbox WHERE platform = ? AND chat_id = ? AND message_id = ?",
+            delivery.key,
+        )
+    )
+    return found[0] if found else None
+
+
+def unsettled(conn: apsw.Connection) -> list[Row]:
+    """Deliveries nobody has decided about yet, oldest first."""
+    return rows(conn.execute("SELECT * FROM inbox WHERE outcome IS NULL ORDER BY received_at"))
+
+
+class Inbox:
+    """The store's inbox, one transaction a call."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def receive(self, delivery: Delivery) -> bool:
+        return self._db.write(lambda c: receive(c, delivery))
+
+    def settle(self, delivery: Delivery, outcome: Outcome, turn_id: str | None = None) -> None:
+        self._db.write(lambda c: settle(c, delivery, outcome, turn_id))
+
+    def get(self, delivery: Delivery) -> Row | None:
+        return self._db.read(lambda c: find(c, delivery))
+
+    def unsettled(self) -> list[Row]:
+        return self._db.read(unsettled)

@@ -1,0 +1,301 @@
+"""The search index: words and trigrams of every message, in a file of its own.
+
+It is derived. It follows the store by a watermark, never inside a caller's commit; it can be deleted
+and is built again; what goes wrong with it cannot make a write fail or harm a conversation.
+Failure cases: a missing, damaged or foreign index file, or one that is ahead of the store (the store
+was restored from a backup), is thrown away and built anew.
+"""
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from threading import Thread
+from typing import Any, TypeVar
+
+import apsw
+
+from hermes_core.paths import touch_private
+from hermes_state.connection import MEMORY
+from hermes_state.database import Database
+from hermes_state.records import decode
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+VERSION = 1
+"""Raised when the meaning of the index changes; an older file is then built anew."""
+
+_BATCH = 400
+_MOST_CHARACTERS = 20_000
+"""Of one message; the rest of a log or a dump is not what anybody searches for."""
+
+_PAUSE_S = 0.25
+_TIMEOUT_MS = 5_000
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (
+    text, content='', contentless_delete=1, tokenize='unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE IF NOT EXISTS trigrams USING fts5 (
+    text, content='', contentless_delete=1, detail=none, tokenize='trigram remove_diacritics 1');
+"""
+
+_UNSPACED = re.compile(
+    "[\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\U00020000-\U0003ffff]+"
+)
+"""Scripts that put no blanks between words: Han, kana, Hangul."""
+
+_BLOB = re.compile(r"[A-Za-z0-9+/=_-]{200,}")
+"""Encoded images and keys: no words in them."""
+
+
+def split_unspaced(text: str) -> str:
+    """Write runs of unspaced script as overlapping pairs, so that a word index can find any part."""
+    return text if text.isascii() else _UNSPACED.sub(_pairs, text)
+
+
+def _pairs(match: re.Match[str]) -> str:
+    run = match[0]
+    return " " + " ".join(run[i : i + 2] for i in range(len(run))) + " "
+
+
+def searchable(content: str | None, parts: str | None, calls: str | None) -> str:
+    """The text of a message that a person may look for."""
+    pieces = [content or ""]
+    if parts is not None:
+        pieces += _texts(decode(parts))
+    if calls is not None:
+        pieces += [f"{name} {arguments}" for name, arguments in _calls(decode(calls))]
+    text = " ".join(piece for piece in pieces if piece)[: _MOST_CHARACTERS * 2]
+    return _BLOB.sub(" ", text)[:_MOST_CHARACTERS] if len(text) >= 200 else text
+
+
+def _texts(value: Any) -> list[str]:  # noqa: ANN401 -- whatever JSON a provider's parts are
+    if isinstance(value, list):
+        return [text for item in value for text in _texts(item)]
+    if isinstance(value, dict):
+        return [text for key in ("text", "content") for text in _texts(value.get(key))]
+    return [value] if isinstance(value, str) else []
+
+
+def _calls(value: Any) -> Iterable[tuple[Any, Any]]:  # noqa: ANN401 -- as above
+    for call in value if isinstance(value, list) else []:
+        function = call.get("function", call) if isinstance(call, dict) else {}
+        yield function.get("name", ""), function.get("arguments", "")
+
+
+class SearchIndex:
+    """Keeps the index behind the store, and answers queries on it."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._path = MEMORY if database.in_memory else index_path(database.path)
+        self._lock = threading.Lock()
+        self._conn: apsw.Connection | None = None
+        self._stirred = threading.Event()
+        self._closed = False
+        self._thread: Thread | None = None
+
+    # -- following the store -------------------------------------------------------------------
+
+    def stir(self) -> None:
+        """There is something new; called after a commit, costs nothing, never waits."""
+        if not self._stirred.is_set():
+            self._stirred.set()
+            if self._thread is None:
+                self._thread = Thread(target=self._follow, name="hermes-search", daemon=True)
+                self._thread.start()
+
+    def _follow(self) -> None:
+        while not self._closed:
+            self._stirred.wait()
+            time.sleep(_PAUSE_S)  # let a burst of messages become one batch
+            self._stirred.clear()
+            try:
+                while not self._closed and self.catch_up_once():
+                    pass
+            except Exception:
+                logger.exception("the search index fell behind; it will try again")
+
+    def catch_up(self) -> int:
+        """Index everything that is stored by now; returns how many messages that were."""
+        total = 0
+        while done := self.catch_up_once():
+            total += done
+        return total
+
+    def catch_up_once(self) -> int:
+        """Index one batch; returns how many messages were added or forgotten."""
+        with self._lock:
+            if self._closed:
+                return 0
+            try:
+                return self._advance(self._opened())
+            except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError):
+                logger.warning("the search index %s is unusable and is built anew", self._path)
+                self._discard()
+                return self._advance(self._opened())
+            except apsw.BusyError:
+                return 0  # another process is at it
+
+    def _advance(self, conn: apsw.Connection) -> int:
+        if self._db.read_only:
+            return 0
+        conn.execute("BEGIN IMMEDIATE")
+        try:
+            watermark = _state(conn, "watermark")
+            batch, forgotten = self._db.read(lambda c: _news(c, watermark))
+            _add(conn, batch)
+            conn.executemany("DELETE FROM words WHERE rowid = ?", [(id_,) for id_ in forgotten])
+            conn.executemany("DELETE FROM trigrams WHERE rowid = ?", [(id_,) for id_ in forgotten])
+            if batch:
+                conn.execute("UPDATE state SET value = ? WHERE key = 'watermark'", (batch[-1][0],))
+        except BaseException:
+            conn.execute("ROLLBACK")
+            raise
+        conn.execute("COMMIT")
+        if forgotten:
+            self._db.write(
+                lambda c: c.executemany(
+                    "DELETE FROM forgotten WHERE message_id = ?", [(id_,) for id_ in forgotten]
+                )
+            )
+        return len(batch) + len(forgotten)
+
+    # -- asking --------------------------------------------------------------------------------
+
+    def ask(self, fn: Callable[[apsw.Connection], T]) -> T:
+        """Run a query on the index; one that cannot be read is built anew first."""
+        with self._lock:
+            try:
+                return fn(self._opened())
+            except (apsw.CorruptError, apsw.NotADBError):
+                self._discard()
+        self.catch_up()
+        with self._lock:
+            return fn(self._opened())
+
+    def rebuild(self) -> int:
+        """Throw the index away and build it from the messages."""
+        with self._lock:
+            self._discard()
+        return self.catch_up()
+
+    def optimize(self) -> None:
+        """Merge what the index has written in pieces; smaller and faster, but a long write."""
+
+        def merge(conn: apsw.Connection) -> None:
+            for table in ("words", "trigrams"):
+                conn.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
+            conn.execute("VACUUM")
+
+        self.ask(merge)
+
+    def lag(self) -> int:
+        """How many messages are stored but not indexed yet."""
+        watermark = self.ask(lambda c: _state(c, "watermark"))
+        return self._db.read(
+            lambda c: c.execute("SELECT count(*) FROM messages WHERE id > ?", (watermark,)).get
+        )
+
+    def close(self) -> None:
+        """Stop following; what is missing is added the next time."""
+        self._closed = True
+        self._stirred.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            if self._conn is not None:
+                self._conn.close()
+                self._conn = None
+
+    # -- the file ------------------------------------------------------------------------------
+
+    def _opened(self) -> apsw.Connection:
+        if self._conn is None:
+            self._conn = self._open()
+            if self._is_foreign(self._conn):
+                self._discard()
+                self._conn = self._open()
+        return self._conn
+
+    def _open(self) -> apsw.Connection:
+        if self._db.read_only and not self._path.exists():
+            conn = apsw.Connection(":memory:")
+        else:
+            if self._path != MEMORY:
+                touch_private(self._path)
+            conn = apsw.Connection(str(self._path))
+        conn.set_busy_timeout(_TIMEOUT_MS)
+        conn.pragma("journal_mode", "wal")
+        conn.pragma("synchronous", "normal")  # what a power cut takes is indexed again
+        conn.execute("BEGIN IMMEDIATE")
+        conn.execute(_SCHEMA)
+        conn.execute(
+            "INSERT OR IGNORE INTO state VALUES ('watermark', 0), ('version', ?), ('store', ?)",
+            (VERSION, self._store_id()),
+        )
+        conn.execute("COMMIT")
+        return conn
+
+    def _store_id(self) -> str:
+        return self._db.read(
+            lambda c: c.execute("SELECT value FROM meta WHERE key = 'store_id'").get
+        )
+
+    def _is_foreign(self, conn: apsw.Connection) -> bool:
+        """Whether the index belongs to another store, another version, or a later state of ours."""
+        newest = self._db.read(
+            lambda c: c.execute("SELECT seq FROM sqlite_sequence WHERE name = 'messages'").get or 0
+        )
+        return (
+            _state(conn, "version") != VERSION
+            or _state(conn, "store") != self._store_id()
+            or _state(conn, "watermark") > newest
+        )
+
+    def _discard(self) -> None:
+        if self._conn is not None:
+            self._conn.close()
+            self._conn = None
+        if self._path != MEMORY:
+            for suffix in ("", "-wal", "-shm"):
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+
+
+def index_path(database: Path) -> Path:
+    """The index lies beside its store: state.db and state-search.db."""
+    return database.with_name(f"{database.stem}-search{database.suffix}")
+
+
+def _state(conn: apsw.Connection, key: str) -> Any:  # noqa: ANN401 -- a number or a text
+    return conn.execute("SELECT value FROM state WHERE key = ?", (key,)).get
+
+
+def _news(
+    conn: apsw.Connection, watermark: int
+) -> tuple[list[tuple[int, str | None, str | None, str | None]], list[int]]:
+    batch = conn.execute(
+        "SELECT id, content, parts, tool_calls FROM messages WHERE id > ? ORDER BY id LIMIT ?",
+        (watermark, _BATCH),
+    ).fetchall()
+    forgotten = conn.execute(
+        "SELECT message_id FROM forgotten ORDER BY message_id LIMIT ?", (_BATCH,)
+    ).fetchall()
+    return batch, [id_ for (id_,) in forgotten]
+
+
+def _add(
+    conn: apsw.Connection, batch: list[tuple[int, str | None, str | None, str | None]]
+) -> None:
+    texts = [(id_, text) for id_, *columns in batch if (text := searchable(*columns))]
+    conn.executemany("INSERT INTO trigrams (rowid, text) VALUES (?, ?)", texts)
+    conn.executemany(
+        "INSERT INTO words (rowid, text) VALUES (?, ?)",
+        [(id_, split_unspaced(text)) for id_, text in texts],
+    )

@@ -1,0 +1,97 @@
+"""Who may run a conversation: one holder at a time, told apart by a token that only grows.
+
+States: free → held → (renewed)* → released or expired → held by somebody else with a higher token.
+Every commit of a turn calls `check`, so a holder that slept through its expiry writes nothing.
+"""
+
+from typing import NamedTuple
+
+import apsw
+
+from hermes_core import clock
+from hermes_core.errors import LeaseLostError
+from hermes_state.database import Database
+
+DEFAULT_TTL_S = 60.0
+
+
+class Lease(NamedTuple):
+    """The right to run a conversation, until it expires or somebody with a newer token has it."""
+
+    conversation_id: str
+    holder: str
+    token: int
+
+
+def acquire(
+    conn: apsw.Connection, conversation_id: str, holder: str, ttl_s: float = DEFAULT_TTL_S
+) -> Lease | None:
+    """Take the lease when it is free, expired or already ours; None when somebody else has it."""
+    now = clock.now()
+    token = conn.execute(
+        "INSERT INTO leases (conversation_id, holder, token, expires_at) VALUES (?1, ?2, 1, ?3)"
+        " ON CONFLICT DO UPDATE SET holder = ?2, token = token + 1, expires_at = ?3"
+        " WHERE expires_at <= ?4 OR holder = ?2 RETURNING token",
+        (conversation_id, holder, now + ttl_s, now),
+    ).get
+    return None if token is None else Lease(conversation_id, holder, token)
+
+
+def renew(conn: apsw.Connection, lease: Lease, ttl_s: float = DEFAULT_TTL_S) -> None:
+    """Keep the lease for longer; raises LeaseLostError when it has passed to somebody else."""
+    check(conn, lease)
+    conn.execute(
+        "UPDATE leases SET expires_at = ? WHERE conversation_id = ?",
+        (clock.now() + ttl_s, lease.conversation_id),
+    )
+
+
+def release(conn: apsw.Connection, lease: Lease) -> None:
+    """Give the lease back; the row stays, so that the next token is higher."""
+    conn.execute(
+        "UPDATE leases SET expires_at = 0 WHERE conversation_id = ? AND token = ?",
+        (lease.conversation_id, lease.token),
+    )
+
+
+def check(conn: apsw.Connection, lease: Lease | None) -> None:
+    """Refuse to go on when somebody has taken the lease since; with no lease there is no check."""
+    if lease is None:
+        return
+    token = conn.execute(
+        "SELECT token FROM leases WHERE conversation_id = ?", (lease.conversation_id,)
+    ).get
+    if token != lease.token:
+        raise LeaseLostError(
+            f"The conversation {lease.conversation_id} is run by somebody else now.",
+            fix="Nothing was written.",
+        )
+
+
+def holder_of(conn: apsw.Connection, conversation_id: str) -> str | None:
+    """Who holds the lease now, if anybody does."""
+    return conn.execute(
+        "SELECT holder FROM leases WHERE conversation_id = ? AND expires_at > ?",
+        (conversation_id, clock.now()),
+    ).get
+
+
+class Leases:
+    """The store's leases, one transaction a call."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def acquire(
+        self, conversation_id: str, holder: str, ttl_s: float = DEFAULT_TTL_S
+    ) -> Lease | None:
+        return self._db.write(lambda c: acquire(c, conversation_id, holder, ttl_s))
+
+    def renew(self, lease: Lease, ttl_s: float = DEFAULT_TTL_S) -> None:
+        self._db.write(lambda c: renew(c, lease, ttl_s))
+
+    def release(self, lease: Lease) -> None:
+        self._db.write(lambda c: release(c, lease))
+
+    def holder_of(self, conversation_id: str) -> str | None:
+        return self._db.read(lambda c: holder_of(c, conversation_id))

@@ -1,0 +1,225 @@
+"""How sessions follow from one another: rotation and its undo, branches, the way to the tip."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apsw
+
+from hermes_core import clock
+from hermes_core.errors import StoreError
+from hermes_state import leases, sessions, titles
+from hermes_state.leases import Lease
+from hermes_state.records import Row, insert_message, message_from, rows
+
+Carried = int | Mapping[str, Any]
+"""What a new session begins with: the id of a message that is kept, or a message that is new."""
+
+
+def rotate(
+    conn: apsw.Connection,
+    session_id: str,
+    carried: Sequence[Carried],
+    *,
+    child_id: str,
+    system_prompt: str | None = None,
+    lease: Lease | None = None,
+) -> str:
+    """Move a conversation to a new session, as one change.
+
+    The parent ends with the reason `compression`, the child takes over title, route and open turns and
+    begins with what is carried. The lease is held on the conversation, so it stays where it is.
+    """
+    leases.check(conn, lease)
+    parent = sessions.fetch(conn, session_id)
+    if not parent["is_tip"]:
+        raise StoreError(
+            f"Session {session_id} was compacted already.",
+            fix=f"The conversation goes on in {tip(conn, session_id)}.",
+        )
+    conn.execute(
+        "UPDATE sessions SET ended_at = coalesce(ended_at, ?), end_reason = 'compression',"
+        " title = NULL WHERE id = ?",
+        (clock.now(), session_id),
+    )
+    _insert_like(conn, child_id, parent)
+    sessions.link(conn, child_id, parent, "continuation")
+    conn.execute(
+        "UPDATE sessions SET title = ?, system_prompt = coalesce(?, system_prompt) WHERE id = ?",
+        (parent["title"], system_prompt, child_id),
+    )
+    for item in carried:
+        _carry(conn, child_id, item)
+    _follow(conn, session_id, child_id)
+    return child_id
+
+
+def undo_rotation(conn: apsw.Connection, session_id: str, *, lease: Lease | None = None) -> str:
+    """Go back to before the last rotation; what was said since is said in the parent instead."""
+    leases.check(conn, lease)
+    child = sessions.fetch(conn, tip(conn, session_id))
+    if child["relation"] != "continuation":
+        raise StoreError(f"The conversation of {session_id} has not been compacted.")
+    parent_id = child["parent_session_id"]
+    conn.execute(
+        "UPDATE messages SET session_id = ? WHERE session_id = ? AND kind IN ('message', 'partial')",
+        (parent_id, child["id"]),
+    )
+    conn.execute(
+        "UPDATE sessions SET relation = 'undone', is_tip = 0, title = NULL,"
+        " ended_at = coalesce(ended_at, ?), end_reason = 'compression_undone' WHERE id = ?",
+        (clock.now(), child["id"]),
+    )
+    conn.execute(
+        "UPDATE sessions SET is_tip = 1, title = ?, ended_at = NULL, end_reason = NULL,"
+        " last_active_at = max(last_active_at, ?) WHERE id = ?",
+        (child["title"], child["last_active_at"], parent_id),
+    )
+    if child["ended_at"] is not None:
+        sessions.end(conn, parent_id, child["end_reason"])
+    _follow(conn, child["id"], parent_id)
+    sessions.recount(conn, parent_id)
+    sessions.recount(conn, child["id"])
+    return parent_id
+
+
+def branch(
+    conn: apsw.Connection, session_id: str, *, child_id: str, until_message_id: int | None = None
+) -> str:
+    """Begin a conversation of its own from a copy of this one, up to a message."""
+    parent = sessions.fetch(conn, session_id)
+    _insert_like(conn, child_id, parent)
+    sessions.link(conn, child_id, parent, "branch")
+    kept = conn.execute(
+        "SELECT id FROM messages WHERE session_id = ? AND active = 1 AND id <= ? ORDER BY id",
+        (session_id, until_message_id if until_message_id is not None else 2**63 - 1),
+    ).fetchall()
+    for (id_,) in kept:
+        _copy(conn, child_id, id_)
+    title = titles.title_of(conn, session_id)
+    if title is not None:
+        titles.set_title(conn, child_id, titles.next_in_lineage(conn, title))
+    return child_id
+
+
+def tip(conn: apsw.Connection, session_id: str) -> str:
+    """The session in which the conversation of this one goes on now."""
+    found = conn.execute(
+        "SELECT id FROM sessions WHERE is_tip = 1 AND conversation_id ="
+        " (SELECT conversation_id FROM sessions WHERE id = ?)",
+        (session_id,),
+    ).get
+    return found if found is not None else session_id
+
+
+def root(conn: apsw.Connection, session_id: str) -> str:
+    """The session in which the conversation of this one began."""
+    found = conn.execute("SELECT conversation_id FROM sessions WHERE id = ?", (session_id,)).get
+    return found if found is not None else session_id
+
+
+def members(conn: apsw.Connection, session_id: str) -> list[str]:
+    """The sessions of the conversation, oldest first; what was undone is left out."""
+    found = conn.execute(
+        "SELECT id FROM sessions WHERE relation IS NOT 'undone' AND conversation_id ="
+        " (SELECT conversation_id FROM sessions WHERE id = ?) ORDER BY depth",
+        (session_id,),
+    )
+    return [id_ for (id_,) in found]
+
+
+def up_to(conn: apsw.Connection, session_id: str) -> list[str]:
+    """The sessions from the beginning of the conversation to this one."""
+    found = conn.execute(
+        """
+        WITH RECURSIVE line (id, parent, relation) AS (
+            SELECT id, parent_session_id, relation FROM sessions WHERE id = ?
+            UNION ALL
+            SELECT s.id, s.parent_session_id, s.relation FROM line
+                JOIN sessions AS s ON s.id = line.parent
+                WHERE line.relation IN ('continuation', 'undone'))
+        SELECT id FROM line
+        """,
+        (session_id,),
+    ).fetchall()
+    return [id_ for (id_,) in reversed(found)]
+
+
+def tree(conn: apsw.Connection, session_id: str) -> list[Row]:
+    """Every session that hangs together with this one through branches and compactions."""
+    top = conn.execute(
+        """
+        WITH RECURSIVE line (id, parent) AS (
+            SELECT id, parent_session_id FROM sessions WHERE id = ?
+            UNION ALL
+            SELECT s.id, s.parent_session_id FROM line JOIN sessions AS s ON s.id = line.parent)
+        SELECT id FROM line WHERE parent IS NULL
+        """,
+        (session_id,),
+    ).get
+    return rows(
+        conn.execute(
+            """
+            WITH RECURSIVE below (id, level) AS (
+                SELECT ?, 0
+                UNION ALL
+                SELECT s.id, level + 1 FROM below
+                    JOIN sessions AS s ON s.parent_session_id = below.id
+                ORDER BY 2 DESC)
+            SELECT s.id, s.parent_session_id, s.relation, s.is_tip, s.title, s.preview, s.started_at,
+                   s.ended_at, s.end_reason, s.message_count, level
+            FROM below JOIN sessions AS s ON s.id = below.id
+            """,
+            (top,),
+        )
+    )
+
+
+def _insert_like(conn: apsw.Connection, child_id: str, parent: Row) -> None:
+    """A new session that belongs to the same people and place as its parent."""
+    carried = (
+        "source, user_id, session_key, chat_id, chat_type, thread_id, display_name, model,"
+        " model_config, system_prompt, cwd, profile_name, extra"
+    )
+    now = clock.now()
+    conn.execute(
+        f"INSERT INTO sessions (id, conversation_id, started_at, last_active_at, {carried})"
+        f" SELECT ?1, ?1, ?2, max(?2, last_active_at), {carried} FROM sessions WHERE id = ?3",
+        (child_id, now, parent["id"]),
+    )
+
+
+def _carry(conn: apsw.Connection, session_id: str, item: Carried) -> None:
+    if isinstance(item, int):
+        _copy(conn, session_id, item)
+    else:
+        kind = "copy" if item.get("origin_id") is not None else "summary"
+        insert_message(conn, session_id, message_from(item, kind=kind))
+
+
+def _copy(conn: apsw.Connection, session_id: str, message_id: int) -> None:
+    columns = (
+        "role, content, parts, tool_calls, tool_call_id, tool_name, timestamp, token_count,"
+        " finish_reason, reasoning, platform_message_id, extra, observed"
+    )
+    conn.execute(
+        f"INSERT INTO messages (session_id, kind, origin_id, {columns})"
+        " SELECT ?, CASE kind WHEN 'summary' THEN 'summary' ELSE 'copy' END,"
+        f" coalesce(origin_id, id), {columns} FROM messages WHERE id = ?",
+        (session_id, message_id),
+    )
+    if conn.changes() == 0:
+        raise StoreError(f"There is no message {message_id} to carry over.")
+
+
+def _follow(conn: apsw.Connection, old_id: str, new_id: str) -> None:
+    """Everything that points to where the conversation is now points to the new session."""
+    conn.execute(
+        "UPDATE routes SET session_id = ?1,"
+        " entry = CASE WHEN json_valid(entry) THEN json_set(entry, '$.session_id', ?1) ELSE entry END,"
+        " updated_at = ?2 WHERE session_id = ?3",
+        (new_id, clock.now(), old_id),
+    )
+    conn.execute(
+        "UPDATE turns SET session_id = ? WHERE session_id = ? AND state IN ('accepted', 'running')",
+        (new_id, old_id),
+    )

@@ -1,0 +1,402 @@
+"""Upkeep: pruning in slices, checks, compaction of the file, backup, repair.
+
+A slice is a short transaction; between two of them other writers, also of other processes, get in.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from hermes_core import clock
+from hermes_core.errors import StoreError, UsageError
+from hermes_core.paths import touch_private
+from hermes_state import migrations, sessions
+from hermes_state.connection import open_writer, translated
+from hermes_state.database import Database
+from hermes_state.records import Row, encode, rows
+
+DAY_S = 86_400.0
+GHOST_AGE_S = DAY_S
+ORPHAN_AGE_S = 7 * DAY_S
+
+_SLICE = 100
+_SLICE_MESSAGES = 1_000
+
+
+class Age(NamedTuple):
+    """Which ended conversations are old enough to go."""
+
+    older_than_days: float = 90
+    source: str | None = None
+    include_archived: bool = False
+
+
+def prune_candidates(conn: apsw.Connection, age: Age) -> list[Row]:
+    """Ended conversations that nobody has touched for so long, the oldest first."""
+    terms = [
+        "is_tip = 1",
+        "relation IS NOT 'delegate'",
+        "ended_at IS NOT NULL",
+        "last_active_at < ?",
+    ]
+    bindings: list[object] = [clock.now() - age.older_than_days * DAY_S]
+    if not age.include_archived:
+        terms.insert(1, "archived = 0")
+    if age.source is not None:
+        terms.append("source = ?")
+        bindings.append(age.source)
+    return rows(
+        conn.execute(
+            "SELECT id, title, preview, source, last_active_at, message_count FROM sessions"
+            f" WHERE {' AND '.join(terms)} ORDER BY last_active_at",
+            tuple(bindings),  # type: ignore[arg-type]
+        )
+    )
+
+
+def prune(database: Database, age: Age, progress: Callable[[int], None] = lambda _n: None) -> int:
+    """Delete old conversations; returns how many."""
+    if age.older_than_days <= 0:
+        raise UsageError("The age must be more than zero days.")
+    old = database.read(lambda c: prune_candidates(c, age))
+    cutoff = clock.now() - age.older_than_days * DAY_S
+
+    def delete(conn: apsw.Connection, ids: list[str]) -> int:
+        """What was written to since we looked stays."""
+        still = conn.execute(
+            "SELECT id FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
+            " AND is_tip = 1 AND ended_at IS NOT NULL AND last_active_at < ?",
+            (encode(ids), cutoff),
+        ).fetchall()
+        sessions.delete(conn, [id_ for (id_,) in still])
+        return len(still)
+
+    return _in_slices(database, _slices(old), delete, progress)
+
+
+def prune_ghosts(database: Database) -> int:
+    """Delete terminal sessions that ended without a word; returns how many."""
+    where = (
+        "source = 'tui' AND title IS NULL AND ended_at IS NOT NULL AND message_count = 0"
+        " AND started_at < ? AND NOT EXISTS"
+        " (SELECT 1 FROM messages WHERE messages.session_id = sessions.id)"
+        " AND NOT EXISTS (SELECT 1 FROM sessions AS child WHERE child.parent_session_id = sessions.id)"
+    )
+    limit = clock.now() - GHOST_AGE_S
+    found = database.read(
+        lambda c: c.execute(f"SELECT id FROM sessions WHERE {where}", (limit,)).fetchall()
+    )
+
+    def delete(conn: apsw.Connection, ids: list[str]) -> int:
+        chosen = "id IN (SELECT value FROM json_each(?))"
+        # A ghost may be the tip of a conversation that goes on before it; then that one is the tip.
+        conn.execute(
+            "UPDATE sessions SET is_tip = 0 WHERE relation = 'continuation'"
+            f" AND {chosen} AND {where}",
+            (encode(ids), limit),
+        )
+        conn.execute(
+            "UPDATE sessions SET is_tip = 1 WHERE id IN (SELECT parent_session_id FROM sessions"
+            f" WHERE relation = 'continuation' AND is_tip = 0 AND {chosen} AND {where})",
+            (encode(ids), limit),
+        )
+        conn.execute(f"DELETE FROM sessions WHERE {chosen} AND {where}", (encode(ids), limit))
+        return conn.changes()
+
+    ids = [{"id": id_, "message_count": 0} for (id_,) in found]
+    return _in_slices(database, _slices(ids), delete)
+
+
+def finalize_orphans(database: Database) -> int:
+    """End continuations of a compaction that were begun long ago and never used; returns how many."""
+    where = (
+        "api_call_count = 0 AND ended_at IS NULL AND started_at < ?"
+        " AND EXISTS (SELECT 1 FROM sessions AS parent WHERE parent.id = sessions.parent_session_id"
+        "  AND parent.end_reason = 'compression' AND parent.ended_at IS NOT NULL)"
+        " AND EXISTS (SELECT 1 FROM messages WHERE messages.session_id = sessions.id)"
+    )
+    limit = clock.now() - ORPHAN_AGE_S
+    found = database.read(
+        lambda c: c.execute(f"SELECT id FROM sessions WHERE {where}", (limit,)).fetchall()
+    )
+
+    def finalize(conn: apsw.Connection, ids: list[str]) -> int:
+        conn.execute(
+            "UPDATE sessions SET ended_at = ?, end_reason = 'orphaned_compression'"
+            f" WHERE id IN (SELECT value FROM json_each(?)) AND {where}",
+            (clock.now(), encode(ids), limit),
+        )
+        return conn.changes()
+
+    ids = [{"id": id_, "message_count": 0} for (id_,) in found]
+    return _in_slices(database, _slices(ids), finalize)
+
+
+def _slices(found: list[Row]) -> Iterator[list[str]]:
+    """Ids in portions that one short transaction can handle."""
+    portion: list[str] = []
+    weight = 0
+    for row in found:
+        portion.append(row["id"])
+        weight += row["message_count"]
+        if len(portion) >= _SLICE or weight >= _SLICE_MESSAGES:
+            yield portion
+            portion, weight = [], 0
+    if portion:
+        yield portion
+
+
+def _in_slices(
+    database: Database,
+    slices: Iterator[list[str]],
+    work: Callable[[apsw.Connection, list[str]], int],
+    progress: Callable[[int], None] = lambda _n: None,
+) -> int:
+    total = 0
+    for portion in slices:
+        began = time.monotonic()
+        done = database.write(lambda c, ids=portion: work(c, ids))
+        total += done
+        progress(done)
+        # Other processes only look for the lock now and then: leave it open as long as we held it.
+        time.sleep(min(max(time.monotonic() - began, 0.002), 0.05))
+    return total
+
+
+def check(database: Database) -> list[str]:
+    """What is wrong with the file and with what is in it; an empty list when all is well."""
+
+    def look(conn: apsw.Connection) -> list[str]:
+        found = [text for (text,) in conn.execute("PRAGMA integrity_check(20)") if text != "ok"]
+        found += [
+            f"row {rowid} of {table} refers to a missing row of {parent}"
+            for table, rowid, parent, _ in conn.execute("PRAGMA foreign_key_check")
+        ]
+        return found + [text for text, sql in _INVARIANTS for _ in conn.execute(sql)]
+
+    return database.read(look)
+
+
+_INVARIANTS = (
+    (
+        "a conversation has no tip",
+        "SELECT conversation_id FROM sessions GROUP BY conversation_id HAVING sum(is_tip) <> 1",
+    ),
+    (
+        "a session counts its messages wrongly",
+        "SELECT sessions.id FROM sessions LEFT JOIN messages ON messages.session_id = sessions.id"
+        " AND messages.active = 1 GROUP BY sessions.id"
+        " HAVING count(messages.id) <> sessions.message_count",
+    ),
+    (
+        "a conversation was compacted, but its continuation is missing",
+        "SELECT id FROM sessions WHERE is_tip = 0 AND relation IS NOT 'undone' AND NOT EXISTS"
+        " (SELECT 1 FROM sessions AS child WHERE child.parent_session_id = sessions.id"
+        "  AND child.relation = 'continuation')",
+    ),
+    (
+        "a turn has ended without its last message",
+        "SELECT id FROM turns WHERE final_message_id IS NOT NULL AND NOT EXISTS"
+        " (SELECT 1 FROM messages WHERE messages.id = final_message_id)",
+    ),
+)
+"""What must hold between rows and cannot be said as a constraint on one of them."""
+
+
+def vacuum(database: Database) -> int:
+    """Give unused space back to the disk; returns how many bytes that were."""
+    before = database.path.stat().st_size if not database.in_memory else 0
+    # VACUUM may not run inside a transaction, so it gets a connection of its own.
+    with translated(database.path):
+        conn = open_writer(database.path, busy_timeout_s=30.0)
+        try:
+            conn.execute("VACUUM")
+            conn.pragma("wal_checkpoint(truncate)")
+        finally:
+            conn.close()
+    return max(0, before - database.path.stat().st_size)
+
+
+def backup(
+    database: Database, target: Path, progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Copy the store while it is in use; the copy is whole, or there is none."""
+    if target.exists():
+        raise UsageError(f"{target} exists already.", fix="Choose another name.")
+    draft = target.with_name(target.name + ".part")
+    draft.unlink(missing_ok=True)
+    touch_private(draft)
+    with translated(target):
+        destination = apsw.Connection(str(draft))
+
+        def copy(source: apsw.Connection) -> None:
+            with destination.backup("main", source, "main") as job:
+                while not job.done:
+                    job.step(1_000)
+                    if progress is not None:
+                        progress(job.page_count - job.remaining, job.page_count)
+
+        try:
+            database.read(copy)
+            destination.pragma("journal_mode", "delete")
+        finally:
+            destination.close()
+    draft.rename(target)
+
+
+class Repair(NamedTuple):
+    """What a repair did."""
+
+    kept: Path
+    """The damaged file, as it was."""
+    recovered: dict[str, int]
+    """Rows saved, by table."""
+    lost: list[str]
+    """What could not be read, in words."""
+
+
+def repair(path: Path) -> Repair:
+    """Save every row that can be read into a new store, and keep the damaged file beside it.
+
+    Nobody may have the store open. Tables are read from both ends, so that one damaged page costs the
+    rows of that page and not all after it.
+    """
+    stamp = time.strftime("%Y%m%d_%H%M%S")
+    kept = path.with_name(f"{path.name}.damaged-{stamp}")
+    fresh = path.with_name(f"{path.name}.repaired-{stamp}")
+    for suffix in ("", "-wal"):
+        if (source := path.with_name(path.name + suffix)).exists():
+            shutil.copy2(source, kept.with_name(kept.name + suffix))
+    store = Database(fresh, read_only=False, busy_timeout_s=30.0)
+    try:
+        with translated(path):
+            damaged = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+            damaged.pragma("query_only", "on")
+            recovered, lost = store.write(lambda c: _salvage(damaged, c))
+            damaged.close()
+    finally:
+        store.close()
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+        fresh.with_name(fresh.name + suffix).unlink(missing_ok=True)
+    fresh.replace(path)
+    return Repair(kept, recovered, lost)
+
+
+_SALVAGED = (
+    "sessions",
+    "messages",
+    "leases",
+    "turns",
+    "effects",
+    "inbox",
+    "outbox",
+    "routes",
+    "usage",
+)
+
+
+def _salvage(damaged: apsw.Connection, fresh: apsw.Connection) -> tuple[dict[str, int], list[str]]:
+    triggers = fresh.execute(
+        "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
+    ).fetchall()
+    for name, _ in triggers:  # they judge changes; these rows are not changes
+        fresh.execute(f"DROP TRIGGER {name}")
+    fresh.pragma("defer_foreign_keys", "on")
+    recovered: dict[str, int] = {}
+    lost: list[str] = []
+    for table in _SALVAGED:
+        recovered[table] = _salvage_table(damaged, fresh, table, lost)
+    _drop_unfounded(fresh, lost)
+    for _, sql in triggers:
+        fresh.execute(sql)
+    for (session_id,) in fresh.execute("SELECT id FROM sessions").fetchall():
+        sessions.recount(fresh, session_id)
+    return recovered, lost
+
+
+def _salvage_table(
+    damaged: apsw.Connection, fresh: apsw.Connection, table: str, lost: list[str]
+) -> int:
+    columns = [row[1] for row in fresh.execute(f"PRAGMA table_info({table})")]
+    insert = (
+        f"INSERT OR IGNORE INTO {table} ({', '.join(columns)})"
+        f" VALUES ({', '.join('?' * len(columns))})"
+    )
+    saved = 0
+    for order in ("ASC", "DESC"):
+        key = "rowid" if "rowid" in _keys(fresh, table) else ", ".join(_keys(fresh, table))
+        ordered = ", ".join(f"{name} {order}" for name in key.split(", "))
+        try:
+            for row in damaged.execute(
+                f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED ORDER BY {ordered}"
+            ):
+                fresh.execute(insert, row)
+                saved += fresh.changes()
+            break
+        except (apsw.CorruptError, apsw.IOError, apsw.SQLError) as error:
+            if order == "DESC":
+                lost.append(f"part of {table} ({error})")
+    return saved
+
+
+def _keys(conn: apsw.Connection, table: str) -> list[str]:
+    """What the rows of a table lie ordered by: its key, or the hidden row number."""
+    sql = conn.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).get
+    if "WITHOUT ROWID" not in sql:
+        return ["rowid"]
+    info = sorted((row[5], row[1]) for row in conn.execute(f"PRAGMA table_info({table})") if row[5])
+    return [name for _, name in info]
+
+
+def _drop_unfounded(fresh: apsw.Connection, lost: list[str]) -> None:
+    """Give rows whose session was lost a session to belong to, and every conversation a tip."""
+    now = clock.now()
+    fresh.execute(
+        "INSERT INTO sessions (id, conversation_id, source, started_at, last_active_at, title)"
+        " SELECT session_id, session_id, 'recovered', min(timestamp), max(timestamp), NULL FROM messages"
+        " WHERE session_id NOT IN (SELECT id FROM sessions) GROUP BY session_id"
+    )
+    if fresh.changes():
+        lost.append(f"the heads of {fresh.changes()} sessions; their messages are kept")
+    fresh.execute(
+        "UPDATE sessions SET parent_session_id = NULL, relation = NULL, conversation_id = id,"
+        " is_tip = 1 WHERE parent_session_id NOT IN (SELECT id FROM sessions)"
+    )
+    fresh.execute(
+        "UPDATE sessions SET is_tip = 1 WHERE is_tip = 0 AND relation IS NOT 'undone' AND NOT EXISTS"
+        " (SELECT 1 FROM sessions AS child WHERE child.parent_session_id = sessions.id"
+        "  AND child.relation = 'continuation')"
+    )
+    for table, column, parent in (
+        ("turns", "session_id", "sessions"),
+        ("usage", "session_id", "sessions"),
+        ("effects", "turn_id", "turns"),
+        ("outbox", "turn_id", "turns"),
+    ):
+        fresh.execute(
+            f"DELETE FROM {table} WHERE {column} IS NOT NULL"
+            f" AND {column} NOT IN (SELECT id FROM {parent})"
+        )
+        if fresh.changes():
+            lost.append(f"{fresh.changes()} rows of {table} that belonged to nothing")
+    fresh.execute("UPDATE inbox SET turn_id = NULL WHERE turn_id NOT IN (SELECT id FROM turns)")
+    fresh.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('repaired_at', ?)", (str(now),))
+
+
+def schema_of(path: Path) -> int:
+    """The schema version of a store file; nothing is changed."""
+    with translated(path):
+        conn = apsw.Connection(
+            f"file:{path}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        )
+        try:
+            return migrations.version_of(conn)
+        except apsw.Error as error:
+            raise StoreError(f"{path} cannot be read: {error}.") from error
+        finally:
+            conn.close()

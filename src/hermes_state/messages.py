@@ -1,0 +1,169 @@
+"""Messages: added, read, rewound. A stored one never changes; only whether it counts does."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from hermes_core.errors import SessionNotFoundError
+from hermes_core.text import one_line, truncate
+from hermes_state import lineage, sessions
+from hermes_state.records import (
+    NewMessage,
+    Row,
+    conversation_messages,
+    decode,
+    insert_message,
+    rows,
+)
+
+append = insert_message
+
+
+def append_all(conn: apsw.Connection, session_id: str, batch: Sequence[NewMessage]) -> list[int]:
+    """Add several messages that belong together."""
+    return [insert_message(conn, session_id, message) for message in batch]
+
+
+def of_session(
+    conn: apsw.Connection,
+    session_id: str,
+    *,
+    include_inactive: bool = False,
+    limit: int | None = None,
+    offset: int = 0,
+) -> list[Row]:
+    """Rows of a session in the order they were written, JSON columns decoded."""
+    found = rows(
+        conn.execute(
+            "SELECT * FROM messages WHERE session_id = ? AND active >= ?"
+            " ORDER BY id LIMIT ? OFFSET ?",
+            (session_id, not include_inactive, -1 if limit is None else limit, offset),
+        )
+    )
+    return [_decoded(row) for row in found]
+
+
+def _decoded(row: Row) -> Row:
+    parts, calls, extra = row.pop("parts"), row["tool_calls"], row["extra"]
+    if parts is not None:
+        row["content"] = decode(parts)
+    row["tool_calls"] = decode(calls) if calls else None
+    row["extra"] = decode(extra) if extra else None
+    row["observed"], row["active"] = bool(row["observed"]), bool(row["active"])
+    return row
+
+
+def as_conversation(
+    conn: apsw.Connection,
+    session_id: str,
+    *,
+    include_ancestors: bool = False,
+    include_inactive: bool = False,
+) -> list[Row]:
+    """What the model of this session is shown; with ancestors, what was really said from the start.
+
+    The whole conversation is the originals: a summary and the copies beside it only stand in for them.
+    """
+    floor = 0 if include_inactive else 1
+    if not include_ancestors:
+        return conversation_messages(conn, "session_id = ? AND active >= ?", (session_id, floor))
+    whole: list[Row] = []
+    for position, member in enumerate(lineage.up_to(conn, session_id)):
+        own = " AND kind IN ('message', 'partial')" if position else ""
+        whole += conversation_messages(
+            conn, f"session_id = ? AND active >= ?{own}", (member, floor)
+        )
+    return whole
+
+
+def around(conn: apsw.Connection, session_id: str, message_id: int, window: int) -> Row:
+    """A message with its neighbours, and how many there are before and after."""
+
+    def ids(comparison: str, direction: str, limit: int) -> list[int]:
+        found = conn.execute(
+            f"SELECT id FROM messages WHERE session_id = ? AND active = 1 AND id {comparison} ?"
+            f" ORDER BY id {direction} LIMIT ?",
+            (session_id, message_id, limit),
+        )
+        return [id_ for (id_,) in found]
+
+    def count(comparison: str) -> int:
+        return conn.execute(
+            f"SELECT count(*) FROM messages WHERE session_id = ? AND active = 1 AND id {comparison} ?",
+            (session_id, message_id),
+        ).get
+
+    before, after = ids("<", "DESC", window), ids(">=", "ASC", window + 1)
+    if message_id not in after:
+        raise SessionNotFoundError(f"Session {session_id!r} has no message {message_id}.")
+    shown = conversation_messages(
+        conn,
+        "session_id = ? AND active = 1 AND id BETWEEN ? AND ?",
+        (session_id, min(before, default=message_id), max(after)),
+    )
+    return {"window": shown, "messages_before": count("<"), "messages_after": count(">")}
+
+
+def rewind(conn: apsw.Connection, session_id: str, message_id: int) -> Row:
+    """Take back a user message and all after it; they stay in the store, out of the conversation."""
+    found = conversation_messages(
+        conn, "session_id = ? AND id = ? AND active = 1", (session_id, message_id)
+    )
+    if not found or found[0]["role"] != "user":
+        raise ValueError(f"message {message_id} is no user message of session {session_id}")
+    conn.execute(
+        "UPDATE messages SET active = 0 WHERE session_id = ? AND id >= ? AND active = 1",
+        (session_id, message_id),
+    )
+    count = conn.changes()
+    conn.execute("UPDATE sessions SET rewind_count = rewind_count + 1 WHERE id = ?", (session_id,))
+    sessions.recount(conn, session_id)
+    head = conn.execute(
+        "SELECT max(id) FROM messages WHERE session_id = ? AND active = 1", (session_id,)
+    ).get
+    return {"rewound_count": count, "target_message": found[0], "new_head_id": head}
+
+
+def restore(conn: apsw.Connection, session_id: str, since_message_id: int) -> int:
+    """Bring back what a rewind took, from this message on."""
+    conn.execute(
+        "UPDATE messages SET active = 1 WHERE session_id = ? AND id >= ? AND active = 0",
+        (session_id, since_message_id),
+    )
+    count = conn.changes()
+    sessions.recount(conn, session_id)
+    return count
+
+
+def recent_user_messages(
+    conn: apsw.Connection, session_id: str, *, limit: int, include_inactive: bool
+) -> list[Row]:
+    """The last things the user said, newest first, for choosing where to rewind to."""
+    found = conn.execute(
+        "SELECT id, timestamp, content, parts FROM messages WHERE session_id = ?"
+        " AND role = 'user' AND kind <> 'summary' AND active >= ? ORDER BY id DESC LIMIT ?",
+        (session_id, not include_inactive, limit),
+    )
+    return [
+        {"id": id_, "timestamp": at, "preview": truncate(one_line(content or parts or ""), 80)}
+        for id_, at, content, parts in found
+    ]
+
+
+def count(conn: apsw.Connection, session_id: str | None) -> int:
+    """How many messages count, in one session or in all."""
+    if session_id is None:
+        return conn.execute("SELECT count(*) FROM messages WHERE active = 1").get
+    return conn.execute(
+        "SELECT count(*) FROM messages WHERE session_id = ? AND active = 1", (session_id,)
+    ).get
+
+
+def has_platform_id(conn: apsw.Connection, session_id: str, platform_message_id: str) -> bool:
+    """Whether a message of this platform id is stored in the session."""
+    found: Any = conn.execute(
+        "SELECT 1 FROM messages WHERE session_id = ? AND platform_message_id = ? LIMIT 1",
+        (session_id, platform_message_id),
+    ).get
+    return found is not None

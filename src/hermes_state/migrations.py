@@ -1,0 +1,354 @@
+"""The schema, as the ordered list of steps that made it.
+
+A step and the record that it ran are one transaction. A fresh database runs all of them, so there is
+no second description of the schema to keep in step; docs/reference/store.md shows today's result.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import apsw
+
+from hermes_core import clock
+
+APPLICATION_ID = 0x48524D53
+"""Marks a file as ours; SQLite keeps it in the header."""
+
+
+class Step(NamedTuple):
+    """One step from a schema version to the next."""
+
+    name: str
+    apply: Callable[[apsw.Connection], None]
+
+
+def _sql(text: str) -> Callable[[apsw.Connection], None]:
+    def apply(conn: apsw.Connection) -> None:
+        conn.execute(text)
+
+    return apply
+
+
+_SESSIONS = """
+CREATE TABLE meta (
+    key   TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO meta VALUES ('store_id', lower(hex(randomblob(16))));
+
+CREATE TABLE sessions (
+    id                 TEXT PRIMARY KEY,
+    conversation_id    TEXT NOT NULL,
+    parent_session_id  TEXT REFERENCES sessions(id),
+    relation           TEXT CHECK (relation IN ('continuation', 'branch', 'delegate', 'undone')),
+    depth              INTEGER NOT NULL DEFAULT 0,
+    is_tip             INTEGER NOT NULL DEFAULT 1 CHECK (is_tip IN (0, 1)),
+    source             TEXT NOT NULL,
+    user_id            TEXT,
+    session_key        TEXT,
+    chat_id            TEXT,
+    chat_type          TEXT,
+    thread_id          TEXT,
+    display_name       TEXT,
+    model              TEXT,
+    model_config       TEXT,
+    system_prompt      TEXT,
+    cwd                TEXT,
+    profile_name       TEXT,
+    title              TEXT,
+    preview            TEXT,
+    started_at         REAL NOT NULL,
+    last_active_at     REAL NOT NULL,
+    ended_at           REAL,
+    end_reason         TEXT,
+    message_count      INTEGER NOT NULL DEFAULT 0,
+    tool_call_count    INTEGER NOT NULL DEFAULT 0,
+    api_call_count     INTEGER NOT NULL DEFAULT 0,
+    input_tokens       INTEGER NOT NULL DEFAULT 0,
+    output_tokens      INTEGER NOT NULL DEFAULT 0,
+    cache_read_tokens  INTEGER NOT NULL DEFAULT 0,
+    cache_write_tokens INTEGER NOT NULL DEFAULT 0,
+    reasoning_tokens   INTEGER NOT NULL DEFAULT 0,
+    cost_usd           REAL NOT NULL DEFAULT 0,
+    rewind_count       INTEGER NOT NULL DEFAULT 0,
+    archived           INTEGER NOT NULL DEFAULT 0 CHECK (archived IN (0, 1)),
+    extra              TEXT,
+    CHECK ((ended_at IS NULL) = (end_reason IS NULL)),
+    CHECK ((parent_session_id IS NULL) = (relation IS NULL))
+) STRICT;
+
+-- A conversation has one line of continuations and so one tip; the database keeps it that way.
+CREATE UNIQUE INDEX sessions_one_continuation ON sessions (parent_session_id)
+    WHERE relation = 'continuation';
+CREATE UNIQUE INDEX sessions_one_tip ON sessions (conversation_id) WHERE is_tip = 1;
+CREATE UNIQUE INDEX sessions_title ON sessions (title) WHERE title IS NOT NULL;
+CREATE INDEX sessions_parent ON sessions (parent_session_id) WHERE parent_session_id IS NOT NULL;
+CREATE INDEX sessions_conversation ON sessions (conversation_id, depth);
+CREATE INDEX sessions_recent ON sessions (last_active_at DESC)
+    WHERE is_tip = 1 AND archived = 0 AND relation IS NOT 'delegate';
+CREATE INDEX sessions_key ON sessions (session_key, started_at DESC) WHERE session_key IS NOT NULL;
+CREATE INDEX sessions_ended ON sessions (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX sessions_open ON sessions (started_at) WHERE ended_at IS NULL;
+
+CREATE TABLE messages (
+    id                  INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id          TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    role                TEXT NOT NULL,
+    content             TEXT,
+    parts               TEXT,
+    tool_calls          TEXT,
+    tool_call_id        TEXT,
+    tool_name           TEXT,
+    timestamp           REAL NOT NULL,
+    token_count         INTEGER,
+    finish_reason       TEXT,
+    reasoning           TEXT,
+    platform_message_id TEXT,
+    extra               TEXT,
+    kind                TEXT NOT NULL DEFAULT 'message'
+                        CHECK (kind IN ('message', 'summary', 'copy', 'partial')),
+    origin_id           INTEGER,
+    observed            INTEGER NOT NULL DEFAULT 0 CHECK (observed IN (0, 1)),
+    active              INTEGER NOT NULL DEFAULT 1 CHECK (active IN (0, 1)),
+    CHECK (content IS NULL OR parts IS NULL)
+) STRICT;
+
+CREATE INDEX messages_session ON messages (session_id);
+CREATE INDEX messages_platform ON messages (session_id, platform_message_id)
+    WHERE platform_message_id IS NOT NULL;
+
+CREATE TRIGGER messages_counted AFTER INSERT ON messages BEGIN
+    UPDATE sessions SET
+        message_count = message_count + NEW.active,
+        tool_call_count = tool_call_count
+            + CASE WHEN NEW.tool_calls IS NULL THEN 0 ELSE json_array_length(NEW.tool_calls) END,
+        last_active_at = max(last_active_at, NEW.timestamp),
+        preview = coalesce(preview, CASE WHEN NEW.role = 'user' AND NEW.kind <> 'summary'
+            THEN substr(trim(replace(replace(NEW.content, char(10), ' '), char(13), ' ')), 1, 120)
+            END)
+    WHERE id = NEW.session_id;
+END;
+
+CREATE TRIGGER messages_immutable BEFORE UPDATE OF
+    role, content, parts, tool_calls, tool_call_id, tool_name, timestamp, finish_reason, reasoning
+ON messages BEGIN
+    SELECT RAISE(ABORT, 'a stored message does not change');
+END;
+
+-- What the search index must forget; the index lives in a file of its own and follows later.
+CREATE TABLE forgotten (message_id INTEGER PRIMARY KEY) STRICT;
+CREATE TRIGGER messages_forgotten AFTER DELETE ON messages BEGIN
+    INSERT OR IGNORE INTO forgotten (message_id) VALUES (OLD.id);
+END;
+"""
+
+_LEDGER = """
+CREATE TABLE leases (
+    conversation_id TEXT PRIMARY KEY,
+    holder          TEXT NOT NULL,
+    token           INTEGER NOT NULL,
+    expires_at      REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- A fencing token only grows: who holds an older one can be told from who holds the newest.
+CREATE TRIGGER leases_grow BEFORE UPDATE OF token ON leases
+WHEN NEW.token < OLD.token BEGIN
+    SELECT RAISE(ABORT, 'illegal transition: a lease token only grows');
+END;
+
+CREATE TABLE turns (
+    id               TEXT PRIMARY KEY,
+    session_id       TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    state            TEXT NOT NULL DEFAULT 'accepted'
+                     CHECK (state IN ('accepted', 'running', 'answered', 'failed', 'interrupted')),
+    idempotency_key  TEXT UNIQUE,
+    user_message_id  INTEGER NOT NULL,
+    final_message_id INTEGER,
+    attempts         INTEGER NOT NULL DEFAULT 0,
+    reason           TEXT,
+    accepted_at      REAL NOT NULL,
+    started_at       REAL,
+    ended_at         REAL,
+    CHECK ((state IN ('answered', 'failed', 'interrupted')) = (ended_at IS NOT NULL)),
+    CHECK ((state = 'running') <= (started_at IS NOT NULL)),
+    CHECK ((state = 'failed') <= (reason IS NOT NULL))
+) STRICT;
+CREATE INDEX turns_session ON turns (session_id);
+CREATE INDEX turns_open ON turns (accepted_at) WHERE state IN ('accepted', 'running');
+
+CREATE TRIGGER turns_begin BEFORE INSERT ON turns WHEN NEW.state <> 'accepted' BEGIN
+    SELECT RAISE(ABORT, 'illegal transition: a turn begins as accepted');
+END;
+CREATE TRIGGER turns_move BEFORE UPDATE OF state ON turns
+WHEN (OLD.state, NEW.state) NOT IN (VALUES
+    ('accepted', 'running'), ('accepted', 'failed'), ('accepted', 'interrupted'),
+    ('running', 'running'), ('running', 'answered'), ('running', 'failed'),
+    ('running', 'interrupted'))
+BEGIN
+    SELECT RAISE(ABORT, 'illegal transition: a turn cannot go there from its state');
+END;
+
+CREATE TABLE effects (
+    id                INTEGER PRIMARY KEY,
+    turn_id           TEXT NOT NULL REFERENCES turns(id) ON DELETE CASCADE,
+    step_message_id   INTEGER NOT NULL,
+    tool_call_id      TEXT NOT NULL,
+    tool_name         TEXT NOT NULL,
+    arguments         TEXT NOT NULL,
+    read_only         INTEGER NOT NULL CHECK (read_only IN (0, 1)),
+    state             TEXT NOT NULL DEFAULT 'intended'
+                      CHECK (state IN ('intended', 'started', 'done', 'unknown', 'cancelled')),
+    result_message_id INTEGER,
+    intended_at       REAL NOT NULL,
+    started_at        REAL,
+    ended_at          REAL,
+    UNIQUE (step_message_id, tool_call_id),
+    CHECK ((state IN ('done', 'unknown', 'cancelled')) = (ended_at IS NOT NULL)),
+    CHECK ((state = 'done') <= (result_message_id IS NOT NULL))
+) STRICT;
+CREATE INDEX effects_turn ON effects (turn_id);
+
+CREATE TRIGGER effects_begin BEFORE INSERT ON effects WHEN NEW.state <> 'intended' BEGIN
+    SELECT RAISE(ABORT, 'illegal transition: an effect begins as intended');
+END;
+CREATE TRIGGER effects_move BEFORE UPDATE OF state ON effects
+WHEN (OLD.state, NEW.state) NOT IN (VALUES
+    ('intended', 'started'), ('intended', 'cancelled'), ('started', 'done'), ('started', 'unknown'))
+AND NOT (OLD.state = 'started' AND NEW.state = 'started' AND OLD.read_only = 1)
+BEGIN
+    SELECT RAISE(ABORT, 'illegal transition: an effect cannot go there from its state');
+END;
+
+CREATE TABLE inbox (
+    platform    TEXT NOT NULL,
+    chat_id     TEXT NOT NULL,
+    message_id  TEXT NOT NULL,
+    payload     TEXT NOT NULL,
+    outcome     TEXT CHECK (outcome IN ('turn', 'command', 'ignored')),
+    turn_id     TEXT REFERENCES turns(id) ON DELETE SET NULL,
+    received_at REAL NOT NULL,
+    settled_at  REAL,
+    PRIMARY KEY (platform, chat_id, message_id),
+    CHECK ((outcome IS NULL) = (settled_at IS NULL)),
+    CHECK (turn_id IS NULL OR outcome = 'turn')
+) STRICT, WITHOUT ROWID;
+CREATE INDEX inbox_unsettled ON inbox (received_at) WHERE outcome IS NULL;
+CREATE INDEX inbox_turn ON inbox (turn_id) WHERE turn_id IS NOT NULL;
+
+CREATE TRIGGER inbox_settled_once BEFORE UPDATE OF outcome ON inbox
+WHEN OLD.outcome IS NOT NULL BEGIN
+    SELECT RAISE(ABORT, 'illegal transition: what was delivered is settled once');
+END;
+
+CREATE TABLE outbox (
+    id                  INTEGER PRIMARY KEY AUTOINCREMENT,
+    turn_id             TEXT REFERENCES turns(id) ON DELETE CASCADE,
+    platform            TEXT NOT NULL,
+    chat_id             TEXT NOT NULL,
+    thread_id           TEXT,
+    piece               INTEGER NOT NULL,
+    content             TEXT NOT NULL,
+    state               TEXT NOT NULL DEFAULT 'pending'
+                        CHECK (state IN ('pending', 'sending', 'sent', 'failed')),
+    attempts            INTEGER NOT NULL DEFAULT 0,
+    platform_message_id TEXT,
+    error               TEXT,
+    created_at          REAL NOT NULL,
+    due_at              REAL NOT NULL,
+    ended_at            REAL,
+    UNIQUE (turn_id, piece),
+    CHECK ((state IN ('sent', 'failed')) = (ended_at IS NOT NULL)),
+    CHECK ((state = 'failed') <= (error IS NOT NULL))
+) STRICT;
+CREATE INDEX outbox_due ON outbox (due_at, id) WHERE state IN ('pending', 'sending');
+
+CREATE TRIGGER outbox_begin BEFORE INSERT ON outbox WHEN NEW.state <> 'pending' BEGIN
+    SELECT RAISE(ABORT, 'illegal transition: a piece begins as pending');
+END;
+CREATE TRIGGER outbox_move BEFORE UPDATE OF state ON outbox
+WHEN (OLD.state, NEW.state) NOT IN (VALUES
+    ('pending', 'sending'), ('pending', 'failed'),
+    ('sending', 'sent'), ('sending', 'pending'), ('sending', 'failed'))
+BEGIN
+    SELECT RAISE(ABORT, 'illegal transition: a piece cannot go there from its state');
+END;
+
+CREATE TABLE routes (
+    scope       TEXT NOT NULL DEFAULT '',
+    session_key TEXT NOT NULL,
+    session_id  TEXT NOT NULL,
+    entry       TEXT NOT NULL,
+    updated_at  REAL NOT NULL,
+    PRIMARY KEY (scope, session_key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX routes_session ON routes (session_id);
+
+CREATE TABLE usage (
+    id                 INTEGER PRIMARY KEY,
+    session_id         TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    turn_id            TEXT,
+    task               TEXT NOT NULL DEFAULT '',
+    model              TEXT NOT NULL,
+    provider           TEXT NOT NULL DEFAULT '',
+    input_tokens       INTEGER NOT NULL DEFAULT 0,
+    output_tokens      INTEGER NOT NULL DEFAULT 0,
+    cache_read_tokens  INTEGER NOT NULL DEFAULT 0,
+    cache_write_tokens INTEGER NOT NULL DEFAULT 0,
+    reasoning_tokens   INTEGER NOT NULL DEFAULT 0,
+    cost_usd           REAL NOT NULL DEFAULT 0,
+    timestamp          REAL NOT NULL
+) STRICT;
+CREATE INDEX usage_session ON usage (session_id);
+CREATE INDEX usage_time ON usage (timestamp);
+
+CREATE TRIGGER usage_summed AFTER INSERT ON usage BEGIN
+    UPDATE sessions SET
+        api_call_count = api_call_count + 1,
+        input_tokens = input_tokens + NEW.input_tokens,
+        output_tokens = output_tokens + NEW.output_tokens,
+        cache_read_tokens = cache_read_tokens + NEW.cache_read_tokens,
+        cache_write_tokens = cache_write_tokens + NEW.cache_write_tokens,
+        reasoning_tokens = reasoning_tokens + NEW.reasoning_tokens,
+        cost_usd = cost_usd + NEW.cost_usd,
+        model = coalesce(model, NEW.model)
+    WHERE id = NEW.session_id;
+END;
+"""
+
+STEPS: tuple[Step, ...] = (
+    Step("m001_sessions_and_messages", _sql(_SESSIONS)),
+    Step("m002_ledger", _sql(_LEDGER)),
+)
+
+SCHEMA_VERSION = len(STEPS)
+
+
+def version_of(conn: apsw.Connection) -> int:
+    """How many steps this database has taken."""
+    return int(conn.pragma("user_version"))
+
+
+def migrate(conn: apsw.Connection) -> list[str]:
+    """Take the steps that are missing, each in one transaction; returns their names."""
+    taken: list[str] = []
+    while version_of(conn) < SCHEMA_VERSION:
+        conn.execute("BEGIN IMMEDIATE")
+        try:
+            position = version_of(conn)  # another process may have been faster
+            if position < SCHEMA_VERSION:
+                _take(conn, position)
+                taken.append(STEPS[position].name)
+        except BaseException:
+            conn.execute("ROLLBACK")
+            raise
+        conn.execute("COMMIT")
+    return taken
+
+
+def _take(conn: apsw.Connection, position: int) -> None:
+    step = STEPS[position]
+    step.apply(conn)
+    conn.execute(
+        "INSERT INTO meta (key, value) VALUES (?, ?)", (f"migration.{step.name}", str(clock.now()))
+    )
+    conn.pragma("user_version", position + 1)

@@ -1,0 +1,135 @@
+"""What must be sent, piece by piece.
+
+pending → sending → sent | failed        sending → pending (to be tried again)        pending → failed
+A piece that a crash left in `sending` may or may not have arrived: `unsure` lists those, and whoever
+knows the platform decides whether to send it again.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import apsw
+
+from hermes_core import clock
+from hermes_core.errors import StoreError
+from hermes_state.database import Database
+from hermes_state.records import Row, rows
+
+
+class Piece(NamedTuple):
+    """A part of a reply that the platform takes in one go."""
+
+    platform: str
+    chat_id: str
+    content: str
+    thread_id: str | None = None
+
+
+def put(conn: apsw.Connection, pieces: Sequence[Piece], *, turn_id: str | None = None) -> list[int]:
+    """Note what must be sent, in its order."""
+    ids: list[int] = []
+    now = clock.now()
+    for number, piece in enumerate(pieces):
+        conn.execute(
+            "INSERT INTO outbox (turn_id, platform, chat_id, thread_id, piece, content, created_at,"
+            " due_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                turn_id,
+                piece.platform,
+                piece.chat_id,
+                piece.thread_id,
+                number,
+                piece.content,
+                now,
+                now,
+            ),
+        )
+        ids.append(conn.last_insert_rowid())
+    return ids
+
+
+def due(conn: apsw.Connection, limit: int = 100) -> list[Row]:
+    """Pieces that may be sent now: pending, their time has come, none before them is still open."""
+    return rows(
+        conn.execute(
+            "SELECT * FROM outbox WHERE state = 'pending' AND due_at <= ? AND NOT EXISTS ("
+            " SELECT 1 FROM outbox AS earlier WHERE earlier.turn_id = outbox.turn_id"
+            " AND earlier.piece < outbox.piece AND earlier.state IN ('pending', 'sending'))"
+            " ORDER BY due_at, id LIMIT ?",
+            (clock.now(), limit),
+        )
+    )
+
+
+def begin(conn: apsw.Connection, piece_id: int) -> Row:
+    """Claim a piece for sending; from here on a crash leaves it unsure."""
+    _move(conn, piece_id, "state = 'sending', attempts = attempts + 1")
+    return rows(conn.execute("SELECT * FROM outbox WHERE id = ?", (piece_id,)))[0]
+
+
+def sent(conn: apsw.Connection, piece_id: int, platform_message_id: str | None) -> None:
+    """The platform has it."""
+    _move(
+        conn,
+        piece_id,
+        "state = 'sent', error = NULL, platform_message_id = ?, ended_at = ?",
+        platform_message_id,
+        clock.now(),
+    )
+
+
+def retry(conn: apsw.Connection, piece_id: int, error: str, due_at: float) -> None:
+    """It did not get through; try again later."""
+    _move(conn, piece_id, "state = 'pending', error = ?, due_at = ?", error, due_at)
+
+
+def fail(conn: apsw.Connection, piece_id: int, error: str) -> None:
+    """It will not get through."""
+    _move(conn, piece_id, "state = 'failed', error = ?, ended_at = ?", error, clock.now())
+
+
+def unsure(conn: apsw.Connection) -> list[Row]:
+    """Pieces in the middle of being sent, oldest first."""
+    return rows(conn.execute("SELECT * FROM outbox WHERE state = 'sending' ORDER BY id"))
+
+
+def of_turn(conn: apsw.Connection, turn_id: str) -> list[Row]:
+    """The pieces of a turn's reply."""
+    return rows(conn.execute("SELECT * FROM outbox WHERE turn_id = ? ORDER BY piece", (turn_id,)))
+
+
+def _move(conn: apsw.Connection, piece_id: int, changes: str, *values: object) -> None:
+    conn.execute(f"UPDATE outbox SET {changes} WHERE id = ?", (*values, piece_id))  # type: ignore[arg-type]
+    if conn.changes() == 0:
+        raise StoreError(f"There is no piece {piece_id} in the outbox.")
+
+
+class Outbox:
+    """The store's outbox, one transaction a call."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def put(self, pieces: Sequence[Piece], *, turn_id: str | None = None) -> list[int]:
+        return self._db.write(lambda c: put(c, pieces, turn_id=turn_id))
+
+    def due(self, limit: int = 100) -> list[Row]:
+        return self._db.read(lambda c: due(c, limit))
+
+    def begin(self, piece_id: int) -> Row:
+        return self._db.write(lambda c: begin(c, piece_id))
+
+    def sent(self, piece_id: int, platform_message_id: str | None = None) -> None:
+        self._db.write(lambda c: sent(c, piece_id, platform_message_id))
+
+    def retry(self, piece_id: int, error: str, due_at: float) -> None:
+        self._db.write(lambda c: retry(c, piece_id, error, due_at))
+
+    def fail(self, piece_id: int, error: str) -> None:
+        self._db.write(lambda c: fail(c, piece_id, error))
+
+    def unsure(self) -> list[Row]:
+        return self._db.read(unsure)
+
+    def of_turn(self, turn_id: str) -> list[Row]:
+        return self._db.read(lambda c: of_turn(c, turn_id))

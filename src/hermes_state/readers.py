@@ -1,0 +1,44 @@
+"""The connections that only ask: as many as are asked at once, kept open for the next time."""
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from hermes_state.connection import translated
+
+T = TypeVar("T")
+
+
+class Readers:
+    """Runs functions of a connection, each on one snapshot of the store."""
+
+    def __init__(self, open_one: Callable[[], apsw.Connection], path: Path) -> None:
+        self._open_one = open_one
+        self._path = path
+        self._idle: deque[apsw.Connection] = deque()
+
+    def run(self, fn: Callable[[apsw.Connection], T]) -> T:
+        """Run `fn` on a snapshot: all that it reads is from one moment."""
+        with translated(self._path):
+            conn = self._take()
+            try:
+                conn.execute("BEGIN")
+                return fn(conn)
+            finally:
+                if conn.in_transaction:
+                    conn.execute("ROLLBACK")
+                self._idle.append(conn)
+
+    def _take(self) -> apsw.Connection:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._open_one()
+
+    def close(self) -> None:
+        """Close every connection that nobody uses just now."""
+        while self._idle:
+            self._idle.pop().close()

@@ -1,0 +1,169 @@
+"""How a row becomes a dictionary and back; the columns, named once."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import apsw
+import msgspec
+
+from hermes_core import clock
+from hermes_core.text import without_surrogates
+
+Row = dict[str, Any]
+"""A row as callers see it."""
+
+_encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder().decode
+
+
+def encode(value: object) -> str:
+    """JSON text of a value."""
+    return without_surrogates(_encode(value).decode("utf-8", "replace"))
+
+
+class NewMessage(NamedTuple):
+    """A message on its way into the store."""
+
+    role: str
+    content: Any = None
+    tool_calls: Any = None
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    timestamp: float | None = None
+    token_count: int | None = None
+    finish_reason: str | None = None
+    reasoning: str | None = None
+    platform_message_id: str | None = None
+    extra: Mapping[str, Any] | None = None
+    kind: str = "message"
+    origin_id: int | None = None
+    observed: bool = False
+    active: bool = True
+
+
+_EXTRA_KEYS = (
+    "reasoning_content",
+    "reasoning_details",
+    "codex_reasoning_items",
+    "codex_message_items",
+    "api_content",
+    "effect_disposition",
+)
+"""What only some providers send: kept in one JSON column and given back as it came."""
+
+_KNOWN_KEYS = frozenset(NewMessage._fields) | frozenset(_EXTRA_KEYS) | {"message_id", "id"}
+
+_INSERT = (
+    "INSERT INTO messages (session_id, role, content, parts, tool_calls, tool_call_id, tool_name,"
+    " timestamp, token_count, finish_reason, reasoning, platform_message_id, extra, kind, origin_id,"
+    " observed, active) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+)
+
+
+def insert_message(conn: apsw.Connection, session_id: str, message: NewMessage) -> int:
+    """Write one message and return its id."""
+    content, parts = message.content, None
+    if isinstance(content, str):
+        content = without_surrogates(content)
+    elif content is not None:
+        content, parts = None, encode(content)
+    conn.execute(
+        _INSERT,
+        (
+            session_id,
+            message.role,
+            content,
+            parts,
+            encode(message.tool_calls) if message.tool_calls else None,
+            message.tool_call_id,
+            message.tool_name,
+            clock.now() if message.timestamp is None else message.timestamp,
+            message.token_count,
+            message.finish_reason,
+            without_surrogates(message.reasoning) if message.reasoning else message.reasoning,
+            message.platform_message_id,
+            encode(message.extra) if message.extra else None,
+            message.kind,
+            message.origin_id,
+            message.observed,
+            message.active,
+        ),
+    )
+    return conn.last_insert_rowid()
+
+
+def message_from(given: Mapping[str, Any], *, kind: str | None = None) -> NewMessage:
+    """Read a message dictionary; keys the store has no column for are kept beside it."""
+    fields = {key: given[key] for key in NewMessage._fields if given.get(key) is not None}
+    extra = {
+        key: value
+        for key, value in given.items()
+        if value is not None and (key in _EXTRA_KEYS or key not in _KNOWN_KEYS)
+    }
+    extra |= fields.pop("extra", {})
+    if given.get("message_id") is not None:
+        fields.setdefault("platform_message_id", str(given["message_id"]))
+    if kind is not None:
+        fields["kind"] = kind
+    if "timestamp" in fields:
+        fields["timestamp"] = seconds(fields["timestamp"])
+    return NewMessage(**fields, extra=extra or None)
+
+
+def seconds(moment: Any) -> float:  # noqa: ANN401 -- a number, or whatever can tell its timestamp
+    """A point in time as seconds since the epoch."""
+    return float(moment.timestamp()) if hasattr(moment, "timestamp") else float(moment)
+
+
+_MESSAGE_COLUMNS = (
+    "id, role, content, parts, tool_calls, tool_call_id, tool_name, timestamp, finish_reason,"
+    " reasoning, platform_message_id, extra, kind, observed"
+)
+
+
+def conversation_messages(
+    conn: apsw.Connection, where: str, bindings: tuple[Any, ...]
+) -> list[Row]:
+    """Messages as models see them: `role` and `content`, and what else was said.
+
+    `id` is the row's own, so that a caller can tell what is stored already.
+    """
+    messages: list[Row] = []
+    for (
+        id_, role, content, parts, calls, call_id, name, at, finish, reasoning, sent_id, extra, kind,
+        observed,
+    ) in conn.execute(f"SELECT {_MESSAGE_COLUMNS} FROM messages WHERE {where} ORDER BY id", bindings):  # fmt: skip
+        message: Row = {"role": role, "content": content, "timestamp": at, "id": id_}
+        if parts is not None:
+            message["content"] = decode(parts)
+        if calls is not None:
+            message["tool_calls"] = decode(calls)
+        if call_id is not None:
+            message["tool_call_id"] = call_id
+        if name is not None:
+            message["tool_name"] = name
+        if finish is not None:
+            message["finish_reason"] = finish
+        if reasoning is not None:
+            message["reasoning"] = reasoning
+        if sent_id is not None:
+            message["message_id"] = sent_id
+        if extra is not None:
+            message.update(decode(extra))
+        if kind != "message":
+            message["kind"] = kind
+        if observed:
+            message["observed"] = True
+        messages.append(message)
+    return messages
+
+
+def rows(cursor: apsw.Cursor) -> list[Row]:
+    """All rows of a query as dictionaries."""
+    names: list[str] = []
+    found: list[Row] = []
+    for row in cursor:
+        if not names:
+            names = [column[0] for column in cursor.get_description()]
+        found.append(dict(zip(names, row, strict=True)))
+    return found

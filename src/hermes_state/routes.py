@@ -1,0 +1,87 @@
+"""Where a chat's conversation is: session key to session id, one row a route.
+
+The gateway's truth. `entry` is the gateway's own JSON; the store only keeps its session id in step.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import apsw
+
+from hermes_core import clock
+from hermes_state.database import Database
+from hermes_state.records import Row, encode, rows
+
+
+def save(
+    conn: apsw.Connection, session_key: str, session_id: str, entry: str, *, scope: str = ""
+) -> None:
+    """Set one route; the others are not touched."""
+    conn.execute(
+        "INSERT INTO routes (scope, session_key, session_id, entry, updated_at)"
+        " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET session_id = excluded.session_id,"
+        " entry = excluded.entry, updated_at = excluded.updated_at",
+        (scope, session_key, session_id, entry, clock.now()),
+    )
+
+
+def replace(
+    conn: apsw.Connection, entries: Mapping[str, tuple[str, str]], *, scope: str = ""
+) -> None:
+    """Make these (session key to session id and entry) the only routes of a scope."""
+    keys = encode(list(entries))
+    conn.execute(
+        "DELETE FROM routes WHERE scope = ? AND session_key NOT IN (SELECT value FROM json_each(?))",
+        (scope, keys),
+    )
+    for session_key, (session_id, entry) in entries.items():
+        save(conn, session_key, session_id, entry, scope=scope)
+
+
+def load(conn: apsw.Connection, scope: str = "") -> dict[str, Row]:
+    """Every route of a scope by its key."""
+    found = rows(conn.execute("SELECT * FROM routes WHERE scope = ?", (scope,)))
+    return {row["session_key"]: row for row in found}
+
+
+def find(conn: apsw.Connection, session_key: str, scope: str = "") -> Row | None:
+    """One route, or None."""
+    found = rows(
+        conn.execute(
+            "SELECT * FROM routes WHERE scope = ? AND session_key = ?", (scope, session_key)
+        )
+    )
+    return found[0] if found else None
+
+
+def delete(conn: apsw.Connection, session_keys: Iterable[str], scope: str = "") -> int:
+    """Forget routes; returns how many there were."""
+    conn.execute(
+        "DELETE FROM routes WHERE scope = ? AND session_key IN (SELECT value FROM json_each(?))",
+        (scope, encode(list(session_keys))),
+    )
+    return conn.changes()
+
+
+class Routes:
+    """The store's routes, one transaction a call."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def save(
+        self, session_key: str, session_id: str, entry: str = "{}", *, scope: str = ""
+    ) -> None:
+        self._db.write(lambda c: save(c, session_key, session_id, entry, scope=scope))
+
+    def replace(self, entries: Mapping[str, tuple[str, str]], *, scope: str = "") -> None:
+        self._db.write(lambda c: replace(c, entries, scope=scope))
+
+    def load(self, scope: str = "") -> dict[str, Row]:
+        return self._db.read(lambda c: load(c, scope))
+
+    def get(self, session_key: str, scope: str = "") -> Row | None:
+        return self._db.read(lambda c: find(c, session_key, scope))
+
+    def delete(self, session_keys: Iterable[str], scope: str = "") -> int:
+        keys = list(session_keys)
+        return self._db.write(lambda c: delete(c, keys, scope))

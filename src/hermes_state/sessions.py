@@ -1,0 +1,263 @@
+"""The rows of conversations: made, read, ended, changed, deleted."""
+
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import apsw
+
+from hermes_core import clock
+from hermes_core.errors import SessionNotFoundError
+from hermes_state.records import Row, decode, encode, rows
+
+_FILLABLE = (
+    "model",
+    "model_config",
+    "system_prompt",
+    "session_key",
+    "chat_id",
+    "chat_type",
+    "thread_id",
+    "user_id",
+    "display_name",
+    "cwd",
+    "profile_name",
+)
+"""Columns that a later `create` of the same session may fill when they are still empty."""
+
+ACCIDENTAL_ENDS = ("agent_close", "ws_orphan_reap")
+"""Reasons that say a process went away, not that anybody ended the conversation."""
+
+
+def new_id() -> str:
+    """A session id that sorts by time: date, time, six random hex digits."""
+    moment = datetime.fromtimestamp(clock.now(), UTC)
+    return f"{moment:%Y%m%d_%H%M%S}_{secrets.token_hex(3)}"
+
+
+def create(
+    conn: apsw.Connection,
+    session_id: str,
+    source: str,
+    fields: Mapping[str, Any],
+    *,
+    parent_session_id: str | None = None,
+) -> None:
+    """Make a session, or fill the gaps of the one that has this id; nothing is overwritten."""
+    if unknown := set(fields) - set(_FILLABLE):
+        raise TypeError(f"a session has no {', '.join(sorted(unknown))}")
+    values = dict(fields)
+    if values.get("model_config") is not None and not isinstance(values["model_config"], str):
+        values["model_config"] = encode(values["model_config"])
+    if exists(conn, session_id):
+        _fill(conn, session_id, values)
+    else:
+        _insert(conn, session_id, source, values)
+    if parent_session_id is not None:
+        _adopt(conn, session_id, parent_session_id)
+
+
+def _insert(conn: apsw.Connection, session_id: str, source: str, values: Row) -> None:
+    now = clock.now()
+    row = {
+        "id": session_id,
+        "conversation_id": session_id,
+        "source": source,
+        "started_at": now,
+        "last_active_at": now,
+        **values,
+    }
+    conn.execute(
+        f"INSERT INTO sessions ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
+        tuple(row.values()),
+    )
+
+
+def _fill(conn: apsw.Connection, session_id: str, values: Row) -> None:
+    given = {name: value for name, value in values.items() if value is not None}
+    if given:
+        changes = ", ".join(f"{name} = coalesce({name}, ?)" for name in given)
+        conn.execute(f"UPDATE sessions SET {changes} WHERE id = ?", (*given.values(), session_id))
+
+
+def _adopt(conn: apsw.Connection, session_id: str, parent_id: str) -> None:
+    """Hang a session under its parent, unless it has one; what it is to the parent follows."""
+    child, parent = fetch(conn, session_id), fetch(conn, parent_id)
+    if child["parent_session_id"] is not None or parent_id == session_id:
+        return
+    relation = _relation(child, parent)
+    if relation == "continuation" and _has_continuation(conn, parent_id):
+        relation = (
+            "branch"  # a second heir keeps its own identity: nothing is hidden behind another
+        )
+    link(conn, session_id, parent, relation)
+
+
+def _relation(child: Row, parent: Row) -> str:
+    marks: Any = decode(child["model_config"]) if child["model_config"] else {}
+    if isinstance(marks, dict):
+        if "_delegate_from" in marks:
+            return "delegate"
+        if "_branched_from" in marks:
+            return "branch"
+    return "continuation" if parent["end_reason"] == "compression" else "branch"
+
+
+def _has_continuation(conn: apsw.Connection, parent_id: str) -> bool:
+    return bool(
+        conn.execute(
+            "SELECT EXISTS (SELECT 1 FROM sessions WHERE parent_session_id = ?"
+            " AND relation = 'continuation')",
+            (parent_id,),
+        ).get
+    )
+
+
+def link(conn: apsw.Connection, session_id: str, parent: Row, relation: str) -> None:
+    """Record what a session is to its parent; a continuation takes over the conversation."""
+    if relation != "continuation":
+        conn.execute(
+            "UPDATE sessions SET parent_session_id = ?, relation = ? WHERE id = ?",
+            (parent["id"], relation, session_id),
+        )
+        return
+    conn.execute("UPDATE sessions SET is_tip = 0 WHERE id = ?", (parent["id"],))
+    conn.execute(
+        "UPDATE sessions SET parent_session_id = ?, relation = 'continuation', conversation_id = ?,"
+        " depth = ?, preview = coalesce(?, preview), archived = ? WHERE id = ?",
+        (
+            parent["id"],
+            parent["conversation_id"],
+            parent["depth"] + 1,
+            parent["preview"],
+            parent["archived"],
+            session_id,
+        ),
+    )
+
+
+def exists(conn: apsw.Connection, session_id: str) -> bool:
+    """Whether there is a session with exactly this id."""
+    return conn.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).get is not None
+
+
+def find(conn: apsw.Connection, session_id: str) -> Row | None:
+    """All columns of a session, or None."""
+    found = rows(conn.execute("SELECT * FROM sessions WHERE id = ?", (session_id,)))
+    return found[0] if found else None
+
+
+def fetch(conn: apsw.Connection, session_id: str) -> Row:
+    """All columns of a session; raises SessionNotFoundError."""
+    row = find(conn, session_id)
+    if row is None:
+        raise SessionNotFoundError(
+            f"There is no session {session_id!r}.", fix="See: hermes sessions list"
+        )
+    return row
+
+
+def by_prefix(conn: apsw.Connection, text: str) -> str | None:
+    """The one session whose id is `text` or begins with it."""
+    if exists(conn, text):
+        return text
+    end = text + "\U0010ffff"
+    found = conn.execute(
+        "SELECT id FROM sessions WHERE id >= ? AND id < ? LIMIT 2", (text, end)
+    ).fetchall()
+    return found[0][0] if text and len(found) == 1 else None
+
+
+def end(conn: apsw.Connection, session_id: str, reason: str) -> bool:
+    """End a session; the first end wins."""
+    conn.execute(
+        "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL",
+        (clock.now(), reason, session_id),
+    )
+    return conn.changes() > 0
+
+
+def reopen(conn: apsw.Connection, session_id: str) -> None:
+    """Take an end back."""
+    conn.execute(
+        "UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?", (session_id,)
+    )
+
+
+def end_for_reset(conn: apsw.Connection, session_id: str, reason: str) -> bool:
+    """End a session for good, also one that only looks ended because its process went away."""
+    marks = ", ".join("?" * len(ACCIDENTAL_ENDS))
+    conn.execute(
+        "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ?"
+        f" AND (ended_at IS NULL OR end_reason IN ({marks}))",
+        (clock.now(), reason, session_id, *ACCIDENTAL_ENDS),
+    )
+    return conn.changes() > 0
+
+
+def change(conn: apsw.Connection, session_id: str, **values: Any) -> None:  # noqa: ANN401 -- columns
+    """Set columns of a session that may change during its life."""
+    changes = ", ".join(f"{name} = ?" for name in values)
+    conn.execute(f"UPDATE sessions SET {changes} WHERE id = ?", (*values.values(), session_id))
+
+
+def set_archived(conn: apsw.Connection, session_id: str, archived: bool) -> bool:
+    """Archive or bring back the whole conversation of a session."""
+    conn.execute(
+        "UPDATE sessions SET archived = ? WHERE conversation_id ="
+        " (SELECT conversation_id FROM sessions WHERE id = ?)",
+        (archived, session_id),
+    )
+    return conn.changes() > 0
+
+
+def recount(conn: apsw.Connection, session_id: str) -> None:
+    """Set the counters of a session to what its messages say."""
+    conn.execute(
+        "UPDATE sessions SET (message_count, tool_call_count) ="
+        " (SELECT coalesce(sum(active), 0),"
+        "         coalesce(sum(CASE WHEN active THEN json_array_length(tool_calls) END), 0)"
+        "  FROM messages WHERE session_id = ?1) WHERE id = ?1",
+        (session_id,),
+    )
+
+
+def with_delegates(conn: apsw.Connection, session_ids: list[str]) -> list[str]:
+    """Every session of the conversations of these, and of the delegates they sent out."""
+    found = conn.execute(
+        """
+        WITH RECURSIVE doomed (id) AS (
+            SELECT id FROM sessions WHERE conversation_id IN (
+                SELECT conversation_id FROM sessions
+                WHERE id IN (SELECT value FROM json_each(?)))
+            UNION
+            SELECT member.id FROM doomed
+                JOIN sessions AS child
+                    ON child.parent_session_id = doomed.id AND child.relation = 'delegate'
+                JOIN sessions AS member ON member.conversation_id = child.conversation_id
+        )
+        SELECT id FROM doomed
+        """,
+        (encode(session_ids),),
+    )
+    return [id_ for (id_,) in found]
+
+
+def delete(conn: apsw.Connection, session_ids: list[str]) -> int:
+    """Delete the whole conversations of these sessions; branches of them live on as their own."""
+    doomed = encode(with_delegates(conn, session_ids))
+    conn.execute(
+        "UPDATE sessions SET parent_session_id = NULL, relation = NULL"
+        " WHERE parent_session_id IN (SELECT value FROM json_each(?1))"
+        " AND id NOT IN (SELECT value FROM json_each(?1))",
+        (doomed,),
+    )
+    conn.execute(
+        "DELETE FROM routes WHERE session_id IN (SELECT value FROM json_each(?))", (doomed,)
+    )
+    conn.execute(
+        "DELETE FROM leases WHERE conversation_id IN (SELECT value FROM json_each(?))", (doomed,)
+    )
+    conn.execute("DELETE FROM sessions WHERE id IN (SELECT value FROM json_each(?))", (doomed,))
+    return conn.changes()

@@ -1,0 +1,100 @@
+"""The rules of titles: what one may be, whose it is, and how a taken one is numbered."""
+
+import re
+
+import apsw
+
+from hermes_core.errors import TitleError
+from hermes_core.text import one_line, visible, without_surrogates
+from hermes_state import sessions
+from hermes_state.records import Row, rows
+
+MAX_LENGTH = 100
+
+_NUMBERED = re.compile(r"^(.*?) #(\d+)$")
+
+
+def clean(title: str | None) -> str | None:
+    """What is kept of a title; None when nothing is. Raises TitleError when it is too long."""
+    if title is None:
+        return None
+    text = one_line(visible(without_surrogates(title)))
+    if len(text) > MAX_LENGTH:
+        raise TitleError(
+            f"A title has at most {MAX_LENGTH} characters; this one has {len(text)}.",
+            fix="Shorten it.",
+        )
+    return text or None
+
+
+def set_title(
+    conn: apsw.Connection, session_id: str, title: str | None, *, only_if_empty: bool = False
+) -> bool:
+    """Give a conversation its title; False when there is no such session (or it has one already)."""
+    text = clean(title)
+    row = sessions.find(conn, session_id)
+    if row is None or (only_if_empty and row["title"] is not None):
+        return False
+    if text is not None:
+        _free_from_ancestors(conn, row, text)
+    conn.execute("UPDATE sessions SET title = ? WHERE id = ?", (text, session_id))
+    return True
+
+
+def _free_from_ancestors(conn: apsw.Connection, row: Row, title: str) -> None:
+    """A title moves within its conversation; from another one it cannot be taken."""
+    holder = by_title(conn, title)
+    if holder is None or holder["id"] == row["id"]:
+        return
+    if holder["conversation_id"] != row["conversation_id"]:
+        raise TitleError(
+            f"The title {title!r} belongs to session {holder['id']}.", fix="Choose another one."
+        )
+    conn.execute("UPDATE sessions SET title = NULL WHERE id = ?", (holder["id"],))
+
+
+def title_of(conn: apsw.Connection, session_id: str) -> str | None:
+    """The title of a session's conversation, whichever of its sessions is asked for."""
+    return conn.execute(
+        "SELECT title FROM sessions WHERE title IS NOT NULL AND conversation_id ="
+        " (SELECT conversation_id FROM sessions WHERE id = ?) ORDER BY depth DESC LIMIT 1",
+        (session_id,),
+    ).get
+
+
+def by_title(conn: apsw.Connection, title: str) -> Row | None:
+    """The session that has exactly this title."""
+    found = rows(conn.execute("SELECT * FROM sessions WHERE title = ?", (title,)))
+    return found[0] if found else None
+
+
+def resolve(conn: apsw.Connection, title: str) -> str | None:
+    """The session a person means by a title: the newest of its numbered heirs, else the exact one."""
+    heirs = [id_ for id_, _ in _numbered(conn, title)]
+    if heirs:
+        return heirs[0]
+    exact = by_title(conn, title)
+    return exact["id"] if exact else None
+
+
+def next_in_lineage(conn: apsw.Connection, title: str) -> str:
+    """The title itself when it is free, else the same with the next number."""
+    match = _NUMBERED.match(title)
+    base = match[1] if match else title
+    numbers = [number for _, number in _numbered(conn, base)]
+    if not numbers and by_title(conn, base) is None:
+        return base
+    suffix = f" #{max([1, *numbers]) + 1}"
+    return base[: MAX_LENGTH - len(suffix)].rstrip() + suffix
+
+
+def _numbered(conn: apsw.Connection, base: str) -> list[tuple[str, int]]:
+    """Sessions titled `base #N`, the most recently started first."""
+    start = f"{base} #"
+    found = conn.execute(
+        "SELECT id, title FROM sessions WHERE title > ? AND title < ? ORDER BY started_at DESC, id",
+        (start, start + "\U0010ffff"),
+    )
+    return [
+        (id_, int(title[len(start) :])) for id_, title in found if title[len(start) :].isdecimal()
+    ]

@@ -1,0 +1,234 @@
+"""A turn: one exchange, from the moment it is accepted to exactly one end.
+
+accepted → running → answered | failed | interrupted      (running → running: one more attempt)
+accepted → failed | interrupted                           (it never began)
+
+Accepting stores what was delivered, the user's message and the turn together; only then may anybody be
+told that we have it. Ending stores the answer, its pieces for the platform and the end together.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import apsw
+
+from hermes_core import clock
+from hermes_core.errors import StoreError
+from hermes_state import effects, inbox, leases, outbox, sessions
+from hermes_state.database import Database
+from hermes_state.effects import Call
+from hermes_state.inbox import Delivery
+from hermes_state.leases import Lease
+from hermes_state.outbox import Piece
+from hermes_state.records import Row, insert_message, message_from, rows
+
+MOST_ATTEMPTS = 3
+
+End = Literal["answered", "failed", "interrupted"]
+
+
+class Accepted(NamedTuple):
+    """A turn that is on disk, and whether this call put it there."""
+
+    turn_id: str
+    session_id: str
+    message_id: int
+    is_new: bool
+
+
+def accept(
+    conn: apsw.Connection,
+    session_id: str,
+    message: Mapping[str, Any],
+    *,
+    delivery: Delivery | None = None,
+    idempotency_key: str | None = None,
+) -> Accepted:
+    """Take a message in; a second delivery of the same one finds the first."""
+    if (known := _known(conn, delivery, idempotency_key)) is not None:
+        return known
+    sessions.fetch(conn, session_id)
+    message_id = insert_message(conn, session_id, message_from(message))
+    turn_id = uuid.uuid4().hex
+    conn.execute(
+        "INSERT INTO turns (id, session_id, idempotency_key, user_message_id, accepted_at)"
+        " VALUES (?, ?, ?, ?, ?)",
+        (turn_id, session_id, idempotency_key, message_id, clock.now()),
+    )
+    if delivery is not None:
+        inbox.receive(conn, delivery)
+        inbox.settle(conn, delivery, "turn", turn_id)
+    return Accepted(turn_id, session_id, message_id, is_new=True)
+
+
+def _known(
+    conn: apsw.Connection, delivery: Delivery | None, idempotency_key: str | None
+) -> Accepted | None:
+    columns = "turns.id, turns.session_id, turns.user_message_id"
+    found = None
+    if idempotency_key is not None:
+        found = conn.execute(
+            f"SELECT {columns} FROM turns WHERE idempotency_key = ?", (idempotency_key,)
+        ).get
+    if found is None and delivery is not None:
+        found = conn.execute(
+            f"SELECT {columns} FROM inbox JOIN turns ON turns.id = inbox.turn_id"
+            " WHERE platform = ? AND chat_id = ? AND message_id = ?",
+            delivery.key,
+        ).get
+    return None if found is None else Accepted(*found, is_new=False)
+
+
+def start(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> int:
+    """Begin to run a turn, for the first time or again; returns which attempt this is."""
+    leases.check(conn, lease)
+    conn.execute(
+        "UPDATE turns SET state = 'running', attempts = attempts + 1,"
+        " started_at = coalesce(started_at, ?) WHERE id = ?",
+        (clock.now(), turn_id),
+    )
+    return fetch(conn, turn_id)["attempts"]
+
+
+def step(
+    conn: apsw.Connection,
+    turn_id: str,
+    message: Mapping[str, Any],
+    calls: Sequence[Call] = (),
+    lease: Lease | None = None,
+) -> int:
+    """Store what the model said, and what it wants done, before any of it is done."""
+    leases.check(conn, lease)
+    turn = _running(conn, turn_id)
+    message_id = insert_message(conn, turn["session_id"], message_from(message))
+    for call in calls:
+        effects.intend(conn, turn_id, message_id, call)
+    return message_id
+
+
+def finish(
+    conn: apsw.Connection,
+    turn_id: str,
+    end: End,
+    *,
+    message: Mapping[str, Any] | None = None,
+    reason: str | None = None,
+    pieces: Sequence[Piece] = (),
+    lease: Lease | None = None,
+) -> int | None:
+    """End a turn with its last message and what must be sent; returns that message's id."""
+    leases.check(conn, lease)
+    turn = fetch(conn, turn_id)
+    message_id = None
+    if message is not None:
+        message_id = insert_message(conn, turn["session_id"], message_from(message))
+    conn.execute(
+        "UPDATE turns SET state = ?, final_message_id = ?, reason = ?, ended_at = ? WHERE id = ?",
+        (end, message_id, reason, clock.now(), turn_id),
+    )
+    outbox.put(conn, pieces, turn_id=turn_id)
+    return message_id
+
+
+def find(conn: apsw.Connection, turn_id: str) -> Row | None:
+    """All columns of a turn, or None."""
+    found = rows(conn.execute("SELECT * FROM turns WHERE id = ?", (turn_id,)))
+    return found[0] if found else None
+
+
+def fetch(conn: apsw.Connection, turn_id: str) -> Row:
+    """All columns of a turn; raises StoreError."""
+    turn = find(conn, turn_id)
+    if turn is None:
+        raise StoreError(f"There is no turn {turn_id}.")
+    return turn
+
+
+def _running(conn: apsw.Connection, turn_id: str) -> Row:
+    turn = fetch(conn, turn_id)
+    if turn["state"] != "running":
+        raise StoreError(f"Turn {turn_id} is {turn['state']}, not running.")
+    return turn
+
+
+def unfinished(conn: apsw.Connection) -> list[Row]:
+    """Turns without an end whose conversation nobody holds: what recovery has to look at."""
+    return rows(
+        conn.execute(
+            "SELECT turns.*, sessions.conversation_id FROM turns"
+            " JOIN sessions ON sessions.id = turns.session_id"
+            " LEFT JOIN leases ON leases.conversation_id = sessions.conversation_id"
+            " AND leases.expires_at > ?"
+            " WHERE turns.state IN ('accepted', 'running') AND leases.conversation_id IS NULL"
+            " ORDER BY turns.accepted_at",
+            (clock.now(),),
+        )
+    )
+
+
+def of_session(conn: apsw.Connection, session_id: str) -> list[Row]:
+    """The turns of a session, in the order they were accepted."""
+    return rows(
+        conn.execute(
+            "SELECT * FROM turns WHERE session_id = ? ORDER BY accepted_at, rowid", (session_id,)
+        )
+    )
+
+
+class Turns:
+    """The store's turns, one transaction a call."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def accept(
+        self,
+        session_id: str,
+        message: Mapping[str, Any],
+        *,
+        delivery: Delivery | None = None,
+        idempotency_key: str | None = None,
+    ) -> Accepted:
+        return self._db.write(
+            lambda c: accept(
+                c, session_id, message, delivery=delivery, idempotency_key=idempotency_key
+            )
+        )
+
+    def start(self, turn_id: str, lease: Lease | None = None) -> int:
+        return self._db.write(lambda c: start(c, turn_id, lease))
+
+    def step(
+        self,
+        turn_id: str,
+        message: Mapping[str, Any],
+        calls: Sequence[Call] = (),
+        lease: Lease | None = None,
+    ) -> int:
+        return self._db.write(lambda c: step(c, turn_id, message, calls, lease))
+
+    def finish(
+        self,
+        turn_id: str,
+        end: End,
+        *,
+        message: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        pieces: Sequence[Piece] = (),
+        lease: Lease | None = None,
+    ) -> int | None:
+        return self._db.write(
+            lambda c: finish(
+                c, turn_id, end, message=message, reason=reason, pieces=pieces, lease=lease
+            )
+        )
+
+    def get(self, turn_id: str) -> Row | None:
+        return self._db.read(lambda c: find(c, turn_id))
+
+    def unfinished(self) -> list[Row]:
+        return self._db.read(unfinished)
+
+    def of_session(self, session_id: str) -> list[Row]:
+        return self._db.read(lambda c: of_session(c, session_id))

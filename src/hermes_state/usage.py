@@ -1,0 +1,83 @@
+"""What model calls cost: one row a call, summed up on its session by the database."""
+
+from typing import NamedTuple
+
+import apsw
+
+from hermes_core import clock
+from hermes_state.database import Database
+from hermes_state.records import Row, rows
+
+
+class Spent(NamedTuple):
+    """The tokens and the money of one model call."""
+
+    model: str
+    provider: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float = 0.0
+
+
+_SUMS = (
+    "count(*) AS calls, coalesce(sum(input_tokens), 0) AS input_tokens,"
+    " coalesce(sum(output_tokens), 0) AS output_tokens,"
+    " coalesce(sum(cache_read_tokens), 0) AS cache_read_tokens,"
+    " coalesce(sum(cache_write_tokens), 0) AS cache_write_tokens,"
+    " coalesce(sum(reasoning_tokens), 0) AS reasoning_tokens,"
+    " coalesce(sum(cost_usd), 0.0) AS cost_usd"
+)
+
+
+def record(
+    conn: apsw.Connection,
+    session_id: str,
+    spent: Spent,
+    *,
+    turn_id: str | None = None,
+    task: str = "",
+) -> None:
+    """Note one model call; `task` names what is not part of the main loop."""
+    conn.execute(
+        f"INSERT INTO usage (session_id, turn_id, task, {', '.join(Spent._fields)}, timestamp)"
+        f" VALUES ({', '.join('?' * (len(Spent._fields) + 4))})",
+        (session_id, turn_id, task, *spent, clock.now()),
+    )
+
+
+def of_conversation(conn: apsw.Connection, session_id: str) -> list[Row]:
+    """Sums by model over all sessions of a conversation."""
+    return rows(
+        conn.execute(
+            f"SELECT model, provider, {_SUMS} FROM usage WHERE session_id IN (SELECT id FROM sessions"
+            " WHERE conversation_id = (SELECT conversation_id FROM sessions WHERE id = ?))"
+            " GROUP BY model, provider ORDER BY model, provider",
+            (session_id,),
+        )
+    )
+
+
+def since(conn: apsw.Connection, moment: float) -> Row:
+    """The sum of everything spent since a point in time."""
+    return rows(conn.execute(f"SELECT {_SUMS} FROM usage WHERE timestamp >= ?", (moment,)))[0]
+
+
+class Usage:
+    """The store's accounts, one transaction a call."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def record(
+        self, session_id: str, spent: Spent, *, turn_id: str | None = None, task: str = ""
+    ) -> None:
+        self._db.write(lambda c: record(c, session_id, spent, turn_id=turn_id, task=task))
+
+    def of_conversation(self, session_id: str) -> list[Row]:
+        return self._db.read(lambda c: of_conversation(c, session_id))
+
+    def since(self, moment: float) -> Row:
+        return self._db.read(lambda c: since(c, moment))

@@ -1,0 +1,247 @@
+"""The one connection that writes, and how callers share a commit.
+
+A write is a function of the connection. Whoever finds the writer free leads: it runs every function
+that waits, each in its own savepoint, in one transaction with one fsync. The others sleep; after the
+commit they are woken one by one, each by the one before it, so that sixteen threads do not fight for
+the interpreter at once. The last of them hands the writer to whoever has come in the meantime.
+
+The main thread never leads: Ctrl-C may stop it between any two instructions, also between a commit and
+waking those who wait for it. A helper thread writes in its place.
+
+A function may be run a second time when the transaction it was part of had to be given up, so it must
+do nothing but talk to the connection.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar, cast
+
+import apsw
+
+from hermes_core.errors import StoreError
+from hermes_state.connection import translate
+
+T = TypeVar("T")
+
+_LARGEST_BATCH = 256
+
+
+class _Job:
+    """One waiting write, and the place its caller sleeps at."""
+
+    __slots__ = ("error", "fn", "follower", "gate", "result", "settled")
+
+    def __init__(self, fn: Callable[[apsw.Connection], Any]) -> None:
+        self.fn = fn
+        self.gate = threading.Lock()
+        self.gate.acquire()
+        self.settled = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.follower: _Job | None = None
+
+
+class Writer:
+    """Runs functions of the connection, many to a commit."""
+
+    def __init__(self, conn: apsw.Connection, path: Path) -> None:
+        self.conn = conn
+        self._path = path
+        self._mutex = threading.Lock()
+        self._waiting: deque[_Job] = deque()
+        self._led = False
+        self._leader = 0
+        self._closed = False
+        self._helper = _Helper(self._wait_in_line)
+
+    def run(self, fn: Callable[[apsw.Connection], T]) -> T:
+        """Run `fn` in a transaction and return its result once that is on disk."""
+        me = threading.get_ident()
+        if self._leader == me:
+            raise StoreError("A write inside a write: pass the connection on instead.")
+        if self._closed:
+            raise StoreError(f"{self._path} is closed.")
+        job = _Job(fn)
+        if me == threading.main_thread().ident:
+            self._helper.run(job)
+        else:
+            self._wait_in_line(job)
+        if job.error is not None:
+            raise self._explained(job.error)
+        return cast("T", job.result)
+
+    def close(self) -> None:
+        """Let the waiting writes finish, then close the connection."""
+        if not self._closed:
+            self._closed = True
+            self._helper.run(_Job(lambda _conn: None))
+            self._helper.stop()
+            self.conn.close()
+
+    def _wait_in_line(self, job: _Job) -> None:
+        with self._mutex:
+            self._waiting.append(job)
+            leads, self._led = not self._led, True
+        if not leads:
+            job.gate.acquire()
+        if job.settled:
+            self._wake_next(job.follower)
+        else:
+            self._lead(job)
+
+    def _lead(self, own: _Job) -> None:
+        """Commit everything that waits; `own` is somewhere in it."""
+        self._leader = threading.get_ident()
+        batch: list[_Job] = []
+        try:
+            self.conn.execute("BEGIN IMMEDIATE")
+            self._run_waiting(batch)
+            self._commit(batch)
+        except apsw.Error as error:
+            self._fail_all(batch, error)
+        self._leader = 0
+        self._settle(batch, own)
+
+    def _run_waiting(self, batch: list[_Job]) -> None:
+        """Run what waits, also what arrives while we run, inside the open transaction."""
+        stored = 0
+        while self._waiting and len(batch) < _LARGEST_BATCH:
+            job = self._waiting.popleft()
+            batch.append(job)
+            # The first needs no savepoint: when it fails there is nothing else to keep.
+            if self._run_one(job, savepoint=stored > 0):
+                stored += job.error is None
+            else:
+                self._start_over(batch)
+                stored = 0
+
+    def _run_one(self, job: _Job, *, savepoint: bool) -> bool:
+        """Run one function; False when its failure took the whole transaction with it."""
+        conn = self.conn
+        if savepoint:
+            conn.execute("SAVEPOINT job")
+        try:
+            job.result = job.fn(conn)
+        except BaseException as error:  # noqa: BLE001 -- kept for the caller whose function this is
+            job.error = error
+            if not conn.in_transaction:
+                return False
+            conn.execute("ROLLBACK TO job; RELEASE job" if savepoint else "ROLLBACK")
+            return savepoint
+        if savepoint:
+            conn.execute("RELEASE job")
+        return True
+
+    def _start_over(self, batch: list[_Job]) -> None:
+        """Begin a new transaction; functions that ran in the lost one wait again, in their order."""
+        self._waiting.extendleft([job for job in reversed(batch) if job.error is None])
+        batch[:] = [job for job in batch if job.error is not None]
+        self.conn.execute("BEGIN IMMEDIATE")
+
+    def _commit(self, batch: list[_Job]) -> None:
+        try:
+            self.conn.execute("COMMIT")
+        except apsw.Error as error:
+            self._roll_back()
+            stored = [job for job in batch if job.error is None]
+            if len(stored) == 1:
+                stored[0].error = error
+            else:
+                self._commit_one_by_one(stored)
+
+    def _commit_one_by_one(self, jobs: list[_Job]) -> None:
+        """A shared commit failed: find out whose write it is that cannot be stored."""
+        for job in jobs:
+            try:
+                self.conn.execute("BEGIN IMMEDIATE")
+                job.result = job.fn(self.conn)
+                self.conn.execute("COMMIT")
+            except BaseException as error:  # noqa: BLE001 -- kept for the caller, as above
+                self._roll_back()
+                job.error = error
+
+    def _fail_all(self, batch: list[_Job], error: apsw.Error) -> None:
+        """The transaction could not be had: everybody who waits for it has waited in vain."""
+        self._roll_back()
+        while self._waiting:
+            batch.append(self._waiting.popleft())
+        for job in batch:
+            job.error = job.error or error
+
+    def _roll_back(self) -> None:
+        if self.conn.in_transaction:
+            self.conn.execute("ROLLBACK")
+
+    def _settle(self, batch: list[_Job], own: _Job) -> None:
+        """Chain those who are done, so that each wakes the next."""
+        follower: _Job | None = None
+        for job in reversed(batch):
+            job.settled = True
+            if job is not own:
+                job.follower, follower = follower, job
+        self._wake_next(follower)
+
+    def _wake_next(self, follower: _Job | None) -> None:
+        """Wake the next of those who are done, or whoever is to lead next."""
+        if follower is None:
+            with self._mutex:
+                if not self._waiting:
+                    self._led = False
+                    return
+                follower = self._waiting[0]
+        follower.gate.release()
+
+    def _explained(self, error: BaseException) -> BaseException:
+        if not isinstance(error, apsw.Error):
+            return error
+        ours = translate(error, self._path)
+        ours.__cause__ = error
+        return ours
+
+
+class _Helper:
+    """A thread that writes for the main thread and so cannot be interrupted half way."""
+
+    def __init__(self, write: Callable[[_Job], None]) -> None:
+        self._write = write
+        self._asked: SimpleQueue[tuple[_Job, threading.Lock] | None] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    def run(self, job: _Job) -> None:
+        """Have the job written and wait; an interrupt is raised once its fate is known."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = Thread(target=self._work, name="hermes-writer", daemon=True)
+            self._thread.start()
+        try:
+            self._ask(job)
+        except BaseException:
+            self._wait_for_all()
+            raise
+
+    def stop(self) -> None:
+        self._asked.put(None)
+        if self._thread is not None:
+            self._thread.join()
+
+    def _ask(self, job: _Job) -> None:
+        done = threading.Lock()
+        done.acquire()
+        self._asked.put((job, done))
+        done.acquire()
+
+    def _wait_for_all(self) -> None:
+        """The queue keeps its order: once this later job is done, so is the interrupted one."""
+        while True:
+            with suppress(KeyboardInterrupt):
+                return self._ask(_Job(lambda _conn: None))
+
+    def _work(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            job, done = asked
+            self._write(job)
+            done.release()

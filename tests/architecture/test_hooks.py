@@ -1,0 +1,76 @@
+"""Who fires which hook: read from the source, so that a hook cannot be forgotten."""
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+from hermes_cli import hookspecs
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+NOT_YET_CALLED = {
+    "on_session_start",
+    "on_session_end",
+    "on_session_finalize",
+    "on_session_reset",
+    "pre_compaction",
+    "post_compaction",
+    "on_turn_start",
+    "on_turn_end",
+    "pre_model_call",
+    "post_model_call",
+    "pre_tool_call",
+    "post_tool_call",
+    "on_approval_asked",
+    "on_approval_answered",
+    "on_message_received",
+    "pre_send",
+    "on_gateway_start",
+    "on_gateway_stop",
+}
+"""Hooks whose surface is still to come; empty when the last one is there."""
+
+
+def trees() -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        yield path.relative_to(SOURCE), ast.parse(path.read_text("utf-8"))
+
+
+def calls() -> Iterator[tuple[Path, str, set[str]]]:
+    """File, hook and keywords of every `….invoke_hook("name", key=…)`."""
+    for path, tree in trees():
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            if node.func.attr == "invoke_hook" and node.args:
+                first = node.args[0]
+                if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                    yield path, first.value, {k.arg for k in node.keywords if k.arg}
+
+
+def test_the_hooks_without_a_caller_are_those_that_are_listed() -> None:
+    called = {hook for _, hook, _ in calls()}
+    assert set(hookspecs.SPECS) - called == NOT_YET_CALLED
+
+
+def test_a_caller_names_a_hook_that_exists_and_gives_all_of_its_arguments() -> None:
+    wrong = [
+        (str(path), hook, given)
+        for path, hook, given in calls()
+        if hook not in hookspecs.SPECS
+        or given != set(inspect.signature(hookspecs.SPECS[hook]).parameters)
+    ]
+    assert wrong == []
+
+
+def test_nobody_imports_the_name_invoke_hook_for_it_must_stay_replaceable() -> None:
+    importers = [
+        str(path)
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        and node.module == "hermes_cli.plugins"
+        and any(name.name == "invoke_hook" for name in node.names)
+    ]
+    assert importers == []

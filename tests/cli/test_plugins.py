@@ -1,0 +1,429 @@
+"""The plugin host: hooks, sources, loading, and what a failing plugin does to the others."""
+
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import pytest
+
+from hermes_cli import plugins
+from hermes_cli.plugins import PluginContext, PluginError, PluginHost
+from hermes_core.config import PluginSettings, Settings
+from hermes_core.paths import Home
+
+END = {
+    "session_id": "s1",
+    "completed": False,
+    "interrupted": True,
+    "model": "m",
+    "platform": "cli",
+}
+
+
+def write_plugin(folder: Path, code: str, **manifest: object) -> Path:
+    values = {"name": folder.name, "version": "1.0", "description": "A test.", **manifest}
+    folder.mkdir(parents=True)
+    lines = (f"{key} = {msgspec.json.encode(value).decode()}" for key, value in values.items())
+    (folder / "plugin.toml").write_text("\n".join(lines))
+    (folder / "__init__.py").write_text(code)
+    return folder
+
+
+def enabling(*names: str, **settings: dict[str, Any]) -> Settings:
+    return Settings(plugins=PluginSettings(enabled=list(names), settings=settings))
+
+
+def install(place: Path, name: str, module: str, code: str, *, entry: str = "") -> None:
+    """Lay out a distribution as pip would, with one entry point."""
+    info = place / f"{name}-2.5.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.5\nSummary: Installed {name}.\n"
+    )
+    (info / "entry_points.txt").write_text(f"[hermes.plugins]\n{name} = {entry or module}\n")
+    file = place / module.replace(".", "/")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.with_suffix(".py").write_text(code)
+
+
+# --- hooks ---------------------------------------------------------------------------------------
+
+
+def test_without_plugins_a_hook_returns_an_empty_list() -> None:
+    assert plugins.invoke_hook("on_session_end", **END) == []
+    assert not plugins.has_hook("on_session_end")
+
+
+def test_a_callback_gets_only_the_arguments_it_declares() -> None:
+    host, got = PluginHost(), list[object]()
+
+    def some(model: str, session_id: str, *, own: int = 3) -> None:
+        got.append((model, session_id, own))
+
+    def all_of_them(**kwargs: object) -> None:
+        got.append(kwargs)
+
+    def none() -> None:
+        got.append("none")
+
+    for callback in (some, all_of_them, none):
+        host.register_hook("on_session_end", callback)
+    host.invoke_hook("on_session_end", **END)
+    assert got == [("m", "s1", 3), END, "none"]
+
+
+def test_results_that_are_not_none_come_back_in_the_order_of_registration() -> None:
+    host = PluginHost()
+    for value in ("first", None, 0, "last"):
+        host.register_hook("pre_send", lambda value=value: value)
+    results = host.invoke_hook("pre_send", platform="cli", chat_id="c", session_id="s", text="hi")
+    assert results == ["first", 0, "last"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("boom"), SystemExit(3)])
+def test_a_failing_callback_is_logged_with_its_plugin_and_the_others_go_on(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = PluginHost()
+
+    def fail() -> None:
+        raise error
+
+    host.register_hook("on_gateway_stop", fail, plugin="shaky")
+    host.register_hook("on_gateway_stop", lambda reason: reason)
+    assert host.invoke_hook("on_gateway_stop", reason="done") == ["done"]
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.getMessage() == "plugin shaky failed in hook on_gateway_stop"
+    assert record.exc_info
+    assert record.exc_info[1] is error
+
+
+def test_ctrl_c_in_a_callback_is_not_swallowed() -> None:
+    host = PluginHost()
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    host.register_hook("on_gateway_stop", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        host.invoke_hook("on_gateway_stop", reason="x")
+
+
+def test_calling_a_hook_that_does_not_exist_is_a_mistake_of_the_caller() -> None:
+    with pytest.raises(LookupError, match="on_nothing"):
+        plugins.invoke_hook("on_nothing")
+
+
+async def _async_callback() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("hook", "callback", "reason"),
+    [
+        ("on_nothing", lambda: None, "There is no hook 'on_nothing'. Use one of: on_session_start"),
+        ("on_gateway_stop", lambda colour: None, "asks for colour.*It gives: reason"),
+        ("on_gateway_stop", lambda reason, /: None, "asks for reason"),
+        ("on_gateway_stop", _async_callback, "is async"),
+        ("on_gateway_stop", 7, "cannot be called"),
+    ],
+)
+def test_a_callback_that_does_not_fit_is_refused_when_it_is_registered(
+    hook: str, callback: Callable[..., object], reason: str
+) -> None:
+    with pytest.raises(PluginError, match=reason):
+        PluginHost().register_hook(hook, callback)
+
+
+def test_callbacks_may_be_registered_while_a_hook_is_being_called() -> None:
+    host = PluginHost()
+    start, total = threading.Barrier(5), 50
+
+    def register(owner: int) -> None:
+        start.wait(5)
+        for number in range(total):
+            host.register_hook("on_gateway_stop", lambda mark=(owner, number): mark)
+
+    def call() -> None:
+        start.wait(5)
+        for _ in range(total):
+            host.invoke_hook("on_gateway_stop", reason="x")
+
+    threads = [threading.Thread(target=register, args=(n,)) for n in range(4)]
+    threads.append(threading.Thread(target=call))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+    assert len(host.invoke_hook("on_gateway_stop", reason="x")) == 4 * total
+
+
+# --- loading -------------------------------------------------------------------------------------
+
+
+EVERY_KIND = """
+import click
+from . import words
+
+def register(ctx):
+    ctx.hook("on_gateway_stop", lambda: words.GREETING)
+    @ctx.hook("on_gateway_start")
+    def started(platforms):
+        return (ctx.name, dict(ctx.settings), platforms)
+    ctx.tool("Look_up", lambda: 1, description="Looks.", parameters={"type": "object"},
+             read_only=True)
+    ctx.command("hi", lambda: 2, description="Greets.")
+    ctx.model("tiny", lambda: 3)
+    ctx.platform("pager", lambda: 4)
+    ctx.memory_provider("notes", lambda: 5, description="Keeps notes.")
+    ctx.cli_command(click.Command("greet"))
+    (ctx.data_dir / "made").touch()
+"""
+
+
+def test_a_home_plugin_may_register_every_kind_and_import_its_own_modules(home: Home) -> None:
+    folder = write_plugin(home.plugins / "my-plugin", EVERY_KIND)
+    (folder / "words.py").write_text("GREETING = 'hello'")
+    path_before = list(sys.path)
+
+    plugins.load_enabled(home, enabling("my-plugin", **{"my-plugin": {"loud": True}}))
+
+    assert plugins.failures() == {}
+    assert plugins.invoke_hook("on_gateway_stop", reason="x") == ["hello"]
+    start = plugins.invoke_hook("on_gateway_start", platforms=["cli"])
+    assert start == [("my-plugin", {"loud": True}, ["cli"])]
+    assert plugins.tools()["Look_up"].read_only
+    assert plugins.tools()["Look_up"].plugin == "my-plugin"
+    assert plugins.commands()["hi"].description == "Greets."
+    assert plugins.models()["tiny"].factory() == 3
+    assert plugins.platforms()["pager"].factory() == 4
+    assert plugins.memory_providers()["notes"].factory() == 5
+    assert isinstance(plugins.cli_commands()["greet"], click.Command)
+    data = home.root / "plugin-data" / "my-plugin"
+    assert (data / "made").exists()
+    assert data.stat().st_mode & 0o777 == 0o700
+    assert sys.path == path_before
+
+
+def test_loading_twice_registers_once(home: Home) -> None:
+    write_plugin(home.plugins / "one", "def register(ctx): ctx.hook('pre_send', lambda: 1)")
+    settings = enabling("one", "one")
+    plugins.load_enabled(home, settings)
+    plugins.load_enabled(home, settings)
+    assert plugins.invoke_hook("pre_send", platform="", chat_id="", session_id="", text="") == [1]
+    assert plugins.failures() == {}
+
+
+def test_a_plugin_that_is_not_enabled_does_not_run(home: Home) -> None:
+    write_plugin(home.plugins / "off", "raise AssertionError('ran')")
+    plugins.load_enabled(home, enabling())
+    assert plugins.discover(home)["off"].error == ""
+    assert plugins.loaded() == plugins.failures() == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("def register(ctx:", "SyntaxError"),
+        ("raise RuntimeError('no luck')", "RuntimeError: no luck"),
+        ("import sys; sys.exit(4)", "SystemExit: 4"),
+        ("import nowhere_to_be_found", "No module named 'nowhere_to_be_found'"),
+        ("", "no function register"),
+        ("def register(): pass", "TypeError"),
+        ("def register(ctx): ctx.hook('on_nothing', print)", "There is no hook 'on_nothing'"),
+        ("def register(ctx): ctx.command('Bad Name', print, description='')", "is no name"),
+        ("def register(ctx): ctx.model('x', 'not callable')", "can be called"),
+        ("def register(ctx): ctx.model('x', print); ctx.model('x', print)", "belongs to"),
+    ],
+)
+def test_a_plugin_that_cannot_be_loaded_is_kept_with_its_reason_and_others_load(
+    home: Home, code: str, reason: str
+) -> None:
+    write_plugin(home.plugins / "bad", code)
+    write_plugin(home.plugins / "good", "def register(ctx): ctx.model('fine', print)")
+    plugins.load_enabled(home, enabling("bad", "good"))
+    assert reason in plugins.failures()["bad"]
+    assert list(plugins.loaded()) == ["good"]
+    assert "fine" in plugins.models()
+
+
+def test_a_plugin_that_fails_half_way_leaves_nothing_behind(home: Home) -> None:
+    code = """
+from . import part
+def register(ctx):
+    ctx.hook("on_gateway_stop", lambda: "left over")
+    ctx.model("left-over", print)
+    raise RuntimeError
+"""
+    folder = write_plugin(home.plugins / "half", code)
+    (folder / "part.py").write_text("")
+    plugins.load_enabled(home, enabling("half"))
+    assert plugins.failures() == {"half": "RuntimeError"}
+    assert not plugins.has_hook("on_gateway_stop")
+    assert plugins.models() == {}
+    assert not [name for name in sys.modules if name.startswith("hermes_plugins.half")]
+
+
+def test_a_name_that_another_plugin_took_is_the_mistake_of_the_second(home: Home) -> None:
+    code = "def register(ctx): ctx.hook('on_gateway_stop', lambda: ctx.name); ctx.model('x', print)"
+    write_plugin(home.plugins / "early", code)
+    write_plugin(home.plugins / "late", code)
+    plugins.load_enabled(home, enabling("early", "late"))
+    assert plugins.failures() == {"late": "The model 'x' belongs to the plugin early already."}
+    assert plugins.invoke_hook("on_gateway_stop", reason="") == ["early"]
+
+
+def test_a_plugin_may_register_only_while_it_is_being_registered(home: Home) -> None:
+    contexts = list[PluginContext]()
+    plugins.register_hook("on_gateway_start", lambda platforms: contexts.append(platforms))
+    code = """
+from hermes_cli import plugins
+def register(ctx):
+    plugins.invoke_hook("on_gateway_start", platforms=ctx)
+"""
+    write_plugin(home.plugins / "late", code)
+    plugins.load_enabled(home, enabling("late"))
+    [context] = contexts
+    with pytest.raises(PluginError, match="only in its register"):
+        context.hook("on_gateway_stop", lambda: None)
+
+
+def test_an_enabled_plugin_that_does_not_exist_is_a_failure_that_is_shown(home: Home) -> None:
+    plugins.load_enabled(home, enabling("gone"))
+    assert "no plugin of this name" in plugins.failures()["gone"]
+
+
+def test_without_enabled_plugins_the_metadata_of_packages_is_not_read(home: Home) -> None:
+    hidden = sys.modules.pop("importlib.metadata", None)
+    try:
+        PluginHost().load_enabled(home, enabling())
+        assert "importlib.metadata" not in sys.modules
+    finally:
+        if hidden is not None:
+            sys.modules["importlib.metadata"] = hidden
+
+
+# --- sources and manifests -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("manifest", "reason"),
+    [
+        ({"colour": "red"}, "unknown field `colour`"),
+        ({"version": 1}, "Expected `str`, got `int`"),
+        ({"name": "other"}, "called 'other'"),
+        ({"requires_hermes": ">=99"}, "needs Hermes >=99"),
+        ({"requires_hermes": "about 3"}, "'about 3' is not understood"),
+    ],
+)
+def test_a_manifest_that_is_wrong_says_what_is_wrong(
+    home: Home, manifest: dict[str, object], reason: str
+) -> None:
+    write_plugin(home.plugins / "odd", "", **manifest)
+    assert reason in plugins.discover(home)["odd"].error
+    plugins.load_enabled(home, enabling("odd"))
+    assert reason in plugins.failures()["odd"]
+
+
+@pytest.mark.parametrize("wanted", ["", ">=0.1", ">=0.1, <99", "!=0.0.1", "> 0, <= 98.7.6"])
+def test_a_manifest_may_name_the_versions_of_hermes_it_works_with(home: Home, wanted: str) -> None:
+    write_plugin(home.plugins / "fits", "", requires_hermes=wanted)
+    assert plugins.discover(home)["fits"].error == ""
+
+
+def test_a_folder_without_manifest_or_with_an_impossible_name_is_shown_with_the_reason(
+    home: Home,
+) -> None:
+    (home.plugins / "bare").mkdir(parents=True)
+    write_plugin(home.plugins / "Upper Case", "")
+    (home.plugins / ".git").mkdir()
+    (home.plugins / "notes.txt").touch()
+    known = plugins.discover(home)
+    assert "plugin.toml is missing" in known["bare"].error
+    assert "is no name for a plugin" in known["Upper Case"].error
+    assert not {".git", "notes.txt"} & known.keys()
+
+
+@pytest.mark.parametrize("name", ["..", "../elsewhere", "/etc", "a/b", ""])
+def test_a_name_cannot_lead_out_of_the_plugins_folder(home: Home, name: str) -> None:
+    write_plugin(home.root / "elsewhere", "raise AssertionError('ran')")
+    home.plugins.mkdir()
+    plugins.load_enabled(home, enabling(name))
+    assert "no plugin of this name" in plugins.failures()[name]
+
+
+def test_an_installed_package_is_found_by_its_entry_point_and_described_by_its_metadata(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "def register(ctx): ctx.model('packaged', print)"
+    install(tmp_path / "site", "shipped-one", "shipped_one_code", code)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+    found = plugins.discover(home)["shipped-one"]
+    assert (found.source, found.version, found.description, found.error) == (
+        "package",
+        "2.5",
+        "Installed shipped-one.",
+        "",
+    )
+    assert "shipped_one_code" not in sys.modules
+
+    plugins.load_enabled(home, enabling("shipped-one"))
+    assert plugins.failures() == {}
+    assert "packaged" in plugins.models()
+
+
+@pytest.mark.parametrize("entry", ["nowhere_to_be_found", "sys:missing.part", "!", "sys [extra]"])
+def test_an_entry_point_that_leads_nowhere_harms_only_itself(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    install(tmp_path / "site", "astray", "astray_code", "", entry=entry)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    assert plugins.discover(home)["astray"].version == "2.5"
+    plugins.load_enabled(home, enabling("astray", "crash_recovery"))
+    assert list(plugins.failures()) == ["astray"]
+    assert list(plugins.loaded()) == ["crash_recovery"]
+
+
+def test_an_installed_package_may_bring_a_manifest_beside_its_module(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = "boxed_code.plugin:Holder.inner"
+    code = """
+class Holder:
+    class inner:
+        @staticmethod
+        def register(ctx): ctx.model('boxed', print)
+"""
+    install(tmp_path / "site", "boxed", "boxed_code.plugin", code, entry=entry)
+    (tmp_path / "site" / "boxed_code" / "__init__.py").touch()
+    (tmp_path / "site" / "boxed_code" / "plugin.toml").write_text(
+        'name = "boxed"\nversion = "9"\ndescription = "From the file."'
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+    assert plugins.discover(home)["boxed"].description == "From the file."
+    assert "boxed_code" not in sys.modules
+    plugins.load_enabled(home, enabling("boxed"))
+    assert "boxed" in plugins.models()
+
+
+def test_the_home_wins_over_a_package_and_a_package_over_a_shipped_plugin(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "site", "crash_recovery", "other_recovery", "def register(ctx): pass")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    assert plugins.discover(home)["crash_recovery"].source == "package"
+
+    code = "def register(ctx): ctx.model('mine', print)"
+    write_plugin(home.plugins / "crash_recovery", code)
+    found = plugins.discover(home)["crash_recovery"]
+    assert found.source == "home"
+    assert [place.partition(":")[0] for place in found.hides] == ["package", "bundled"]
+    plugins.load_enabled(home, enabling("crash_recovery"))
+    assert list(plugins.models()) == ["mine"]

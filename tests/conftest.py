@@ -1,0 +1,37 @@
+"""What every test gets: a home of its own, a clean environment, and no plugins."""
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_cli import plugins
+from hermes_core.paths import Home
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    for name in [name for name in os.environ if name.startswith("HERMES_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
+    return Home(tmp_path / "home")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    for handler in root.handlers:
+        if handler not in handlers:
+            handler.close()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def no_plugins_stay() -> Iterator[None]:
+    yield
+    plugins.host.reset()

@@ -1,0 +1,34 @@
+"""The log file: who may read it, what goes into it, and that the terminal stays clean."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from hermes_core import log
+
+
+def test_records_of_the_level_go_to_a_private_file_and_nowhere_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.set_up(tmp_path / "logs", "warning")
+    logging.getLogger("some.part").warning("größer: %s", 7)
+    logging.getLogger("some.part").info("left out")
+    file = tmp_path / "logs" / "hermes.log"
+    assert file.read_text("utf-8").endswith(" WARNING some.part größer: 7\n")
+    assert "left out" not in file.read_text("utf-8")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_file_is_made_by_the_first_record(tmp_path: Path) -> None:
+    log.set_up(tmp_path / "logs", "info")
+    assert list((tmp_path / "logs").iterdir()) == []
+
+
+def test_setting_up_twice_writes_each_record_once(tmp_path: Path) -> None:
+    log.set_up(tmp_path / "one", "info")
+    log.set_up(tmp_path / "two", "info")
+    logging.getLogger("x").info("once")
+    assert not (tmp_path / "one" / "hermes.log").exists()
+    assert (tmp_path / "two" / "hermes.log").read_text().count("once") == 1
