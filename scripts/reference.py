@@ -150,10 +150,43 @@ def _page(parts: Iterable[str]) -> str:
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
+def store_page() -> str:
+    """Today's schema as a fresh store has it, and the exit status and code of every error."""
+    store = importlib.import_module("hermes_state").SessionDB.in_memory()
+    with store:
+        schema = store.read(
+            lambda c: c.execute(
+                "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
+                " AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
+            ).fetchall()
+        )
+    errors = importlib.import_module("hermes_core.errors")
+    family = sorted(
+        (error.code, error.exit_status, inspect.cleandoc(error.__doc__ or ""))
+        for error in vars(errors).values()
+        if isinstance(error, type) and issubclass(error, errors.HermesError)
+    )
+    parts = [
+        "# The store",
+        NOTICE,
+        "Conversations are in `state.db` in the home, the search index in `state-search.db` beside it. "
+        "The index is derived and may be deleted. What the tables are for stands in the modules of "
+        "`hermes_state` that are named after them; who may be in which state is written at their top "
+        "and enforced by the triggers below.",
+        "## Schema",
+        *("```sql\n" + sql.strip() + ";\n```" for _, _, sql in schema),
+        "## Errors",
+        "With `--json` an error is an object with `code`, `message` and `fix` on standard error.",
+        _table(["Code", "Exit status", "Meaning"], ([f"`{c}`", str(n), d] for c, n, d in family)),
+    ]
+    return _page(parts)
+
+
 PAGES: list[tuple[str, Callable[[], str]]] = [
     ("docs/reference/hooks.md", hooks_page),
     ("docs/reference/config.md", config_page),
     ("docs/reference/commands.md", commands_page),
+    ("docs/reference/store.md", store_page),
 ]
 
 

@@ -33,9 +33,6 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SessionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long conversations are kept."""
 
-    auto_prune: Annotated[
-        bool, msgspec.Meta(description="Delete ended conversations by age, at most once a day.")
-    ] = False
     retention_days: Annotated[
         int, msgspec.Meta(ge=1, description="Age in days after which `prune` takes a conversation.")
     ] = 90
@@ -93,10 +90,14 @@ class Option(msgspec.Struct, frozen=True):
 def options() -> tuple[Option, ...]:
     """Every setting, in the order of the schema."""
     return tuple(
-        Option(section.name, field.name, *get_args(field.type)[:1], _default(field), _about(field))
+        Option(section.name, field.name, _kind(field), _default(field), _about(field))
         for section in msgspec.structs.fields(Settings)
         for field in msgspec.structs.fields(section.type)
     )
+
+
+def _kind(field: msgspec.structs.FieldInfo) -> object:
+    return get_args(field.type)[0]
 
 
 def _default(field: msgspec.structs.FieldInfo) -> object:

@@ -2,9 +2,9 @@
 
 import logging
 import os
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TextIO
 
 from hermes_core.paths import make_folder
 
@@ -16,9 +16,9 @@ _KEPT = 3
 class _PrivateFile(RotatingFileHandler):
     """A rotating log that only its owner may read."""
 
-    def _open(self) -> TextIO:
+    def _open(self) -> TextIOWrapper:
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        return os.fdopen(descriptor, self.mode, encoding=self.encoding)
+        return TextIOWrapper(os.fdopen(descriptor, "ab"), encoding=self.encoding)
 
 
 def set_up(folder: Path, level: str) -> None:

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from hermes_core.errors import ConfigError
 
@@ -66,6 +67,11 @@ def write_private(path: Path, text: str) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def open_private(path: Path) -> BinaryIO:
+    """Open a new file for writing, readable by its owner alone; an old one is emptied."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _FILE_MODE), "wb")
 
 
 def touch_private(path: Path) -> None:

@@ -37,9 +37,13 @@ _PAGES_BEFORE_CHECKPOINT = 1000
 _WAL_BYTES_KEPT = 16 * 1024 * 1024
 
 
-def check_library(version: str | None = None) -> None:
+def sqlite_version() -> str:
+    """The version of the SQLite inside."""
+    return apsw.sqlite_lib_version()
+
+
+def check_library(found: str) -> None:
     """Refuse a SQLite that is known to damage shared databases."""
-    found = version or apsw.sqlite_lib_version()
     if tuple(int(part) for part in found.split(".")[:3]) < OLDEST_SQLITE:
         needed = ".".join(map(str, OLDEST_SQLITE))
         raise StoreVersionError(
@@ -64,6 +68,8 @@ def check_file(path: Path) -> bool:
         ) from error
     if not header:
         return False
+    if not header.strip(b"\0") and path.with_name(path.name + "-journal").exists():
+        return False  # the power went while the file was made; its journal takes that back
     if not header.startswith(_MAGIC):
         raise ForeignStoreError(
             f"{path} is not a database.",
@@ -113,6 +119,9 @@ def open_writer(path: Path, busy_timeout_s: float, vfs: str | None = None) -> ap
     conn = apsw.Connection(str(path), vfs=vfs)
     _set_up(conn, busy_timeout_s)
     if path != MEMORY:
+        # A crash in `create_file` may leave a journal that takes the mark back when we open.
+        if conn.pragma("application_id") != APPLICATION_ID:
+            conn.pragma("application_id", APPLICATION_ID)
         conn.pragma("journal_mode", "wal")
     conn.pragma("synchronous", "full")
     conn.pragma("foreign_keys", "on")

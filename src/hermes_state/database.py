@@ -25,7 +25,7 @@ class Database:
         self.in_memory = path == connection.MEMORY
         self._busy_timeout_s = busy_timeout_s
         self._vfs = vfs
-        connection.check_library()
+        connection.check_library(connection.sqlite_version())
         self._writer: Writer | None = None
         with connection.translated(path):
             if read_only:

@@ -9,11 +9,10 @@ was restored from a backup), is thrown away and built anew.
 import logging
 import re
 import threading
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import apsw
 
@@ -77,16 +76,19 @@ def searchable(content: str | None, parts: str | None, calls: str | None) -> str
 
 def _texts(value: Any) -> list[str]:  # noqa: ANN401 -- whatever JSON a provider's parts are
     if isinstance(value, list):
-        return [text for item in value for text in _texts(item)]
+        return [text for item in cast("list[Any]", value) for text in _texts(item)]
     if isinstance(value, dict):
-        return [text for key in ("text", "content") for text in _texts(value.get(key))]
+        part = cast("dict[str, Any]", value)
+        return [text for key in ("text", "content") for text in _texts(part.get(key))]
     return [value] if isinstance(value, str) else []
 
 
 def _calls(value: Any) -> Iterable[tuple[Any, Any]]:  # noqa: ANN401 -- as above
-    for call in value if isinstance(value, list) else []:
-        function = call.get("function", call) if isinstance(call, dict) else {}
-        yield function.get("name", ""), function.get("arguments", "")
+    for call in cast("list[Any]", value) if isinstance(value, list) else []:
+        if isinstance(call, dict):
+            call = cast("dict[str, Any]", call)
+            function = call.get("function", call)
+            yield function.get("name", ""), function.get("arguments", "")
 
 
 class SearchIndex:
@@ -97,8 +99,10 @@ class SearchIndex:
         self._path = MEMORY if database.in_memory else index_path(database.path)
         self._lock = threading.Lock()
         self._conn: apsw.Connection | None = None
+        self._frozen = False
+        """The file is only read; what it does not have yet is not found."""
         self._stirred = threading.Event()
-        self._closed = False
+        self._closed = threading.Event()
         self._thread: Thread | None = None
 
     # -- following the store -------------------------------------------------------------------
@@ -112,13 +116,11 @@ class SearchIndex:
                 self._thread.start()
 
     def _follow(self) -> None:
-        while not self._closed:
-            self._stirred.wait()
-            time.sleep(_PAUSE_S)  # let a burst of messages become one batch
+        while self._stirred.wait() and not self._closed.wait(_PAUSE_S):
+            # The pause lets a burst of messages become one batch.
             self._stirred.clear()
             try:
-                while not self._closed and self.catch_up_once():
-                    pass
+                self.catch_up()
             except Exception:
                 logger.exception("the search index fell behind; it will try again")
 
@@ -132,7 +134,7 @@ class SearchIndex:
     def catch_up_once(self) -> int:
         """Index one batch; returns how many messages were added or forgotten."""
         with self._lock:
-            if self._closed:
+            if self._closed.is_set():
                 return 0
             try:
                 return self._advance(self._opened())
@@ -144,22 +146,23 @@ class SearchIndex:
                 return 0  # another process is at it
 
     def _advance(self, conn: apsw.Connection) -> int:
-        if self._db.read_only:
+        if self._frozen:
             return 0
         conn.execute("BEGIN IMMEDIATE")
         try:
             watermark = _state(conn, "watermark")
-            batch, forgotten = self._db.read(lambda c: _news(c, watermark))
+            batch, forgotten, mark = self._db.read(lambda c: _news(c, watermark))
             _add(conn, batch)
             conn.executemany("DELETE FROM words WHERE rowid = ?", [(id_,) for id_ in forgotten])
             conn.executemany("DELETE FROM trigrams WHERE rowid = ?", [(id_,) for id_ in forgotten])
             if batch:
                 conn.execute("UPDATE state SET value = ? WHERE key = 'watermark'", (batch[-1][0],))
+                conn.execute("UPDATE state SET value = ? WHERE key = 'mark'", (mark,))
         except BaseException:
             conn.execute("ROLLBACK")
             raise
         conn.execute("COMMIT")
-        if forgotten:
+        if forgotten and not self._db.read_only:
             self._db.write(
                 lambda c: c.executemany(
                     "DELETE FROM forgotten WHERE message_id = ?", [(id_,) for id_ in forgotten]
@@ -205,7 +208,7 @@ class SearchIndex:
 
     def close(self) -> None:
         """Stop following; what is missing is added the next time."""
-        self._closed = True
+        self._closed.set()
         self._stirred.set()
         if self._thread is not None:
             self._thread.join()
@@ -218,26 +221,36 @@ class SearchIndex:
 
     def _opened(self) -> apsw.Connection:
         if self._conn is None:
-            self._conn = self._open()
+            self._conn = self._open_frozen() if self._db.read_only else self._open(self._path)
             if self._is_foreign(self._conn):
                 self._discard()
-                self._conn = self._open()
+                self._conn = self._open(self._path)
         return self._conn
 
-    def _open(self) -> apsw.Connection:
-        if self._db.read_only and not self._path.exists():
-            conn = apsw.Connection(":memory:")
-        else:
-            if self._path != MEMORY:
-                touch_private(self._path)
-            conn = apsw.Connection(str(self._path))
+    def _open_frozen(self) -> apsw.Connection:
+        """For a store that is not to be written: the index as it is, else one in memory."""
+        try:
+            conn = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READONLY)
+            self._frozen = not self._is_foreign(conn)
+            if self._frozen:
+                return conn
+            conn.close()
+        except apsw.Error:
+            pass  # there is none, or it cannot be read
+        return self._open(MEMORY)
+
+    def _open(self, path: Path) -> apsw.Connection:
+        if path != MEMORY:
+            touch_private(path)
+        conn = apsw.Connection(str(path))
         conn.set_busy_timeout(_TIMEOUT_MS)
         conn.pragma("journal_mode", "wal")
         conn.pragma("synchronous", "normal")  # what a power cut takes is indexed again
         conn.execute("BEGIN IMMEDIATE")
         conn.execute(_SCHEMA)
         conn.execute(
-            "INSERT OR IGNORE INTO state VALUES ('watermark', 0), ('version', ?), ('store', ?)",
+            "INSERT OR IGNORE INTO state VALUES"
+            " ('watermark', 0), ('mark', NULL), ('version', ?), ('store', ?)",
             (VERSION, self._store_id()),
         )
         conn.execute("COMMIT")
@@ -250,20 +263,25 @@ class SearchIndex:
 
     def _is_foreign(self, conn: apsw.Connection) -> bool:
         """Whether the index belongs to another store, another version, or a later state of ours."""
-        newest = self._db.read(
-            lambda c: c.execute("SELECT seq FROM sqlite_sequence WHERE name = 'messages'").get or 0
+        watermark, mark = _state(conn, "watermark"), _state(conn, "mark")
+        newest, timestamp = self._db.read(
+            lambda c: (
+                c.execute("SELECT seq FROM sqlite_sequence WHERE name = 'messages'").get or 0,
+                c.execute("SELECT timestamp FROM messages WHERE id = ?", (watermark,)).get,
+            )
         )
         return (
             _state(conn, "version") != VERSION
             or _state(conn, "store") != self._store_id()
-            or _state(conn, "watermark") > newest
+            or watermark > newest
+            or (timestamp is not None and timestamp != mark)
         )
 
     def _discard(self) -> None:
         if self._conn is not None:
             self._conn.close()
             self._conn = None
-        if self._path != MEMORY:
+        if self._path != MEMORY and not self._db.read_only:
             for suffix in ("", "-wal", "-shm"):
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
 
@@ -279,7 +297,8 @@ def _state(conn: apsw.Connection, key: str) -> Any:  # noqa: ANN401 -- a number 
 
 def _news(
     conn: apsw.Connection, watermark: int
-) -> tuple[list[tuple[int, str | None, str | None, str | None]], list[int]]:
+) -> tuple[list[tuple[int, str | None, str | None, str | None]], list[int], float | None]:
+    """What to add, what to forget, and when the last of the new messages was written."""
     batch = conn.execute(
         "SELECT id, content, parts, tool_calls FROM messages WHERE id > ? ORDER BY id LIMIT ?",
         (watermark, _BATCH),
@@ -287,7 +306,9 @@ def _news(
     forgotten = conn.execute(
         "SELECT message_id FROM forgotten ORDER BY message_id LIMIT ?", (_BATCH,)
     ).fetchall()
-    return batch, [id_ for (id_,) in forgotten]
+    last = batch[-1][0] if batch else watermark
+    mark = conn.execute("SELECT timestamp FROM messages WHERE id = ?", (last,)).get
+    return batch, [id_ for (id_,) in forgotten], mark
 
 
 def _add(

@@ -209,13 +209,16 @@ _INVARIANTS = (
 
 def vacuum(database: Database) -> int:
     """Give unused space back to the disk; returns how many bytes that were."""
-    before = database.path.stat().st_size if not database.in_memory else 0
+    if database.in_memory:
+        return 0
     # VACUUM may not run inside a transaction, so it gets a connection of its own.
     with translated(database.path):
         conn = open_writer(database.path, busy_timeout_s=30.0)
         try:
+            conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            before = database.path.stat().st_size
             conn.execute("VACUUM")
-            conn.pragma("wal_checkpoint(truncate)")
+            conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         finally:
             conn.close()
     return max(0, before - database.path.stat().st_size)

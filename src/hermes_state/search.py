@@ -53,7 +53,7 @@ class Wanted(NamedTuple):
 
 
 def parse(query: str) -> list[list[Term]]:
-    """Alternatives (OR) of terms that belong together; every text is a query, an empty one finds nothing."""
+    """Alternatives (OR) of terms that belong together; any text is a query, also a wrong one."""
     groups: list[list[Term]] = [[]]
     for minus, phrase, star, word in _TERM.findall(query[:MOST_CHARACTERS]):
         if word == "OR":

@@ -9,28 +9,8 @@ from pathlib import Path
 import pytest
 
 from hermes_cli import plugins
-from hermes_cli.commands import root
 from hermes_core.paths import Home
-
-
-class Shell:
-    """Runs command lines one after the other, each with fresh plugins as a new process has."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-        self.errors = ""
-
-    def run(self, line: str, *, status: int = 0) -> str:
-        plugins.host.reset()
-        got = root.run(line.split())
-        output, self.errors = self._capsys.readouterr()
-        assert got == status, self.errors
-        return output
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
+from tests.cli.conftest import Shell
 
 
 def write_plugin(home: Home, name: str, code: str) -> None:

@@ -40,13 +40,13 @@ def test_the_file_beats_the_default_the_environment_the_file_and_the_command_lin
 
 def test_a_value_in_the_environment_has_the_type_of_its_setting(home: Home) -> None:
     environment = {
-        "HERMES_SESSIONS_AUTO_PRUNE": "true",
+        "HERMES_SESSIONS_RETENTION_DAYS": "12",
         "HERMES_STORE_BUSY_TIMEOUT_S": "2.5",
         "HERMES_PLUGINS_ENABLED": "a, b,",
         "HERMES_LOG_LEVEL": "debug",
     }
     settings = config.load(home, environment=environment)
-    assert settings.sessions.auto_prune is True
+    assert settings.sessions.retention_days == 12
     assert settings.store.busy_timeout_s == 2.5
     assert settings.plugins.enabled == ["a", "b"]
     assert settings.log.level == "debug"

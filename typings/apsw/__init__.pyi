@@ -18,6 +18,7 @@ SQLITE_IOERR_SHORT_READ: int
 Bindings = Sequence[Any] | Mapping[str, Any] | None
 
 def sqlite_lib_version() -> str: ...
+def vfs_names() -> list[str]: ...
 
 class Error(Exception):
     result: int

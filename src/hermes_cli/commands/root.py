@@ -95,7 +95,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return EXIT_FAILURE
-    except Exception as error:  # noqa: BLE001 -- the last boundary: log, tell, exit
+    except Exception as error:  # the last boundary: log, tell, exit
         log.set_up(app.home.logs, "info")
         logger.exception("unexpected error in: hermes %s", " ".join(arguments))
         where = app.home.logs / "hermes.log"

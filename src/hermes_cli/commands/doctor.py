@@ -1,0 +1,159 @@
+"""`hermes doctor`: what is wrong with this installation, and its repair."""
+
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import click
+
+from hermes_cli.commands import table
+from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_core import config
+from hermes_core.errors import HermesError, StoreCorruptError
+from hermes_core.version import VERSION
+from hermes_state import SessionDB, maintenance
+from hermes_state.connection import sqlite_version
+
+EXIT_PROBLEMS = 1
+_LEAST_FREE_BYTES = 200 * 1024 * 1024
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    what: str
+    state: Literal["ok", "fixed", "warning", "problem"]
+    detail: str
+
+
+@click.command("doctor")
+@click.option("--fix", is_flag=True, help="Repair what can be repaired.")
+@json_option
+@pass_app
+def command(app: App, fix: bool) -> int:
+    """Check home, permissions, SQLite, the store and the disk; repair with --fix."""
+    findings = [finding for check in CHECKS for finding in check(app, fix)]
+    if app.as_json:
+        app.emit([finding._asdict() for finding in findings])
+    app.say(table.render(("CHECK", "STATE", "DETAIL"), findings))
+    bad = any(finding.state == "problem" for finding in findings)
+    if bad and not fix:
+        app.say("\nRun: hermes doctor --fix")
+    return EXIT_PROBLEMS if bad else 0
+
+
+def _versions(_app: App, _fix: bool) -> Iterator[Finding]:
+    python = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("version", "ok", f"hermes {VERSION}, Python {python}, SQLite {sqlite_version()}")
+
+
+def _home(app: App, fix: bool) -> Iterator[Finding]:
+    root = app.home.root
+    if not root.exists():
+        yield Finding("home", "ok", f"{root} (not made yet)")
+        return
+    yield Finding("home", "ok", str(root))
+    for path, wanted in _private_paths(root):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o077 == 0:
+            continue
+        if fix:
+            path.chmod(wanted)
+            yield Finding("permissions", "fixed", f"{path.name} was {mode:04o}, is {wanted:04o}")
+        else:
+            yield Finding(
+                "permissions", "problem", f"{path.name} is {mode:04o}: others may read it"
+            )
+
+
+def _private_paths(root: Path) -> Iterator[tuple[Path, int]]:
+    yield root, 0o700
+    for path in sorted(root.iterdir()):
+        yield path, 0o700 if path.is_dir() else 0o600
+
+
+def _config(app: App, _fix: bool) -> Iterator[Finding]:
+    try:
+        config.load(app.home)
+    except HermesError as error:
+        yield Finding("config", "problem", str(error))
+    else:
+        there = app.home.config.exists()
+        yield Finding("config", "ok", str(app.home.config) if there else "no config.toml: defaults")
+
+
+def _disk(app: App, _fix: bool) -> Iterator[Finding]:
+    place = next(p for p in (app.home.root, *app.home.root.parents) if p.exists())
+    free = shutil.disk_usage(place).free
+    detail = f"{free // (1024 * 1024)} MB free"
+    if not os.access(place, os.W_OK):
+        yield Finding("disk", "problem", f"{place} cannot be written")
+    elif free < _LEAST_FREE_BYTES:
+        yield Finding("disk", "warning", f"{detail}: the store may run out of space")
+    else:
+        yield Finding("disk", "ok", detail)
+
+
+def _store(app: App, fix: bool) -> Iterator[Finding]:
+    path = app.home.database
+    if not path.exists():
+        yield Finding("store", "ok", "none yet; it is made with the first message")
+        return
+    try:
+        yield from _look_into(path, fix)
+    except StoreCorruptError as error:
+        yield from _repaired(path, str(error), fix)
+    except HermesError as error:
+        yield Finding("store", "problem", str(error))
+
+
+def _look_into(path: Path, fix: bool) -> Iterator[Finding]:
+    before = maintenance.schema_of(path)
+    with closing(SessionDB(path)) as store:
+        after = maintenance.schema_of(path)
+        upgraded = (
+            f"upgraded from schema {before} to {after}" if after != before else f"schema {after}"
+        )
+        numbers = store.stats()
+        yield Finding(
+            "store",
+            "fixed" if after != before else "ok",
+            f"{upgraded}, {numbers['conversations']} conversations, {numbers['messages']} messages",
+        )
+        problems = store.check()
+        if not problems:
+            yield Finding("integrity", "ok", "every page and every row")
+        lag = store.index.lag()
+        if lag and fix:
+            yield Finding("search", "fixed", f"{store.index.catch_up()} messages indexed")
+        else:
+            yield Finding(
+                "search", "ok", f"{lag} messages still to be indexed" if lag else "up to date"
+            )
+    if problems:
+        yield from _repaired(path, "; ".join(problems[:5]), fix)
+
+
+def _repaired(path: Path, problem: str, fix: bool) -> Iterator[Finding]:
+    if not fix:
+        yield Finding("integrity", "problem", problem)
+        return
+    done = maintenance.repair(path)
+    saved = ", ".join(f"{count} {name}" for name, count in done.recovered.items() if count)
+    yield Finding("integrity", "fixed", f"saved {saved or 'nothing'}; old file: {done.kept.name}")
+    for text in done.lost:
+        yield Finding("integrity", "warning", f"lost: {text}")
+
+
+CHECKS: tuple[Callable[[App, bool], Iterator[Finding]], ...] = (
+    _versions,
+    _home,
+    _config,
+    _disk,
+    _store,
+)

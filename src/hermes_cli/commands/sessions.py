@@ -1,0 +1,487 @@
+"""`hermes sessions`: conversations listed, read, searched, moved and cleaned up."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any, NoReturn, cast
+
+import click
+import msgspec
+
+from hermes_cli.commands import table
+from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_core import clock
+from hermes_core.errors import SessionNotFoundError, UsageError
+from hermes_core.paths import open_private
+from hermes_core.text import one_line, truncate, visible
+from hermes_state import SessionDB
+from hermes_state.search import Sort
+
+EXIT_NOTHING_FOUND = 3
+
+
+@click.group("sessions")
+def command() -> None:
+    """List, search, export and clean up conversations."""
+
+
+@command.command("list")
+@click.option("-n", "--limit", default=20, show_default=True, help="How many to show.")
+@click.option("--offset", default=0, help="How many to leave out first.")
+@click.option("--source", help="Only those begun here: cli, tui, telegram, …")
+@click.option("--archived", is_flag=True, help="Those that were put away.")
+@click.option("--all", "children", is_flag=True, help="Every session, also compacted ones.")
+@click.argument("text", required=False)
+@json_option
+@pass_app
+def list_(
+    app: App,
+    limit: int,
+    offset: int,
+    source: str | None,
+    archived: bool,
+    children: bool,
+    text: str | None,
+) -> None:
+    """Show conversations, the most recently active first; TEXT narrows by title, start or id."""
+    with app.store() as store:
+        found = store.list_sessions_rich(
+            limit=limit,
+            offset=offset,
+            source=source,
+            archived_only=archived,
+            include_children=children,
+            search_query=text,
+        )
+    if app.as_json:
+        return app.emit(found)
+    if not found:
+        return app.say("No conversations yet." if not text else f"No conversation has {text!r}.")
+    return app.say(
+        table.render(
+            ("ID", "LAST ACTIVE", "SOURCE", "MESSAGES", "TITLE"),
+            [
+                (
+                    row["id"],
+                    ago(row["last_active_at"]),
+                    row["source"],
+                    row["message_count"],
+                    row["title"] or row["preview"] or "(empty)",
+                )
+                for row in found
+            ],
+        )
+    )
+
+
+@command.command("show")
+@click.argument("session")
+@click.option("--full", is_flag=True, help="From the very beginning, before any compaction.")
+@click.option("--last", type=int, help="Only the last N messages.")
+@json_option
+@pass_app
+def show(app: App, session: str, full: bool, last: int | None) -> None:
+    """Print a conversation. SESSION is an id, the beginning of one, or a title."""
+    with app.store() as store:
+        session_id = chosen(store, session)
+        row = store.get_session(session_id)
+        messages = store.get_messages_as_conversation(session_id, include_ancestors=full)
+        turns = store.turns.of_session(session_id)
+    assert row is not None
+    if last is not None:
+        messages = messages[-last:] if last > 0 else []
+    if app.as_json:
+        return app.emit({**row, "messages": messages, "turns": turns})
+    app.say(_heading(row))
+    for message in messages:
+        app.say("\n" + _spoken(message))
+    for turn in turns:
+        if turn["state"] != "answered":
+            app.say(f"\n[turn {turn['state']}] {turn['reason'] or ''}".rstrip())
+    return None
+
+
+def _heading(row: dict[str, Any]) -> str:
+    lines = [
+        row["title"] or row["preview"] or "(no title)",
+        f"{row['id']} · {row['source']} · {row['model'] or 'no model'} · "
+        f"{row['message_count']} messages · began {moment(row['started_at'])}",
+    ]
+    if row["depth"]:
+        lines.append(f"compacted {row['depth']} ×; --full shows all that was said")
+    if row["ended_at"] is not None:
+        lines.append(f"ended {moment(row['ended_at'])} ({row['end_reason']})")
+    return "\n".join(lines)
+
+
+def _spoken(message: dict[str, Any]) -> str:
+    """One message for a person: who, then what; what tools got and gave is cut short."""
+    content = message["content"]
+    text = content if isinstance(content, str) else _parts_in_words(content)
+    who = message["role"] + (f" ({message['kind']})" if "kind" in message else "")
+    if message["role"] == "tool":
+        return f"  → {message.get('tool_name') or 'tool'}: {truncate(one_line(visible(text)), 200)}"
+    lines = [f"{who}: {visible(text)}".rstrip()]
+    lines += [f"  ⚙ {_call_in_words(call)}" for call in message.get("tool_calls", ())]
+    return "\n".join(lines)
+
+
+def _parts_in_words(content: Any) -> str:  # noqa: ANN401 -- whatever parts a provider has
+    if content is None:
+        return ""
+    parts = cast("list[Any]", content) if isinstance(content, list) else [content]
+    return "\n".join(_part_in_words(part) for part in parts)
+
+
+def _part_in_words(part: Any) -> str:  # noqa: ANN401 -- as above
+    if isinstance(part, dict):
+        part = cast("dict[str, Any]", part).get("text", "[attachment]")
+    return str(part)
+
+
+def _call_in_words(call: dict[str, Any]) -> str:
+    function = call.get("function", call)
+    return truncate(one_line(f"{function.get('name')} {function.get('arguments', '')}"), 160)
+
+
+@command.command("search")
+@click.argument("query", nargs=-1, required=True)
+@click.option("-n", "--limit", default=20, show_default=True, help="How many to show.")
+@click.option("--role", multiple=True, help="Only what user, assistant or tool said.")
+@click.option("--source", help="Only conversations begun here.")
+@click.option("--session", help="Only in this conversation.")
+@click.option("--since", help="Not before this date (2026-11-30) or age (7d, 12h).")
+@click.option("--until", help="Before this date or age.")
+@click.option("--sort", type=click.Choice(["newest", "oldest"]), help="Instead of by relevance.")
+@json_option
+@pass_app
+def search(  # noqa: PLR0913 -- one parameter an option
+    app: App,
+    query: tuple[str, ...],
+    limit: int,
+    role: tuple[str, ...],
+    source: str | None,
+    session: str | None,
+    since: str | None,
+    until: str | None,
+    sort: Sort,
+) -> int:
+    """Find messages. Words must all occur; "a phrase", prefix*, -without, OR."""
+    with app.store() as store:
+        hits = store.search_messages(
+            " ".join(query),
+            limit=limit,
+            role=role or None,
+            source=source,
+            session_id=chosen(store, session) if session else None,
+            since=point_in_time(since),
+            until=point_in_time(until),
+            sort=sort,
+        )
+    if app.as_json:
+        app.emit(hits)
+    elif hits:
+        rows = [
+            (hit["session_id"], moment(hit["timestamp"]), hit["role"], hit["snippet"])
+            for hit in hits
+        ]
+        app.say(table.render(("SESSION", "WHEN", "WHO", "WHAT"), rows))
+    else:
+        app.say("Nothing found.")
+    return 0 if hits else EXIT_NOTHING_FOUND
+
+
+@command.command("tree")
+@click.argument("session")
+@json_option
+@pass_app
+def tree(app: App, session: str) -> None:
+    """Show how sessions follow from one another: compactions, branches, delegates."""
+    with app.store() as store:
+        session_id = chosen(store, session)
+        rows = store.get_session_tree(session_id)
+    if app.as_json:
+        return app.emit(rows)
+    for row in rows:
+        relation = f"{row['relation']}: " if row["relation"] else ""
+        here = " ←" if row["id"] == session_id else ""
+        app.say(
+            f"{'   ' * row['level']}{'└─ ' if row['level'] else ''}{relation}{row['id']}"
+            f" ({row['message_count']} messages) {row['title'] or row['preview'] or ''}{here}"
+        )
+    return None
+
+
+@command.command("export")
+@click.argument("sessions", nargs=-1)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="A file instead of the screen."
+)
+@pass_app
+def export(app: App, sessions: tuple[str, ...], output: Path | None) -> None:
+    """Write conversations as JSON Lines: those named, or all. `import` takes them back."""
+    with app.store() as store:
+        ids = [chosen(store, name) for name in sessions] or None
+        if output is None:
+            _write(sys.stdout.buffer, store.export_lines(ids))
+            return
+        if output.exists():
+            raise UsageError(f"{output} exists already.", fix="Choose another name.")
+        draft = output.with_name(output.name + ".part")
+        with open_private(draft) as file:
+            count = _write(file, store.export_lines(ids))
+        draft.rename(output)
+    if app.as_json:
+        app.emit({"file": str(output), "lines": count})
+    app.say(f"Wrote {count} lines to {output}.")
+
+
+def _write(file: IO[bytes], lines: Iterable[dict[str, Any]]) -> int:
+    count = 0
+    for line in lines:
+        file.write(msgspec.json.encode(line) + b"\n")
+        count += 1
+    file.flush()
+    return count
+
+
+@command.command("import")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--from-hermes-agent",
+    "foreign",
+    type=click.Path(path_type=Path),
+    help="A state.db of hermes-agent, or the home it lies in.",
+)
+@json_option
+@pass_app
+def import_(app: App, file: Path | None, foreign: Path | None) -> None:
+    """Take in an export of Hermes, or everything a hermes-agent home has."""
+    if (file is None) == (foreign is None):
+        raise UsageError("Name one file, or --from-hermes-agent PATH.")
+    with app.store() as store:
+        if foreign is not None:
+            _import_foreign(app, store, foreign)
+        elif file is not None:
+            _import_own(app, store, file)
+
+
+def _import_own(app: App, store: SessionDB, file: Path) -> None:
+    try:
+        with file.open("rb") as lines:
+            total = sum(1 for _ in lines)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}.") from error
+    with click.progressbar(length=total, label="Importing", file=sys.stderr) as bar:
+        report = store.import_lines(_lines(file), bar.update)
+    if app.as_json:
+        return app.emit(report._asdict())
+    app.say(f"Took {len(report.imported)} sessions with {report.messages} messages.")
+    if report.skipped:
+        app.say(f"Left {len(report.skipped)} sessions alone: they are here already.")
+    if report.detached:
+        app.say(f"{len(report.detached)} stand alone now: what they came from is not here.")
+    for session_id, title in report.retitled.items():
+        app.say(f"{session_id} is now called {title!r}: its title was taken.")
+    return None
+
+
+def _lines(file: Path) -> Iterator[dict[str, Any]]:
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield msgspec.json.decode(line, type=dict[str, Any])
+            except msgspec.DecodeError as error:
+                raise UsageError(
+                    f"{file}, line {number}: {error}.",
+                    fix="Conversations before this line were taken in; correct it and import again.",
+                ) from error
+
+
+def _import_foreign(app: App, store: SessionDB, path: Path) -> None:
+    with click.progressbar(length=0, label="Importing", file=sys.stderr) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.length = total
+            bar.update(done - bar.pos)
+
+        report = store.import_hermes_agent(path, progress)
+    if app.as_json:
+        return app.emit(report._asdict())
+    for line in report.lines():
+        app.say(line)
+    return None
+
+
+@command.command("rename")
+@click.argument("session")
+@click.argument("title")
+@json_option
+@pass_app
+def rename(app: App, session: str, title: str) -> None:
+    """Give a conversation another title; an empty one takes the title away."""
+    with app.store() as store:
+        session_id = store.get_compression_tip(chosen(store, session))
+        store.set_session_title(session_id, title)
+        now = store.get_session_title(session_id)
+    if app.as_json:
+        app.emit({"id": session_id, "title": now})
+    app.say(f"{session_id} is called {now!r}." if now else f"{session_id} has no title now.")
+
+
+@command.command("delete")
+@click.argument("sessions", nargs=-1, required=True)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
+@pass_app
+def delete(app: App, sessions: tuple[str, ...], yes: bool) -> None:
+    """Delete conversations with all they were before compaction; branches of them stay."""
+    with app.store() as store:
+        ids = [chosen(store, name) for name in sessions]
+        confirm(app, f"Delete {_amount(len(set(ids)), 'conversation')} for good?", yes)
+        count = store.delete_sessions(ids)
+        store.index.catch_up()
+    if app.as_json:
+        app.emit({"deleted": ids, "sessions": count})
+    app.say(f"Deleted {_amount(len(set(ids)), 'conversation')}.")
+
+
+@command.command("prune")
+@click.option("--older-than", "days", type=float, help="Age in days; else sessions.retention_days.")
+@click.option("--source", help="Only conversations begun here.")
+@click.option("--archived", is_flag=True, help="Also those that were put away.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
+@pass_app
+def prune(
+    app: App, days: float | None, source: str | None, archived: bool, dry_run: bool, yes: bool
+) -> None:
+    """Delete ended conversations that are old, and what crashes of others left behind."""
+    age = days if days is not None else app.settings.sessions.retention_days
+    with app.store() as store:
+        old = store.list_prune_candidates(
+            older_than_days=age, source=source, include_archived=archived
+        )
+        if dry_run:
+            return _say_what_would_go(app, old)
+        if old:
+            confirm(app, f"Delete {_amount(len(old), 'conversation')} for good?", yes)
+        with click.progressbar(length=len(old), label="Pruning", file=sys.stderr) as bar:
+            pruned = store.prune_sessions(
+                age, source, include_archived=archived, progress=bar.update
+            )
+        ghosts = store.prune_empty_ghost_sessions()
+        orphans = store.finalize_orphaned_compression_sessions()
+        store.index.catch_up()
+    if app.as_json:
+        return app.emit({"pruned": pruned, "ghosts": ghosts, "orphans_ended": orphans})
+    return app.say(
+        f"Deleted {_amount(pruned, 'conversation')} and {_amount(ghosts, 'empty one')}, "
+        f"ended {_amount(orphans, 'continuation')} nobody used."
+    )
+
+
+def _say_what_would_go(app: App, old: list[dict[str, Any]]) -> None:
+    if app.as_json:
+        return app.emit(old)
+    if old:
+        app.say(
+            table.render(
+                ("ID", "LAST ACTIVE", "MESSAGES", "TITLE"),
+                [
+                    (
+                        row["id"],
+                        moment(row["last_active_at"]),
+                        row["message_count"],
+                        row["title"] or row["preview"],
+                    )
+                    for row in old
+                ],
+            )
+        )
+    return app.say(f"{_amount(len(old), 'conversation')} would go.")
+
+
+@command.command("stats")
+@json_option
+@pass_app
+def stats(app: App) -> None:
+    """Show what there is, in numbers."""
+    with app.store() as store:
+        numbers = store.stats()
+        numbers["database_bytes"] = store.path.stat().st_size
+    if app.as_json:
+        return app.emit(numbers)
+    rows = [
+        (name.replace("_", " "), moment(value) if name.endswith("_at") and value else value)
+        for name, value in numbers.items()
+        if not isinstance(value, dict)
+    ]
+    rows += [
+        (f"{group.replace('_', ' ')}: {name}", count)
+        for group in ("by_source", "turns")
+        for name, count in numbers[group].items()
+    ]
+    return app.say(table.render(("WHAT", "VALUE"), rows))
+
+
+def chosen(store: SessionDB, text: str) -> str:
+    """The session a person means: an id, the beginning of one, or a title."""
+    found = store.resolve_session_id(text) or store.resolve_session_by_title(text)
+    return found if found is not None else _not_found(store, text)
+
+
+def _not_found(store: SessionDB, text: str) -> NoReturn:
+    near = store.list_sessions_rich(limit=4, search_query=text) if text else []
+    if near:
+        names = ", ".join(row["id"] for row in near)
+        raise SessionNotFoundError(
+            f"{text!r} is not one conversation.", fix=f"Do you mean: {names}?"
+        )
+    raise SessionNotFoundError(
+        f"There is no conversation {text!r}.", fix="See: hermes sessions list"
+    )
+
+
+def confirm(app: App, question: str, yes: bool) -> None:
+    """Ask before something is gone for good; without a person to ask, --yes must have been said."""
+    if yes:
+        return
+    if app.as_json or not sys.stdin.isatty():
+        raise UsageError("This cannot be undone.", fix="Say --yes if you mean it.")
+    click.confirm(question, abort=True)
+
+
+def point_in_time(text: str | None) -> float | None:
+    """Seconds since the epoch of a date or of an age like 7d, 12h, 30m."""
+    if text is None:
+        return None
+    units = {"d": 86_400, "h": 3_600, "m": 60}
+    if text[-1:] in units and text[:-1].replace(".", "", 1).isdecimal():
+        return clock.now() - float(text[:-1]) * units[text[-1]]
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except ValueError as error:
+        raise UsageError(
+            f"{text!r} is no point in time.", fix="Write 2026-11-30, 2026-11-30T08:00, 7d or 12h."
+        ) from error
+
+
+def moment(seconds: float) -> str:
+    """A point in time as a person here writes it."""
+    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M}"
+
+
+def ago(seconds: float) -> str:
+    """How long something is past, in the largest unit that fits."""
+    passed = clock.now() - seconds
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if passed >= size:
+            return f"{int(passed // size)}{unit} ago" if passed < 30 * 86_400 else moment(seconds)
+    return "just now"
+
+
+def _amount(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,62 @@
+"""Rules about the tree that no other tool checks."""
+
+import ast
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODULES = sorted((ROOT / "src").rglob("*.py"))
+REFUSED = {"utils", "util", "helpers", "common", "misc", "manager", "handler", "handlers"}
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
+def test_a_module_is_named_by_a_noun_and_says_what_it_owns(module: Path) -> None:
+    assert module.stem not in REFUSED
+    text = module.read_text("utf-8")
+    if text.strip():
+        assert ast.get_docstring(ast.parse(text)), "its first line says what it owns"
+
+
+def tracked() -> list[Path]:
+    names = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    return [ROOT / name for name in names if (ROOT / name).is_file()]
+
+
+def test_no_file_names_a_registry_or_a_path_of_somebodys_machine() -> None:
+    wrong = re.compile(r"(py" r"pi\.org|pythonhosted|npm" r"js\.(org|com)|/ho" r"me/\w|/ro" r"ot/)")
+    for path in tracked():
+        if path.suffix != ".db":
+            found = wrong.search(path.read_text("utf-8"))
+            assert found is None, f"{path.relative_to(ROOT)}: {found}"
+
+
+def test_every_dependency_has_its_reason_in_the_readme() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for requirement in project["dependencies"]:
+        name = re.split(r"[<>=\[]", requirement)[0]
+        assert f"| {name} |" in readme
+
+
+def test_every_page_the_readme_points_to_exists() -> None:
+    for page in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"):
+        text = (ROOT / page).read_text("utf-8")
+        for target in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (ROOT / target).exists(), f"{page} points to {target}"
+
+
+def test_every_module_of_the_source_has_an_owner_in_the_architecture() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    for module in MODULES:
+        relative = module.relative_to(ROOT / "src")
+        if len(relative.parts) == 2 and module.stem not in ("__init__", "main"):
+            known = module.stem in text or (
+                module.stem.startswith("foreign") and "foreign*" in text
+            )
+            assert known, f"{relative} is not in ARCHITECTURE.md"

@@ -1,0 +1,33 @@
+"""The command line, driven as from a shell but in this process."""
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+
+from hermes_cli import plugins
+from hermes_cli.commands import root
+
+
+class Shell:
+    """Runs command lines one after the other, each with fresh plugins as a new process has."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.errors = ""
+
+    def run(self, line: str, *, status: int = 0) -> str:
+        plugins.host.reset()
+        got = root.run(shlex.split(line))
+        output, self.errors = self._capsys.readouterr()
+        assert got == status, self.errors
+        return output
+
+    def json(self, line: str, *, status: int = 0) -> Any:
+        return json.loads(self.run(f"{line} --json", status=status))
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)

@@ -1,0 +1,67 @@
+"""`hermes doctor`, driven as from a shell."""
+
+from hermes_core.paths import Home
+from hermes_state import SessionDB
+from tests.cli.conftest import Shell
+from tests.state.test_faults import damage
+
+
+def states(findings: list[dict[str, str]]) -> dict[str, str]:
+    return {finding["what"]: finding["state"] for finding in findings}
+
+
+def test_an_empty_home_is_well(shell: Shell) -> None:
+    findings = shell.json("doctor")
+    assert set(states(findings).values()) == {"ok"}
+    assert "none yet" in shell.run("doctor")
+
+
+def test_a_home_in_use_is_well(home: Home, shell: Shell) -> None:
+    with SessionDB(home.database) as store:
+        store.create_session("a", "cli")
+        store.append_message("a", "user", "hello")
+        found = states(shell.json("doctor"))
+    assert found["store"] == found["integrity"] == found["search"] == "ok"
+
+
+def test_open_permissions_are_a_problem_that_fix_mends(home: Home, shell: Shell) -> None:
+    SessionDB(home.database).close()
+    home.database.chmod(0o644)
+    assert states(shell.json("doctor", status=1))["permissions"] == "problem"
+    assert states(shell.json("doctor --fix"))["permissions"] == "fixed"
+    assert home.database.stat().st_mode & 0o777 == 0o600
+    shell.json("doctor")
+
+
+def test_a_damaged_store_is_found_and_repaired(home: Home, shell: Shell) -> None:
+    with SessionDB(home.database) as store:
+        store.create_session("a", "cli")
+        for number in range(300):
+            store.append_message("a", "user", f"{number} " + "x" * 500)
+    damage(home.database)
+    output = shell.run("doctor", status=1)
+    assert "hermes doctor --fix" in output
+    findings = shell.json("doctor --fix")
+    assert states(findings)["integrity"] in ("fixed", "warning")
+    assert any(".damaged-" in finding["detail"] for finding in findings)
+    assert states(shell.json("doctor"))["integrity"] == "ok"
+    with SessionDB(home.database) as store:
+        assert 280 <= store.message_count("a") < 300
+
+
+def test_what_is_no_store_is_told_and_left_alone(home: Home, shell: Shell) -> None:
+    home.create()
+    home.database.write_text("not a database, but somebody's notes" * 10)
+    home.database.chmod(0o600)
+    before = home.database.read_bytes()
+    assert states(shell.json("doctor --fix", status=1))["store"] == "problem"
+    assert home.database.read_bytes() == before
+
+
+def test_a_wrong_setting_is_told(home: Home, shell: Shell) -> None:
+    home.create()
+    home.config.write_text("[store]\nbusy_timeout_s = -1\n")
+    home.config.chmod(0o600)
+    findings = shell.json("doctor", status=1)
+    detail = next(f["detail"] for f in findings if f["what"] == "config")
+    assert "store.busy_timeout_s" in detail

@@ -1,0 +1,141 @@
+"""The command as a whole: version, help, errors, completion, and what it imports."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermes_cli.commands.root import COMMANDS
+from hermes_core.paths import Home
+from hermes_core.version import VERSION
+from tests.cli.conftest import Shell
+
+HERMES = Path(sys.executable).with_name("hermes")
+
+
+def hermes(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [HERMES, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={"PATH": "/usr/bin:/bin", **environment},
+    )
+
+
+def test_the_version_is_printed_without_loading_anything() -> None:
+    code = (
+        "import sys; sys.argv = ['hermes', '--version']; from hermes_cli.main import main; main();"
+        "heavy = {'click', 'apsw', 'msgspec', 'hermes_state', 'logging'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.stdout == f"hermes {VERSION}\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "unneeded"),
+    [
+        ("sessions list", {"tomlkit", "importlib.metadata", "asyncio", "sqlite3"}),
+        ("config show", {"tomlkit", "importlib.metadata", "asyncio"}),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(
+    command: str, unneeded: set[str], tmp_path: Path
+) -> None:
+    code = (
+        f"import sys; from hermes_cli.commands.root import run; run({command.split()!r});"
+        f"heavy = {unneeded!r} & set(sys.modules); assert not heavy, heavy"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={"HERMES_HOME": str(tmp_path / "home")},
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_names_every_command(shell: Shell) -> None:
+    overview = shell.run("--help")
+    for name in COMMANDS:
+        assert f"  {name}" in overview
+        assert "Usage: hermes" in shell.run(f"{name} --help")
+
+
+def test_an_unknown_command_is_a_usage_error(shell: Shell) -> None:
+    shell.run("fly", status=2)
+    assert "No such command" in shell.errors and "hermes --help" in shell.errors
+
+
+def test_until_the_agent_exists_the_program_says_so(tmp_path: Path) -> None:
+    done = hermes(HERMES_HOME=str(tmp_path / "home"))
+    assert done.returncode == 2
+    assert "not part of this version yet" in done.stderr
+
+
+def test_a_wrong_setting_names_file_key_and_fix(home: Home, shell: Shell) -> None:
+    home.create()
+    home.config.write_text("[store]\nbusy_timeout_s = 'soon'\n")
+    shell.run("sessions list", status=78)
+    for part in ("config.toml", "store.busy_timeout_s", "Give a number"):
+        assert part in shell.errors
+
+
+def test_a_setting_on_the_command_line_is_checked_too(shell: Shell) -> None:
+    shell.run("--set store.speed=9 sessions list", status=78)
+    assert "There is no setting store.speed" in shell.errors
+
+
+def test_config_is_changed_and_shown(home: Home, shell: Shell) -> None:
+    shell.run("config set sessions.retention_days 30")
+    assert shell.json("config show")["sessions.retention_days"] == 30
+    assert "30" in shell.run("config show")
+    shell.run("config unset sessions.retention_days")
+    assert shell.json("config show")["sessions.retention_days"] == 90
+    assert shell.json("config path") == {"path": str(home.config)}
+    shell.run("config set sessions.retention_days soon", status=78)
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_each_shell_gets_its_completion_script(shell: Shell, name: str) -> None:
+    assert "_HERMES_COMPLETE" in shell.run(f"completion {name}")
+
+
+def test_completion_knows_commands_and_their_options(tmp_path: Path) -> None:
+    done = hermes(
+        _HERMES_COMPLETE="bash_complete",
+        COMP_WORDS="hermes sessions ",
+        COMP_CWORD="2",
+        HERMES_HOME=str(tmp_path / "home"),
+    )
+    assert "plain,list" in done.stdout.split()
+
+
+def test_an_unexpected_error_goes_to_the_log_and_not_over_the_screen(
+    home: Home, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_state.SessionDB", None)
+    shell.run("sessions list", status=1)
+    assert "Traceback" not in shell.errors and "hermes.log" in shell.errors
+    assert "Traceback" in (home.logs / "hermes.log").read_text()
+
+
+def test_a_closed_pipe_is_no_error_worth_a_traceback(tmp_path: Path) -> None:
+    command = f"{HERMES} config show | head -n 1"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={"PATH": "/usr/bin:/bin", "HERMES_HOME": str(tmp_path)},
+    )
+    assert done.stderr == ""
+
+
+def test_errors_are_json_when_the_output_is(shell: Shell) -> None:
+    shell.run("--json sessions show nobody", status=4)
+    assert json.loads(shell.errors)["error"]["fix"]

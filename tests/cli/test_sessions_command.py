@@ -1,0 +1,185 @@
+"""`hermes sessions`, driven as from a shell."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_core import clock
+from hermes_core.paths import Home
+from hermes_state import SessionDB
+from tests.cli.conftest import Shell
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def store(home: Home) -> Iterator[SessionDB]:
+    with SessionDB(home.database) as store:
+        yield store
+
+
+@pytest.fixture
+def talk(store: SessionDB) -> SessionDB:
+    """Two conversations: one titled and with tools, one compacted once."""
+    store.create_session("20261101_100000_aaaaaa", "cli", model="small")
+    store.append_message("20261101_100000_aaaaaa", "user", "What is in\nthis folder?")
+    call = {"id": "1", "function": {"name": "list_files", "arguments": '{"path": "."}'}}
+    store.append_message("20261101_100000_aaaaaa", "assistant", "Let me look.", tool_calls=[call])
+    store.append_message(
+        "20261101_100000_aaaaaa", "tool", "README.md", tool_call_id="1", tool_name="list_files"
+    )
+    store.append_message("20261101_100000_aaaaaa", "assistant", "One file, README.md.")
+    store.set_session_title("20261101_100000_aaaaaa", "Folder talk")
+    store.create_session("20261102_100000_bbbbbb", "telegram")
+    first = store.append_message("20261102_100000_bbbbbb", "user", "Remember the blue house.")
+    store.rotate_session(
+        "20261102_100000_bbbbbb",
+        [{"role": "user", "content": "Summary: a house."}, first],
+        child_id="20261103_100000_cccccc",
+    )
+    return store
+
+
+def test_an_empty_home_has_no_conversations(shell: Shell) -> None:
+    assert shell.run("sessions list") == "No conversations yet.\n"
+    assert shell.json("sessions list") == []
+
+
+def test_the_list_has_one_row_a_conversation(talk: SessionDB, shell: Shell) -> None:
+    lines = shell.run("sessions list").splitlines()
+    assert lines[0].split() == ["ID", "LAST", "ACTIVE", "SOURCE", "MESSAGES", "TITLE"]
+    assert [line.split()[0] for line in lines[1:]] == [
+        "20261103_100000_cccccc",
+        "20261101_100000_aaaaaa",
+    ]
+    assert lines[1].endswith("Remember the blue house.")
+    assert lines[2].endswith("Folder talk")
+    assert [row["id"] for row in shell.json("sessions list blue")] == ["20261103_100000_cccccc"]
+    assert [row["id"] for row in shell.json("sessions list --source cli")] == [
+        "20261101_100000_aaaaaa"
+    ]
+    assert len(shell.json("sessions list --all")) == 3
+    assert "No conversation has" in shell.run("sessions list nonsense")
+
+
+def test_a_conversation_is_shown_by_id_by_the_beginning_of_one_and_by_title(
+    talk: SessionDB, shell: Shell
+) -> None:
+    by_id = shell.run("sessions show 20261101_100000_aaaaaa")
+    assert shell.run("sessions show 20261101") == by_id
+    assert shell.run("sessions show 'Folder talk'") == by_id
+    assert "user: What is in\nthis folder?" in by_id
+    assert "⚙ list_files" in by_id
+    assert "→ list_files: README.md" in by_id
+    assert shell.run("sessions show 20261101 --last 1").count("README") == 1
+
+
+def test_full_shows_what_was_said_before_compaction(talk: SessionDB, shell: Shell) -> None:
+    short = shell.run("sessions show 20261103")
+    assert "compacted 1 ×" in short and "user (summary): Summary: a house." in short
+    whole = shell.run("sessions show 20261103 --full")
+    assert whole.count("blue house") == 2, "in the heading and once in the text"
+    assert "Summary" not in whole
+
+
+def test_a_turn_that_did_not_end_well_is_told(store: SessionDB, shell: Shell) -> None:
+    store.create_session("a", "cli")
+    turn = store.turns.accept("a", {"role": "user", "content": "hello"}).turn_id
+    store.turns.start(turn)
+    store.turns.finish(turn, "failed", reason="no quota")
+    assert "[turn failed] no quota" in shell.run("sessions show a")
+
+
+def test_search_finds_words_and_says_where(talk: SessionDB, shell: Shell) -> None:
+    assert ">>>blue<<<" in shell.run("sessions search blue house")
+    hit = shell.json("sessions search README --role assistant")[0]
+    assert hit["session_id"] == "20261101_100000_aaaaaa"
+    assert shell.run("sessions search zeppelin", status=3) == "Nothing found.\n"
+    assert shell.json("sessions search blue --since 1d") != []
+    assert shell.json("sessions search blue --until 2020-01-01", status=3) == []
+    shell.run("sessions search blue --since yesterday", status=2)
+    assert "no point in time" in shell.errors
+
+
+def test_the_tree_shows_compactions_and_branches(talk: SessionDB, shell: Shell) -> None:
+    branch = talk.branch_session("20261103_100000_cccccc")
+    lines = shell.run("sessions tree 20261103").splitlines()
+    assert lines[0].startswith("20261102_100000_bbbbbb")
+    assert lines[1].strip().startswith("└─ continuation: 20261103") and lines[1].endswith("←")
+    assert f"branch: {branch}" in lines[2]
+
+
+def test_an_export_comes_back_whole_in_another_home(
+    talk: SessionDB, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "talk.jsonl"
+    assert "Wrote" in shell.run(f"sessions export -o {file}")
+    assert file.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path / "other"))
+    assert "Took 3 sessions with 7 messages" in shell.run(f"sessions import {file}")
+    assert shell.run("sessions export") == file.read_text()
+    assert "they are here already" in shell.run(f"sessions import {file}")
+    shell.run(f"sessions export -o {file}", status=2)
+    assert "exists already" in shell.errors
+
+
+def test_a_broken_line_is_named_and_what_came_before_it_is_kept(
+    talk: SessionDB, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = shell.run("sessions export").splitlines()
+    file = tmp_path / "broken.jsonl"
+    file.write_text("\n".join([*lines, "{broken"]))
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path / "other"))
+    shell.run(f"sessions import {file}", status=2)
+    assert f"line {len(lines) + 1}" in shell.errors
+    assert len(shell.json("sessions list")) >= 1
+    file.write_text(json.dumps({"hello": 1}))
+    shell.run(f"sessions import {file}", status=2)
+    assert "not an export of Hermes" in shell.errors
+    shell.run("sessions import /nowhere/at/all", status=2)
+    shell.run("sessions import", status=2)
+
+
+def test_rename_gives_a_title_and_refuses_one_that_is_taken(talk: SessionDB, shell: Shell) -> None:
+    assert "is called 'Blue house'" in shell.run("sessions rename 20261102 'Blue house'")
+    assert talk.get_session_title("20261103_100000_cccccc") == "Blue house"
+    shell.run("sessions rename 20261103 'Folder talk'", status=1)
+    assert "belongs to session 20261101_100000_aaaaaa" in shell.errors
+    assert "has no title now" in shell.run("sessions rename 'Blue house' ''")
+
+
+def test_delete_needs_a_yes(talk: SessionDB, shell: Shell) -> None:
+    shell.run("sessions delete 20261102", status=2)
+    assert "--yes" in shell.errors
+    assert shell.run("sessions delete 20261102 --yes") == "Deleted 1 conversation.\n"
+    assert [row["id"] for row in shell.json("sessions list --all")] == ["20261101_100000_aaaaaa"]
+    assert shell.json("sessions search blue", status=3) == []
+
+
+def test_prune_says_what_would_go_and_then_takes_it(store: SessionDB, shell: Shell) -> None:
+    with clock.reading(lambda: clock.time.time() - 40 * DAY):
+        store.create_session("old", "cli")
+        store.append_message("old", "user", "long ago")
+        store.end_session("old", "cli_close")
+    assert "0 conversations would go" in shell.run("sessions prune --dry-run")
+    assert "1 conversation would go" in shell.run("sessions prune --dry-run --older-than 30")
+    assert shell.json("--set sessions.retention_days=30 sessions prune --yes")["pruned"] == 1
+    assert store.get_session("old") is None
+
+
+def test_stats_count_what_there_is(talk: SessionDB, shell: Shell) -> None:
+    numbers = shell.json("sessions stats")
+    assert numbers["conversations"] == 2 and numbers["sessions"] == 3
+    assert numbers["by_source"] == {"cli": 1, "telegram": 1}
+    assert "conversations" in shell.run("sessions stats")
+
+
+def test_an_unknown_conversation_has_its_own_exit_status(talk: SessionDB, shell: Shell) -> None:
+    shell.run("sessions show zeppelin", status=4)
+    assert "There is no conversation 'zeppelin'" in shell.errors
+    shell.run("sessions show 2026", status=4)
+    assert "Do you mean: 20261103_100000_cccccc, 20261101_100000_aaaaaa?" in shell.errors
+    shell.run("sessions show zeppelin --json", status=4)
+    assert json.loads(shell.errors)["error"]["code"] == "session.not_found"

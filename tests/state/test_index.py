@@ -1,0 +1,112 @@
+"""The search index follows the store, can be thrown away, and can do it no harm."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_state import SessionDB
+from hermes_state.index import index_path, searchable, split_unspaced
+from hermes_state.records import encode
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SessionDB]:
+    with SessionDB(tmp_path / "state.db") as store:
+        store.create_session("a", "cli")
+        store.append_message("a", "user", "the quick brown fox")
+        yield store
+
+
+def found(store: SessionDB, query: str) -> list[str]:
+    return [hit["snippet"] for hit in store.search_messages(query)]
+
+
+def test_what_was_just_said_is_found_at_once(store: SessionDB) -> None:
+    store.append_message("a", "assistant", "jumps over the lazy dog")
+    assert found(store, "lazy") == ["jumps over the >>>lazy<<< dog"]
+
+
+@pytest.mark.parametrize("ruin", ["delete", "truncate", "garbage"])
+def test_a_lost_or_damaged_index_is_built_anew(store: SessionDB, tmp_path: Path, ruin: str) -> None:
+    assert found(store, "brown")
+    store.close()
+    index = index_path(tmp_path / "state.db")
+    match ruin:
+        case "delete":
+            index.unlink()
+        case "truncate":
+            index.write_bytes(index.read_bytes()[:5000])
+        case _:
+            index.write_bytes(b"no database " * 500)
+    with SessionDB(tmp_path / "state.db") as again:
+        again.append_message("a", "user", "another fox")
+        assert len(found(again, "fox")) == 2
+
+
+def test_an_index_of_another_store_is_not_believed(store: SessionDB, tmp_path: Path) -> None:
+    with SessionDB(tmp_path / "other.db") as other:
+        other.create_session("b", "cli")
+        for _ in range(3):
+            other.append_message("b", "user", "an elephant")
+        assert found(other, "elephant")
+    store.close()
+    index_path(tmp_path / "other.db").replace(index_path(tmp_path / "state.db"))
+    with SessionDB(tmp_path / "state.db") as again:
+        assert found(again, "elephant") == []
+        assert found(again, "fox")
+
+
+def test_an_index_ahead_of_a_restored_store_is_built_anew(store: SessionDB, tmp_path: Path) -> None:
+    store.backup(tmp_path / "backup.db")
+    store.append_message("a", "user", "said after the backup")
+    assert found(store, "backup")
+    store.close()
+    for suffix in ("-wal", "-shm"):
+        (tmp_path / f"state.db{suffix}").unlink(missing_ok=True)
+    (tmp_path / "backup.db").replace(tmp_path / "state.db")
+    with SessionDB(tmp_path / "state.db") as restored:
+        restored.append_message("a", "user", "said after the restore")
+        assert found(restored, "backup") == []
+        assert found(restored, "restore")
+
+
+def test_deleted_words_leave_the_index_too(store: SessionDB) -> None:
+    assert found(store, "quick")
+    store.delete_session("a")
+    store.index.catch_up()
+    rows = store.index.ask(
+        lambda c: c.execute("SELECT count(*) FROM words WHERE words MATCH 'quick'").get
+    )
+    assert rows == 0
+    assert store.read(lambda c: c.execute("SELECT count(*) FROM forgotten").get) == 0
+
+
+def test_an_index_that_cannot_be_written_does_not_stop_a_message(tmp_path: Path) -> None:
+    index_path(tmp_path / "state.db").mkdir()
+    with SessionDB(tmp_path / "state.db") as store:
+        store.create_session("a", "cli")
+        store.append_message("a", "user", "still stored")
+        assert store.get_messages("a")[0]["content"] == "still stored"
+
+
+def test_two_processes_worth_of_indexers_do_not_index_twice(tmp_path: Path) -> None:
+    with SessionDB(tmp_path / "state.db") as one, SessionDB(tmp_path / "state.db") as two:
+        one.create_session("a", "cli")
+        for number in range(50):
+            (one, two)[number % 2].append_message("a", "user", f"word{number} shared")
+        assert len(one.search_messages("shared", limit=100)) == 50
+        assert len(two.search_messages("shared", limit=100)) == 50
+
+
+def test_unspaced_script_is_indexed_as_pairs() -> None:
+    assert split_unspaced("say 你好吗 now").split() == ["say", "你好", "好吗", "吗", "now"]
+    assert split_unspaced("plain text") == "plain text"
+
+
+def test_images_and_keys_are_not_indexed() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 5000}}
+    text = {"type": "text", "text": "what is this?"}
+    assert searchable(None, encode([image, text]), None) == "what is this?"
+    assert "QUJD" not in searchable("see " + "QUJD" * 100 + " here", None, None)
+    assert len(searchable("x " * 50_000, None, None)) <= 20_000
