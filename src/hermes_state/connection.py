@@ -2,9 +2,12 @@
 
 import os
 import random
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import apsw
@@ -90,18 +93,19 @@ def check_file(path: Path) -> bool:
 
 
 def _is_hermes_agent(path: Path) -> bool:
-    tables = {"sessions", "messages", "schema_version"}
-    try:
-        # "immutable" makes SQLite read the file alone: no lock, no -shm, no recovery.
-        conn = apsw.Connection(
-            f"file:{path}?immutable=1", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        )
-        with conn:
+    """Look into the file through a copy, log included, so that nothing is made or changed beside it."""
+    with tempfile.TemporaryDirectory() as folder:
+        for suffix in ("", "-wal"):
+            if (source := path.with_name(path.name + suffix)).exists():
+                shutil.copyfile(source, Path(folder) / f"copy.db{suffix}")
+        conn = apsw.Connection(str(Path(folder) / "copy.db"))
+        try:
             found = {name for (name,) in conn.execute("SELECT name FROM sqlite_schema")}
-        conn.close()
-    except apsw.Error:
-        return False
-    return tables <= found
+        except apsw.Error:
+            return False
+        finally:
+            conn.close()
+    return {"sessions", "messages", "schema_version"} <= found
 
 
 def create_file(path: Path) -> None:
@@ -122,12 +126,25 @@ def open_writer(path: Path, busy_timeout_s: float, vfs: str | None = None) -> ap
         # A crash in `create_file` may leave a journal that takes the mark back when we open.
         if conn.pragma("application_id") != APPLICATION_ID:
             conn.pragma("application_id", APPLICATION_ID)
-        conn.pragma("journal_mode", "wal")
+        _switch_to_wal(conn, busy_timeout_s)
     conn.pragma("synchronous", "full")
     conn.pragma("foreign_keys", "on")
     conn.pragma("wal_autocheckpoint", _PAGES_BEFORE_CHECKPOINT)
     conn.pragma("journal_size_limit", _WAL_BYTES_KEPT)
     return conn
+
+
+def _switch_to_wal(conn: apsw.Connection, timeout_s: float) -> None:
+    """Here SQLite does not wait for a lock, so processes that make a store together would collide."""
+    wait = _patience(timeout_s)
+    for times in count():
+        try:
+            conn.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            if not wait(times):
+                raise
+        else:
+            return
 
 
 def open_reader(path: Path, busy_timeout_s: float, vfs: str | None = None) -> apsw.Connection:
@@ -148,7 +165,8 @@ def open_frozen(path: Path, busy_timeout_s: float) -> apsw.Connection:
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         # A WAL database needs a -shm file beside it; where none can be made, nobody writes either.
         conn = apsw.Connection(
-            f"file:{path}?immutable=1", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            f"{path.absolute().as_uri()}?immutable=1",
+            flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
         )
     conn.pragma("query_only", "on")
     return conn

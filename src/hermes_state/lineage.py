@@ -178,7 +178,7 @@ def _insert_like(conn: apsw.Connection, child_id: str, parent: Row) -> None:
     """A new session that belongs to the same people and place as its parent."""
     carried = (
         "source, user_id, session_key, chat_id, chat_type, thread_id, display_name, model,"
-        " model_config, system_prompt, cwd, profile_name, extra"
+        " model_config, system_prompt, cwd, profile_name"
     )
     now = clock.now()
     conn.execute(

@@ -395,7 +395,8 @@ def schema_of(path: Path) -> int:
     """The schema version of a store file; nothing is changed."""
     with translated(path):
         conn = apsw.Connection(
-            f"file:{path}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            f"{path.absolute().as_uri()}?mode=ro",
+            flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
         )
         try:
             return migrations.version_of(conn)

@@ -1,5 +1,6 @@
 """How a row becomes a dictionary and back; the columns, named once."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -18,7 +19,10 @@ decode = msgspec.json.Decoder().decode
 
 def encode(value: object) -> str:
     """JSON text of a value."""
-    return without_surrogates(_encode(value).decode("utf-8", "replace"))
+    try:
+        return _encode(value).decode()
+    except UnicodeEncodeError:  # half characters somewhere inside: rare, so found out the slow way
+        return without_surrogates(json.dumps(value, ensure_ascii=False))
 
 
 class NewMessage(NamedTuple):

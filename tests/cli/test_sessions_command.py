@@ -10,6 +10,7 @@ from hermes_core import clock
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from tests.cli.conftest import Shell
+from tests.state.test_foreign import Foreign
 
 DAY = 86_400.0
 
@@ -183,3 +184,18 @@ def test_an_unknown_conversation_has_its_own_exit_status(talk: SessionDB, shell:
     assert "Do you mean: 20261103_100000_cccccc, 20261101_100000_aaaaaa?" in shell.errors
     shell.run("sessions show zeppelin --json", status=4)
     assert json.loads(shell.errors)["error"]["code"] == "session.not_found"
+
+
+def test_a_hermes_agent_home_is_taken_in_once_and_the_report_says_what_was_left(
+    shell: Shell, tmp_path: Path
+) -> None:
+    foreign = Foreign(tmp_path / "foreign")
+    foreign.session("20250101_000000_abcdef", "hello from the other side", title="Old friend")
+    foreign.insert("state_meta", key="last_auto_prune", value="1")
+    first = shell.run(f"sessions import --from-hermes-agent {foreign.home}")
+    assert "Took 1 sessions, 1 messages" in first and "Left: state_meta" in first
+    assert shell.json("sessions search 'other side'")[0]["title"] == "Old friend"
+    assert "Already here: 1 sessions" in shell.run(
+        f"sessions import --from-hermes-agent {foreign.path}"
+    )
+    shell.run("sessions import --from-hermes-agent /nowhere/at/all", status=2)

@@ -55,6 +55,29 @@ def test_a_file_of_hermes_agent_is_refused_with_the_command_that_imports_it(tmp_
     assert contents(tmp_path) == before
 
 
+def test_a_file_of_hermes_agent_is_known_also_while_all_of_it_is_in_its_log(tmp_path: Path) -> None:
+    path = tmp_path / "what? #1.db"
+    foreign = sqlite3.connect(path)
+    foreign.execute("PRAGMA journal_mode = WAL")
+    foreign.execute("PRAGMA wal_autocheckpoint = 0")
+    for table in ("sessions", "messages", "schema_version"):
+        foreign.execute(f"CREATE TABLE {table} (id TEXT)")
+    foreign.commit()
+    before = contents(tmp_path)
+    with pytest.raises(ForeignStoreError, match="hermes-agent"):
+        SessionDB(path)
+    assert contents(tmp_path) == before
+    foreign.close()
+
+
+def test_a_store_may_lie_under_any_name(tmp_path: Path) -> None:
+    path = tmp_path / "my store? #100%.db"
+    with SessionDB(path) as store:
+        store.create_session("a", "cli")
+    with SessionDB(path, read_only=True) as store:
+        assert store.get_session("a") is not None
+
+
 def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     other = sqlite3.connect(path)

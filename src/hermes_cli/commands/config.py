@@ -1,5 +1,7 @@
 """`hermes config`: the settings that hold, where they come from, and how to change them."""
 
+from typing import cast
+
 import click
 
 from hermes_cli.commands import table
@@ -69,4 +71,6 @@ def path(app: App) -> None:
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return (
+        ", ".join(map(str, cast("list[object]", value))) if isinstance(value, list) else str(value)
+    )

@@ -16,6 +16,7 @@ from hermes_core.errors import SessionNotFoundError, UsageError
 from hermes_core.paths import open_private
 from hermes_core.text import one_line, truncate, visible
 from hermes_state import SessionDB
+from hermes_state.foreign.importer import count_messages
 from hermes_state.search import Sort
 
 EXIT_NOTHING_FOUND = 3
@@ -300,13 +301,9 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _import_foreign(app: App, store: SessionDB, path: Path) -> None:
-    with click.progressbar(length=0, label="Importing", file=sys.stderr) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.length = total
-            bar.update(done - bar.pos)
-
-        report = store.import_hermes_agent(path, progress)
+    total = count_messages(path)
+    with click.progressbar(length=total, label="Importing", file=sys.stderr) as bar:
+        report = store.import_hermes_agent(path, bar.update)
     if app.as_json:
         return app.emit(report._asdict())
     for line in report.lines():

@@ -1,0 +1,1 @@
+"""Conversations that another program wrote: read there, never changed, taken in here."""

@@ -1,0 +1,411 @@
+"""Import from hermes-agent: its sessions, messages, usage and routes become ours; it keeps its own.
+
+A conversation is one transaction, so an import that is cut short is finished by running it again. What
+was taken is taken once: a session carries a note of how far it was read, later messages are added while
+nobody has gone on with it here, and a conversation that went on in both places is left and reported.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
+
+from hermes_core.errors import TitleError
+from hermes_state import sessions, titles
+from hermes_state.database import Database
+from hermes_state.foreign import mark as foreign_mark
+from hermes_state.foreign import plan as foreign_plan
+from hermes_state.foreign import routes as foreign_routes
+from hermes_state.foreign import rows as foreign_rows
+from hermes_state.foreign import source as foreign_source
+from hermes_state.foreign.mark import Mark
+from hermes_state.foreign.plan import Plan
+from hermes_state.foreign.rows import Session, Spending
+from hermes_state.foreign.source import Head, Source
+from hermes_state.records import Row, encode, insert_message
+from hermes_state.usage import Spent
+
+_LEFT_TABLES = {
+    "compression_locks": "they belong to processes of hermes-agent",
+    "async_delegations": "they are jobs that only hermes-agent can finish",
+    "delivery_obligations": "they are replies that only hermes-agent can still deliver",
+    "telegram_dm_topic_mode": "Telegram topics are set up anew here",
+    "telegram_dm_topic_bindings": "Telegram topics are set up anew here",
+    "state_meta": "they are notes of hermes-agent about its own file",
+}
+_TAKEN_TABLES = {
+    "schema_version",
+    "sessions",
+    "messages",
+    "session_model_usage",
+    "gateway_routing",
+}
+
+
+class Taken(NamedTuple):
+    """How much of each kind came in."""
+
+    sessions: int = 0
+    messages: int = 0
+    routes: int = 0
+    usage: int = 0
+
+
+class Left(NamedTuple):
+    """Something that was not taken."""
+
+    what: str
+    number: int
+    why: str
+
+
+class ForeignReport(NamedTuple):
+    """What an import from hermes-agent took and what it left."""
+
+    taken: Taken
+    skipped: list[str]
+    """Sessions that were here already and had nothing new."""
+    grown: list[str]
+    """Sessions that were here already and were brought up to date."""
+    left: list[Left]
+    retitled: dict[str, str]
+    detached: list[str]
+    filled: list[str]
+    """Sessions that had a time of ending without a reason, or a reason without a time."""
+
+    def lines(self) -> list[str]:
+        """The report for a person."""
+        sessions, messages, routes, usage = self.taken
+        lines = [
+            f"Took {sessions} sessions, {messages} messages, {usage} usage rows, {routes} routes."
+        ]
+        if self.grown:
+            lines.append(f"Brought up to date: {', '.join(self.grown)}.")
+        if self.skipped:
+            lines.append(f"Already here: {len(self.skipped)} sessions.")
+        lines += [f"{id_} is now titled {title!r}." for id_, title in self.retitled.items()]
+        if self.detached:
+            lines.append(f"Without their parent: {', '.join(self.detached)}.")
+        if self.filled:
+            lines.append(f"Half an end made whole: {', '.join(self.filled)}.")
+        return lines + [f"Left: {what} ({number}), {why}." for what, number, why in self.left]
+
+
+def import_hermes_agent(
+    database: Database,
+    path: Path,
+    progress: Callable[[int], None] = lambda _messages: None,
+) -> ForeignReport:
+    """Take in a hermes-agent home or state.db; `progress` hears of the messages of each conversation.
+
+    Nothing in the home is changed. A file that cannot be taken is refused before anything is written.
+    """
+    place = foreign_source.locate(path)
+    if place.database is None:
+        report = ForeignReport(Taken(), [], [], [], {}, [], [])
+        return _with_routes(report, database, [], place.routes)
+    with foreign_source.opened(place.database) as source:
+        report = _import_sessions(database, source, progress)
+        return _with_routes(report, database, source.routes(), place.routes)
+
+
+def count_messages(path: Path) -> int:
+    """How many messages an import of `path` will report progress on."""
+    place = foreign_source.locate(path)
+    if place.database is None:
+        return 0
+    with foreign_source.opened(place.database) as source:
+        return source.count("messages", _OWNED)
+
+
+_OWNED = "session_id IN (SELECT id FROM sessions)"
+
+
+def _import_sessions(
+    database: Database, source: Source, progress: Callable[[int], None]
+) -> ForeignReport:
+    heads = source.heads()
+    plan = foreign_plan.plan(heads, source.version)
+    done: list[_Outcome] = []
+    for conversation in plan.conversations:
+        taking = _Taking(source, heads, plan, conversation)
+        outcomes = database.read(taking.judge)
+        if any(outcome.fate in _WRITTEN for outcome in outcomes):
+            outcomes = database.write(taking.take)
+        done += outcomes
+        progress(sum(heads[id_].messages for id_ in conversation))
+    return _report(done, _left_rows(source), plan)
+
+
+_NEW = "new"
+_GROWN = "grown"
+_SAME = "same"
+_STRANGER = "a session with this id began here"
+_DIVERGED = "the conversation went on in both places"
+_REWRITTEN = "its earlier messages were rewritten there"
+_WRITTEN = (_NEW, _GROWN)
+
+
+class _Outcome(NamedTuple):
+    """What became of one session."""
+
+    id: str
+    fate: str
+    messages: int = 0
+    usage: int = 0
+    waiting: int = 0
+    """Messages that are there and not here."""
+    title: str | None = None
+    """The title it got in place of its own."""
+    detached: bool = False
+    filled: bool = False
+
+
+class _Taking:
+    """One conversation on its way in."""
+
+    def __init__(
+        self, source: Source, heads: Mapping[str, Head], plan: Plan, conversation: list[str]
+    ) -> None:
+        self._source = source
+        self._heads = heads
+        self._plan = plan
+        self._conversation = conversation
+
+    def judge(self, conn: apsw.Connection) -> list[_Outcome]:
+        """What is to be done with each session; nothing is written."""
+        return [self._judge(conn, id_) for id_ in self._conversation]
+
+    def take(self, conn: apsw.Connection) -> list[_Outcome]:
+        """Write what is new."""
+        outcomes: list[_Outcome] = []
+        for id_ in self._conversation:
+            outcome = self._judge(conn, id_)
+            if outcome.fate == _NEW:
+                outcome = self._insert(conn, self._heads[id_])
+            elif outcome.fate == _GROWN:
+                outcome = self._update(conn, self._heads[id_])
+            outcomes.append(outcome)
+        self._source.check_unchanged()
+        return outcomes
+
+    def _judge(self, conn: apsw.Connection, session_id: str) -> _Outcome:
+        row = sessions.find(conn, session_id)
+        if row is None:
+            return _Outcome(session_id, _NEW)
+        mark = foreign_mark.read(row)
+        if mark is None:
+            return _Outcome(session_id, _STRANGER)
+        there = self._there(session_id)
+        if there == mark.there:
+            return _Outcome(session_id, _SAME)
+        fate = self._fate(conn, session_id, mark)
+        said_more = there[:3] != mark.there[:3]
+        if fate != _GROWN and not said_more:
+            return _Outcome(session_id, _SAME)
+        return _Outcome(session_id, fate, waiting=max(there[1] - mark.there[1], 0))
+
+    def _fate(self, conn: apsw.Connection, session_id: str, mark: Mark) -> str:
+        if not foreign_mark.is_untouched(conn, session_id):
+            return _DIVERGED
+        last, count = mark.there[:2]
+        if self._source.messages_until(session_id, last) != count:
+            return _REWRITTEN
+        return _GROWN
+
+    def _there(self, session_id: str) -> list[Any]:
+        """How a session is over there, so that a later import sees whether it changed."""
+        head = self._heads[session_id]
+        said = [self._source.session(session_id), *self._source.usage(session_id)]
+        # A newer schema adds columns; as long as they are empty nothing has changed.
+        present = [{k: v for k, v in row.items() if v not in (None, 0, "")} for row in said]
+        digest = hashlib.blake2b(encode(present).encode(), digest_size=8).hexdigest()
+        return [head.last_message_id, head.messages, head.active, digest]
+
+    def _insert(self, conn: apsw.Connection, head: Head) -> _Outcome:
+        found = foreign_rows.session(self._source.session(head.id), head.active_at)
+        wanted = self._title(head.id)
+        title = _free_title(conn, wanted)
+        row = {
+            **found.columns,
+            "id": head.id,
+            "conversation_id": head.id,
+            "last_active_at": found.columns["started_at"],
+            # It is the tip that lists show, so what it says counts for the conversation.
+            "archived": bool(foreign_rows.whole(self._heads[self._conversation[-1]].archived)),
+            "title": title,
+        }
+        conn.execute(
+            f"INSERT INTO sessions ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
+            tuple(row.values()),
+        )
+        detached = not self._link(conn, head.id)
+        for message in self._source.messages(head.id):
+            insert_message(conn, head.id, foreign_rows.message(message))
+        usage = self._finish(conn, head.id, found, [wanted, title])
+        return _Outcome(
+            head.id,
+            _NEW,
+            messages=head.messages,
+            usage=usage,
+            title=title if title != wanted else None,
+            detached=detached,
+            filled=found.filled,
+        )
+
+    def _update(self, conn: apsw.Connection, head: Head) -> _Outcome:
+        """Add what was said there since; what this person changed here about it stays."""
+        present = sessions.fetch(conn, head.id)
+        mark = foreign_mark.read(present)
+        wanted = self._title(head.id)
+        given = [present["title"], present["title"]] if mark is None else mark.titles
+        title = present["title"]
+        if wanted != given[0] and title == given[1]:
+            sessions.change(conn, head.id, title=None)
+            title = _free_title(conn, wanted)
+        found = foreign_rows.session(self._source.session(head.id), head.active_at)
+        sessions.change(conn, head.id, **{**found.columns, "title": title})
+        added = self._add_messages(conn, head.id)
+        conn.execute("DELETE FROM usage WHERE session_id = ?", (head.id,))
+        self._finish(conn, head.id, found, [wanted, title])
+        retitled = title if title not in (wanted, given[1]) else None
+        return _Outcome(head.id, _GROWN, messages=added, title=retitled)
+
+    def _add_messages(self, conn: apsw.Connection, session_id: str) -> int:
+        """Append the later messages; the earlier ones may have been rewound or compacted since."""
+        here = conn.execute(
+            "SELECT id, active FROM messages WHERE session_id = ? ORDER BY id", (session_id,)
+        ).fetchall()
+        there = self._source.messages(session_id)
+        for (id_, active), row in zip(here, there, strict=False):
+            if foreign_rows.is_active(row) != bool(active):
+                extra = foreign_rows.message(row).extra
+                conn.execute(
+                    "UPDATE messages SET active = ?, extra = ? WHERE id = ?",
+                    (not active, encode(extra) if extra else None, id_),
+                )
+        for row in there[len(here) :]:
+            insert_message(conn, session_id, foreign_rows.message(row))
+        return len(there) - len(here)
+
+    def _title(self, session_id: str) -> str | None:
+        return foreign_rows.text(self._source.session(session_id).get("title"))
+
+    def _link(self, conn: apsw.Connection, session_id: str) -> bool:
+        """Hang a session under its parent; False when there should be one and is not."""
+        link = self._plan.links.get(session_id)
+        if link is None:
+            return True
+        parent = sessions.find(conn, link.parent)
+        if parent is None:
+            return False
+        relation = link.relation
+        if relation == "continuation" and not _may_go_on(conn, parent):
+            relation = "branch"
+        sessions.link(conn, session_id, parent, relation)
+        if relation == "continuation":
+            foreign_mark.renew(conn, link.parent)
+        return True
+
+    def _finish(
+        self,
+        conn: apsw.Connection,
+        session_id: str,
+        found: Session,
+        given: list[str | None],
+    ) -> int:
+        """Write what was spent and set every counter; gives how many usage rows there are."""
+        usage = self._source.usage(session_id)
+        spendings = foreign_rows.spendings(usage, found)
+        for spending in spendings:
+            _spend(conn, session_id, spending)
+        # The rows were just added up by the database; the session's own sums are the true ones.
+        sessions.change(conn, session_id, **found.totals)
+        sessions.recount(conn, session_id)
+        extra = found.extra
+        if usage:
+            extra = {**extra, "model_usage": foreign_rows.usage_beside(usage)}
+        foreign_mark.write(conn, session_id, extra, self._there(session_id), given)
+        return len(spendings)
+
+
+def _may_go_on(conn: apsw.Connection, parent: Row) -> bool:
+    """Whether a parent is still the end of its line, and nobody has gone on with it here."""
+    return bool(
+        parent["is_tip"]
+        and parent["end_reason"] == "compression"
+        and foreign_mark.is_untouched(conn, parent["id"])
+    )
+
+
+def _free_title(conn: apsw.Connection, wanted: str | None) -> str | None:
+    """The title itself when it can be had, else shortened, or with the next number."""
+    try:
+        title = titles.clean(wanted)
+    except TitleError:
+        title = titles.clean((wanted or "")[: titles.MAX_LENGTH])
+    if title is not None and titles.by_title(conn, title) is not None:
+        return titles.next_in_lineage(conn, title)
+    return title
+
+
+def _spend(conn: apsw.Connection, session_id: str, spending: Spending) -> None:
+    conn.execute(
+        f"INSERT INTO usage (session_id, task, {', '.join(Spent._fields)}, timestamp)"
+        f" VALUES ({', '.join('?' * (len(Spent._fields) + 3))})",
+        (session_id, spending.task, *spending.spent, spending.at),
+    )
+
+
+def _report(done: list[_Outcome], left: list[Left], plan: Plan) -> ForeignReport:
+    new = [one for one in done if one.fate == _NEW]
+    refused = [
+        Left(f"session {one.id}", 1, f"{one.fate} (new messages there: {one.waiting})")
+        for one in done
+        if one.fate in (_DIVERGED, _REWRITTEN)
+    ]
+    cut_off = set(plan.detached)
+    return ForeignReport(
+        Taken(
+            sessions=len(new),
+            messages=sum(one.messages for one in done),
+            usage=sum(one.usage for one in new),
+        ),
+        skipped=[one.id for one in done if one.fate in (_SAME, _STRANGER)],
+        grown=[one.id for one in done if one.fate == _GROWN],
+        left=refused + left,
+        retitled={one.id: one.title for one in done if one.title is not None},
+        detached=[one.id for one in new if one.detached or one.id in cut_off],
+        filled=[one.id for one in new if one.filled],
+    )
+
+
+def _left_rows(source: Source) -> list[Left]:
+    """What is in the file and is not taken, with the reason."""
+    left: list[Left] = []
+    for table in source.tables():
+        if table not in _TAKEN_TABLES:
+            why = _LEFT_TABLES.get(table, "this version does not know the table")
+            left.append(Left(table, source.count(table), why))
+    if "state_meta" in source.tables():
+        goals = source.count("state_meta", "key LIKE 'goal:%'")
+        left.append(Left("goals", goals, "sessions have no goals here; they are in state_meta"))
+    orphans = source.count("messages", f"NOT {_OWNED}")
+    left.append(Left("messages", orphans, "they belong to no session"))
+    return [one for one in left if one.number]
+
+
+def _with_routes(
+    report: ForeignReport, database: Database, stored: list[Row], file: Path | None
+) -> ForeignReport:
+    fates = foreign_routes.take(database, stored, file)
+    left = [
+        Left("routes", fates[why], why)
+        for why in (foreign_routes.LOST, foreign_routes.OLDER, foreign_routes.UNREADABLE)
+        if fates[why]
+    ]
+    return report._replace(
+        taken=report.taken._replace(routes=fates[foreign_routes.TAKEN]), left=report.left + left
+    )

@@ -1,0 +1,115 @@
+"""The gateway's index of hermes-agent, from its database and from sessions.json, made into routes."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import apsw
+
+from hermes_state import lineage, routes, sessions
+from hermes_state.database import Database
+from hermes_state.foreign import mark
+from hermes_state.foreign.rows import fields, number, text
+from hermes_state.foreign.source import reading
+from hermes_state.records import Row, encode
+
+_SLICE = 500
+
+TAKEN = "taken"
+KEPT = "kept"
+LOST = "its session is not here"
+OLDER = "the same chat has a newer entry"
+UNREADABLE = "the entry cannot be read"
+
+
+class Entry(NamedTuple):
+    """Where hermes-agent says that a chat's conversation is."""
+
+    session_key: str
+    session_id: str
+    said: Row
+    updated_at: float
+
+
+def take(database: Database, stored: Iterable[Row], file: Path | None) -> Counter[str]:
+    """Take the routes in; says how many had which fate. The database's word counts before the file's."""
+    fates: Counter[str] = Counter()
+    entries: dict[str, Entry] = {}
+    for row in stored:
+        entry = _entry(row["session_key"], fields(row["entry_json"]), number(row["updated_at"]))
+        _sort_in(entry, entries, fates)
+    known = set(entries)
+    for key, said in _in_file(file, fates):
+        if key not in known:
+            _sort_in(_entry(key, said, None), entries, fates)
+    waiting = list(entries.values())
+    for start in range(0, len(waiting), _SLICE):
+        portion = waiting[start : start + _SLICE]
+        fates.update(database.write(lambda c, some=portion: [_take_one(c, one) for one in some]))
+    return fates
+
+
+def _in_file(file: Path | None, fates: Counter[str]) -> list[tuple[str, Any]]:
+    if file is None:
+        return []
+    with reading(file):
+        index = fields(file.read_bytes())
+    if index is None:
+        fates[UNREADABLE] += 1
+        return []
+    return [(key, said) for key, said in index.items() if not key.startswith("_")]
+
+
+def _entry(key: object, said: object, updated_at: float | None) -> Entry | None:
+    if not isinstance(key, str) or not isinstance(said, dict):
+        return None
+    entry = cast("Row", said)
+    session_id = entry.get("session_id")
+    if not isinstance(session_id, str):
+        return None
+    if updated_at is None:
+        updated_at = _seconds(entry.get("updated_at"))
+    return Entry(key, session_id, entry, updated_at)
+
+
+def _seconds(written: object) -> float:
+    """A point in time as the file has it: ISO 8601, in local time."""
+    try:
+        return datetime.fromisoformat(text(written) or "").timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _sort_in(entry: Entry | None, entries: dict[str, Entry], fates: Counter[str]) -> None:
+    """Keep the newest entry of each chat; hermes-agent has one for each folder it ran from."""
+    if entry is None:
+        fates[UNREADABLE] += 1
+    elif (other := entries.get(entry.session_key)) is None:
+        entries[entry.session_key] = entry
+    else:
+        entries[entry.session_key] = max(entry, other, key=lambda one: one.updated_at)
+        fates[OLDER] += 1
+
+
+def _take_one(conn: apsw.Connection, entry: Entry) -> str:
+    if not sessions.exists(conn, entry.session_id):
+        return LOST
+    tip = lineage.tip(conn, entry.session_id)
+    present = routes.find(conn, entry.session_key)
+    if present is not None and not _is_outdated(conn, present, tip, entry):
+        return KEPT
+    # The entry is the gateway's own; only the session in it must be the one the route leads to.
+    routes.save(conn, entry.session_key, tip, encode({**entry.said, "session_id": tip}))
+    return TAKEN
+
+
+def _is_outdated(conn: apsw.Connection, present: Row, tip: str, entry: Entry) -> bool:
+    """A route that is here gives way only when nobody has used here what it leads to."""
+    target = present["session_id"]
+    if target == tip:
+        return False
+    if lineage.tip(conn, target) == tip:  # compacted over there since
+        return True
+    return entry.updated_at > present["updated_at"] and mark.is_untouched(conn, target)

@@ -1,0 +1,270 @@
+"""How a row of hermes-agent becomes one of ours; what has no column here is kept beside it.
+
+Its tables take any type in any column, ours do not, so every value is brought to its type first.
+"""
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple, cast
+
+from hermes_core.text import without_surrogates
+from hermes_state.records import NewMessage, Row, decode
+from hermes_state.usage import Spent
+
+_ENCODED = "\x00json:"
+"""How hermes-agent marks content that is not text."""
+
+_TEXTS = (
+    "source",
+    "user_id",
+    "session_key",
+    "chat_id",
+    "chat_type",
+    "thread_id",
+    "display_name",
+    "model",
+    "system_prompt",
+    "cwd",
+    "profile_name",
+)
+_TOKENS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+)
+_ELSEWHERE = {
+    "id",
+    "parent_session_id",
+    "title",
+    "model_config",
+    "started_at",
+    "ended_at",
+    "end_reason",
+    "message_count",
+    "tool_call_count",
+    "api_call_count",
+    "rewind_count",
+    "archived",
+    *_TEXTS,
+    *_TOKENS,
+}
+"""Columns of a session that have a place of their own here, or follow from its messages."""
+
+_MESSAGE_COLUMNS = {
+    "id",
+    "session_id",
+    "role",
+    "content",
+    "tool_calls",
+    "tool_call_id",
+    "tool_name",
+    "timestamp",
+    "token_count",
+    "finish_reason",
+    "reasoning",
+    "platform_message_id",
+    "observed",
+    "active",
+    "compacted",
+}
+_MESSAGE_JSON = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
+
+
+class Session(NamedTuple):
+    """A session on its way in: its columns, its sums, and what is kept beside them."""
+
+    columns: Row
+    totals: Row
+    extra: Row
+    filled: bool
+    """Whether half an end was made a whole one."""
+
+
+class Spending(NamedTuple):
+    """What was spent on one model, for one task."""
+
+    spent: Spent
+    task: str
+    at: float
+
+
+def session(row: Row, active_at: object) -> Session:
+    """A session's row; `active_at` is when its last message was written."""
+    columns: Row = {name: text(row.get(name)) for name in _TEXTS}
+    columns["source"] = columns["source"] or "unknown"
+    extra = {
+        name: value for name, value in row.items() if name not in _ELSEWHERE and value not in _EMPTY
+    }
+    config = text(row.get("model_config"))
+    if config is None or fields(config) is not None:
+        columns["model_config"] = config
+    else:
+        extra["model_config"] = config
+    began = number(row.get("started_at")) or number(active_at) or 0.0
+    ended, reason = number(row.get("ended_at")), text(row.get("end_reason"))
+    filled = (ended is None) != (reason is None)
+    if filled:
+        ended = number(active_at) or began if ended is None else ended
+        reason = reason or "unknown"
+    columns |= {
+        "started_at": began,
+        "ended_at": ended,
+        "end_reason": reason,
+        "rewind_count": whole(row.get("rewind_count")),
+    }
+    return Session(columns, _totals(row), extra, filled)
+
+
+_EMPTY = (None, 0, "")
+
+
+def _totals(row: Row) -> Row:
+    return {
+        "api_call_count": whole(row.get("api_call_count")),
+        **{name: whole(row.get(name)) for name in _TOKENS},
+        "cost_usd": cost(row, zero_is_known=True),
+    }
+
+
+def cost(row: Row, *, zero_is_known: bool) -> float:
+    """What was really paid, else what was thought to be."""
+    actual, estimated = number(row.get("actual_cost_usd")), number(row.get("estimated_cost_usd"))
+    if actual is None or (not actual and not zero_is_known):
+        return estimated or 0.0
+    return actual
+
+
+def spendings(usage: Iterable[Row], found: Session) -> list[Spending]:
+    """What the model calls of a session cost; older schemas only know the sum."""
+    began, model = found.columns["started_at"], found.columns["model"]
+    known = [
+        Spending(
+            Spent(
+                text(row.get("model")) or "unknown",
+                text(row.get("billing_provider")) or "",
+                **{name: whole(row.get(name)) for name in _TOKENS},
+                # In this table a cost nobody knows is a zero, not an empty field.
+                cost_usd=cost(row, zero_is_known=False),
+            ),
+            text(row.get("task")) or "",
+            number(row.get("last_seen")) or number(row.get("first_seen")) or began,
+        )
+        for row in usage
+    ]
+    totals = found.totals
+    if known or not any(totals.values()):
+        return known
+    sums = {name: totals[name] for name in (*_TOKENS, "cost_usd")}
+    provider = text(found.extra.get("billing_provider")) or ""
+    return [Spending(Spent(model or "unknown", provider, **sums), "", began)]
+
+
+def usage_beside(usage: Iterable[Row]) -> list[Row]:
+    """The columns of usage rows that have no place in ours."""
+    dropped = {"session_id", *_TOKENS}
+    return [
+        {name: v for name, v in row.items() if name not in dropped and v not in _EMPTY}
+        for row in usage
+    ]
+
+
+def message(row: Row) -> NewMessage:
+    """A message's row."""
+    extra: Row = {
+        name: value
+        for name, value in row.items()
+        if name not in _MESSAGE_COLUMNS and value is not None
+    }
+    for name in _MESSAGE_JSON:
+        if name in extra:
+            extra[name] = _or_as_it_was(extra[name])
+    if "api_content" in extra:
+        extra["api_content"] = content(extra["api_content"])
+    calls: Any = loads(row.get("tool_calls"))
+    if not isinstance(calls, list) and row.get("tool_calls"):
+        calls, extra["tool_calls_text"] = None, text(row["tool_calls"])
+    if row.get("compacted"):
+        extra["compacted"] = True
+    return NewMessage(
+        role=text(row["role"]) or "user",
+        content=content(row.get("content")),
+        tool_calls=calls,
+        tool_call_id=text(row.get("tool_call_id")),
+        tool_name=text(row.get("tool_name")),
+        timestamp=number(row.get("timestamp")) or 0.0,
+        token_count=None if row.get("token_count") is None else whole(row["token_count"]),
+        finish_reason=text(row.get("finish_reason")),
+        reasoning=text(row.get("reasoning")),
+        platform_message_id=text(row.get("platform_message_id")),
+        extra=extra or None,
+        observed=bool(whole(row.get("observed"))),
+        active=is_active(row),
+    )
+
+
+def is_active(row: Row) -> bool:
+    """Whether a message still belongs to what the model is shown; unsaid, it does."""
+    return row.get("active") is None or bool(whole(row["active"]))
+
+
+def content(stored: object) -> Any:  # noqa: ANN401 -- text or parts, as in a message
+    """What was said: text, or the parts that the text stands for."""
+    said = text(stored)
+    if said is not None and said.startswith(_ENCODED):
+        parts = loads(said[len(_ENCODED) :])
+        return said if parts is None else parts
+    return said
+
+
+def _or_as_it_was(stored: object) -> object:
+    value = loads(stored)
+    return text(stored) if value is None else value
+
+
+def loads(stored: object) -> Any:  # noqa: ANN401 -- whatever the JSON says
+    """What a JSON text says; None when it says nothing that can be read."""
+    given = text(stored)
+    if not given:
+        return None
+    try:
+        return decode(given)
+    except ValueError:
+        pass
+    try:
+        # Python's own JSON lets NaN and half characters through; the latter must not get into ours.
+        return json.loads(without_surrogates(json.dumps(json.loads(given), ensure_ascii=False)))
+    except ValueError:
+        return None
+
+
+def fields(stored: object) -> dict[str, Any] | None:
+    """What a JSON object says; None when it is none."""
+    said = loads(stored)
+    return cast("dict[str, Any]", said) if isinstance(said, dict) else None
+
+
+def text(value: object) -> str | None:
+    """Any value as text."""
+    if value is None or isinstance(value, str):
+        return value
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def whole(value: object) -> int:
+    """Any value as a whole number; what is none counts nothing."""
+    if isinstance(value, int):
+        return value
+    found = number(value)
+    return 0 if found is None else int(found)
+
+
+def number(value: object) -> float | None:
+    """Any value as a number, such as seconds since the epoch; None when it is none."""
+    try:
+        found = float(value if isinstance(value, int | float) else text(value) or "")
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None

@@ -1,0 +1,329 @@
+"""A hermes-agent home as it lies on disk: found, opened so that nothing in it changes, read by rows.
+
+SQLite would make a -shm file beside a WAL database even for a reader, so there are three ways in: a log
+that somebody keeps is read with its index left alone; a file without a log is read as it is, and
+watched; what needs a recovery first is copied elsewhere and recovered there.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import apsw
+
+from hermes_core.errors import (
+    ForeignStoreError,
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    StorePermissionError,
+    StoreVersionError,
+    UsageError,
+)
+from hermes_state.connection import translate
+from hermes_state.migrations import APPLICATION_ID
+from hermes_state.records import Row, rows
+
+NEWEST_SCHEMA = 22
+
+_MAGIC = b"SQLite format 3\x00"
+_WAL_VERSION = 2
+_NEEDED = {
+    "schema_version": ("version",),
+    "sessions": ("id", "source", "started_at"),
+    "messages": ("id", "session_id", "role", "content", "timestamp"),
+}
+_BUSY_MS = 10_000
+
+_DIFFERENT = "Give the path of a hermes-agent home, or of the state.db in it."
+
+
+class Place(NamedTuple):
+    """What there is to read; at least one of the two."""
+
+    database: Path | None
+    routes: Path | None
+
+
+def locate(path: Path) -> Place:
+    """Find the database and the routes file in a home, or take the path of the database itself."""
+    if path.is_dir():
+        database, routes = path / "state.db", path / "sessions" / "sessions.json"
+        found = Place(
+            database if database.is_file() else None, routes if routes.is_file() else None
+        )
+        if found == (None, None):
+            raise UsageError(
+                f"{path} has neither state.db nor sessions/sessions.json.", fix=_DIFFERENT
+            )
+        return found
+    if path.is_file():
+        return Place(path, None)
+    raise UsageError(f"There is no file and no folder {path}.", fix=_DIFFERENT)
+
+
+class Head(NamedTuple):
+    """What is needed of every session to see how they hang together."""
+
+    id: str
+    parent: str | None
+    source: str
+    started_at: Any
+    ended_at: Any
+    end_reason: str | None
+    model_config: Any
+    archived: Any
+    last_message_id: int
+    messages: int
+    active: int
+    active_at: Any
+
+
+class Source:
+    """One snapshot of a hermes-agent database."""
+
+    def __init__(self, path: Path, conn: apsw.Connection, unchanged: Callable[[], None]) -> None:
+        self.path = path
+        self._conn = conn
+        self._unchanged = unchanged
+        self._columns: dict[str, list[str]] = {}
+        with self._reading():
+            conn.execute("BEGIN")
+            for (name,) in conn.execute(
+                "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE '%VIRTUAL%'"
+            ).fetchall():
+                info = conn.execute(f"PRAGMA table_info({_quoted(name)})")
+                self._columns[name] = [row[1] for row in info]
+        self.version = self._check()
+
+    def _check(self) -> int:
+        """Refuse what is not hermes-agent's, is newer than we know, or is damaged; gives the schema."""
+        if self._conn.pragma("application_id") == APPLICATION_ID:
+            raise ForeignStoreError(
+                f"{self.path} is a store of this Hermes, not of hermes-agent.",
+                fix="Nothing was changed. Use `hermes sessions export` there and"
+                " `hermes sessions import` here.",
+            )
+        for table, columns in _NEEDED.items():
+            if not set(columns) <= set(self._columns.get(table, ())):
+                raise ForeignStoreError(
+                    f"{self.path} is not a database of hermes-agent.",
+                    fix=f"Nothing was changed. {_DIFFERENT}",
+                )
+        version = self._ask("SELECT max(version) AS version FROM schema_version")[0]["version"]
+        if not isinstance(version, int):
+            raise ForeignStoreError(
+                f"{self.path} does not say which schema it has.",
+                fix="Nothing was changed. Open it with hermes-agent once, then try again.",
+            )
+        if version > NEWEST_SCHEMA:
+            raise StoreVersionError(
+                f"{self.path} has schema {version} of hermes-agent; this Hermes knows {NEWEST_SCHEMA}.",
+                fix="Nothing was changed. Upgrade Hermes.",
+            )
+        for table in ("sessions", "messages"):
+            problems = self._ask(f"PRAGMA quick_check({table})")
+            if problems and "ok" not in problems[0].values():
+                raise self._damaged("; ".join(str(v) for v in problems[0].values()))
+        return version
+
+    def heads(self) -> dict[str, Head]:
+        """Every session, in the order they were started."""
+        optional = ("parent_session_id", "ended_at", "end_reason", "model_config", "archived")
+        parent, ended, reason, config, archived = (self._or_null(name) for name in optional)
+        active = "coalesce(active, 1)" if "active" in self._columns["messages"] else "1"
+        found = self._ask(
+            f"SELECT id, {parent} AS parent, source, started_at, {ended} AS ended_at,"
+            f" {reason} AS end_reason, {config} AS model_config, {archived} AS archived,"
+            " coalesce(last_message_id, 0) AS last_message_id, coalesce(messages, 0) AS messages,"
+            " coalesce(active, 0) AS active, coalesce(active_at, started_at) AS active_at"
+            " FROM sessions LEFT JOIN (SELECT session_id, max(id) AS last_message_id,"
+            f" count(*) AS messages, sum({active}) AS active, max(timestamp) AS active_at"
+            " FROM messages GROUP BY session_id) ON session_id = sessions.id"
+            " WHERE id IS NOT NULL ORDER BY started_at, id"
+        )
+        return {row["id"]: Head(**row) for row in found}
+
+    def _or_null(self, column: str) -> str:
+        return f"sessions.{column}" if column in self._columns["sessions"] else "NULL"
+
+    def session(self, session_id: str) -> Row:
+        """All columns of a session."""
+        return self._ask("SELECT * FROM sessions WHERE id = ?", session_id)[0]
+
+    def messages(self, session_id: str) -> list[Row]:
+        """All rows of a session's messages in the order they were written."""
+        return self._ask("SELECT * FROM messages WHERE session_id = ? ORDER BY id", session_id)
+
+    def messages_until(self, session_id: str, last: int) -> int:
+        """How many messages a session has up to this id."""
+        found = self._ask(
+            "SELECT count(*) AS n FROM messages WHERE session_id = ? AND id <= ?", session_id, last
+        )
+        return found[0]["n"]
+
+    def usage(self, session_id: str) -> list[Row]:
+        """What a session's model calls cost, one row a model, provider and task."""
+        if "session_model_usage" not in self._columns:
+            return []
+        return self._ask("SELECT * FROM session_model_usage WHERE session_id = ?", session_id)
+
+    def routes(self) -> list[Row]:
+        """The gateway's index, the most recently used first."""
+        if "gateway_routing" not in self._columns:
+            return []
+        return self._ask(
+            "SELECT session_key, entry_json, updated_at FROM gateway_routing"
+            " ORDER BY updated_at DESC, scope"
+        )
+
+    def tables(self) -> list[str]:
+        """The tables that are no part of SQLite's own machinery or of a search index."""
+        machinery = ("sqlite_", "messages_fts")
+        return [name for name in self._columns if not name.startswith(machinery)]
+
+    def count(self, table: str, where: str = "1") -> int:
+        """How many rows a table has."""
+        return self._ask(f"SELECT count(*) AS n FROM {_quoted(table)} WHERE {where}")[0]["n"]
+
+    def check_unchanged(self) -> None:
+        """Refuse to go on with a file that was read while somebody wrote it."""
+        self._unchanged()
+
+    def _ask(self, sql: str, *bindings: object) -> list[Row]:
+        with self._reading():
+            return rows(self._conn.execute(sql, bindings))
+
+    @contextmanager
+    def _reading(self) -> Generator[None]:
+        with reading(self.path):
+            yield
+
+    def _damaged(self, text: str) -> StoreCorruptError:
+        return _damaged(self.path, text)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _damaged(path: Path, text: str) -> StoreCorruptError:
+    return StoreCorruptError(
+        f"{path} is damaged ({text}).",
+        fix="The file was not touched. Open it with hermes-agent once, which repairs what it can, or"
+        " take a backup of it; then try again.",
+    )
+
+
+@contextmanager
+def reading(path: Path) -> Generator[None]:
+    """Say of a foreign file what is wrong with it, never that our own should be repaired."""
+    try:
+        yield
+    except (apsw.CorruptError, apsw.IOError, UnicodeDecodeError) as error:
+        raise _damaged(path, str(error)) from error
+    except apsw.NotADBError as error:
+        raise _no_database(path) from error
+    except apsw.SQLError as error:
+        if "malformed" in str(error):
+            raise _damaged(path, str(error)) from error
+        raise StoreError(f"{path} cannot be read: {error}.", fix=_DIFFERENT) from error
+    except apsw.Error as error:
+        raise translate(error, path) from error
+    except PermissionError as error:
+        raise StorePermissionError(
+            f"{path} may not be read.", fix="Make the file and its folder readable for you."
+        ) from error
+
+
+def _no_database(path: Path) -> ForeignStoreError:
+    return ForeignStoreError(f"{path} is not a database.", fix=f"Nothing was changed. {_DIFFERENT}")
+
+
+@contextmanager
+def opened(path: Path) -> Generator[Source]:
+    """Open a hermes-agent database for reading; not a byte of its folder changes."""
+    with reading(path):
+        with path.open("rb") as file:
+            header = file.read(20)
+        if not header.startswith(_MAGIC):
+            raise _no_database(path)
+    wal = _beside(path, "-wal")
+    if header[18] != _WAL_VERSION:
+        yield from _opened_or_copied(path, "mode=ro")
+    elif wal.exists() and wal.stat().st_size:
+        yield from _opened_or_copied(path, "mode=ro&readonly_shm=1")
+    else:
+        # Nobody has it open. "immutable" takes no lock, so we look whether that stays true.
+        yield from _sourced(path, path, "immutable=1", _watch(path))
+
+
+def _opened_or_copied(path: Path, how: str) -> Generator[Source]:
+    try:
+        _connect(path, how).close()
+    except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError):
+        with tempfile.TemporaryDirectory(prefix="hermes-import-") as folder:
+            copy = Path(folder) / path.name
+            unchanged = _watch(path)
+            with reading(path):
+                for suffix in ("", "-wal", "-journal"):
+                    if (part := _beside(path, suffix)).exists():
+                        shutil.copyfile(part, _beside(copy, suffix))
+            unchanged()
+            yield from _sourced(path, copy, "mode=rw", lambda: None)
+    except apsw.Error as error:
+        with reading(path):
+            raise error from None
+    else:
+        yield from _sourced(path, path, how, lambda: None)
+
+
+def _sourced(path: Path, file: Path, how: str, unchanged: Callable[[], None]) -> Generator[Source]:
+    with reading(path):
+        conn = _connect(file, how)
+    try:
+        yield Source(path, conn, unchanged)
+    finally:
+        conn.close()
+
+
+def _connect(path: Path, how: str) -> apsw.Connection:
+    conn = apsw.Connection(
+        f"file:{quote(str(path.absolute()))}?{how}",
+        flags=(apsw.SQLITE_OPEN_READWRITE if how == "mode=rw" else apsw.SQLITE_OPEN_READONLY)
+        | apsw.SQLITE_OPEN_URI,
+    )
+    conn.set_busy_timeout(_BUSY_MS)
+    try:
+        conn.execute("SELECT 1 FROM sqlite_schema").fetchall()
+    except BaseException:
+        conn.close()
+        raise
+    return conn
+
+
+def _watch(path: Path) -> Callable[[], None]:
+    """A check that the file is still what it is now."""
+
+    def look() -> tuple[int, int]:
+        status = path.stat()
+        return status.st_mtime_ns, status.st_size
+
+    before = look()
+
+    def unchanged() -> None:
+        if look() != before:
+            raise StoreBusyError(
+                f"{path} was written to while it was read.",
+                fix="Stop hermes-agent and try again; what was taken already is not taken twice.",
+            )
+
+    return unchanged
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)

@@ -1,0 +1,1040 @@
+"""Import from hermes-agent: every mapping, what is refused, and that a second run takes only news."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hermes_core.errors import (
+    ForeignStoreError,
+    HermesError,
+    StoreBusyError,
+    StoreCorruptError,
+    StoreVersionError,
+    UsageError,
+)
+from hermes_state import SessionDB
+from hermes_state.foreign.importer import ForeignReport, Left, count_messages, import_hermes_agent
+from hermes_state.foreign.source import opened
+
+SESSION_22 = """
+id TEXT PRIMARY KEY, source TEXT NOT NULL, user_id TEXT, session_key TEXT, chat_id TEXT,
+chat_type TEXT, thread_id TEXT, display_name TEXT, origin_json TEXT,
+expiry_finalized INTEGER DEFAULT 0, model TEXT, model_config TEXT, system_prompt TEXT,
+parent_session_id TEXT, started_at REAL NOT NULL, ended_at REAL, end_reason TEXT,
+message_count INTEGER DEFAULT 0, tool_call_count INTEGER DEFAULT 0, input_tokens INTEGER DEFAULT 0,
+output_tokens INTEGER DEFAULT 0, cache_read_tokens INTEGER DEFAULT 0,
+cache_write_tokens INTEGER DEFAULT 0, reasoning_tokens INTEGER DEFAULT 0, cwd TEXT, git_branch TEXT,
+git_repo_root TEXT, billing_provider TEXT, billing_base_url TEXT, billing_mode TEXT,
+estimated_cost_usd REAL, actual_cost_usd REAL, cost_status TEXT, cost_source TEXT,
+pricing_version TEXT, title TEXT, api_call_count INTEGER DEFAULT 0, handoff_state TEXT,
+handoff_platform TEXT, handoff_error TEXT, compression_failure_cooldown_until REAL,
+compression_failure_error TEXT, compression_fallback_streak INTEGER NOT NULL DEFAULT 0,
+profile_name TEXT, rewind_count INTEGER NOT NULL DEFAULT 0, archived INTEGER NOT NULL DEFAULT 0
+"""
+MESSAGE_22 = """
+id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, role TEXT NOT NULL, content TEXT,
+tool_call_id TEXT, tool_calls TEXT, tool_name TEXT, effect_disposition TEXT,
+timestamp REAL NOT NULL, token_count INTEGER, finish_reason TEXT, reasoning TEXT,
+reasoning_content TEXT, reasoning_details TEXT, codex_reasoning_items TEXT,
+codex_message_items TEXT, platform_message_id TEXT, observed INTEGER DEFAULT 0,
+active INTEGER NOT NULL DEFAULT 1, compacted INTEGER NOT NULL DEFAULT 0, api_content TEXT
+"""
+TABLES_22 = {
+    "schema_version": "version INTEGER NOT NULL",
+    "sessions": SESSION_22,
+    "messages": MESSAGE_22,
+    "session_model_usage": """
+        session_id TEXT NOT NULL, model TEXT NOT NULL, billing_provider TEXT NOT NULL DEFAULT '',
+        billing_base_url TEXT NOT NULL DEFAULT '', billing_mode TEXT NOT NULL DEFAULT '',
+        task TEXT NOT NULL DEFAULT '', api_call_count INTEGER NOT NULL DEFAULT 0,
+        input_tokens INTEGER NOT NULL DEFAULT 0, output_tokens INTEGER NOT NULL DEFAULT 0,
+        cache_read_tokens INTEGER NOT NULL DEFAULT 0, cache_write_tokens INTEGER NOT NULL DEFAULT 0,
+        reasoning_tokens INTEGER NOT NULL DEFAULT 0, estimated_cost_usd REAL NOT NULL DEFAULT 0,
+        actual_cost_usd REAL NOT NULL DEFAULT 0, cost_status TEXT, cost_source TEXT,
+        first_seen REAL, last_seen REAL,
+        PRIMARY KEY (session_id, model, billing_provider, billing_base_url, billing_mode, task)""",
+    "state_meta": "key TEXT PRIMARY KEY, value TEXT",
+    "gateway_routing": """
+        scope TEXT NOT NULL DEFAULT '', session_key TEXT NOT NULL, entry_json TEXT NOT NULL,
+        updated_at REAL NOT NULL, PRIMARY KEY (scope, session_key)""",
+    "compression_locks": """
+        session_id TEXT PRIMARY KEY, holder TEXT NOT NULL, acquired_at REAL NOT NULL,
+        expires_at REAL NOT NULL""",
+    "async_delegations": "delegation_id TEXT PRIMARY KEY, state TEXT NOT NULL",
+}
+TABLES_6 = {
+    "schema_version": "version INTEGER NOT NULL",
+    "sessions": """
+        id TEXT PRIMARY KEY, source TEXT NOT NULL, user_id TEXT, model TEXT, model_config TEXT,
+        system_prompt TEXT, parent_session_id TEXT, started_at REAL NOT NULL, ended_at REAL,
+        end_reason TEXT, message_count INTEGER DEFAULT 0, tool_call_count INTEGER DEFAULT 0,
+        input_tokens INTEGER DEFAULT 0, output_tokens INTEGER DEFAULT 0, title TEXT""",
+    "messages": """
+        id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, role TEXT NOT NULL,
+        content TEXT, tool_call_id TEXT, tool_calls TEXT, tool_name TEXT, timestamp REAL NOT NULL,
+        token_count INTEGER, finish_reason TEXT""",
+}
+
+
+class Foreign:
+    """A hermes-agent home as a test wants it."""
+
+    def __init__(self, home: Path, version: int = 22, tables: dict[str, str] = TABLES_22) -> None:
+        self.home = home
+        self.path = home / "state.db"
+        home.mkdir(parents=True, exist_ok=True)
+        with self.open() as conn:
+            conn.execute("PRAGMA journal_mode = WAL")
+            for name, columns in tables.items():
+                conn.execute(f"CREATE TABLE {name} ({columns})")
+            conn.execute("INSERT INTO schema_version VALUES (?)", (version,))
+        conn.close()
+        self._clock = 1000.0
+
+    def open(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path)
+
+    def insert(self, table: str, **row: object) -> None:
+        self.run(
+            f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
+            *row.values(),
+        )
+
+    def run(self, sql: str, *bindings: object) -> None:
+        with self.open() as conn:
+            conn.execute(sql, bindings)  # type: ignore[arg-type]
+        conn.close()
+
+    def session(self, id_: str, *said: str, **row: object) -> None:
+        self._clock += 10
+        config = row.pop("model_config", None)
+        self.insert(
+            "sessions",
+            **{"id": id_, "source": "cli", "started_at": self._clock, **row},
+            model_config=json.dumps(config) if config is not None else None,
+        )
+        for text in said:
+            self.say(id_, text)
+
+    def say(self, session_id: str, content: object, role: str = "user", **row: object) -> None:
+        self._clock += 1
+        self.insert(
+            "messages",
+            **{"timestamp": self._clock, **row},
+            session_id=session_id,
+            role=role,
+            content=content,
+        )
+
+    def route(self, key: str, session_id: str, updated_at: float = 1.0, scope: str = "/x") -> None:
+        entry = json.dumps({"session_key": key, "session_id": session_id})
+        self.insert(
+            "gateway_routing", scope=scope, session_key=key, entry_json=entry, updated_at=updated_at
+        )
+
+    def write_index(self, entries: object) -> None:
+        (self.home / "sessions").mkdir(exist_ok=True)
+        (self.home / "sessions" / "sessions.json").write_text(json.dumps(entries))
+
+    def files(self) -> dict[str, bytes]:
+        return {str(p): p.read_bytes() for p in sorted(self.home.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Foreign:
+    return Foreign(tmp_path / "foreign")
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[SessionDB]:
+    with SessionDB(tmp_path / "ours" / "state.db") as store:
+        yield store
+
+
+def take(
+    db: SessionDB, path: Path, progress: Callable[[int], None] = lambda _n: None
+) -> ForeignReport:
+    report = import_hermes_agent(db._database, path, progress)
+    assert db.check() == []
+    return report
+
+
+def row_of(db: SessionDB, session_id: str) -> dict[str, Any]:
+    row = db.get_session(session_id)
+    assert row is not None
+    return row
+
+
+def said(db: SessionDB, session_id: str, include_inactive: bool = False) -> list[Any]:
+    return [m["content"] for m in db.get_messages(session_id, include_inactive=include_inactive)]
+
+
+def contents(db: SessionDB) -> dict[str, list[tuple[Any, ...]]]:
+    """All that an import writes, without the moment at which a route was saved."""
+    columns = {
+        "sessions": "*",
+        "messages": "*",
+        "usage": "*",
+        "routes": "session_key, session_id, entry",
+    }
+    return {
+        table: db.read(
+            lambda c, t=table, w=what: c.execute(f"SELECT {w} FROM {t} ORDER BY 1").fetchall()
+        )
+        for table, what in columns.items()
+    }
+
+
+# -- sessions ------------------------------------------------------------------------------------
+
+
+def test_a_session_keeps_every_column_we_have_and_the_rest_beside_them(
+    db: SessionDB, foreign: Foreign
+) -> None:
+    same: dict[str, object] = {
+        "source": "telegram",
+        "user_id": "u",
+        "session_key": "k",
+        "chat_id": "c",
+        "chat_type": "dm",
+        "thread_id": "t",
+        "display_name": "Ann",
+        "model": "m",
+        "system_prompt": "Be kind.",
+        "cwd": "/w",
+        "profile_name": "p",
+        "title": "Tea",
+        "ended_at": 2000.0,
+        "end_reason": "cli_close",
+        "rewind_count": 2,
+        "archived": 1,
+        "api_call_count": 4,
+        "input_tokens": 10,
+        "output_tokens": 20,
+        "cache_read_tokens": 30,
+        "cache_write_tokens": 40,
+        "reasoning_tokens": 50,
+    }
+    beside = {
+        "git_branch": "main",
+        "billing_provider": "bp",
+        "handoff_state": "completed",
+        "cost_status": "final",
+        "origin_json": '{"a":1}',
+        "compression_fallback_streak": 3,
+        "estimated_cost_usd": 1.0,
+        "actual_cost_usd": 0.25,
+    }
+    foreign.session("s", "hello", model_config={"temperature": 1}, **same, **beside)
+    report = take(db, foreign.path)
+    row = row_of(db, "s")
+    assert {name: row[name] for name in same} == same
+    assert json.loads(row["model_config"]) == {"temperature": 1}
+    assert row["cost_usd"] == 0.25
+    assert (row["started_at"], row["last_active_at"]) == (1010.0, 1011.0)
+    assert (row["message_count"], row["preview"]) == (1, "hello")
+    extra = json.loads(row["extra"])
+    assert {name: extra[name] for name in beside} == beside
+    assert set(extra) == {*beside, "hermes_agent"}
+    assert report.taken == (1, 1, 0, 1)
+
+
+def test_the_estimated_cost_counts_when_nothing_else_is_known(
+    db: SessionDB, foreign: Foreign
+) -> None:
+    foreign.session("s", estimated_cost_usd=0.5)
+    foreign.session("free", estimated_cost_usd=0.5, actual_cost_usd=0.0)
+    take(db, foreign.path)
+    assert row_of(db, "s")["cost_usd"] == 0.5
+    assert row_of(db, "free")["cost_usd"] == 0.0
+
+
+def test_half_an_end_is_made_whole_and_noted(db: SessionDB, foreign: Foreign) -> None:
+    foreign.session("no-reason", "x", ended_at=3000.0)
+    foreign.session("no-time", "x", "y", end_reason="cli_close")
+    report = take(db, foreign.path)
+    assert (row_of(db, "no-reason")["end_reason"]) == "unknown"
+    assert row_of(db, "no-time")["ended_at"] == row_of(db, "no-time")["last_active_at"]
+    assert sorted(report.filled) == ["no-reason", "no-time"]
+
+
+def test_values_of_the_wrong_type_do_not_stop_an_import(db: SessionDB, foreign: Foreign) -> None:
+    foreign.session("s", model_config=None, input_tokens="many", cwd=b"/w", started_at="long ago")
+    foreign.run("UPDATE sessions SET model_config = 'not json'")
+    foreign.say("s", b"bytes", tool_calls="{broken", token_count="x", timestamp="then")
+    take(db, foreign.path)
+    row = row_of(db, "s")
+    assert (row["input_tokens"], row["cwd"], row["started_at"]) == (0, "/w", 0.0)
+    assert json.loads(row["extra"])["model_config"] == "not json"
+    (message,) = db.get_messages("s")
+    assert (message["content"], message["tool_calls"], message["timestamp"]) == ("bytes", None, 0.0)
+    assert message["extra"] == {"tool_calls_text": "{broken"}
+
+
+# -- titles --------------------------------------------------------------------------------------
+
+
+def test_a_title_that_is_taken_gets_the_next_number(db: SessionDB, foreign: Foreign) -> None:
+    db.create_session("mine", "cli")
+    db.set_session_title("mine", "Chat")
+    foreign.session("a", title="Chat")
+    foreign.session("b", title="Chat")
+    foreign.session("c", title="Other")
+    report = take(db, foreign.path)
+    assert report.retitled == {"a": "Chat #2", "b": "Chat #3"}
+    assert row_of(db, "c")["title"] == "Other"
+
+
+def test_a_title_that_is_too_long_is_shortened(db: SessionDB, foreign: Foreign) -> None:
+    foreign.session("a", title="x" * 150)
+    assert take(db, foreign.path).retitled == {"a": "x" * 100}
+    assert take(db, foreign.path).retitled == {}
+
+
+# -- lineage -------------------------------------------------------------------------------------
+
+
+def test_a_compacted_line_is_one_conversation(db: SessionDB, foreign: Foreign) -> None:
+    foreign.session("a", "first", title="Talk", ended_at=1.0, end_reason="compression")
+    foreign.session(
+        "b", "next", parent_session_id="a", title="Talk #2", ended_at=2.0, end_reason="compression"
+    )
+    foreign.session("c", "last", parent_session_id="b", archived=1)
+    take(db, foreign.path)
+    assert db.get_compression_lineage("a") == ["a", "b", "c"]
+    assert db.get_compression_tip("a") == "c"
+    assert [row_of(db, id_)["depth"] for id_ in "abc"] == [0, 1, 2]
+    assert [row_of(db, id_)["archived"] for id_ in "abc"] == [1, 1, 1]
+    assert row_of(db, "c")["preview"] == "first"
+    assert [row_of(db, id_)["title"] for id_ in "abc"] == ["Talk", "Talk #2", None]
+
+
+def test_marks_say_what_is_a_branch_and_what_is_a_delegate(db: SessionDB, foreign: Foreign) -> None:
+    foreign.session("a", ended_at=1.0, end_reason="compression")
+    foreign.session("branch", parent_session_id="a", model_config={"_branched_from": "a"})
+    foreign.session("delegate", parent_session_id="a", model_config={"_delegate_from": "a"})
+    foreign.session("tool", parent_session_id="a", source="tool")
+    foreign.session("heir", parent_session_id="a")
+    foreign.session("old", ended_at=1.0, end_reason="branched")
+    foreign.session("legacy", parent_session_id="old")
+    foreign.session("unmarked", parent_session_id="legacy")
+    take(db, foreign.path)
+    relations = {id_: row_of(db, id_)["relation"] for id_ in ("branch", "delegate", "tool", "heir")}
+    assert relations == {
+        "branch": "branch",
+        "delegate": "delegate",
+        "tool": "delegate",
+        "heir": "continuation",
+    }
+    assert row_of(db, "legacy")["relation"] == "branch"
+    assert row_of(db, "unmarked")["relation"] == "branch"
+    assert db.get_compression_tip("a") == "heir"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"ended_at": 5.0, "end_reason": "compression"}, {}),
+        ({}, {"ended_at": 5.0, "end_reason": "cli_close"}),
+        ({"started_at": 9000.0}, {"started_at": 8000.0}),
+    ],
+    ids=["compacted-itself", "open", "used-last"],
+)
+def test_of_two_heirs_one_goes_on_and_the_other_is_a_branch(
+    db: SessionDB, foreign: Foreign, first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    foreign.session("a", "x", ended_at=1.0, end_reason="compression")
+    foreign.session("loser", parent_session_id="a", **second)
+    foreign.session("heir", parent_session_id="a", **first)
+    take(db, foreign.path)
+    assert db.get_compression_tip("a") == "heir"
+    assert row_of(db, "loser")["relation"] == "branch"
+
+
+def test_parents_that_are_missing_or_go_in_a_circle_are_cut_off(
+    db: SessionDB, foreign: Foreign
+) -> None:
+    foreign.session("orphan", parent_session_id="gone")
+    foreign.session("self", parent_session_id="self")
+    compacted = {"ended_at": 1.0, "end_reason": "compression"}
+    for child, parent in ("xz", "yx", "zy"):
+        foreign.session(child, child, parent_session_id=parent, **compacted)
+    report = take(db, foreign.path)
+    assert sorted(report.detached) == ["orphan", "self", "x"]
+    assert db.get_compression_lineage("x") == ["x", "y", "z"]
+    assert row_of(db, "orphan")["parent_session_id"] is None
+
+
+def test_a_child_may_be_older_than_its_parent(db: SessionDB, foreign: Foreign) -> None:
+    foreign.session("child", "x", parent_session_id="parent", started_at=1.0)
+    foreign.session("parent", "y", started_at=2.0)
+    report = take(db, foreign.path)
+    assert row_of(db, "child")["parent_session_id"] == "parent"
+    assert report.detached == []
+
+
+# -- messages ------------------------------------------------------------------------------------
+
+
+def test_a_message_keeps_all_it_says(db: SessionDB, foreign: Foreign) -> None:
+    calls = [{"id": "c", "type": "function", "function": {"name": "ls", "arguments": "{}"}}]
+    foreign.session("s")
+    foreign.say(
+        "s",
+        None,
+        "assistant",
+        tool_calls=json.dumps(calls),
+        finish_reason="tool_calls",
+        token_count=7,
+        reasoning="why",
+        reasoning_content="because",
+        reasoning_details='[{"a":1}]',
+        codex_reasoning_items='[{"b":2}]',
+        codex_message_items="not json",
+        api_content="as sent",
+        observed=1,
+    )
+    foreign.say(
+        "s",
+        '\x00json:[{"type":"text","text":"t"}]',
+        "tool",
+        tool_call_id="c",
+        tool_name="ls",
+        effect_disposition="done",
+        platform_message_id="42",
+    )
+    take(db, foreign.path)
+    step, result = db.get_messages("s")
+    assert (step["tool_calls"], step["token_count"], step["observed"]) == (calls, 7, True)
+    assert (step["finish_reason"], step["reasoning"]) == ("tool_calls", "why")
+    assert step["extra"] == {
+        "reasoning_content": "because",
+        "reasoning_details": [{"a": 1}],
+        "codex_reasoning_items": [{"b": 2}],
+        "codex_message_items": "not json",
+        "api_content": "as sent",
+    }
+    assert result["content"] == [{"type": "text", "text": "t"}]
+    assert (result["tool_call_id"], result["tool_name"]) == ("c", "ls")
+    assert (result["platform_message_id"], result["extra"]) == (
+        "42",
+        {"effect_disposition": "done"},
+    )
+    assert row_of(db, "s")["tool_call_count"] == 1
+
+
+def test_content_that_only_pythons_json_reads_is_taken(db: SessionDB, foreign: Foreign) -> None:
+    foreign.session("s")
+    foreign.say("s", '\x00json:["half \\ud800 character", "\\u00e4"]')
+    foreign.say("s", "\x00json:{broken")
+    take(db, foreign.path)
+    assert said(db, "s") == [["half ? character", "ä"], "\x00json:{broken"]
+
+
+def test_rewound_and_compacted_messages_stay_without_counting(
+    db: SessionDB, foreign: Foreign
+) -> None:
+    foreign.session("s", message_count=99)
+    foreign.say("s", "old", active=0, compacted=1)
+    foreign.say("s", "rewound", active=0)
+    foreign.say("s", "summary")
+    take(db, foreign.path)
+    assert said(db, "s") == ["summary"]
+    old, rewound, _ = db.get_messages("s", include_inactive=True)
+    assert (old["extra"], rewound["extra"]) == ({"compacted": True}, None)
+    assert row_of(db, "s")["message_count"] == 1
+
+
+def test_the_order_is_that_of_writing_not_of_the_clock(db: SessionDB, foreign: Foreign) -> None:
+    foreign.session("s")
+    for text, at in (("one", 30.0), ("two", 10.0), ("three", 20.0)):
+        foreign.say("s", text, timestamp=at)
+    take(db, foreign.path)
+    assert said(db, "s") == ["one", "two", "three"]
+
+
+# -- usage ---------------------------------------------------------------------------------------
+
+
+def test_usage_is_taken_by_model_and_the_sums_are_those_of_the_session(
+    db: SessionDB, foreign: Foreign
+) -> None:
+    foreign.session("s", input_tokens=110, output_tokens=11, api_call_count=5, actual_cost_usd=0.6)
+    foreign.insert(
+        "session_model_usage", session_id="s", model="m1", billing_provider="p", task="",
+        api_call_count=4, input_tokens=100, output_tokens=10, estimated_cost_usd=9.0,
+        actual_cost_usd=0.5, first_seen=1.0, last_seen=2.0,
+    )  # fmt: skip
+    foreign.insert(
+        "session_model_usage", session_id="s", model="m2", task="title", api_call_count=1,
+        input_tokens=10, output_tokens=1, estimated_cost_usd=0.1, billing_mode="api",
+    )  # fmt: skip
+    report = take(db, foreign.path)
+    found = db.read(
+        lambda c: c.execute(
+            "SELECT model, provider, task, input_tokens, cost_usd, timestamp FROM usage ORDER BY id"
+        ).fetchall()
+    )
+    assert found == [("m1", "p", "", 100, 0.5, 2.0), ("m2", "", "title", 10, 0.1, 1010.0)]
+    row = row_of(db, "s")
+    assert (row["input_tokens"], row["output_tokens"], row["api_call_count"]) == (110, 11, 5)
+    assert row["cost_usd"] == 0.6
+    assert report.taken.usage == 2
+    beside = json.loads(row["extra"])["model_usage"]
+    assert [(u["model"], u["api_call_count"]) for u in beside] == [("m1", 4), ("m2", 1)]
+    assert beside[1]["billing_mode"] == "api"
+
+
+# -- routes --------------------------------------------------------------------------------------
+
+
+def test_routes_come_from_the_database_before_the_file(db: SessionDB, foreign: Foreign) -> None:
+    foreign.session("a", ended_at=1.0, end_reason="compression")
+    foreign.session("b", parent_session_id="a")
+    foreign.session("c")
+    foreign.route("k1", "a", updated_at=5.0)
+    foreign.route("k1", "c", updated_at=4.0, scope="/older")
+    foreign.route("lost", "gone")
+    foreign.insert(
+        "gateway_routing", scope="", session_key="bad", entry_json="{nope", updated_at=1.0
+    )
+    foreign.write_index(
+        {
+            "_README": "see state.db",
+            "k1": {"session_id": "c"},
+            "k2": {"session_id": "c", "updated_at": "2026-01-02T10:00:00"},
+            "k3": "not an entry",
+            "k4": {"no": "session"},
+        }
+    )
+    report = take(db, foreign.home)
+    routes = db.routes.load()
+    assert {key: row["session_id"] for key, row in routes.items()} == {"k1": "b", "k2": "c"}
+    assert json.loads(routes["k1"]["entry"]) == {"session_key": "k1", "session_id": "b"}
+    assert report.taken.routes == 2
+    assert {(left.why, left.number) for left in report.left} == {
+        ("its session is not here", 1),
+        ("the same chat has a newer entry", 1),
+        ("the entry cannot be read", 3),
+    }
+
+
+def test_a_home_may_have_only_the_routes_file(db: SessionDB, tmp_path: Path) -> None:
+    db.create_session("here", "telegram")
+    folder = tmp_path / "gateway" / "sessions"
+    folder.mkdir(parents=True)
+    (folder / "sessions.json").write_text(
+        json.dumps({"k": {"session_id": "here"}, "l": {"session_id": "gone"}})
+    )
+    report = take(db, folder.parent)
+    assert (report.taken, report.left) == (
+        (0, 0, 1, 0),
+        [Left("routes", 1, "its session is not here")],
+    )
+    assert count_messages(folder.parent) == 0
+
+
+def test_a_routes_file_that_cannot_be_read_is_left(db: SessionDB, foreign: Foreign) -> None:
+    foreign.write_index(["no", "object"])
+    assert take(db, foreign.home).left == [Left("routes", 1, "the entry cannot be read")]
+
+
+def test_a_route_that_is_used_here_stays(db: SessionDB, foreign: Foreign) -> None:
+    foreign.session("a", "x")
+    foreign.session("b", "y")
+    foreign.route("idle", "a")
+    foreign.route("used", "a")
+    take(db, foreign.path)
+    db.create_session("mine", "telegram")
+    db.routes.save("used", "mine")
+    foreign.run(
+        "UPDATE gateway_routing SET updated_at = 1e12,"
+        " entry_json = json_set(entry_json, '$.session_id', 'b')"
+    )
+    assert take(db, foreign.path).taken.routes == 1
+    assert {key: row["session_id"] for key, row in db.routes.load().items()} == {
+        "idle": "b",
+        "used": "mine",
+    }
+
+
+# -- what is left --------------------------------------------------------------------------------
+
+
+def test_what_is_not_taken_is_counted_with_its_reason(db: SessionDB, foreign: Foreign) -> None:
+    foreign.insert("compression_locks", session_id="s", holder="h", acquired_at=1, expires_at=2)
+    foreign.insert("async_delegations", delegation_id="d", state="running")
+    foreign.insert("state_meta", key="goal:s", value="{}")
+    foreign.insert("state_meta", key="last_auto_prune", value="1")
+    foreign.run("CREATE TABLE delivery_obligations (obligation_id TEXT)")
+    foreign.run("CREATE TABLE telegram_dm_topic_mode (chat_id TEXT)")
+    foreign.run("CREATE TABLE novelty (x)")
+    for table in ("delivery_obligations", "telegram_dm_topic_mode", "novelty"):
+        foreign.run(f"INSERT INTO {table} VALUES (1)")
+    foreign.run("CREATE VIRTUAL TABLE messages_fts USING fts5(content)")
+    foreign.run("INSERT INTO messages_fts VALUES ('x')")
+    foreign.say("nobody", "lost words")
+    report = take(db, foreign.path)
+    assert {left.what: left.number for left in report.left} == {
+        "compression_locks": 1,
+        "async_delegations": 1,
+        "state_meta": 2,
+        "goals": 1,
+        "delivery_obligations": 1,
+        "telegram_dm_topic_mode": 1,
+        "novelty": 1,
+        "messages": 1,
+    }
+    assert all(left.why for left in report.left)
+    assert count_messages(foreign.path) == 0
+
+
+def test_the_report_reads_as_text(db: SessionDB, foreign: Foreign) -> None:
+    foreign.session("a", "x", title="T", parent_session_id="gone", ended_at=1.0)
+    foreign.session("b", title="T")
+    foreign.insert("state_meta", key="k", value="v")
+    assert take(db, foreign.path).lines() == [
+        "Took 2 sessions, 1 messages, 0 usage rows, 0 routes.",
+        "b is now titled 'T #2'.",
+        "Without their parent: a.",
+        "Half an end made whole: a.",
+        "Left: state_meta (1), they are notes of hermes-agent about its own file.",
+    ]
+    foreign.say("a", "more")
+    assert take(db, foreign.path).lines()[:3] == [
+        "Took 0 sessions, 1 messages, 0 usage rows, 0 routes.",
+        "Brought up to date: a.",
+        "Already here: 1 sessions.",
+    ]
+
+
+# -- older schemas -------------------------------------------------------------------------------
+
+
+def test_an_old_schema_is_read_as_far_as_it_goes(db: SessionDB, tmp_path: Path) -> None:
+    foreign = Foreign(tmp_path / "foreign", 6, TABLES_6)
+    foreign.session("a", "hi", model="m", input_tokens=5, ended_at=1.0, end_reason="compression")
+    foreign.session("b", "on", parent_session_id="a")
+    foreign.session("sub", "do it", parent_session_id="b")
+    report = take(db, foreign.path)
+    assert report.taken == (3, 3, 0, 1)
+    assert said(db, "a") == ["hi"]
+    assert db.get_compression_tip("a") == "b"
+    # Before version 16 delegates bear no mark.
+    assert row_of(db, "sub")["relation"] == "delegate"
+    (usage,) = db.read(lambda c: c.execute("SELECT model, input_tokens FROM usage").fetchall())
+    assert usage == ("m", 5)
+    assert row_of(db, "a")["input_tokens"] == 5
+
+
+# -- again ---------------------------------------------------------------------------------------
+
+
+def filled(foreign: Foreign) -> None:
+    foreign.session("a", "first", "second", title="T", ended_at=1.0, end_reason="compression")
+    foreign.session("b", "third", parent_session_id="a")
+    foreign.session("c", "fourth", title="T", model_config={"_branched_from": "a"},
+                    parent_session_id="a", input_tokens=3, model="m")  # fmt: skip
+    foreign.session("d", "fifth", title="U")
+    foreign.route("k", "b")
+
+
+def test_a_second_run_takes_nothing(db: SessionDB, foreign: Foreign) -> None:
+    filled(foreign)
+    take(db, foreign.path)
+    before = contents(db)
+    report = take(db, foreign.path)
+    assert report.taken == (0, 0, 0, 0)
+    assert sorted(report.skipped) == ["a", "b", "c", "d"]
+    assert (report.retitled, report.detached, report.filled) == ({}, [], [])
+    assert contents(db) == before
+
+
+def test_an_upgrade_of_the_schema_is_no_news(db: SessionDB, tmp_path: Path) -> None:
+    foreign = Foreign(tmp_path / "foreign", 6, TABLES_6)
+    foreign.session("a", "hi")
+    take(db, foreign.path)
+    foreign.run("ALTER TABLE sessions ADD COLUMN archived INTEGER NOT NULL DEFAULT 0")
+    foreign.run("UPDATE schema_version SET version = 22")
+    assert take(db, foreign.path).skipped == ["a"]
+
+
+def test_a_session_that_grew_gets_its_new_messages(db: SessionDB, foreign: Foreign) -> None:
+    filled(foreign)
+    take(db, foreign.path)
+    foreign.say("c", "more", "assistant")
+    foreign.run("UPDATE messages SET active = 0, compacted = 1 WHERE content = 'fourth'")
+    foreign.run("UPDATE sessions SET input_tokens = 8, title = 'New' WHERE id = 'c'")
+    foreign.session("e", "sixth")
+    db.set_session_archived("c", True)
+    report = take(db, foreign.path)
+    assert report.taken[:2] == (1, 2)
+    assert report.grown == ["c"]
+    assert said(db, "c") == ["more"]
+    assert said(db, "c", include_inactive=True) == ["fourth", "more"]
+    assert db.get_messages("c", include_inactive=True)[0]["extra"] == {"compacted": True}
+    row = row_of(db, "c")
+    assert (row["input_tokens"], row["title"], row["archived"]) == (8, "New", 1)
+    assert take(db, foreign.path).grown == []
+
+
+def test_a_conversation_compacted_since_goes_on_in_its_new_session(
+    db: SessionDB, foreign: Foreign
+) -> None:
+    filled(foreign)
+    take(db, foreign.path)
+    foreign.run("UPDATE sessions SET ended_at = 9.0, end_reason = 'compression' WHERE id = 'b'")
+    foreign.session("b2", "on", parent_session_id="b")
+    take(db, foreign.path)
+    assert db.routes.load()["k"]["session_id"] == "b2"
+    assert db.get_compression_lineage("a") == ["a", "b", "b2"]
+    foreign.say("b", "late")
+    assert take(db, foreign.path).grown == ["b"]
+
+
+def test_a_conversation_that_went_on_here_is_left_alone(db: SessionDB, foreign: Foreign) -> None:
+    filled(foreign)
+    take(db, foreign.path)
+    db.append_message("d", "user", "said here")
+    foreign.say("d", "said there")
+    foreign.run("UPDATE sessions SET ended_at = 9.0, end_reason = 'compression' WHERE id = 'd'")
+    foreign.session("d2", "on", parent_session_id="d")
+    report = take(db, foreign.path)
+    assert said(db, "d") == ["fifth", "said here"]
+    assert row_of(db, "d")["ended_at"] is None
+    assert row_of(db, "d2")["relation"] == "branch"
+    assert report.left == [
+        Left("session d", 1, "the conversation went on in both places (new messages there: 1)")
+    ]
+
+
+def test_a_history_that_was_rewritten_there_is_left_alone(db: SessionDB, foreign: Foreign) -> None:
+    filled(foreign)
+    take(db, foreign.path)
+    foreign.run("DELETE FROM messages WHERE content = 'first'")
+    foreign.say("a", "new first")
+    report = take(db, foreign.path)
+    assert said(db, "a") == ["first", "second"]
+    assert [left.what for left in report.left] == ["session a"]
+
+
+def test_a_title_given_here_stays(db: SessionDB, foreign: Foreign) -> None:
+    filled(foreign)
+    take(db, foreign.path)
+    db.set_session_title("d", "Mine")
+    foreign.run("UPDATE sessions SET title = 'Theirs' WHERE id = 'd'")
+    foreign.say("d", "more")
+    take(db, foreign.path)
+    assert (row_of(db, "d")["title"], said(db, "d")) == ("Mine", ["fifth", "more"])
+
+
+def test_a_session_that_began_here_is_not_touched(db: SessionDB, foreign: Foreign) -> None:
+    db.create_session("s", "cli")
+    foreign.session("s", "theirs")
+    foreign.session("child", parent_session_id="s")
+    foreign.run("UPDATE sessions SET ended_at = 9.0, end_reason = 'compression' WHERE id = 's'")
+    report = take(db, foreign.path)
+    assert (said(db, "s"), report.skipped) == ([], ["s"])
+    assert row_of(db, "child")["relation"] == "branch"
+
+
+@pytest.mark.parametrize("after", range(3))
+def test_an_import_that_was_killed_is_finished_by_the_next(
+    tmp_path: Path, foreign: Foreign, after: int
+) -> None:
+    filled(foreign)
+    calls: list[int] = []
+
+    def stop(messages: int) -> None:
+        calls.append(messages)
+        if len(calls) > after:
+            raise KeyboardInterrupt
+
+    with SessionDB(tmp_path / "whole.db") as whole, SessionDB(tmp_path / "cut.db") as cut:
+        take(whole, foreign.path)
+        with pytest.raises(KeyboardInterrupt):
+            import_hermes_agent(cut._database, foreign.path, stop)
+        assert cut.check() == []
+        take(cut, foreign.path)
+        assert contents(cut) == contents(whole)
+
+
+def test_progress_adds_up_to_all_messages(db: SessionDB, foreign: Foreign) -> None:
+    filled(foreign)
+    heard: list[int] = []
+    take(db, foreign.path, heard.append)
+    assert heard == [3, 1, 1]
+    assert sum(heard) == count_messages(foreign.path)
+    take(db, foreign.path, heard.append)
+    assert sum(heard) == 2 * count_messages(foreign.path)
+
+
+# -- the foreign file ----------------------------------------------------------------------------
+
+
+def test_nothing_in_the_home_changes(db: SessionDB, foreign: Foreign) -> None:
+    filled(foreign)
+    foreign.write_index({})
+    before = foreign.files()
+    take(db, foreign.home)
+    assert foreign.files() == before
+
+
+_HOLDER = """
+import os, sqlite3, sys
+conn = sqlite3.connect(sys.argv[1], isolation_level=None)
+conn.execute("PRAGMA wal_autocheckpoint = 0")
+conn.execute("INSERT INTO messages (session_id, role, content, timestamp)"
+             " VALUES ('d', 'user', 'in the log', 5000.0)")
+print("ready", flush=True)
+sys.stdin.read()
+os._exit(0)
+"""
+
+
+def test_a_home_that_is_in_use_is_read_with_its_log(db: SessionDB, foreign: Foreign) -> None:
+    filled(foreign)
+    with holding(foreign.path):
+        before = foreign.files()
+        take(db, foreign.path)
+        assert foreign.files() == before
+    assert said(db, "d") == ["fifth", "in the log"]
+
+
+def test_a_log_that_a_crash_left_behind_is_read(tmp_path: Path, foreign: Foreign) -> None:
+    filled(foreign)
+    with holding(foreign.path):
+        pass
+    for name in ("with-shm", "without-shm"):
+        before = foreign.files()
+        with SessionDB(tmp_path / f"{name}.db") as db:
+            take(db, foreign.path)
+            assert said(db, "d") == ["fifth", "in the log"]
+        assert foreign.files() == before
+        (foreign.home / "state.db-shm").unlink(missing_ok=True)
+
+
+class holding:
+    """Another process has the database open and has written to its log; it dies without closing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _HOLDER, str(self._path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"ready\n"
+
+    def __exit__(self, *_exception: object) -> None:
+        self._process.communicate()
+
+
+def test_a_database_without_a_log_mode_is_read(db: SessionDB, foreign: Foreign) -> None:
+    foreign.session("s", "hi")
+    foreign.run("PRAGMA journal_mode = DELETE")
+    before = foreign.files()
+    assert take(db, foreign.path).taken.messages == 1
+    assert foreign.files() == before
+
+
+def test_a_rollback_that_waits_is_done_on_a_copy(db: SessionDB, foreign: Foreign) -> None:
+    foreign.session("s", "hi")
+    foreign.run("PRAGMA journal_mode = DELETE")
+    script = (
+        "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
+        "c.execute('PRAGMA cache_size = 1'); c.execute('BEGIN');"
+        '[c.execute("INSERT INTO messages (session_id, role, content, timestamp)'
+        " VALUES ('s', 'user', hex(randomblob(3000)), 1.0)\") for _ in range(100)]; os._exit(1)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(foreign.path)], check=False)
+    assert (foreign.home / "state.db-journal").exists()
+    before = foreign.files()
+    assert take(db, foreign.path).taken.messages == 1
+    assert foreign.files() == before
+
+
+def test_a_file_that_is_written_while_it_is_read_stops_the_import(
+    db: SessionDB, foreign: Foreign
+) -> None:
+    filled(foreign)
+
+    def meddle(_messages: int) -> None:
+        foreign.say("d", "meanwhile")
+
+    with pytest.raises(StoreBusyError, match="while it was read"):
+        import_hermes_agent(db._database, foreign.path, meddle)
+    assert db.check() == []
+    take(db, foreign.path)
+    assert said(db, "d") == ["fifth", "meanwhile"]
+
+
+def test_a_path_with_odd_characters_is_opened(db: SessionDB, tmp_path: Path) -> None:
+    foreign = Foreign(tmp_path / "a b?c#d%20e")
+    foreign.session("s", "hi")
+    assert take(db, foreign.home).taken.sessions == 1
+
+
+def damage(foreign: Foreign) -> None:
+    foreign.session("s", *("x" * 3000 for _ in range(50)))
+    foreign.run("PRAGMA journal_mode = DELETE")
+    with foreign.path.open("r+b") as file:
+        file.seek(foreign.path.stat().st_size - 40 * 4096)
+        file.write(b"\xff" * 4096 * 30)
+
+
+def make_no_database(foreign: Foreign) -> None:
+    foreign.path.write_text("a diary")
+
+
+def make_other(foreign: Foreign) -> None:
+    foreign.run("DROP TABLE messages")
+
+
+def make_newer(foreign: Foreign) -> None:
+    foreign.run("UPDATE schema_version SET version = 23")
+
+
+def make_unversioned(foreign: Foreign) -> None:
+    foreign.run("DELETE FROM schema_version")
+
+
+def make_ours(foreign: Foreign) -> None:
+    foreign.path.unlink()
+    SessionDB(foreign.path).close()
+
+
+def make_malformed(foreign: Foreign) -> None:
+    foreign.run("PRAGMA journal_mode = DELETE")
+    with foreign.open() as conn:
+        conn.execute("PRAGMA writable_schema = ON")
+        conn.execute("UPDATE sqlite_schema SET sql = 'CREATE nonsense' WHERE name = 'state_meta'")
+    conn.close()
+
+
+def make_truncated(foreign: Foreign) -> None:
+    foreign.session("s", *("x" * 3000 for _ in range(50)))
+    foreign.run("PRAGMA journal_mode = DELETE")
+    with foreign.path.open("r+b") as file:
+        file.truncate(8192)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        (damage, StoreCorruptError),
+        (make_truncated, StoreCorruptError),
+        (make_malformed, StoreCorruptError),
+        (make_no_database, ForeignStoreError),
+        (make_other, ForeignStoreError),
+        (make_unversioned, ForeignStoreError),
+        (make_ours, ForeignStoreError),
+        (make_newer, StoreVersionError),
+    ],
+)
+def test_a_file_that_cannot_be_taken_is_refused_and_nothing_changes(
+    db: SessionDB,
+    foreign: Foreign,
+    spoil: Callable[[Foreign], None],
+    error: type[HermesError],
+) -> None:
+    spoil(foreign)
+    before = foreign.files()
+    with pytest.raises(error) as caught:
+        import_hermes_agent(db._database, foreign.path)
+    assert caught.value.fix
+    assert "doctor" not in str(caught.value)
+    assert foreign.files() == before
+    assert db.stats()["sessions"] == 0
+
+
+def test_a_path_with_nothing_to_take_is_refused(db: SessionDB, tmp_path: Path) -> None:
+    for path in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(UsageError) as caught:
+            import_hermes_agent(db._database, path)
+        assert caught.value.fix
+
+
+def test_a_database_that_is_being_written_exclusively_is_busy(
+    foreign: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_state.foreign.source._BUSY_MS", 0)
+    foreign.run("PRAGMA journal_mode = DELETE")
+    script = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
+        "c.execute('BEGIN EXCLUSIVE'); print('ready', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, str(foreign.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    with pytest.raises(StoreBusyError), opened(foreign.path):
+        pass
+    holder.communicate()
+
+
+# -- whatever there is ---------------------------------------------------------------------------
+
+_SESSION = st.fixed_dictionaries(
+    {
+        "parent": st.integers(0, 9),
+        "reason": st.sampled_from([None, "compression", "branched", "cli_close"]),
+        "mark": st.sampled_from([None, "_branched_from", "_delegate_from"]),
+        "title": st.sampled_from([None, "T", "T #2", "U"]),
+        "messages": st.integers(0, 3),
+    }
+)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(shape=st.lists(_SESSION, max_size=8))
+def test_as_many_messages_come_out_as_go_in(
+    tmp_path_factory: pytest.TempPathFactory, shape: Sequence[dict[str, Any]]
+) -> None:
+    foreign = Foreign(tmp_path_factory.mktemp("foreign"))
+    with foreign.open() as conn:
+        for number, one in enumerate(shape):
+            conn.execute(
+                "INSERT INTO sessions (id, source, started_at, parent_session_id, end_reason,"
+                " ended_at, title, model_config) VALUES (?, 'cli', ?, ?, ?, ?, ?, ?)",
+                (
+                    str(number),
+                    number,
+                    str(one["parent"]) if one["parent"] else None,
+                    one["reason"],
+                    1.0 if one["reason"] else None,
+                    one["title"],
+                    json.dumps({one["mark"]: "x"}) if one["mark"] else None,
+                ),
+            )
+            for text in range(one["messages"]):
+                conn.execute(
+                    "INSERT INTO messages (session_id, role, content, timestamp, active)"
+                    " VALUES (?, 'user', ?, ?, ?)",
+                    (str(number), f"{number}.{text}", number + text, text != 1),
+                )
+    conn.close()
+    with SessionDB.in_memory() as db:
+        report = take(db, foreign.path)
+        assert report.taken[:2] == (len(shape), sum(one["messages"] for one in shape))
+        for number, one in enumerate(shape):
+            assert said(db, str(number), include_inactive=True) == [
+                f"{number}.{text}" for text in range(one["messages"])
+            ]
+        assert take(db, foreign.path).taken == (0, 0, 0, 0)
