@@ -6,7 +6,6 @@ file is `section.field`, in the environment `HERMES_SECTION_FIELD`, on the comma
 """
 
 import os
-import tomllib
 import types
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -155,7 +154,7 @@ def change(place: Home, key: str, value: object) -> None:
     elif option.section in document:
         document[option.section].pop(option.field, None)
     text = tomlkit.dumps(document)
-    _checked(tomllib.loads(text), f"the value given for {key}")
+    _checked(_toml(text, place.config), f"the value given for {key}")
     write_private(place.config, text)
 
 
@@ -179,11 +178,19 @@ def parse_value(key: str, text: str) -> object:
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}.") from error
+    return _toml(text, path)
+
+
+def _toml(text: str, path: Path) -> dict[str, Any]:
+    import tomllib  # noqa: PLC0415 -- a home without settings does not pay for the parser
+
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
             f"{path} is not valid TOML: {error}.", fix="Correct that line."

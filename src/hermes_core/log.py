@@ -3,7 +3,6 @@
 import logging
 import os
 from io import TextIOWrapper
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from hermes_core.paths import make_folder
@@ -13,23 +12,35 @@ _MAX_BYTES = 2_000_000
 _KEPT = 3
 
 
-class _PrivateFile(RotatingFileHandler):
-    """A rotating log that only its owner may read."""
+class _PrivateFile(logging.FileHandler):
+    """A log that only its owner may read, and that makes room for itself when it has grown.
+
+    The handlers of the standard library that do this load the network with them.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        if self.stream is not None and self.stream.tell() > _MAX_BYTES:
+            self.close()
+            _make_room(Path(self.baseFilename))
+            self._closed = False
 
     def _open(self) -> TextIOWrapper:
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         return TextIOWrapper(os.fdopen(descriptor, "ab"), encoding=self.encoding)
 
 
+def _make_room(path: Path) -> None:
+    """Move each old log one place further; the last one goes."""
+    for number in range(_KEPT - 1, -1, -1):
+        source = path.with_name(f"{path.name}.{number}") if number else path
+        if source.exists():
+            source.replace(path.with_name(f"{path.name}.{number + 1}"))
+
+
 def set_up(folder: Path, level: str) -> None:
     """Write records of `level` and above to hermes.log, and nothing to the terminal."""
-    handler = _PrivateFile(
-        make_folder(folder) / "hermes.log",
-        maxBytes=_MAX_BYTES,
-        backupCount=_KEPT,
-        encoding="utf-8",
-        delay=True,
-    )
+    handler = _PrivateFile(make_folder(folder) / "hermes.log", encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter(_FORMAT))
     root = logging.getLogger()
     for former in root.handlers:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import apsw
 
@@ -12,6 +12,13 @@ from hermes_state.readers import Readers
 from hermes_state.writer import Writer
 
 T = TypeVar("T")
+
+
+class Doors(Protocol):
+    """Whoever lets functions of a connection in: an open database, or the store around it."""
+
+    def write(self, fn: Callable[[apsw.Connection], T]) -> T: ...
+    def read(self, fn: Callable[[apsw.Connection], T]) -> T: ...
 
 
 class Database:

@@ -24,8 +24,6 @@ from hermes_state import (
 from hermes_state.connection import MEMORY
 from hermes_state.database import Database
 from hermes_state.effects import Effects
-from hermes_state.foreign import importer
-from hermes_state.foreign.importer import ForeignReport
 from hermes_state.inbox import Inbox
 from hermes_state.index import SearchIndex
 from hermes_state.leases import Lease, Leases
@@ -400,14 +398,6 @@ class SessionDB:
     ) -> Report:
         """Take conversations in; what is here already is left alone."""
         report = transfer.import_lines(self._database, lines, progress)
-        self.index.stir()
-        return report
-
-    def import_hermes_agent(
-        self, path: Path, progress: Callable[[int], None] = lambda _messages: None
-    ) -> ForeignReport:
-        """Take in the conversations of a hermes-agent home or state.db, which stay as they are."""
-        report = importer.import_hermes_agent(self._database, path, progress)
         self.index.stir()
         return report
 

@@ -116,9 +116,10 @@ class SearchIndex:
                 self._thread.start()
 
     def _follow(self) -> None:
-        while self._stirred.wait() and not self._closed.wait(_PAUSE_S):
-            # The pause lets a burst of messages become one batch.
-            self._stirred.clear()
+        while not self._closed.is_set():
+            self._stirred.wait()
+            self._closed.wait(_PAUSE_S)  # lets a burst of messages become one batch
+            self._stirred.clear()  # before we look at _closed again: close() sets both
             try:
                 self.catch_up()
             except Exception:
@@ -146,7 +147,7 @@ class SearchIndex:
                 return 0  # another process is at it
 
     def _advance(self, conn: apsw.Connection) -> int:
-        if self._frozen:
+        if self._frozen or not self._db.read(lambda c: _is_behind(c, _state(conn, "watermark"))):
             return 0
         conn.execute("BEGIN IMMEDIATE")
         try:
@@ -293,6 +294,17 @@ def index_path(database: Path) -> Path:
 
 def _state(conn: apsw.Connection, key: str) -> Any:  # noqa: ANN401 -- a number or a text
     return conn.execute("SELECT value FROM state WHERE key = ?", (key,)).get
+
+
+def _is_behind(conn: apsw.Connection, watermark: int) -> bool:
+    """Whether there is anything to add or to forget; asked often, so it costs two lookups."""
+    return bool(
+        conn.execute(
+            "SELECT EXISTS (SELECT 1 FROM messages WHERE id > ?)"
+            " OR EXISTS (SELECT 1 FROM forgotten)",
+            (watermark,),
+        ).get
+    )
 
 
 def _news(

@@ -77,6 +77,9 @@ def undo_rotation(conn: apsw.Connection, session_id: str, *, lease: Lease | None
     if child["ended_at"] is not None:
         sessions.end(conn, parent_id, child["end_reason"])
     _follow(conn, child["id"], parent_id)
+    conn.execute(
+        "UPDATE turns SET session_id = ? WHERE session_id = ?", (parent_id, child["id"])
+    )  # also those that have ended: their messages are in the parent now
     sessions.recount(conn, parent_id)
     sessions.recount(conn, child["id"])
     return parent_id

@@ -7,10 +7,10 @@ import apsw
 from hermes_state.records import Row, rows
 
 _COLUMNS = (
-    "id, conversation_id, parent_session_id, relation, depth, is_tip, archived, source, user_id,"
-    " chat_id, session_key, model, cwd, title, preview, started_at, last_active_at, ended_at,"
-    " end_reason, message_count, tool_call_count, input_tokens, output_tokens, cost_usd"
-)
+    "id conversation_id parent_session_id relation depth is_tip archived source user_id chat_id"
+    " session_key model cwd title preview started_at last_active_at ended_at end_reason message_count"
+    " tool_call_count input_tokens output_tokens cost_usd"
+).split()
 
 _LISTED = "is_tip = 1 AND archived = 0 AND relation IS NOT 'delegate'"
 """Word for word the condition of the index sessions_recent, or that index is not used."""
@@ -36,10 +36,11 @@ def select(
     where, bindings = _where(wanted)
     return rows(
         conn.execute(
-            f"SELECT {_COLUMNS} FROM sessions WHERE {where}"
+            f"SELECT {', '.join(_COLUMNS)} FROM sessions WHERE {where}"
             " ORDER BY last_active_at DESC LIMIT ? OFFSET ?",
             (*bindings, -1 if limit is None else limit, offset),
-        )
+        ),
+        _COLUMNS,
     )
 
 

@@ -1,7 +1,7 @@
 """How a row becomes a dictionary and back; the columns, named once."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apsw
@@ -163,9 +163,8 @@ def conversation_messages(  # noqa: C901 -- one flat `if` a column: a loop would
     return messages
 
 
-def rows(cursor: apsw.Cursor) -> list[Row]:
-    """All rows of a query as dictionaries."""
-    names: list[str] = []
+def rows(cursor: apsw.Cursor, names: Sequence[str] = ()) -> list[Row]:
+    """All rows of a query as dictionaries; a caller that knows the names saves asking for them."""
     found: list[Row] = []
     for row in cursor:
         if not names:

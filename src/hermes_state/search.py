@@ -19,10 +19,9 @@ from hermes_state.records import Row, encode
 MOST_CHARACTERS = 2048
 """Of a query; the rest is not read."""
 
-_RANKED = 1000
+_RANKED = 200
 """Up to so many matches are put in order of relevance; of more, the newest are shown first."""
 
-_CHUNK = 64
 _SNIPPET = 160
 _MARK = (">>>", "<<<")
 
@@ -148,7 +147,7 @@ def _collect(
         return []
     seen: set[int] = set()
     hits: list[Row] = []
-    for ids in _candidates(index, table, expression, sort, max(_CHUNK, count * 2)):
+    for ids in _candidates(index, table, expression, sort, count):
         for row in database.read(lambda c, ids=ids: _visible(c, ids, wanted)):
             original = row.pop("original")
             if original in seen or (table == "trigrams" and not _contains(row["text"], groups)):
@@ -161,9 +160,9 @@ def _collect(
 
 
 def _candidates(
-    index: SearchIndex, table: str, expression: str, sort: Sort, size: int
+    index: SearchIndex, table: str, expression: str, sort: Sort, count: int
 ) -> Iterator[list[int]]:
-    """Ids of matching messages in order, some at a time."""
+    """Ids of matching messages in order, at first as many as are wanted, then more at a time."""
 
     def page(order: str, limit: int, after: str = "", bindings: tuple[Any, ...] = ()) -> list[int]:
         sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ?{after} ORDER BY {order} LIMIT ?"
@@ -171,16 +170,17 @@ def _candidates(
             lambda c: [id_ for (id_,) in c.execute(sql, (expression, *bindings, limit))]
         )
 
-    first: list[int] = []
-    if sort is None and table == "words":
-        first = page("rowid DESC", _RANKED + 1)
-        if len(first) <= _RANKED:
-            yield page("rank", _RANKED) if len(first) > 1 else first
-            return
     direction, after = ("ASC", " AND rowid > ?") if sort == "oldest" else ("DESC", " AND rowid < ?")
-    ids = first or page(f"rowid {direction}", size)
+    ranked = sort is None and table == "words"
+    ids = page(f"rowid {direction}", _RANKED + 1 if ranked else count)
+    if ranked and 1 < len(ids) <= _RANKED:
+        ids = page("rank", _RANKED)
+    size = count
     while ids:
-        yield ids
+        for start in range(0, len(ids), size):
+            yield ids[start : start + size]
+        if ranked and len(ids) <= _RANKED:
+            return
         size = min(size * 4, 10_000)
         ids = page(f"rowid {direction}", size, after, (ids[-1],))
 

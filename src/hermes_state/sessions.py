@@ -1,6 +1,6 @@
 """The rows of conversations: made, read, ended, changed, deleted."""
 
-import secrets
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -33,7 +33,7 @@ ACCIDENTAL_ENDS = ("agent_close", "ws_orphan_reap")
 def new_id() -> str:
     """A session id that sorts by time: date, time, six random hex digits."""
     moment = datetime.fromtimestamp(clock.now(), UTC)
-    return f"{moment:%Y%m%d_%H%M%S}_{secrets.token_hex(3)}"
+    return f"{moment:%Y%m%d_%H%M%S}_{os.urandom(3).hex()}"
 
 
 def create(
@@ -84,13 +84,11 @@ def _fill(conn: apsw.Connection, session_id: str, values: Row) -> None:
 def _adopt(conn: apsw.Connection, session_id: str, parent_id: str) -> None:
     """Hang a session under its parent, unless it has one; what it is to the parent follows."""
     child, parent = fetch(conn, session_id), fetch(conn, parent_id)
-    if child["parent_session_id"] is not None or parent_id == session_id:
+    if child["parent_session_id"] is not None or _is_above(conn, session_id, parent_id):
         return
     relation = _relation(child, parent)
-    if relation == "continuation" and _has_continuation(conn, parent_id):
-        relation = (
-            "branch"  # a second heir keeps its own identity: nothing is hidden behind another
-        )
+    if relation == "continuation" and not _can_continue(conn, session_id, parent_id):
+        relation = "branch"  # it keeps its own identity: nothing is hidden behind another
     link(conn, session_id, parent, relation)
 
 
@@ -104,12 +102,28 @@ def _relation(child: Row, parent: Row) -> str:
     return "continuation" if parent["end_reason"] == "compression" else "branch"
 
 
-def _has_continuation(conn: apsw.Connection, parent_id: str) -> bool:
+def _can_continue(conn: apsw.Connection, session_id: str, parent_id: str) -> bool:
+    """A parent has one heir, and an heir has no conversation of its own that it would leave behind."""
+    return not conn.execute(
+        "SELECT EXISTS (SELECT 1 FROM sessions WHERE parent_session_id = ?1"
+        " AND relation = 'continuation' OR conversation_id = ?2 AND id <> ?2)",
+        (parent_id, session_id),
+    ).get
+
+
+def _is_above(conn: apsw.Connection, session_id: str, other_id: str) -> bool:
+    """Whether the other one is this session, or hangs under it."""
     return bool(
         conn.execute(
-            "SELECT EXISTS (SELECT 1 FROM sessions WHERE parent_session_id = ?"
-            " AND relation = 'continuation')",
-            (parent_id,),
+            """
+            WITH RECURSIVE line (id) AS (
+                SELECT ?1
+                UNION
+                SELECT parent_session_id FROM sessions JOIN line USING (id)
+                    WHERE parent_session_id IS NOT NULL)
+            SELECT ?2 IN (SELECT id FROM line)
+            """,
+            (other_id, session_id),
         ).get
     )
 

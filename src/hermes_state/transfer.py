@@ -77,19 +77,32 @@ def export_lines(database: Database, session_ids: Iterable[str] | None = None) -
 
 
 def _conversations(conn: apsw.Connection, session_ids: list[str] | None) -> list[str]:
-    if session_ids is None:
-        found = conn.execute(
-            "SELECT conversation_id FROM sessions GROUP BY 1 ORDER BY min(started_at), 1"
-        )
-    else:
+    where, bindings = "1", tuple[str, ...]()
+    if session_ids is not None:
         for session_id in session_ids:
             sessions.fetch(conn, session_id)
-        found = conn.execute(
-            "SELECT conversation_id FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
-            " GROUP BY 1 ORDER BY min(started_at), 1",
-            (encode(session_ids),),
-        )
-    return [id_ for (id_,) in found]
+        where, bindings = "id IN (SELECT value FROM json_each(?))", (encode(session_ids),)
+    found = conn.execute(
+        "SELECT chosen.conversation_id, parent.conversation_id FROM"
+        f" (SELECT conversation_id, min(started_at) AS began FROM sessions WHERE {where} GROUP BY 1)"
+        " AS chosen JOIN sessions AS root ON root.id = chosen.conversation_id"
+        " LEFT JOIN sessions AS parent ON parent.id = root.parent_session_id ORDER BY began, 1",
+        bindings,
+    )
+    return _parents_first(dict(found.fetchall()))
+
+
+def _parents_first(parents: dict[str, str | None]) -> list[str]:
+    """What a branch came from goes before it, also when the clock went back in between."""
+    ordered: dict[str, None] = {}
+    for conversation in parents:
+        line: list[str] = []
+        current: str | None = conversation
+        while current in parents and current not in ordered and current not in line:
+            line.append(current)
+            current = parents[current]
+        ordered.update(dict.fromkeys(reversed(line)))
+    return list(ordered)
 
 
 def _lines(conn: apsw.Connection, conversation_id: str, numbers: dict[int, int]) -> list[Row]:

@@ -7,7 +7,7 @@ Accepting stores what was delivered, the user's message and the turn together; o
 told that we have it. Ending stores the answer, its pieces for the platform and the end together.
 """
 
-import uuid
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -50,7 +50,7 @@ def accept(
         return known
     sessions.fetch(conn, session_id)
     message_id = insert_message(conn, session_id, message_from(message))
-    turn_id = uuid.uuid4().hex
+    turn_id = os.urandom(16).hex()
     conn.execute(
         "INSERT INTO turns (id, session_id, idempotency_key, user_message_id, accepted_at)"
         " VALUES (?, ?, ?, ?, ?)",

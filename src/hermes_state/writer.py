@@ -57,6 +57,9 @@ class Writer:
         self._led = False
         self._leader = 0
         self._closed = False
+        self._commits = False
+        # A function that says COMMIT would make the others of its commit durable half way.
+        conn.set_commit_hook(lambda: not self._commits)
         self._helper = _Helper(self._wait_in_line)
 
     def run(self, fn: Callable[[apsw.Connection], T]) -> T:
@@ -133,6 +136,9 @@ class Writer:
                 return False
             conn.execute("ROLLBACK TO job; RELEASE job" if savepoint else "ROLLBACK")
             return savepoint
+        if not conn.in_transaction:
+            job.error = StoreError("A write may not end the transaction it runs in.")
+            return False
         if savepoint:
             conn.execute("RELEASE job")
         return True
@@ -145,7 +151,7 @@ class Writer:
 
     def _commit(self, batch: list[_Job]) -> None:
         try:
-            self.conn.execute("COMMIT")
+            self._make_durable()
         except apsw.Error as error:
             self._roll_back()
             stored = [job for job in batch if job.error is None]
@@ -160,10 +166,17 @@ class Writer:
             try:
                 self.conn.execute("BEGIN IMMEDIATE")
                 job.result = job.fn(self.conn)
-                self.conn.execute("COMMIT")
+                self._make_durable()
             except BaseException as error:  # noqa: BLE001 -- kept for the caller, as above
                 self._roll_back()
                 job.error = error
+
+    def _make_durable(self) -> None:
+        self._commits = True
+        try:
+            self.conn.execute("COMMIT")
+        finally:
+            self._commits = False
 
     def _fail_all(self, batch: list[_Job], error: apsw.Error) -> None:
         """The transaction could not be had: everybody who waits for it has waited in vain."""

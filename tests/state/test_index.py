@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_state import SessionDB
+from hermes_state import SessionDB, index
 from hermes_state.index import index_path, searchable, split_unspaced
 from hermes_state.records import encode
 
@@ -110,3 +110,17 @@ def test_images_and_keys_are_not_indexed() -> None:
     assert searchable(None, encode([image, text]), None) == "what is this?"
     assert "QUJD" not in searchable("see " + "QUJD" * 100 + " here", None, None)
     assert len(searchable("x " * 50_000, None, None)) <= 20_000
+
+
+def test_closing_never_waits_for_a_thread_that_has_gone_to_sleep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last news and the close may come at any moment of the thread's round."""
+    monkeypatch.setattr(index, "_PAUSE_S", 0.0001)
+    with SessionDB(tmp_path / "state.db") as store:
+        store.create_session("a", "cli")
+    for number in range(300):
+        with SessionDB(tmp_path / "state.db") as store:
+            store.set_meta("round", str(number))
+            for _ in range(number % 7):
+                store.index.stir()

@@ -4,12 +4,12 @@ import importlib
 import logging
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import click
 import msgspec
 
 from hermes_cli.commands.app import App, json_option
+from hermes_cli.commands.group import Entry, LazyGroup
 from hermes_core import log
 from hermes_core.errors import HermesError
 from hermes_core.version import VERSION
@@ -18,13 +18,6 @@ logger = logging.getLogger(__name__)
 
 EXIT_FAILURE = 1
 EXIT_INTERRUPTED = 130
-
-
-class Entry(NamedTuple):
-    """Where a command lives, and what the overview says of it."""
-
-    module: str
-    help: str
 
 
 COMMANDS: dict[str, Entry] = {
@@ -37,20 +30,12 @@ COMMANDS: dict[str, Entry] = {
 }
 
 
-class CommandTable(click.Group):
-    """A group that imports a command when it is asked for, and asks plugins for the rest."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+class CommandTable(LazyGroup):
+    """Our commands, and after them those of plugins."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if entry := COMMANDS.get(cmd_name):
-            return importlib.import_module(f"hermes_cli.commands.{entry.module}").command
-        return _plugin_command(ctx.ensure_object(App), cmd_name)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in sorted(COMMANDS.items())])
+        ours = super().get_command(ctx, cmd_name)
+        return ours if ours is not None else _plugin_command(ctx.ensure_object(App), cmd_name)
 
 
 def _plugin_command(app: App, name: str) -> click.Command | None:
@@ -60,7 +45,7 @@ def _plugin_command(app: App, name: str) -> click.Command | None:
     return plugins.cli_commands().get(name)
 
 
-@click.command(cls=CommandTable, invoke_without_command=True)
+@click.command(cls=CommandTable, entries=COMMANDS, invoke_without_command=True)
 @click.option(
     "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Use this value for one setting."
 )

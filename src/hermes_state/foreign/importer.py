@@ -14,7 +14,7 @@ import apsw
 
 from hermes_core.errors import TitleError
 from hermes_state import sessions, titles
-from hermes_state.database import Database
+from hermes_state.database import Doors
 from hermes_state.foreign import mark as foreign_mark
 from hermes_state.foreign import plan as foreign_plan
 from hermes_state.foreign import routes as foreign_routes
@@ -94,7 +94,7 @@ class ForeignReport(NamedTuple):
 
 
 def import_hermes_agent(
-    database: Database,
+    database: Doors,
     path: Path,
     progress: Callable[[int], None] = lambda _messages: None,
 ) -> ForeignReport:
@@ -124,7 +124,7 @@ _OWNED = "session_id IN (SELECT id FROM sessions)"
 
 
 def _import_sessions(
-    database: Database, source: Source, progress: Callable[[int], None]
+    database: Doors, source: Source, progress: Callable[[int], None]
 ) -> ForeignReport:
     heads = source.heads()
     plan = foreign_plan.plan(heads, source.version)
@@ -398,7 +398,7 @@ def _left_rows(source: Source) -> list[Left]:
 
 
 def _with_routes(
-    report: ForeignReport, database: Database, stored: list[Row], file: Path | None
+    report: ForeignReport, database: Doors, stored: list[Row], file: Path | None
 ) -> ForeignReport:
     fates = foreign_routes.take(database, stored, file)
     left = [

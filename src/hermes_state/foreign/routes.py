@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import apsw
 
 from hermes_state import lineage, routes, sessions
-from hermes_state.database import Database
+from hermes_state.database import Doors
 from hermes_state.foreign import mark
 from hermes_state.foreign.rows import fields, number, text
 from hermes_state.foreign.source import reading
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
     updated_at: float
 
 
-def take(database: Database, stored: Iterable[Row], file: Path | None) -> Counter[str]:
+def take(database: Doors, stored: Iterable[Row], file: Path | None) -> Counter[str]:
     """Take the routes in; says how many had which fate. The database's word counts before the file's."""
     fates: Counter[str] = Counter()
     entries: dict[str, Entry] = {}

@@ -1,0 +1,1385 @@
+"""What every store must do, as tests that any backend can run.
+
+Subclass `StoreConformance` in a test module and give the tests a fresh, empty `store`, for instance
+with a fixture of that name. Nothing here needs a test framework. Tests that go around Python, to see
+the database itself refuse, use the SQL of the SQLite schema.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from hermes_core import clock
+from hermes_core.errors import (
+    IllegalTransitionError,
+    LeaseLostError,
+    SessionNotFoundError,
+    StoreError,
+    TitleError,
+    UsageError,
+)
+from hermes_state.effects import Call
+from hermes_state.inbox import Delivery
+from hermes_state.leases import Lease
+from hermes_state.outbox import Piece
+from hermes_state.protocol import Store
+from hermes_state.turns import End
+from hermes_state.usage import Spent
+
+DAY_S = 86_400.0
+NOON = 1_700_000_000.0
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextmanager
+def still_clock() -> Generator[Clock]:
+    """Let time stand still, unless the test moves it."""
+    moved = Clock()
+    with clock.reading(moved):
+        yield moved
+
+
+@contextmanager
+def refused(*kinds: type[Exception]) -> Generator[None]:
+    """The block must raise one of these."""
+    try:
+        yield
+    except kinds:
+        return
+    raise AssertionError(f"this was not refused with {' or '.join(k.__name__ for k in kinds)}")
+
+
+def contents(store: Store, session_id: str, **how: bool) -> list[Any]:
+    """What a session says."""
+    return [m["content"] for m in store.get_messages_as_conversation(session_id, **how)]
+
+
+def listed(store: Store, **filters: Any) -> list[str]:  # noqa: ANN401 -- fields of Filter
+    """The ids of a list."""
+    return [row["id"] for row in store.list_sessions_rich(**filters)]
+
+
+def found(store: Store, query: str, **filters: Any) -> list[str]:  # noqa: ANN401 -- fields of Wanted
+    """The ids of the sessions in which a query finds something, sorted, one for each find."""
+    return sorted(row["session_id"] for row in store.search_messages(query, **filters))
+
+
+def session(store: Store, session_id: str) -> dict[str, Any]:
+    """A session that must be there."""
+    row = store.get_session(session_id)
+    assert row is not None, f"{session_id} is missing"
+    return row
+
+
+def chat(store: Store, session_id: str, *texts: str, source: str = "cli") -> list[int]:
+    """A session in which user and assistant have said something in turns."""
+    store.create_session(session_id, source)
+    return [
+        store.append_message(session_id, "assistant" if number % 2 else "user", text)
+        for number, text in enumerate(texts)
+    ]
+
+
+def accepted(store: Store, session_id: str = "s", **how: Any) -> str:  # noqa: ANN401 -- as accept()
+    """A turn that waits."""
+    message = {"role": "user", "content": "a question"}
+    return store.turns.accept(session_id, message, **how).turn_id
+
+
+def running(store: Store, session_id: str = "s") -> str:
+    """A turn that runs, in a session of its own."""
+    store.create_session(session_id, "cli")
+    turn_id = accepted(store, session_id)
+    store.turns.start(turn_id)
+    return turn_id
+
+
+def execute(sql: str, *values: Any) -> Callable[[Any], Any]:  # noqa: ANN401 -- for any connection
+    """A write around all rules of Python."""
+    return lambda c: c.execute(sql, values)
+
+
+def summary(text: str = "in short") -> dict[str, Any]:
+    """What a compaction writes first."""
+    return {"role": "user", "content": text}
+
+
+class SessionRules:
+    """Sessions: made, found, listed, ended, put away, deleted."""
+
+    def test_create_fills_gaps_and_never_overwrites(self, store: Store) -> None:
+        assert store.create_session("s", "cli", model="first") == "s"
+        store.create_session("s", "telegram", model="second", chat_id="42", user_id=None)
+        row = session(store, "s")
+        assert (row["source"], row["model"], row["chat_id"]) == ("cli", "first", "42")
+        assert row["user_id"] is None
+
+    def test_create_refuses_what_a_session_does_not_have(self, store: Store) -> None:
+        with refused(TypeError):
+            store.create_session("s", "cli", colour="blue")
+        assert store.get_session("s") is None
+
+    def test_create_under_a_missing_parent_makes_nothing(self, store: Store) -> None:
+        with refused(SessionNotFoundError):
+            store.create_session("s", "cli", parent_session_id="nobody")
+        assert store.get_session("s") is None
+
+    def test_ensure_makes_a_session_once(self, store: Store) -> None:
+        store.ensure_session("s")
+        store.ensure_session("s", "cli")
+        assert session(store, "s")["source"] == "unknown"
+
+    def test_a_missing_session_is_none(self, store: Store) -> None:
+        assert store.get_session("nobody") is None
+        assert store.get_session_title("nobody") is None
+        assert store.get_messages("nobody") == []
+        assert store.get_messages_as_conversation("nobody") == []
+        assert store.export_session("nobody") is None
+
+    def test_a_prefix_finds_the_one_session_that_has_it(self, store: Store) -> None:
+        for id_ in ("20250101_a", "20250102_b", "20250102_c", "2025"):
+            store.create_session(id_, "cli")
+        assert store.resolve_session_id("20250101") == "20250101_a"
+        assert store.resolve_session_id("20250102") is None
+        assert store.resolve_session_id("2025") == "2025"
+        assert store.resolve_session_id("none") is None
+        assert store.resolve_session_id("") is None
+        assert store.resolve_session_id("20250101%") is None
+
+    def test_the_first_end_wins(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        store.end_session("s", "user")
+        ended_at = session(store, "s")["ended_at"]
+        store.end_session("s", "timeout")
+        row = session(store, "s")
+        assert (row["end_reason"], row["ended_at"]) == ("user", ended_at)
+
+    def test_reopening_takes_an_end_back(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        store.end_session("s", "user")
+        store.reopen_session("s")
+        row = session(store, "s")
+        assert (row["ended_at"], row["end_reason"]) == (None, None)
+        store.end_session("s", "again")
+        assert session(store, "s")["end_reason"] == "again"
+
+    def test_a_reset_replaces_only_an_accidental_end(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        store.end_session("s", "agent_close")
+        assert store.promote_to_session_reset("s") is True
+        assert session(store, "s")["end_reason"] == "session_reset"
+        assert store.promote_to_session_reset("s", "other") is False
+        store.create_session("open", "cli")
+        assert store.promote_to_session_reset("open", "idle") is True
+        assert session(store, "open")["end_reason"] == "idle"
+        assert store.promote_to_session_reset("nobody") is False
+
+    def test_what_may_change_during_a_life_changes(self, store: Store) -> None:
+        store.create_session("s", "cli", model="a")
+        store.update_session_model("s", "b")
+        store.update_system_prompt("s", "be kind")
+        store.update_session_cwd("s", "/work")
+        row = session(store, "s")
+        assert (row["model"], row["system_prompt"], row["cwd"]) == ("b", "be kind", "/work")
+
+    def test_notes_about_the_store_are_kept(self, store: Store) -> None:
+        assert store.get_meta("color") is None
+        store.set_meta("color", "blue")
+        store.set_meta("color", "red")
+        assert store.get_meta("color") == "red"
+
+    def test_a_list_has_one_row_a_conversation_the_latest_first(self, store: Store) -> None:
+        with still_clock() as time:
+            for id_ in ("a", "b", "c"):
+                time.now += 1
+                chat(store, id_, f"hello from {id_}")
+            time.now += 1
+            store.append_message("a", "assistant", "late")
+            time.now += 1
+            store.rotate_session("b", [summary()], child_id="b2")
+        assert listed(store) == ["b2", "a", "c"]
+        row = store.list_sessions_rich(limit=1)[0]
+        assert row["preview"] == "hello from b"
+        assert (row["conversation_id"], row["message_count"]) == ("b", 1)
+        assert listed(store, limit=1, offset=1) == ["a"]
+        assert listed(store, limit=None, include_children=True).count("b") == 1
+
+    def test_a_list_can_be_filtered(self, store: Store) -> None:
+        chat(store, "one", "about apples")
+        chat(store, "two", "about pears", "yes", source="telegram")
+        store.create_session("three", "tui", cwd="/work/project/deep")
+        store.create_session("four", "tui", cwd="/work/projects")
+        assert listed(store, source="telegram") == ["two"]
+        assert sorted(listed(store, exclude_sources=("tui", "telegram"))) == ["one"]
+        assert listed(store, cwd_prefix="/work/project/") == ["three"]
+        assert listed(store, min_message_count=2) == ["two"]
+        assert listed(store, search_query="APPLES") == ["one"]
+        assert store.session_count() == 4
+        assert store.session_count(source="tui") == 2
+
+    def test_delegates_are_not_listed(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        store.create_session(
+            "d", "cli", parent_session_id="s", model_config={"_delegate_from": "s"}
+        )
+        assert session(store, "d")["relation"] == "delegate"
+        assert listed(store) == ["s"]
+
+    def test_an_archived_conversation_is_out_of_the_list_until_it_is_brought_back(
+        self, store: Store
+    ) -> None:
+        chat(store, "a", "hello")
+        store.rotate_session("a", [summary()], child_id="b")
+        assert store.set_session_archived("a", True) is True
+        assert listed(store) == []
+        assert listed(store, archived_only=True) == ["b"]
+        assert listed(store, include_archived=True) == ["b"]
+        assert store.set_session_archived("b", False) is True
+        assert listed(store) == ["b"]
+        assert store.set_session_archived("nobody", True) is False
+
+    def test_deleting_takes_the_whole_conversation_and_its_delegates(self, store: Store) -> None:
+        chat(store, "a", "hello")
+        store.create_session(
+            "helper", "cli", parent_session_id="a", model_config={"_delegate_from": "a"}
+        )
+        store.append_message("helper", "user", "do this")
+        store.routes.save("key", "a")
+        store.leases.acquire("a", "me")
+        store.rotate_session("a", [summary()], child_id="b")
+        assert store.delete_session("a") is True
+        assert [store.get_session(id_) for id_ in ("a", "b", "helper")] == [None] * 3
+        assert store.message_count() == 0
+        assert store.routes.get("key") is None
+        assert store.delete_session("a") is False
+        assert store.check() == []
+
+    def test_branches_of_a_deleted_conversation_live_on(self, store: Store) -> None:
+        chat(store, "a", "hello", "hi")
+        store.branch_session("a", child_id="branch")
+        assert store.delete_sessions(["a"]) == 1
+        assert contents(store, "branch") == ["hello", "hi"]
+        row = session(store, "branch")
+        assert (row["parent_session_id"], row["relation"]) == (None, None)
+        assert listed(store) == ["branch"]
+        assert store.check() == []
+
+    def test_the_numbers_add_up(self, store: Store) -> None:
+        chat(store, "a", "hello", "hi")
+        chat(store, "b", "hey", source="telegram")
+        store.rotate_session("a", [summary()], child_id="a2")
+        store.end_session("b", "user")
+        accepted(store, "a2")
+        store.usage.record("a2", Spent("m", input_tokens=7, cost_usd=0.5))
+        stats = store.stats()
+        assert (stats["sessions"], stats["conversations"]) == (3, 2)
+        assert stats["open_conversations"] == 1
+        assert stats["messages"] == 5
+        assert stats["by_source"] == {"cli": 1, "telegram": 1}
+        assert stats["turns"] == {"accepted": 1}
+        assert (stats["model_calls"], stats["input_tokens"], stats["cost_usd"]) == (1, 7, 0.5)
+
+
+class MessageRules:
+    """Messages: what goes in comes out, in order, and does not change."""
+
+    def test_a_message_comes_back_as_it_went_in(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        calls = [{"id": "1", "function": {"name": "look", "arguments": '{"at": "ü"}'}}]
+        given: dict[str, Any] = {
+            "timestamp": 12.5,
+            "tool_calls": calls,
+            "tool_call_id": "call",
+            "tool_name": "look",
+            "finish_reason": "stop",
+            "reasoning": "because",
+            "reasoning_details": [{"type": "thought", "text": "…"}],
+            "observed": True,
+            "something_new": {"deep": [1, None, "x"]},
+        }
+        id_ = store.append_message("s", "assistant", "text", platform_message_id="p1", **given)
+        (message,) = store.get_messages_as_conversation("s")
+        assert message == {
+            "role": "assistant", "content": "text", "id": id_, "message_id": "p1", **given
+        }  # fmt: skip
+        (row,) = store.get_messages("s")
+        assert row["platform_message_id"] == "p1"
+        assert row["tool_calls"] == calls
+        assert store.has_platform_message_id("s", "p1") is True
+        assert store.has_platform_message_id("s", "p2") is False
+
+    def test_parts_come_back_as_parts(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        parts = [{"type": "text", "text": "see"}, {"type": "image", "url": "data:…"}]
+        store.append_message("s", "user", parts)
+        store.append_message("s", "user", {"type": "text", "text": "one"})
+        store.append_message("s", "user", [])
+        assert contents(store, "s") == [parts, {"type": "text", "text": "one"}, []]
+        assert store.get_messages("s")[0]["content"] == parts
+
+    def test_empty_and_missing_content_are_told_apart(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        store.append_message("s", "assistant", "")
+        store.append_message("s", "assistant", None, tool_calls=[{"id": "1"}])
+        assert contents(store, "s") == ["", None]
+
+    def test_half_characters_are_replaced_wherever_they_are(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        bad = "x\ud800y"
+        store.append_message("s", "user", bad)
+        store.append_message("s", "user", [{"text": bad}], tool_calls=[{"id": bad}], odd=bad)
+        store.append_message("s", "assistant", "", reasoning=bad)
+        first, second, third = store.get_messages_as_conversation("s")
+        assert first["content"] == "x?y"
+        assert second["content"] == [{"text": "x?y"}]
+        assert (second["tool_calls"], second["odd"]) == ([{"id": "x?y"}], "x?y")
+        assert third["reasoning"] == "x?y"
+
+    def test_any_text_is_kept(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        texts = [
+            "nul\x00in",
+            "日本語",
+            "👩‍👩‍👧",
+            "'; DROP TABLE messages; --",
+            "a" * 100_000,
+            "\r\n\t",
+        ]
+        store.append_messages("s", [{"role": "user", "content": text} for text in texts])
+        assert contents(store, "s") == texts
+
+    def test_order_is_the_order_of_writing_whatever_the_clock_says(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        for at in (3.0, 1.0, 2.0):
+            store.append_message("s", "user", str(at), timestamp=at)
+        assert contents(store, "s") == ["3.0", "1.0", "2.0"]
+        assert [row["content"] for row in store.get_messages("s", limit=1, offset=1)] == ["1.0"]
+
+    def test_a_batch_is_stored_whole_or_not_at_all(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        ids = store.append_messages(
+            "s", [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+        )
+        assert ids == sorted(ids)
+        with refused(Exception):
+            store.append_messages("s", [{"role": "user", "content": "c"}, {"role": None}])
+        assert contents(store, "s") == ["a", "b"]
+        assert session(store, "s")["message_count"] == 2
+
+    def test_a_message_for_nobody_is_refused(self, store: Store) -> None:
+        with refused(SessionNotFoundError):
+            store.append_message("nobody", "user", "hello")
+        assert store.message_count() == 0
+
+    def test_messages_are_counted(self, store: Store) -> None:
+        chat(store, "a", "1", "2", "3")
+        chat(store, "b", "4")
+        store.append_message("b", "assistant", None, tool_calls=[{"id": "1"}, {"id": "2"}])
+        assert store.message_count() == 5
+        assert store.message_count("a") == 3
+        row = session(store, "b")
+        assert (row["message_count"], row["tool_call_count"]) == (2, 2)
+
+    def test_the_preview_is_the_first_thing_the_user_said(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        store.append_message("s", "system", "be kind")
+        store.append_message("s", "user", "first\nline")
+        store.append_message("s", "user", "second")
+        assert session(store, "s")["preview"] == "first line"
+
+    def test_a_message_has_neighbours(self, store: Store) -> None:
+        ids = chat(store, "s", *"abcde")
+        around = store.get_messages_around("s", ids[2], window=1)
+        assert [message["content"] for message in around["window"]] == ["b", "c", "d"]
+        assert (around["messages_before"], around["messages_after"]) == (2, 2)
+        edge = store.get_messages_around("s", ids[0], window=1)
+        assert [message["content"] for message in edge["window"]] == ["a", "b"]
+        with refused(SessionNotFoundError):
+            store.get_messages_around("s", ids[-1] + 1)
+
+    def test_the_last_things_the_user_said_are_listed(self, store: Store) -> None:
+        chat(store, "s", "one", "two", "three\nlines", "four")
+        recent = store.list_recent_user_messages("s", limit=2)
+        assert [message["preview"] for message in recent] == ["three lines", "one"]
+
+    def test_a_rewind_takes_back_and_a_restore_brings_back(self, store: Store) -> None:
+        ids = chat(store, "s", "a", "b", "c", "d")
+        result = store.rewind_to_message("s", ids[2])
+        assert (result["rewound_count"], result["new_head_id"]) == (2, ids[1])
+        assert result["target_message"]["content"] == "c"
+        assert contents(store, "s") == ["a", "b"]
+        assert contents(store, "s", include_inactive=True) == ["a", "b", "c", "d"]
+        row = session(store, "s")
+        assert (row["message_count"], row["rewind_count"]) == (2, 1)
+        assert len(store.list_recent_user_messages("s", include_inactive=True)) == 2
+        assert store.restore_rewound("s", ids[2]) == 2
+        assert contents(store, "s") == ["a", "b", "c", "d"]
+        assert store.check() == []
+
+    def test_only_a_user_message_of_the_session_can_be_rewound_to(self, store: Store) -> None:
+        ids = chat(store, "s", "a", "b")
+        chat(store, "other", "x")
+        for session_id, message_id in (("s", ids[1]), ("other", ids[0]), ("s", 10_000)):
+            with refused(ValueError):
+                store.rewind_to_message(session_id, message_id)
+        assert store.message_count() == 3
+
+    def test_a_stored_message_does_not_change(self, store: Store) -> None:
+        chat(store, "s", "said")
+        for column in ("role", "content", "reasoning", "timestamp", "tool_calls"):
+            with refused(IllegalTransitionError):
+                store.write(execute(f"UPDATE messages SET {column} = '12'"))
+        assert contents(store, "s") == ["said"]
+
+
+class TitleRules:
+    """Titles: one conversation each."""
+
+    def test_a_title_is_cleaned(self, store: Store) -> None:
+        assert store.sanitize_title("  two\n words\u200b\x07 ") == "two words"
+        assert store.sanitize_title(" \u200b ") is None
+        assert store.sanitize_title(None) is None
+        store.create_session("s", "cli")
+        assert store.set_session_title("s", "  My\t plan ") is True
+        assert store.get_session_title("s") == "My plan"
+        assert store.set_session_title("s", "") is True
+        assert store.get_session_title("s") is None
+
+    def test_a_title_has_a_longest_length(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        assert store.set_session_title("s", "x" * 100)
+        with refused(TitleError):
+            store.set_session_title("s", "x" * 101)
+        assert store.get_session_title("s") == "x" * 100
+
+    def test_a_title_belongs_to_one_conversation(self, store: Store) -> None:
+        store.create_session("a", "cli")
+        store.create_session("b", "cli")
+        store.set_session_title("a", "plan")
+        with refused(TitleError):
+            store.set_session_title("b", "plan")
+        assert store.get_session_title("b") is None
+        assert store.set_session_title("a", "plan") is True
+        store.delete_session("a")
+        assert store.set_session_title("b", "plan") is True
+
+    def test_a_title_moves_within_its_conversation(self, store: Store) -> None:
+        store.create_session("a", "cli")
+        store.set_session_title("a", "plan")
+        store.rotate_session("a", [], child_id="b")
+        assert store.get_session_title("a") == store.get_session_title("b") == "plan"
+        assert session(store, "a")["title"] is None
+        assert store.set_session_title("a", "plan") is True
+        holder = store.get_session_by_title("plan")
+        assert holder is not None
+        assert holder["id"] == "a"
+
+    def test_a_title_for_nobody_is_not_set(self, store: Store) -> None:
+        assert store.set_session_title("nobody", "plan") is False
+        assert store.get_session_by_title("plan") is None
+
+    def test_an_automatic_title_never_replaces_one(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        assert store.set_auto_title_if_empty("s", "guess") is True
+        assert store.set_auto_title_if_empty("s", "better guess") is False
+        assert store.get_session_title("s") == "guess"
+
+    def test_a_taken_title_gets_the_next_number(self, store: Store) -> None:
+        assert store.get_next_title_in_lineage("plan") == "plan"
+        for id_, title in (("a", "plan"), ("b", "plan #2"), ("c", "plan #7"), ("d", "plan #x")):
+            store.create_session(id_, "cli")
+            store.set_session_title(id_, title)
+        assert store.get_next_title_in_lineage("plan") == "plan #8"
+        assert store.get_next_title_in_lineage("plan #2") == "plan #8"
+        assert store.get_next_title_in_lineage("other") == "other"
+
+    def test_a_numbered_title_keeps_to_the_longest_length(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        store.set_session_title("s", "x" * 100)
+        title = store.get_next_title_in_lineage("x" * 100)
+        assert len(title) <= 100
+        assert title.endswith(" #2")
+
+    def test_a_title_means_the_newest_of_its_numbered_heirs(self, store: Store) -> None:
+        with still_clock() as time:
+            for id_, title in (("a", "plan"), ("b", "plan #2"), ("c", "plan #3")):
+                time.now += 1
+                store.create_session(id_, "cli")
+                store.set_session_title(id_, title)
+        assert store.resolve_session_by_title("plan") == "c"
+        assert store.resolve_session_by_title("plan #2") == "b"
+        assert store.resolve_session_by_title("none") is None
+
+
+class LineageRules:
+    """Rotation, its undo, branches: one conversation keeps one identity."""
+
+    def test_a_rotation_moves_everything_in_one_change(self, store: Store) -> None:
+        ids = chat(store, "a", "one", "two", "three")
+        store.set_session_title("a", "plan")
+        store.routes.save("key", "a", '{"session_id": "a", "kept": 1}')
+        lease = store.leases.acquire("a", "me")
+        open_turn, ended = accepted(store, "a"), accepted(store, "a")
+        store.turns.finish(ended, "failed", reason="no model")
+        child = store.rotate_session(
+            "a", [summary(), ids[1], ids[2]], child_id="b", system_prompt="new", lease=lease
+        )
+        assert child == "b"
+        parent, row = session(store, "a"), session(store, "b")
+        assert (parent["end_reason"], parent["is_tip"], parent["title"]) == ("compression", 0, None)
+        assert parent["ended_at"] is not None
+        assert (row["parent_session_id"], row["relation"]) == ("a", "continuation")
+        assert (row["conversation_id"], row["is_tip"], row["title"]) == ("a", 1, "plan")
+        assert (row["source"], row["system_prompt"]) == (parent["source"], "new")
+        assert contents(store, "b") == ["in short", "two", "three"]
+        kinds = [m.get("kind", "message") for m in store.get_messages_as_conversation("b")]
+        assert kinds == ["summary", "copy", "copy"]
+        route = store.routes.get("key")
+        assert route is not None
+        assert route["session_id"] == "b"
+        assert route["entry"] == '{"session_id":"b","kept":1}'
+        assert [turn["id"] for turn in store.turns.of_session("b")] == [open_turn]
+        assert store.leases.holder_of("a") == "me"
+        assert store.check() == []
+
+    def test_a_session_is_rotated_once(self, store: Store) -> None:
+        chat(store, "a", "one")
+        store.rotate_session("a", [summary()], child_id="b")
+        with refused(StoreError):
+            store.rotate_session("a", [summary()], child_id="c")
+        assert store.get_session("c") is None
+        assert store.rotate_session("b", [summary()], child_id="c") == "c"
+        assert store.check() == []
+
+    def test_a_rotation_that_cannot_be_made_changes_nothing(self, store: Store) -> None:
+        chat(store, "a", "one")
+        before = session(store, "a")
+        with refused(StoreError):
+            store.rotate_session("a", [summary(), 10_000], child_id="b")
+        with refused(SessionNotFoundError):
+            store.rotate_session("nobody", [], child_id="b")
+        assert store.get_session("b") is None
+        assert session(store, "a") == before
+
+    def test_a_rotation_needs_the_newest_lease(self, store: Store) -> None:
+        chat(store, "a", "one")
+        old = store.leases.acquire("a", "me")
+        assert old is not None
+        store.leases.release(old)
+        store.leases.acquire("a", "you")
+        with refused(LeaseLostError):
+            store.rotate_session("a", [summary()], child_id="b", lease=old)
+        assert store.get_session("b") is None
+        assert session(store, "a")["ended_at"] is None
+
+    def test_a_rotation_makes_up_an_id_when_none_is_given(self, store: Store) -> None:
+        chat(store, "a", "one")
+        child = store.rotate_session("a", [summary()])
+        assert store.get_compression_tip("a") == child
+
+    def test_any_id_of_a_conversation_leads_to_its_tip(self, store: Store) -> None:
+        chat(store, "a", "one")
+        store.rotate_session("a", [summary()], child_id="b")
+        store.rotate_session("b", [summary()], child_id="c")
+        for id_ in ("a", "b", "c"):
+            assert store.get_compression_tip(id_) == store.resolve_resume_session_id(id_) == "c"
+            assert store.get_conversation_root(id_) == "a"
+            assert store.get_compression_lineage(id_) == ["a", "b", "c"]
+        assert store.get_compression_tip("nobody") == "nobody"
+        tree = store.get_session_tree("b")
+        assert [(row["id"], row["level"]) for row in tree] == [("a", 0), ("b", 1), ("c", 2)]
+
+    def test_the_whole_conversation_is_its_originals(self, store: Store) -> None:
+        ids = chat(store, "a", "one", "two")
+        store.rotate_session("a", [summary(), ids[1]], child_id="b")
+        store.append_message("b", "user", "three")
+        assert contents(store, "b") == ["in short", "two", "three"]
+        assert contents(store, "b", include_ancestors=True) == ["one", "two", "three"]
+        assert contents(store, "a", include_ancestors=True) == ["one", "two"]
+
+    def test_an_undo_goes_back_and_keeps_what_was_said_since(self, store: Store) -> None:
+        ids = chat(store, "a", "one", "two")
+        store.set_session_title("a", "plan")
+        store.routes.save("key", "a")
+        store.rotate_session("a", [summary(), ids[1]], child_id="b")
+        store.append_message("b", "user", "three")
+        ended, turn_id = accepted(store, "b"), accepted(store, "b")
+        store.turns.finish(ended, "interrupted")
+        assert store.undo_rotation("b") == "a"
+        assert contents(store, "a") == ["one", "two", "three", "a question", "a question"]
+        assert [turn["id"] for turn in store.turns.of_session("a")] == [ended, turn_id]
+        row = session(store, "a")
+        assert (row["is_tip"], row["ended_at"], row["title"]) == (1, None, "plan")
+        route, turn = store.routes.get("key"), store.turns.get(turn_id)
+        assert route is not None
+        assert turn is not None
+        assert (route["session_id"], turn["session_id"]) == ("a", "a")
+        assert session(store, "b")["relation"] == "undone"
+        assert listed(store) == ["a"]
+        assert store.get_compression_tip("b") == "a"
+        assert store.check() == []
+        assert store.rotate_session("a", [summary()], child_id="c") == "c"
+        assert store.check() == []
+
+    def test_only_a_rotation_can_be_undone(self, store: Store) -> None:
+        chat(store, "a", "one")
+        store.branch_session("a", child_id="b")
+        for id_ in ("a", "b"):
+            with refused(StoreError):
+                store.undo_rotation(id_)
+        with refused(SessionNotFoundError):
+            store.undo_rotation("nobody")
+
+    def test_a_branch_is_a_conversation_of_its_own(self, store: Store) -> None:
+        ids = chat(store, "a", "one", "two", "three")
+        store.set_session_title("a", "plan")
+        assert store.branch_session("a", child_id="b", until_message_id=ids[1]) == "b"
+        assert contents(store, "b") == ["one", "two"]
+        assert store.get_session_title("b") == "plan #2"
+        store.append_message("b", "user", "elsewhere")
+        assert contents(store, "a") == ["one", "two", "three"]
+        assert session(store, "b")["conversation_id"] == "b"
+        assert sorted(listed(store)) == ["a", "b"]
+        assert [(r["id"], r["level"]) for r in store.get_session_tree("b")] == [("a", 0), ("b", 1)]
+        with refused(SessionNotFoundError):
+            store.branch_session("nobody")
+        assert store.check() == []
+
+    def test_a_child_of_a_compacted_session_continues_it(self, store: Store) -> None:
+        store.create_session("a", "cli")
+        store.end_session("a", "compression")
+        store.create_session("b", "cli", parent_session_id="a")
+        store.create_session("c", "cli", parent_session_id="a")
+        assert session(store, "b")["relation"] == "continuation"
+        assert session(store, "c")["relation"] == "branch"
+        assert store.get_compression_tip("a") == "b"
+        assert store.check() == []
+
+    def test_a_session_with_a_past_of_its_own_continues_nobody(self, store: Store) -> None:
+        store.create_session("a", "cli")
+        store.end_session("a", "compression")
+        for undone in (False, True):
+            name = f"b{undone}"
+            chat(store, name, "hello")
+            store.rotate_session(name, [summary()], child_id=f"{name}2")
+            if undone:
+                store.undo_rotation(name)
+            store.create_session(name, "cli", parent_session_id="a")
+            assert session(store, name)["relation"] == "branch"
+        assert store.check() == []
+
+    def test_nobody_becomes_the_child_of_its_own_descendant(self, store: Store) -> None:
+        chat(store, "a", "hello")
+        store.branch_session("a", child_id="b")
+        store.branch_session("b", child_id="c")
+        for id_ in ("a", "b", "c"):
+            store.create_session("a", "cli", parent_session_id=id_)
+        assert session(store, "a")["parent_session_id"] is None
+        assert [row["id"] for row in store.get_session_tree("c")] == ["a", "b", "c"]
+
+    def test_a_session_keeps_its_first_parent(self, store: Store) -> None:
+        for id_ in ("a", "b"):
+            store.create_session(id_, "cli")
+        store.create_session("child", "cli", parent_session_id="a")
+        store.create_session("child", "cli", parent_session_id="b")
+        store.create_session("a", "cli", parent_session_id="a")
+        assert session(store, "child")["parent_session_id"] == "a"
+        assert session(store, "a")["parent_session_id"] is None
+
+
+class SearchRules:
+    """Search: what a person typed, never an error."""
+
+    def test_words_are_found_in_any_case_and_form_of_accent(self, store: Store) -> None:
+        chat(store, "a", "The quick brown Fox", "a café in Paris")
+        chat(store, "b", "a slow snail")
+        assert found(store, "FOX quick") == ["a"]
+        assert found(store, "cafe") == ["a"]
+        assert found(store, "fox snail") == []
+        assert found(store, "") == found(store, "   ") == []
+
+    def test_unspaced_scripts_are_found_by_any_part(self, store: Store) -> None:
+        chat(store, "a", "我们明天去北京旅游")
+        chat(store, "b", "東京タワーに行きます")
+        chat(store, "c", "안녕하세요 세계")
+        for query, where in (
+            ("京", ["a", "b"]), ("游", ["a"]), ("北京", ["a"]), ("明天去", ["a"]),
+            ("北京旅游", ["a"]), ("東京", ["b"]), ("タワー", ["b"]), ("안녕", ["c"]), ("上海", []),
+        ):  # fmt: skip
+            assert found(store, query) == where, query
+
+    def test_fragments_are_found_when_no_word_is(self, store: Store) -> None:
+        chat(store, "a", "call parse_config(path) first")
+        assert found(store, "rse_conf") == ["a"]
+        assert found(store, "config(pa") == ["a"]
+
+    def test_phrases_prefixes_negations_and_alternatives_work(self, store: Store) -> None:
+        chat(store, "a", "red apple pie")
+        chat(store, "b", "apple red pie")
+        chat(store, "c", "green applause")
+        assert found(store, '"red apple"') == ["a"]
+        assert found(store, "appl*") == ["a", "b", "c"]
+        assert found(store, "pie -apple") == []
+        assert found(store, 'pie -"red apple"') == ["b"]
+        assert found(store, "green OR pie") == ["a", "b", "c"]
+
+    def test_bad_syntax_is_searched_as_plain_words(self, store: Store) -> None:
+        chat(store, "a", 'it\'s a (test) of "things"')
+        for query in ('"', '("', "AND OR", "test AND", "NEAR(", "*", "-", "a:b", "'", "\x00", "^test",
+                      "{x}", "\ud800", "x" * 5000, "OR OR", "--", '""', "test)", "-test"):  # fmt: skip
+            store.search_messages(query)
+        assert found(store, "test)") == ["a"]
+        assert found(store, '"things') == ["a"]
+
+    def test_results_can_be_filtered(self, store: Store) -> None:
+        store.create_session("a", "cli")
+        store.create_session("b", "telegram")
+        store.append_message("a", "user", "needle", timestamp=100.0)
+        store.append_message("a", "assistant", "needle", timestamp=200.0)
+        last = store.append_message("b", "user", "needle", timestamp=300.0)
+        assert found(store, "needle", role="user") == ["a", "b"]
+        assert found(store, "needle", role=("assistant", "tool")) == ["a"]
+        assert found(store, "needle", source="telegram") == ["b"]
+        assert found(store, "needle", exclude_sources=("telegram",)) == ["a", "a"]
+        assert found(store, "needle", since=200.0) == ["a", "b"]
+        assert found(store, "needle", until=200.0) == ["a"]
+        newest = store.search_messages("needle", sort="newest", limit=1)[0]
+        assert newest["id"] == last
+        assert len(store.search_messages("needle", sort="oldest", offset=1)) == 2
+        assert "needle" in newest["snippet"]
+
+    def test_a_conversation_is_searched_through_any_of_its_sessions(self, store: Store) -> None:
+        chat(store, "a", "needle one")
+        chat(store, "other", "needle two")
+        store.rotate_session("a", [summary()], child_id="b")
+        store.append_message("b", "user", "needle three")
+        for id_ in ("a", "b"):
+            assert found(store, "needle", session_id=id_) == ["a", "b"]
+
+    def test_copies_are_found_once_and_summaries_not_at_all(self, store: Store) -> None:
+        ids = chat(store, "a", "a needle", "fine")
+        store.rotate_session("a", [summary("needle in short"), ids[0]], child_id="b")
+        store.branch_session("b", child_id="c")
+        assert len(store.search_messages("needle")) == 1
+
+    def test_what_is_deleted_or_taken_back_is_not_found(self, store: Store) -> None:
+        ids = chat(store, "a", "a needle")
+        chat(store, "b", "a needle")
+        assert found(store, "needle") == ["a", "b"]
+        store.delete_session("b")
+        store.rewind_to_message("a", ids[0])
+        assert found(store, "needle") == []
+        assert found(store, "needle", include_inactive=True) == ["a"]
+
+    def test_tool_calls_and_parts_are_searched(self, store: Store) -> None:
+        store.create_session("a", "cli")
+        calls = [{"function": {"name": "read_file", "arguments": '{"path": "needle.txt"}'}}]
+        store.append_message("a", "assistant", None, tool_calls=calls)
+        store.append_message("a", "user", [{"type": "text", "text": "haystack"}])
+        assert found(store, "needle") == ["a"]
+        assert found(store, "haystack") == ["a"]
+
+
+class TransferRules:
+    """Export and import: nothing is lost on the way."""
+
+    def _fill(self, store: Store) -> None:
+        ids = chat(store, "a", "hello", "hi")
+        store.set_session_title("a", "plan")
+        turn_id = accepted(store, "a", idempotency_key="k")
+        store.turns.start(turn_id)
+        calls = [Call("1", "look", "{}", True), Call("2", "send", "{}", False)]
+        store.turns.step(turn_id, {"role": "assistant", "tool_calls": [{"id": "1"}]}, calls)
+        first, second = (effect["id"] for effect in store.effects.of_turn(turn_id))
+        store.effects.start(first)
+        store.effects.done(first, {"role": "tool", "content": "seen"})
+        store.effects.cancel(second)
+        store.turns.finish(
+            turn_id, "answered", message={"role": "assistant", "content": [{"text": "done"}]}
+        )
+        store.usage.record("a", Spent("m", "p", 1, 2, 3, 4, 5, 0.5), turn_id=turn_id)
+        store.rotate_session("a", [summary(), ids[1]], child_id="b")
+        accepted(store, "b")
+        store.branch_session("b", child_id="c")
+        ids = chat(store, "d", "x", "y", "z")
+        store.rewind_to_message("d", ids[2])
+        store.end_session("d", "user")
+        store.set_session_archived("d", True)
+
+    def test_an_import_of_an_export_is_the_same_store(self, store: Store) -> None:
+        self._fill(store)
+        lines = list(store.export_lines())
+        store.delete_sessions(["a", "c", "d"])
+        assert store.stats()["sessions"] == 0
+        report = store.import_lines(lines)
+        assert sorted(report.imported) == ["a", "b", "c", "d"]
+        assert (report.skipped, report.detached, report.retitled) == ([], [], {})
+        assert list(store.export_lines()) == lines
+        assert report.messages == len([line for line in lines if line["type"] == "message"])
+        assert store.check() == []
+
+    def test_parents_come_before_branches_also_when_the_clock_stands_still(
+        self, store: Store
+    ) -> None:
+        with still_clock():
+            chat(store, "z", "hello")
+            store.branch_session("z", child_id="a")
+            lines = list(store.export_lines())
+        store.delete_sessions(["z", "a"])
+        report = store.import_lines(lines)
+        assert report.detached == []
+        assert session(store, "a")["parent_session_id"] == "z"
+
+    def test_what_is_here_already_is_left_alone(self, store: Store) -> None:
+        self._fill(store)
+        lines = list(store.export_lines())
+        report = store.import_lines(lines)
+        assert (report.imported, report.messages) == ([], 0)
+        assert sorted(report.skipped) == ["a", "b", "c", "d"]
+        assert list(store.export_lines()) == lines
+
+    def test_some_conversations_can_be_exported(self, store: Store) -> None:
+        self._fill(store)
+        lines = list(store.export_lines(["b"]))
+        assert [line["id"] for line in lines if line["type"] == "session"] == ["a", "b"]
+        with refused(SessionNotFoundError):
+            list(store.export_lines(["nobody"]))
+
+    def test_a_branch_without_its_parent_stands_alone(self, store: Store) -> None:
+        self._fill(store)
+        lines = list(store.export_lines(["c"]))
+        store.delete_sessions(["a", "c"])
+        report = store.import_lines(lines)
+        assert (report.imported, report.detached) == (["c"], ["c"])
+        assert session(store, "c")["parent_session_id"] is None
+        assert store.check() == []
+
+    def test_a_taken_title_is_numbered(self, store: Store) -> None:
+        chat(store, "a", "hello")
+        store.set_session_title("a", "plan")
+        lines = list(store.export_lines())
+        store.delete_session("a")
+        store.create_session("other", "cli")
+        store.set_session_title("other", "plan")
+        assert store.import_lines(lines).retitled == {"a": "plan #2"}
+        assert store.get_session_title("a") == "plan #2"
+
+    def test_something_else_is_not_imported(self, store: Store) -> None:
+        for lines in ([{"type": "other"}], [{"type": "hermes-export", "version": 99}]):
+            with refused(UsageError):
+                store.import_lines(lines)
+        header = {"type": "hermes-export", "version": 1}
+        with refused(UsageError):
+            store.import_lines([header, {"type": "novel"}])
+        assert store.stats()["sessions"] == 0
+
+    def test_one_session_is_exported_with_its_messages(self, store: Store) -> None:
+        chat(store, "a", "hello", "hi")
+        exported = store.export_session("a")
+        assert exported is not None
+        assert exported["id"] == "a"
+        assert [message["content"] for message in exported["messages"]] == ["hello", "hi"]
+
+
+class UpkeepRules:
+    """Pruning, ghosts, orphans."""
+
+    def test_old_ended_conversations_are_pruned_and_no_others(self, store: Store) -> None:
+        with still_clock() as time:
+            for id_ in ("old", "open", "archived", "telegram"):
+                chat(store, id_, "hello", source="telegram" if id_ == "telegram" else "cli")
+            store.rotate_session("old", [summary()], child_id="old2")
+            for id_ in ("old2", "archived", "telegram"):
+                store.end_session(id_, "user")
+            store.set_session_archived("archived", True)
+            time.now += 100 * DAY_S
+            chat(store, "young", "hello")
+            store.end_session("young", "user")
+            assert [row["id"] for row in store.list_prune_candidates(source="cli")] == ["old2"]
+            assert store.prune_sessions(90, "cli") == 1
+            assert store.prune_sessions(90) == 1
+            assert sorted(listed(store, include_archived=True)) == ["archived", "open", "young"]
+            assert store.prune_sessions(90, include_archived=True) == 1
+            assert store.get_session("old") is None
+            with refused(UsageError):
+                store.prune_sessions(0)
+        assert store.check() == []
+
+    def test_ghosts_are_terminal_sessions_that_ended_without_a_word(self, store: Store) -> None:
+        with still_clock() as time:
+            for id_, source in (
+                ("ghost", "tui"),
+                ("cli", "cli"),
+                ("open", "tui"),
+                ("named", "tui"),
+            ):
+                store.create_session(id_, source)
+            chat(store, "spoken", "hello", source="tui")
+            for id_ in ("ghost", "cli", "named", "spoken"):
+                store.end_session(id_, "exit")
+            store.set_session_title("named", "mine")
+            assert store.prune_empty_ghost_sessions() == 0
+            time.now += 2 * DAY_S
+            assert store.prune_empty_ghost_sessions() == 1
+            assert store.get_session("ghost") is None
+        assert store.check() == []
+
+    def test_a_ghost_at_the_end_of_a_conversation_leaves_its_parent_as_the_tip(
+        self, store: Store
+    ) -> None:
+        with still_clock() as time:
+            chat(store, "a", "hello", source="tui")
+            store.rotate_session("a", [], child_id="b")
+            store.end_session("b", "exit")
+            time.now += 2 * DAY_S
+            assert store.prune_empty_ghost_sessions() == 1
+        assert store.get_compression_tip("a") == "a"
+        assert store.check() == []
+
+    def test_continuations_that_were_never_used_are_ended(self, store: Store) -> None:
+        with still_clock() as time:
+            for id_ in ("orphan", "used", "empty"):
+                chat(store, id_, "hello")
+                carried = [] if id_ == "empty" else [summary()]
+                store.rotate_session(id_, carried, child_id=f"{id_}2")
+            store.usage.record("used2", Spent("m"))
+            assert store.finalize_orphaned_compression_sessions() == 0
+            time.now += 8 * DAY_S
+            assert store.finalize_orphaned_compression_sessions() == 1
+            assert store.finalize_orphaned_compression_sessions() == 0
+        assert session(store, "orphan2")["end_reason"] == "orphaned_compression"
+        assert session(store, "used2")["ended_at"] is None
+
+    def test_a_sound_store_has_nothing_to_say(self, store: Store) -> None:
+        chat(store, "a", "hello")
+        assert store.check() == []
+
+
+class TurnRules:
+    """Turns: accepted once, ended once."""
+
+    def test_a_turn_goes_from_accepted_to_answered(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        taken = store.turns.accept("s", {"role": "user", "content": "why?"})
+        assert taken.is_new
+        assert contents(store, "s") == ["why?"]
+        turn = store.turns.get(taken.turn_id)
+        assert turn is not None
+        assert (turn["state"], turn["user_message_id"]) == ("accepted", taken.message_id)
+        assert store.turns.start(taken.turn_id) == 1
+        store.turns.step(taken.turn_id, {"role": "assistant", "content": "hm"})
+        final = store.turns.finish(
+            taken.turn_id,
+            "answered",
+            message={"role": "assistant", "content": "because"},
+            pieces=[Piece("chat", "room", "because")],
+        )
+        turn = store.turns.get(taken.turn_id)
+        assert turn is not None
+        assert (turn["state"], turn["final_message_id"]) == ("answered", final)
+        assert turn["ended_at"] is not None
+        assert contents(store, "s") == ["why?", "hm", "because"]
+        assert [piece["content"] for piece in store.outbox.of_turn(taken.turn_id)] == ["because"]
+        assert store.check() == []
+
+    def test_a_second_delivery_finds_the_first(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        delivery = Delivery("telegram", "room", "1")
+        message = {"role": "user", "content": "once"}
+        first = store.turns.accept("s", message, delivery=delivery)
+        again = store.turns.accept("s", message, delivery=delivery)
+        assert again == first._replace(is_new=False)
+        assert contents(store, "s") == ["once"]
+        assert store.turns.accept("s", message, delivery=delivery._replace(chat_id="x")).is_new
+
+    def test_a_second_idempotency_key_finds_the_first(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        message = {"role": "user", "content": "once"}
+        first = store.turns.accept("s", message, idempotency_key="k")
+        store.turns.start(first.turn_id)
+        store.turns.finish(first.turn_id, "answered")
+        assert store.turns.accept("s", message, idempotency_key="k") == first._replace(is_new=False)
+        assert contents(store, "s") == ["once"]
+
+    def test_a_turn_for_nobody_is_not_accepted(self, store: Store) -> None:
+        delivery = Delivery("telegram", "room", "1")
+        with refused(SessionNotFoundError):
+            store.turns.accept("nobody", {"role": "user", "content": "x"}, delivery=delivery)
+        assert store.inbox.get(delivery) is None
+
+    def test_a_turn_may_be_tried_again(self, store: Store) -> None:
+        turn_id = running(store)
+        assert store.turns.start(turn_id) == 2
+
+    def test_a_turn_that_never_began_can_fail_or_be_interrupted(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        ends: tuple[tuple[End, str | None], ...] = (("failed", "why"), ("interrupted", None))
+        for end, reason in ends:
+            turn_id = accepted(store)
+            store.turns.finish(turn_id, end, reason=reason)
+            turn = store.turns.get(turn_id)
+            assert turn is not None
+            assert (turn["state"], turn["reason"]) == (end, reason)
+
+    def test_a_turn_ends_once(self, store: Store) -> None:
+        ends: tuple[End, ...] = ("answered", "failed", "interrupted")
+        for number, end in enumerate(ends):
+            turn_id = running(store, f"s{number}")
+            store.turns.finish(turn_id, end, reason="why")
+            for other in ends:
+                with refused(IllegalTransitionError):
+                    store.turns.finish(
+                        turn_id, other, reason="x", message={"role": "assistant", "content": "no"}
+                    )
+            with refused(IllegalTransitionError):
+                store.turns.start(turn_id)
+            with refused(StoreError):
+                store.turns.step(turn_id, {"role": "assistant", "content": "no"})
+            assert contents(store, f"s{number}") == ["a question"]
+
+    def test_a_failure_says_why(self, store: Store) -> None:
+        turn_id = running(store)
+        with refused(IllegalTransitionError):
+            store.turns.finish(turn_id, "failed")
+
+    def test_only_a_turn_that_runs_has_steps_or_an_answer(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        turn_id = accepted(store)
+        with refused(StoreError):
+            store.turns.step(turn_id, {"role": "assistant", "content": "x"})
+        with refused(IllegalTransitionError):
+            store.turns.finish(turn_id, "answered")
+        with refused(StoreError):
+            store.turns.start("nobody")
+        with refused(StoreError):
+            store.turns.finish("nobody", "answered")
+
+    def test_turns_without_an_end_are_listed_unless_somebody_runs_them(self, store: Store) -> None:
+        turn_id = running(store)
+        assert [turn["id"] for turn in store.turns.unfinished()] == [turn_id]
+        with still_clock() as time:
+            time.now += DAY_S
+            store.leases.acquire("s", "me", ttl_s=60)
+            assert store.turns.unfinished() == []
+            time.now += 61
+            assert [turn["id"] for turn in store.turns.unfinished()] == [turn_id]
+        store.turns.finish(turn_id, "interrupted")
+        assert store.turns.unfinished() == []
+
+    def test_every_commit_of_a_turn_checks_the_lease(self, store: Store) -> None:
+        turn_id = running(store)
+        step = {"role": "assistant", "content": "x"}
+        store.turns.step(turn_id, step, [Call("1", "t", "{}", False)])
+        effect = store.effects.of_turn(turn_id)[0]["id"]
+        old = store.leases.acquire("s", "me", ttl_s=0)
+        assert old is not None
+        store.leases.acquire("s", "you")
+        for write in (
+            lambda: store.turns.start(turn_id, old),
+            lambda: store.turns.step(turn_id, step, lease=old),
+            lambda: store.turns.finish(turn_id, "answered", message=step, lease=old),
+            lambda: store.effects.start(effect, old),
+            lambda: store.effects.cancel(effect, lease=old),
+            lambda: store.undo_rotation("s", lease=old),
+        ):
+            with refused(LeaseLostError):
+                write()
+        assert contents(store, "s") == ["a question", "x"]
+
+    def test_the_database_itself_refuses_illegal_states_of_a_turn(self, store: Store) -> None:
+        turn_id = running(store)
+        set_state = "UPDATE turns SET state = ?, ended_at = ? WHERE id = ?"
+        for state, ended in (("accepted", None), ("nonsense", None), ("answered", None)):
+            with refused(IllegalTransitionError):
+                store.write(execute(set_state, state, ended, turn_id))
+        store.turns.finish(turn_id, "answered")
+        for state in ("running", "accepted", "failed"):
+            with refused(IllegalTransitionError):
+                store.write(execute(set_state, state, None, turn_id))
+        with refused(IllegalTransitionError):
+            store.write(
+                execute(
+                    "INSERT INTO turns (id, session_id, state, user_message_id, accepted_at,"
+                    " started_at) VALUES ('x', 's', 'running', 1, 0, 0)"
+                )
+            )
+
+
+class EffectRules:
+    """The ledger of tool calls."""
+
+    def _effects(self, store: Store, *read_only: bool) -> tuple[str, list[int]]:
+        turn_id = running(store)
+        calls = [Call(str(n), "tool", "{}", flag) for n, flag in enumerate(read_only)]
+        store.turns.step(turn_id, {"role": "assistant", "content": "calling"}, calls)
+        return turn_id, [effect["id"] for effect in store.effects.of_turn(turn_id)]
+
+    def test_calls_are_intended_with_their_step_and_done_with_their_result(
+        self, store: Store
+    ) -> None:
+        turn_id, (first, second) = self._effects(store, True, False)
+        assert [e["state"] for e in store.effects.of_turn(turn_id)] == ["intended"] * 2
+        store.effects.start(first)
+        message_id = store.effects.done(first, {"role": "tool", "content": "result"})
+        store.effects.start(second)
+        assert store.effects.unknown(second) is None
+        done, unknown = store.effects.of_turn(turn_id)
+        assert (done["state"], done["result_message_id"]) == ("done", message_id)
+        assert (unknown["state"], bool(unknown["read_only"])) == ("unknown", False)
+        assert contents(store, "s")[-1] == "result"
+
+    def test_a_call_that_was_not_begun_can_be_cancelled(self, store: Store) -> None:
+        turn_id, (only,) = self._effects(store, False)
+        assert store.effects.cancel(only, {"role": "tool", "content": "not done"}) is not None
+        assert store.effects.of_turn(turn_id)[0]["state"] == "cancelled"
+
+    def test_only_a_read_only_call_may_be_started_again(self, store: Store) -> None:
+        _, (harmless, other) = self._effects(store, True, False)
+        for effect in (harmless, other):
+            store.effects.start(effect)
+        store.effects.start(harmless)
+        with refused(IllegalTransitionError):
+            store.effects.start(other)
+
+    def test_an_illegal_move_stores_no_result(self, store: Store) -> None:
+        _, (only,) = self._effects(store, False)
+        result = {"role": "tool", "content": "too late"}
+        with refused(IllegalTransitionError):
+            store.effects.done(only, result)
+        store.effects.start(only)
+        store.effects.done(only, {"role": "tool", "content": "in time"})
+        for move in (store.effects.done, store.effects.unknown, store.effects.cancel):
+            with refused(IllegalTransitionError):
+                move(only, result)
+        assert "too late" not in contents(store, "s")
+        with refused(StoreError):
+            store.effects.start(10_000)
+
+    def test_the_same_call_is_intended_once(self, store: Store) -> None:
+        turn_id = running(store)
+        call = Call("1", "tool", "{}", False)
+        with refused(StoreError):
+            store.turns.step(turn_id, {"role": "assistant", "content": "x"}, [call, call])
+        assert store.effects.of_turn(turn_id) == []
+        assert contents(store, "s") == ["a question"]
+
+    def test_the_database_itself_refuses_illegal_states_of_an_effect(self, store: Store) -> None:
+        _, (only,) = self._effects(store, False)
+        for state in ("done", "unknown", "nonsense"):
+            with refused(IllegalTransitionError):
+                store.write(execute("UPDATE effects SET state = ? WHERE id = ?", state, only))
+
+
+class InboxRules:
+    """What platforms delivered."""
+
+    def test_a_delivery_is_received_once_and_settled_once(self, store: Store) -> None:
+        delivery = Delivery("telegram", "room", "1", '{"text": "hi"}')
+        assert store.inbox.receive(delivery) is True
+        assert store.inbox.receive(delivery) is False
+        assert [row["message_id"] for row in store.inbox.unsettled()] == ["1"]
+        store.inbox.settle(delivery, "ignored")
+        row = store.inbox.get(delivery)
+        assert row is not None
+        assert (row["outcome"], row["payload"]) == ("ignored", '{"text": "hi"}')
+        assert store.inbox.unsettled() == []
+        with refused(IllegalTransitionError):
+            store.inbox.settle(delivery, "command")
+        assert store.inbox.get(delivery._replace(message_id="2")) is None
+
+    def test_accepting_a_turn_settles_its_delivery(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        delivery = Delivery("telegram", "room", "1")
+        store.inbox.receive(delivery)
+        turn_id = accepted(store, delivery=delivery)
+        row = store.inbox.get(delivery)
+        assert row is not None
+        assert (row["outcome"], row["turn_id"]) == ("turn", turn_id)
+
+    def test_the_database_itself_refuses_an_unknown_outcome(self, store: Store) -> None:
+        store.inbox.receive(Delivery("telegram", "room", "1"))
+        for outcome in ("nonsense", "turn"):
+            with refused(IllegalTransitionError):
+                store.write(execute("UPDATE inbox SET outcome = ?", outcome))
+
+
+class OutboxRules:
+    """What must be sent."""
+
+    def test_pieces_are_sent_in_order(self, store: Store) -> None:
+        turn_id = running(store)
+        pieces = [Piece("telegram", "room", text, "thread") for text in ("one", "two")]
+        one, two = store.outbox.put(pieces, turn_id=turn_id)
+        assert [piece["id"] for piece in store.outbox.due()] == [one]
+        assert store.outbox.begin(one)["attempts"] == 1
+        assert store.outbox.due() == []
+        assert [piece["id"] for piece in store.outbox.unsure()] == [one]
+        store.outbox.sent(one, "p1")
+        assert [piece["content"] for piece in store.outbox.due()] == ["two"]
+        store.outbox.begin(two)
+        store.outbox.fail(two, "blocked")
+        first, second = store.outbox.of_turn(turn_id)
+        assert (first["state"], first["platform_message_id"]) == ("sent", "p1")
+        assert (second["state"], second["error"], second["thread_id"]) == (
+            "failed", "blocked", "thread"
+        )  # fmt: skip
+
+    def test_a_piece_that_did_not_get_through_is_due_again_later(self, store: Store) -> None:
+        with still_clock() as time:
+            (only,) = store.outbox.put([Piece("telegram", "room", "hi")])
+            store.outbox.begin(only)
+            store.outbox.retry(only, "timeout", due_at=time.now + 30)
+            assert store.outbox.due() == []
+            time.now += 30
+            assert [piece["attempts"] for piece in store.outbox.due()] == [1]
+            assert store.outbox.begin(only)["attempts"] == 2
+
+    def test_pieces_without_a_turn_do_not_wait_for_each_other(self, store: Store) -> None:
+        ids = store.outbox.put([Piece("telegram", "room", "a")])
+        ids += store.outbox.put([Piece("telegram", "room", "b")])
+        assert [piece["id"] for piece in store.outbox.due()] == ids
+        assert len(store.outbox.due(limit=1)) == 1
+
+    def test_an_illegal_move_of_a_piece_is_refused(self, store: Store) -> None:
+        (only,) = store.outbox.put([Piece("telegram", "room", "hi")])
+        with refused(IllegalTransitionError):
+            store.outbox.sent(only)
+        store.outbox.begin(only)
+        with refused(IllegalTransitionError):
+            store.outbox.begin(only)
+        store.outbox.sent(only)
+        for move in (lambda: store.outbox.fail(only, "x"), lambda: store.outbox.begin(only)):
+            with refused(IllegalTransitionError):
+                move()
+        with refused(IllegalTransitionError):
+            store.write(execute("UPDATE outbox SET state = 'pending', ended_at = NULL"))
+        with refused(StoreError):
+            store.outbox.begin(10_000)
+
+
+class RouteRules:
+    """Where a chat's conversation is."""
+
+    def test_a_route_is_saved_found_and_forgotten(self, store: Store) -> None:
+        store.routes.save("key", "a", '{"x": 1}')
+        store.routes.save("key", "b", '{"x": 2}')
+        store.routes.save("key", "c", scope="other")
+        row = store.routes.get("key")
+        assert row is not None
+        assert (row["session_id"], row["entry"]) == ("b", '{"x": 2}')
+        assert store.routes.get("none") is None
+        assert list(store.routes.load()) == ["key"]
+        assert store.routes.delete(["key", "none"]) == 1
+        assert store.routes.load() == {}
+        assert list(store.routes.load("other")) == ["key"]
+
+    def test_all_routes_of_a_scope_can_be_replaced(self, store: Store) -> None:
+        store.routes.save("old", "a")
+        store.routes.save("kept", "a")
+        store.routes.save("elsewhere", "a", scope="other")
+        store.routes.replace({"kept": ("b", "{}"), "new": ("c", "{}")})
+        assert {k: row["session_id"] for k, row in store.routes.load().items()} == {
+            "kept": "b", "new": "c"
+        }  # fmt: skip
+        assert list(store.routes.load("other")) == ["elsewhere"]
+
+
+class LeaseRules:
+    """Who may run a conversation."""
+
+    def test_a_lease_has_one_holder_and_a_token_that_grows(self, store: Store) -> None:
+        with still_clock() as time:
+            first = store.leases.acquire("c", "me", ttl_s=10)
+            assert first == Lease("c", "me", 1)
+            assert store.leases.acquire("c", "you", ttl_s=10) is None
+            assert store.leases.holder_of("c") == "me"
+            time.now += 10
+            assert store.leases.holder_of("c") is None
+            second = store.leases.acquire("c", "you", ttl_s=10)
+            assert second == Lease("c", "you", 2)
+
+    def test_a_lease_is_renewed_by_its_holder_only(self, store: Store) -> None:
+        with still_clock() as time:
+            first = store.leases.acquire("c", "me", ttl_s=10)
+            assert first is not None
+            time.now += 5
+            store.leases.renew(first, ttl_s=10)
+            time.now += 9
+            assert store.leases.holder_of("c") == "me"
+            time.now += 1
+            store.leases.acquire("c", "you", ttl_s=10)
+            with refused(LeaseLostError):
+                store.leases.renew(first)
+            store.leases.release(first)
+            assert store.leases.holder_of("c") == "you"
+
+    def test_a_released_lease_is_free_and_its_next_token_is_higher(self, store: Store) -> None:
+        first = store.leases.acquire("c", "me")
+        assert first is not None
+        store.leases.release(first)
+        assert store.leases.holder_of("c") is None
+        assert store.leases.acquire("c", "you") == Lease("c", "you", 2)
+
+    def test_a_holder_who_asks_again_outdates_its_own_first_lease(self, store: Store) -> None:
+        first = store.leases.acquire("c", "me")
+        second = store.leases.acquire("c", "me")
+        assert first is not None
+        assert second == Lease("c", "me", 2)
+        with refused(LeaseLostError):
+            store.leases.renew(first)
+
+    def test_the_database_itself_refuses_a_smaller_token(self, store: Store) -> None:
+        store.leases.acquire("c", "me")
+        with refused(IllegalTransitionError):
+            store.write(execute("UPDATE leases SET token = 0"))
+
+
+class UsageRules:
+    """What model calls cost."""
+
+    def test_calls_are_summed_up_by_model_over_a_conversation(self, store: Store) -> None:
+        with still_clock() as time:
+            store.create_session("a", "cli")
+            store.usage.record("a", Spent("m", "p", 10, 20, 1, 2, 3, 0.25))
+            store.rotate_session("a", [], child_id="b")
+            time.now += 100
+            store.usage.record("b", Spent("m", "p", 1, 1, cost_usd=0.25))
+            store.usage.record("b", Spent("other", input_tokens=5), task="title")
+            sums = {row["model"]: row for row in store.usage.of_conversation("a")}
+            assert (sums["m"]["calls"], sums["m"]["input_tokens"]) == (2, 11)
+            assert (sums["m"]["cost_usd"], sums["m"]["reasoning_tokens"]) == (0.5, 3)
+            assert sums["other"]["calls"] == 1
+            since = store.usage.since(time.now)
+            assert (since["calls"], since["input_tokens"]) == (2, 6)
+        row = session(store, "b")
+        assert (row["api_call_count"], row["input_tokens"], row["model"]) == (2, 6, "m")
+        with refused(SessionNotFoundError):
+            store.usage.record("nobody", Spent("m"))
+
+
+class StoreConformance(
+    SessionRules,
+    MessageRules,
+    TitleRules,
+    LineageRules,
+    SearchRules,
+    TransferRules,
+    UpkeepRules,
+    TurnRules,
+    EffectRules,
+    InboxRules,
+    OutboxRules,
+    RouteRules,
+    LeaseRules,
+    UsageRules,
+):
+    """All of it."""

@@ -1,0 +1,350 @@
+"""The scripted life of conversations, and whether a store shows an exact prefix of it.
+
+A script is a generator that makes one write a step and yields once the write is acknowledged. Run
+without disturbance it says what a store must show after each step; a disturbed store must show, for
+every writer, what was acknowledged, or that and the one write that was under way.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
+
+from hermes_core.errors import StoreError
+from hermes_state import SessionDB
+from hermes_state.effects import Call
+from hermes_state.inbox import Delivery
+from hermes_state.leases import Lease
+from hermes_state.outbox import Piece
+from hermes_state.turns import Accepted
+from hermes_state.usage import Spent
+
+View = dict[str, tuple[tuple[Any, ...], ...]]
+"""What a store shows of one script: its rows by table, with names and numbers that depend on the run
+taken out."""
+
+
+def conversation(store: SessionDB, name: str) -> Iterator[None]:
+    """One life with all that can happen to a conversation; every step is one write."""
+    chat = f"{name}:a"
+    store.create_session(chat, "cli", model="scripted", session_key=f"{name}:key")
+    yield
+    store.set_session_title(chat, f"{name}: a chat")
+    yield
+    store.routes.save(f"{name}:key", chat, f'{{"session_id": "{chat}"}}')
+    yield
+    said: list[int] = []
+    for number in range(4):
+        role = "assistant" if number % 2 else "user"
+        said.append(store.append_message(chat, role, f"{name}: message {number}"))
+        yield
+    yield from _turn_over_a_rotation(store, name, said)
+    yield from _undo_and_branch(store, name)
+    yield from _failed_turn_and_delete(store, name)
+
+
+def _turn_over_a_rotation(store: SessionDB, name: str, said: Sequence[int]) -> Iterator[None]:
+    """A turn with tool calls; the conversation is compacted while it runs."""
+    chat, child = f"{name}:a", f"{name}:b"
+    lease = store.leases.acquire(chat, "worker")
+    assert lease is not None
+    yield
+    turn_id = _accept(store, name, chat, "first").turn_id
+    yield
+    store.turns.start(turn_id, lease)
+    yield
+    calls = [Call("call 1", "clock", "{}", True), Call("call 2", "mail", "{}", False)]
+    step = {"role": "assistant", "content": f"{name}: let me see", "tool_calls": [{"id": "call 1"}]}
+    step_id = store.turns.step(turn_id, step, calls, lease)
+    yield
+    first, second = (effect["id"] for effect in store.effects.of_turn(turn_id))
+    store.effects.start(first, lease)
+    yield
+    result = {"role": "tool", "content": f"{name}: it is noon", "tool_call_id": "call 1"}
+    store.effects.done(first, result, lease)
+    yield
+    summary = {"role": "user", "content": f"{name}: summary"}
+    store.rotate_session(chat, [summary, said[-1], step_id], child_id=child, lease=lease)
+    yield
+    store.effects.start(second, lease)
+    yield
+    result = {"role": "tool", "content": f"{name}: sent, perhaps", "tool_call_id": "call 2"}
+    store.effects.unknown(second, result, lease)
+    yield
+    store.usage.record(child, Spent("scripted", input_tokens=100), turn_id=turn_id)
+    yield
+    yield from _answer_and_deliver(store, name, turn_id, lease)
+
+
+def _answer_and_deliver(store: SessionDB, name: str, turn_id: str, lease: Lease) -> Iterator[None]:
+    pieces = [Piece("chat", f"{name}:room", f"{name}: piece {n}") for n in range(2)]
+    answer = {"role": "assistant", "content": f"{name}: answer"}
+    store.turns.finish(turn_id, "answered", message=answer, pieces=pieces, lease=lease)
+    yield
+    one, two = (piece["id"] for piece in store.outbox.of_turn(turn_id))
+    store.outbox.begin(one)
+    yield
+    store.outbox.sent(one, "sent 1")
+    yield
+    store.outbox.begin(two)
+    yield
+    store.outbox.retry(two, "try again", 0.0)
+    yield
+    store.leases.release(lease)
+    yield
+
+
+def _undo_and_branch(store: SessionDB, name: str) -> Iterator[None]:
+    """The compaction is undone and made again; a branch comes and goes."""
+    chat, child, branch = f"{name}:a", f"{name}:c", f"{name}:d"
+    store.undo_rotation(chat)
+    yield
+    store.append_message(chat, "user", f"{name}: after the undo")
+    yield
+    store.rotate_session(
+        chat, [{"role": "user", "content": f"{name}: second summary"}], child_id=child
+    )
+    yield
+    last = store.append_message(child, "user", f"{name}: take this back")
+    yield
+    store.rewind_to_message(child, last)
+    yield
+    store.restore_rewound(child, last)
+    yield
+    store.branch_session(child, child_id=branch)
+    yield
+    store.append_message(branch, "user", f"{name}: in the branch")
+    yield
+    store.end_session(branch, "done")
+    yield
+    store.set_session_archived(branch, True)
+    yield
+    store.delete_session(branch)
+    yield
+    store.append_messages(
+        child, [{"role": "user", "content": f"{name}: batch {number}"} for number in range(3)]
+    )
+    yield
+
+
+def _failed_turn_and_delete(store: SessionDB, name: str) -> Iterator[None]:
+    """A second conversation whose turn fails, and which is then deleted with all that it had."""
+    chat = f"{name}:e"
+    store.create_session(chat, "cli")
+    yield
+    turn_id = _accept(store, name, chat, "second").turn_id
+    yield
+    store.turns.finish(turn_id, "failed", reason="no model")
+    yield
+    store.delete_session(chat)
+    yield
+    store.end_session(f"{name}:c", "done")
+    yield
+    store.reopen_session(f"{name}:c")
+    yield
+
+
+def _accept(store: SessionDB, name: str, chat: str, which: str) -> Accepted:
+    return store.turns.accept(
+        chat,
+        {"role": "user", "content": f"{name}: {which} question"},
+        delivery=Delivery("chat", f"{name}:room", which),
+        idempotency_key=f"{name}:{which}",
+    )
+
+
+# -- what a store shows ------------------------------------------------------------------------
+
+_QUERIES = {
+    "sessions": "SELECT id, parent_session_id, relation, conversation_id, depth, is_tip, title,"
+    " preview, end_reason, archived, message_count, tool_call_count, rewind_count, api_call_count,"
+    " input_tokens FROM sessions ORDER BY id",
+    "messages": "SELECT m.session_id, m.role, m.content, m.kind, m.active, m.tool_call_id, o.content"
+    " FROM messages AS m LEFT JOIN messages AS o ON o.id = m.origin_id ORDER BY m.id",
+    "turns": "SELECT t.session_id, t.idempotency_key, t.state, t.attempts, t.reason, u.content,"
+    " f.content FROM turns AS t LEFT JOIN messages AS u ON u.id = t.user_message_id"
+    " LEFT JOIN messages AS f ON f.id = t.final_message_id ORDER BY t.idempotency_key",
+    "effects": "SELECT t.session_id, e.tool_call_id, e.state, r.content FROM effects AS e"
+    " JOIN turns AS t ON t.id = e.turn_id LEFT JOIN messages AS r ON r.id = e.result_message_id"
+    " ORDER BY e.id",
+    "inbox": "SELECT chat_id, message_id, outcome, turn_id IS NOT NULL FROM inbox ORDER BY 1, 2",
+    "outbox": "SELECT chat_id, content, piece, state, attempts, platform_message_id, error"
+    " FROM outbox ORDER BY id",
+    "routes": "SELECT session_key, session_id, entry FROM routes ORDER BY session_key",
+    "leases": "SELECT conversation_id, holder, token, expires_at = 0 FROM leases ORDER BY 1",
+    "usage": "SELECT session_id, model, input_tokens FROM usage ORDER BY id",
+}
+
+
+def views(store: SessionDB) -> dict[str, View]:
+    """What the store shows, one view a script, from one snapshot."""
+    return store.read(_views)
+
+
+def _views(conn: apsw.Connection) -> dict[str, View]:
+    grouped: dict[str, dict[str, list[tuple[Any, ...]]]] = defaultdict(lambda: defaultdict(list))
+    for table, sql in _QUERIES.items():
+        for row in conn.execute(sql):
+            name = row[0].split(":", 1)[0]
+            grouped[name][table].append(_anonymous(row, f"{name}:"))
+    return {
+        name: {table: tuple(found) for table, found in tables.items()}
+        for name, tables in grouped.items()
+    }
+
+
+def _anonymous(row: tuple[Any, ...], prefix: str) -> tuple[Any, ...]:
+    return tuple(value.replace(prefix, "") if isinstance(value, str) else value for value in row)
+
+
+def undisturbed() -> list[View]:
+    """What a store shows after each step of a script that nothing disturbs; first, before any."""
+    with SessionDB.in_memory() as store:
+        return [{}, *(views(store)["script"] for _ in conversation(store, "script"))]
+
+
+# -- the verdict -------------------------------------------------------------------------------
+
+
+@dataclass
+class Findings:
+    """What was acknowledged, and what is wrong with a store after it was disturbed."""
+
+    acknowledged: int = 0
+    lost: int = 0
+    doubled: int = 0
+    disordered: int = 0
+    integrity: int = 0
+    half_rotations: int = 0
+    illegal: int = 0
+    errors: int = 0
+    notes: list[str] = field(default_factory=list[str])
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is wrong."""
+        counted = [f.name for f in fields(self) if f.name not in ("acknowledged", "notes")]
+        return not any(getattr(self, name) for name in counted)
+
+    def add(self, other: "Findings") -> None:
+        """Take in what was found elsewhere."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+
+
+class Expectation(NamedTuple):
+    """The views a script goes through."""
+
+    shown: list[View]
+
+    @property
+    def length(self) -> int:
+        """The steps of one script."""
+        return len(self.shown) - 1
+
+    def after(self, steps: int, cycle: int) -> View:
+        """What must be seen of the script number `cycle` of a thread that has made so many steps."""
+        return self.shown[min(max(steps - cycle * self.length, 0), self.length)]
+
+
+def inspect(path: Path, acknowledged: Mapping[str, int], expected: Expectation) -> Findings:
+    """Open a store as the next process would, and compare it with what its writers were told."""
+    try:
+        with SessionDB(path) as store:
+            found = verify(store, acknowledged, expected)
+        SessionDB(path).close()  # opened once, it must open again
+    except StoreError as error:
+        found = Findings(acknowledged=sum(acknowledged.values()), integrity=1, notes=[str(error)])
+    return found
+
+
+def search_finds_all(path: Path) -> Findings:
+    """Whether the index, however it was left, leads to every message that is stored."""
+    with SessionDB(path) as store:
+        stored = store.read(
+            lambda c: (
+                c.execute(
+                    "SELECT count(*) FROM messages WHERE content LIKE '%: message 0' AND kind = 'message'"
+                ).get
+            )
+        )
+        hits = len(store.search_messages('"message 0"', limit=stored + 10))
+    if hits == stored:
+        return Findings()
+    return Findings(errors=1, notes=[f"search finds {hits} of {stored} messages"])
+
+
+def verify(
+    store: SessionDB, acknowledged: Mapping[str, int], expected: Expectation, *, spare: int = 1
+) -> Findings:
+    """Compare a store with what its writers were told: `thread` to steps acknowledged.
+
+    Scripts of a thread are named `<thread>c<number>`. `spare` writes that were under way may be there.
+    """
+    found = Findings(acknowledged=sum(acknowledged.values()))
+    for problem in store.check():
+        found.integrity += 1
+        found.notes.append(problem)
+    by_thread: dict[str, dict[int, View]] = defaultdict(dict)
+    for name, view in views(store).items():
+        thread, _, cycle = name.rpartition("c")
+        by_thread[thread][int(cycle)] = view
+    for thread in by_thread.keys() | acknowledged.keys():
+        _compare(thread, by_thread[thread], acknowledged.get(thread, 0), expected, spare, found)
+    return found
+
+
+def _compare(
+    thread: str,
+    seen: Mapping[int, View],
+    told: int,
+    expected: Expectation,
+    spare: int,
+    found: Findings,
+) -> None:
+    cycles = range(max([told // expected.length + 1, *seen]) + 1)
+    for steps in range(told, told + spare + 1):
+        if all(seen.get(cycle, {}) == expected.after(steps, cycle) for cycle in cycles):
+            return
+    for cycle in cycles:
+        must, may = expected.after(told, cycle), expected.after(told + spare, cycle)
+        actual = seen.get(cycle, {})
+        if actual not in (must, may):
+            if actual in expected.shown:
+                found.lost += max(expected.shown.index(must) - expected.shown.index(actual), 0)
+                found.illegal += expected.shown.index(actual) > expected.shown.index(may)
+            else:
+                _diagnose(actual, must, may, found)
+            found.notes.append(
+                f"{thread}c{cycle}, {told} acknowledged: {_difference(actual, must)}"
+            )
+
+
+def _diagnose(actual: View, must: View, may: View, found: Findings) -> None:
+    here, there, further = (Counter(view.get("messages", ())) for view in (actual, must, may))
+    missing = sum((there & further).values()) - sum((here & there & further).values())
+    surplus = sum((here - (there | further)).values())
+    found.lost += missing
+    found.doubled += surplus
+    if not missing and not surplus:
+        if actual.get("messages", ()) not in (must.get("messages", ()), may.get("messages", ())):
+            found.disordered += 1
+        elif any(
+            actual.get(t, ()) not in (must.get(t, ()), may.get(t, ()))
+            for t in ("sessions", "routes")
+        ):
+            found.half_rotations += 1
+        else:
+            found.illegal += 1
+
+
+def _difference(actual: View, must: View) -> str:
+    texts: list[str] = []
+    for table in _QUERIES:
+        here, there = Counter(actual.get(table, ())), Counter(must.get(table, ()))
+        if here != there:
+            texts.append(f"{table}: missing {list(there - here)}, surplus {list(here - there)}")
+    return "; ".join(texts) or "the order of rows"
