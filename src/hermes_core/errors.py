@@ -15,6 +15,7 @@ HermesError                      message for a person, fix for the same person, 
     ├── ForeignStoreError        somebody else's database, or no database
     ├── SessionNotFoundError     no such session
     ├── TitleError               a title that cannot be taken (also a ValueError)
+    ├── AlreadySettledError      a delivery that was dealt with before: nothing is to be done
     ├── IllegalTransitionError   the database refused a change of state
     └── LeaseLostError           somebody else runs this conversation now
 """
@@ -129,6 +130,12 @@ class IllegalTransitionError(StoreError):
     """A row may not go from the state it has to the state that was asked for."""
 
     code = "store.transition"
+
+
+class AlreadySettledError(StoreError):
+    """A platform delivered again what was dealt with before; there is nothing left to do."""
+
+    code = "store.settled"
 
 
 class LeaseLostError(StoreError):

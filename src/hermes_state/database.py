@@ -8,6 +8,7 @@ import apsw
 
 from hermes_core.errors import SessionNotFoundError, StoreReadOnlyError, StoreVersionError
 from hermes_state import connection, migrations
+from hermes_state.courtesy import Courtesy
 from hermes_state.readers import Readers
 from hermes_state.writer import Writer
 
@@ -30,6 +31,8 @@ class Database:
         self.path = path
         self.read_only = read_only
         self.in_memory = path == connection.MEMORY
+        self.on_commit: Callable[[], None] = _nothing
+        """Called after every commit, on the thread of its caller."""
         self._busy_timeout_s = busy_timeout_s
         self._vfs = vfs
         connection.check_library(connection.sqlite_version())
@@ -50,7 +53,8 @@ class Database:
         except BaseException:
             conn.close()
             raise
-        self._writer = Writer(conn, self.path)
+        courtesy = None if self.in_memory else Courtesy(self.path, self._busy_timeout_s)
+        self._writer = Writer(conn, self.path, courtesy)
         self._readers = Readers(
             lambda: connection.open_reader(self.path, self._busy_timeout_s, self._vfs), self.path
         )
@@ -86,12 +90,14 @@ class Database:
         """Run `fn` in one transaction; return when it is on disk. May be run again: see Writer."""
         if self._writer is None:
             raise StoreReadOnlyError(f"{self.path} was opened read-only.")
-        return self._writer.run(fn)
+        result = self._writer.run(fn)
+        self.on_commit()
+        return result
 
     def read(self, fn: Callable[[apsw.Connection], T]) -> T:
         """Run `fn` on one snapshot of the store."""
-        if self.in_memory:  # one connection is all there is
-            return self.write(fn)
+        if self._writer is not None and self.in_memory:  # one connection is all there is
+            return self._writer.run(fn)
         return self._readers.run(fn)
 
     def close(self) -> None:
@@ -99,3 +105,7 @@ class Database:
         self._readers.close()
         if self._writer is not None:
             self._writer.close()
+
+
+def _nothing() -> None:
+    """Nobody listens."""

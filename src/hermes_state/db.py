@@ -63,6 +63,7 @@ class SessionDB:
             self.path, read_only=read_only, busy_timeout_s=busy_timeout_s, vfs=vfs
         )
         self.index = SearchIndex(self._database)
+        self._database.on_commit = self.index.stir
         self.turns = Turns(self._database)
         self.effects = Effects(self._database)
         self.inbox = Inbox(self._database)
@@ -80,9 +81,7 @@ class SessionDB:
 
     def write(self, fn: Callable[[apsw.Connection], T]) -> T:
         """Run `fn` in one transaction; return its result when that is on disk."""
-        result = self._database.write(fn)
-        self.index.stir()
-        return result
+        return self._database.write(fn)
 
     _execute_write = write
 
@@ -397,9 +396,7 @@ class SessionDB:
         self, lines: Iterable[Row], progress: Callable[[int], None] = lambda _lines: None
     ) -> Report:
         """Take conversations in; what is here already is left alone."""
-        report = transfer.import_lines(self._database, lines, progress)
-        self.index.stir()
-        return report
+        return transfer.import_lines(self._database, lines, progress)
 
     # -- upkeep --------------------------------------------------------------------------------
 

@@ -69,6 +69,15 @@ def settle(
     return message_id
 
 
+def close_open(conn: apsw.Connection, turn_id: str) -> None:
+    """What a turn leaves open when it ends: not begun is cancelled, begun is unknown."""
+    for state, end in (("intended", "cancelled"), ("started", "unknown")):
+        conn.execute(
+            "UPDATE effects SET state = ?, ended_at = ? WHERE turn_id = ? AND state = ?",
+            (end, clock.now(), turn_id, state),
+        )
+
+
 def of_turn(conn: apsw.Connection, turn_id: str) -> list[Row]:
     """The calls of a turn in the order they were intended."""
     return rows(conn.execute("SELECT * FROM effects WHERE turn_id = ? ORDER BY id", (turn_id,)))

@@ -59,6 +59,12 @@ def find(conn: apsw.Connection, delivery: Delivery) -> Row | None:
     return found[0] if found else None
 
 
+def is_settled(conn: apsw.Connection, delivery: Delivery) -> bool:
+    """Whether it was decided before what becomes of a delivery."""
+    row = find(conn, delivery)
+    return row is not None and row["outcome"] is not None
+
+
 def unsettled(conn: apsw.Connection) -> list[Row]:
     """Deliveries nobody has decided about yet, oldest first."""
     return rows(conn.execute("SELECT * FROM inbox WHERE outcome IS NULL ORDER BY received_at"))

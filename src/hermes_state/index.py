@@ -9,6 +9,7 @@ was restored from a backup), is thrown away and built anew.
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Thread
@@ -32,7 +33,8 @@ _BATCH = 400
 _MOST_CHARACTERS = 20_000
 """Of one message; the rest of a log or a dump is not what anybody searches for."""
 
-_PAUSE_S = 0.25
+_PAUSE_S = 1.0
+_LEISURE = 3.0
 _TIMEOUT_MS = 5_000
 
 _SCHEMA = """
@@ -121,9 +123,16 @@ class SearchIndex:
             self._closed.wait(_PAUSE_S)  # lets a burst of messages become one batch
             self._stirred.clear()  # before we look at _closed again: close() sets both
             try:
-                self.catch_up()
+                self._catch_up_at_leisure()
             except Exception:
                 logger.exception("the search index fell behind; it will try again")
+
+    def _catch_up_at_leisure(self) -> None:
+        """Leave most of the processor to those who write; whoever searches catches up at once."""
+        began = time.monotonic()
+        while self.catch_up_once():
+            self._closed.wait(_LEISURE * (time.monotonic() - began))
+            began = time.monotonic()
 
     def catch_up(self) -> int:
         """Index everything that is stored by now; returns how many messages that were."""

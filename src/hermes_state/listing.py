@@ -7,10 +7,31 @@ import apsw
 from hermes_state.records import Row, rows
 
 _COLUMNS = (
-    "id conversation_id parent_session_id relation depth is_tip archived source user_id chat_id"
-    " session_key model cwd title preview started_at last_active_at ended_at end_reason message_count"
-    " tool_call_count input_tokens output_tokens cost_usd"
-).split()
+    "id",
+    "conversation_id",
+    "parent_session_id",
+    "relation",
+    "depth",
+    "is_tip",
+    "archived",
+    "source",
+    "user_id",
+    "chat_id",
+    "session_key",
+    "model",
+    "cwd",
+    "title",
+    "preview",
+    "started_at",
+    "last_active_at",
+    "ended_at",
+    "end_reason",
+    "message_count",
+    "tool_call_count",
+    "input_tokens",
+    "output_tokens",
+    "cost_usd",
+)
 
 _LISTED = "is_tip = 1 AND archived = 0 AND relation IS NOT 'delegate'"
 """Word for word the condition of the index sessions_recent, or that index is not used."""

@@ -105,7 +105,13 @@ def prune_ghosts(database: Database) -> int:
             (encode(ids), limit),
         )
         conn.execute(f"DELETE FROM sessions WHERE {chosen} AND {where}", (encode(ids), limit))
-        return conn.changes()
+        count = conn.changes()
+        conn.execute(
+            "DELETE FROM routes WHERE session_id IN (SELECT value FROM json_each(?))"
+            " AND session_id NOT IN (SELECT id FROM sessions)",
+            (encode(ids),),
+        )
+        return count
 
     ids = [{"id": id_, "message_count": 0} for (id_,) in found]
     return _in_slices(database, _slices(ids), delete)
@@ -114,7 +120,7 @@ def prune_ghosts(database: Database) -> int:
 def finalize_orphans(database: Database) -> int:
     """End continuations of a compaction that were begun long ago and never used; returns how many."""
     where = (
-        "api_call_count = 0 AND ended_at IS NULL AND started_at < ?"
+        "relation = 'continuation' AND api_call_count = 0 AND ended_at IS NULL AND started_at < ?"
         " AND EXISTS (SELECT 1 FROM sessions AS parent WHERE parent.id = sessions.parent_session_id"
         "  AND parent.end_reason = 'compression' AND parent.ended_at IS NOT NULL)"
         " AND EXISTS (SELECT 1 FROM messages WHERE messages.session_id = sessions.id)"
@@ -228,6 +234,8 @@ def backup(
     database: Database, target: Path, progress: Callable[[int, int], None] | None = None
 ) -> None:
     """Copy the store while it is in use; the copy is whole, or there is none."""
+    if database.in_memory:
+        raise UsageError("A store in memory has no file to copy.", fix="Use export_lines.")
     if target.exists():
         raise UsageError(f"{target} exists already.", fix="Choose another name.")
     draft = target.with_name(target.name + ".part")

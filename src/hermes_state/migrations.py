@@ -130,7 +130,8 @@ CREATE TRIGGER messages_counted AFTER INSERT ON messages BEGIN
 END;
 
 CREATE TRIGGER messages_immutable BEFORE UPDATE OF
-    role, content, parts, tool_calls, tool_call_id, tool_name, timestamp, finish_reason, reasoning
+    id, role, content, parts, tool_calls, tool_call_id, tool_name, timestamp, token_count,
+    finish_reason, reasoning, platform_message_id, extra, kind, origin_id, observed
 ON messages BEGIN
     SELECT RAISE(ABORT, 'a stored message does not change');
 END;

@@ -67,32 +67,32 @@ _INSERT = (
 def insert_message(conn: apsw.Connection, session_id: str, message: NewMessage) -> int:
     """Write one message and return its id."""
     content, parts = message.content, None
-    if isinstance(content, str):
-        content = without_surrogates(content)
-    elif content is not None:
+    if content is not None and not isinstance(content, str):
         content, parts = None, encode(content)
-    conn.execute(
-        _INSERT,
-        (
-            session_id,
-            message.role,
-            content,
-            parts,
-            encode(message.tool_calls) if message.tool_calls else None,
-            message.tool_call_id,
-            message.tool_name,
-            clock.now() if message.timestamp is None else message.timestamp,
-            message.token_count,
-            message.finish_reason,
-            without_surrogates(message.reasoning) if message.reasoning else message.reasoning,
-            message.platform_message_id,
-            encode(message.extra) if message.extra else None,
-            message.kind,
-            message.origin_id,
-            message.observed,
-            message.active,
-        ),
+    values = (
+        session_id,
+        message.role,
+        content,
+        parts,
+        encode(message.tool_calls) if message.tool_calls else None,
+        message.tool_call_id,
+        message.tool_name,
+        clock.now() if message.timestamp is None else message.timestamp,
+        message.token_count,
+        message.finish_reason,
+        message.reasoning,
+        message.platform_message_id,
+        encode(message.extra) if message.extra else None,
+        message.kind,
+        message.origin_id,
+        message.observed,
+        message.active,
     )
+    try:
+        conn.execute(_INSERT, values)
+    except UnicodeEncodeError:
+        whole = (without_surrogates(v) if isinstance(v, str) else v for v in values)
+        conn.execute(_INSERT, tuple(whole))
     return conn.last_insert_rowid()
 
 

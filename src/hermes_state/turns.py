@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import apsw
 
 from hermes_core import clock
-from hermes_core.errors import StoreError
+from hermes_core.errors import AlreadySettledError, StoreError
 from hermes_state import effects, inbox, leases, outbox, sessions
 from hermes_state.database import Database
 from hermes_state.effects import Call
@@ -45,9 +45,14 @@ def accept(
     delivery: Delivery | None = None,
     idempotency_key: str | None = None,
 ) -> Accepted:
-    """Take a message in; a second delivery of the same one finds the first."""
+    """Take a message in; a second delivery of the same one finds the first.
+
+    Raises AlreadySettledError when the delivery was dealt with before and has no turn (any more).
+    """
     if (known := _known(conn, delivery, idempotency_key)) is not None:
         return known
+    if delivery is not None and inbox.is_settled(conn, delivery):
+        raise AlreadySettledError(f"{delivery.platform} message {delivery.message_id} is settled.")
     sessions.fetch(conn, session_id)
     message_id = insert_message(conn, session_id, message_from(message))
     turn_id = os.urandom(16).hex()
@@ -117,9 +122,13 @@ def finish(
     pieces: Sequence[Piece] = (),
     lease: Lease | None = None,
 ) -> int | None:
-    """End a turn with its last message and what must be sent; returns that message's id."""
+    """End a turn with its last message and what must be sent; returns that message's id.
+
+    Calls that were never made are cancelled with it; those nobody saw the end of are unknown.
+    """
     leases.check(conn, lease)
     turn = fetch(conn, turn_id)
+    effects.close_open(conn, turn_id)
     message_id = None
     if message is not None:
         message_id = insert_message(conn, turn["session_id"], message_from(message))

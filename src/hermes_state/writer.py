@@ -25,6 +25,7 @@ import apsw
 
 from hermes_core.errors import StoreError
 from hermes_state.connection import translate
+from hermes_state.courtesy import Courtesy
 
 T = TypeVar("T")
 
@@ -49,9 +50,12 @@ class _Job:
 class Writer:
     """Runs functions of the connection, many to a commit."""
 
-    def __init__(self, conn: apsw.Connection, path: Path) -> None:
+    def __init__(self, conn: apsw.Connection, path: Path, courtesy: Courtesy | None = None) -> None:
         self.conn = conn
         self._path = path
+        self._courtesy = courtesy
+        if courtesy is not None:
+            conn.set_busy_handler(courtesy.wait)
         self._mutex = threading.Lock()
         self._waiting: deque[_Job] = deque()
         self._led = False
@@ -85,6 +89,8 @@ class Writer:
             self._helper.run(_Job(lambda _conn: None))
             self._helper.stop()
             self.conn.close()
+            if self._courtesy is not None:
+                self._courtesy.close()
 
     def _wait_in_line(self, job: _Job) -> None:
         with self._mutex:
@@ -101,12 +107,16 @@ class Writer:
         """Commit everything that waits; `own` is somewhere in it."""
         self._leader = threading.get_ident()
         batch: list[_Job] = []
+        if self._courtesy is not None:
+            self._courtesy.give_way()
         try:
             self.conn.execute("BEGIN IMMEDIATE")
             self._run_waiting(batch)
             self._commit(batch)
         except apsw.Error as error:
             self._fail_all(batch, error)
+        if self._courtesy is not None:
+            self._courtesy.done()
         self._leader = 0
         self._settle(batch, own)
 
@@ -223,13 +233,12 @@ class _Helper:
     def __init__(self, write: Callable[[_Job], None]) -> None:
         self._write = write
         self._asked: SimpleQueue[tuple[_Job, threading.Lock] | None] = SimpleQueue()
-        self._thread: Thread | None = None
+        # Started now: started with the first write, an interrupt could leave two of them.
+        self._thread = Thread(target=self._work, name="hermes-writer", daemon=True)
+        self._thread.start()
 
     def run(self, job: _Job) -> None:
         """Have the job written and wait; an interrupt is raised once its fate is known."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = Thread(target=self._work, name="hermes-writer", daemon=True)
-            self._thread.start()
         try:
             self._ask(job)
         except BaseException:
@@ -238,8 +247,7 @@ class _Helper:
 
     def stop(self) -> None:
         self._asked.put(None)
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
 
     def _ask(self, job: _Job) -> None:
         done = threading.Lock()
@@ -256,5 +264,9 @@ class _Helper:
     def _work(self) -> None:
         while (asked := self._asked.get()) is not None:
             job, done = asked
-            self._write(job)
-            done.release()
+            try:
+                self._write(job)
+            except BaseException as error:  # noqa: BLE001 -- kept for the caller, as above
+                job.error = error
+            finally:
+                done.release()

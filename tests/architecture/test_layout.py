@@ -29,9 +29,9 @@ def tracked() -> list[Path]:
 
 
 def test_no_file_names_a_registry_or_a_path_of_somebodys_machine() -> None:
-    wrong = re.compile(r"(py" r"pi\.org|pythonhosted|npm" r"js\.(org|com)|/ho" r"me/\w|/ro" r"ot/)")
+    wrong = re.compile(r"pypi\.org|pythonhosted|npmjs\.(org|com)|/home/\w|/root/")
     for path in tracked():
-        if path.suffix != ".db":
+        if path.suffix != ".db" and path != Path(__file__):
             found = wrong.search(path.read_text("utf-8"))
             assert found is None, f"{path.relative_to(ROOT)}: {found}"
 

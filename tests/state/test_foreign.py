@@ -680,7 +680,7 @@ def test_a_session_that_grew_gets_its_new_messages(db: SessionDB, foreign: Forei
     assert report.grown == ["c"]
     assert said(db, "c") == ["more"]
     assert said(db, "c", include_inactive=True) == ["fourth", "more"]
-    assert db.get_messages("c", include_inactive=True)[0]["extra"] == {"compacted": True}
+    assert not db.get_messages("c", include_inactive=True)[0]["active"]
     row = row_of(db, "c")
     assert (row["input_tokens"], row["title"], row["archived"]) == (8, "New", 1)
     assert take(db, foreign.path).grown == []

@@ -281,11 +281,7 @@ class _Taking:
         there = self._source.messages(session_id)
         for (id_, active), row in zip(here, there, strict=False):
             if foreign_rows.is_active(row) != bool(active):
-                extra = foreign_rows.message(row).extra
-                conn.execute(
-                    "UPDATE messages SET active = ?, extra = ? WHERE id = ?",
-                    (not active, encode(extra) if extra else None, id_),
-                )
+                conn.execute("UPDATE messages SET active = ? WHERE id = ?", (not active, id_))
         for row in there[len(here) :]:
             insert_message(conn, session_id, foreign_rows.message(row))
         return len(there) - len(here)

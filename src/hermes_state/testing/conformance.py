@@ -11,6 +11,7 @@ from typing import Any
 
 from hermes_core import clock
 from hermes_core.errors import (
+    AlreadySettledError,
     IllegalTransitionError,
     LeaseLostError,
     SessionNotFoundError,
@@ -966,6 +967,29 @@ class UpkeepRules:
 
 class TurnRules:
     """Turns: accepted once, ended once."""
+
+    def test_a_delivery_that_was_dealt_with_is_not_accepted_again(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        ignored, deleted = Delivery("chat", "room", "1"), Delivery("chat", "room", "2")
+        message = {"role": "user", "content": "hello"}
+        store.inbox.receive(ignored)
+        store.inbox.settle(ignored, "ignored")
+        store.turns.accept("s", message, delivery=deleted)
+        store.delete_session("s")
+        store.create_session("s", "cli")
+        for delivery in (ignored, deleted):
+            with refused(AlreadySettledError):
+                store.turns.accept("s", message, delivery=delivery)
+        assert store.message_count("s") == 0
+
+    def test_a_turn_that_ends_leaves_no_call_open(self, store: Store) -> None:
+        turn_id = running(store)
+        calls = [Call(str(n), "write_file", "{}", read_only=False) for n in range(2)]
+        store.turns.step(turn_id, {"role": "assistant", "content": "I will write."}, calls)
+        store.effects.start(store.effects.of_turn(turn_id)[0]["id"])
+        store.turns.finish(turn_id, "interrupted")
+        states = [effect["state"] for effect in store.effects.of_turn(turn_id)]
+        assert states == ["unknown", "cancelled"]
 
     def test_a_turn_goes_from_accepted_to_answered(self, store: Store) -> None:
         store.create_session("s", "cli")

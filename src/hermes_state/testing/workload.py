@@ -267,7 +267,8 @@ def search_finds_all(path: Path) -> Findings:
         stored = store.read(
             lambda c: (
                 c.execute(
-                    "SELECT count(*) FROM messages WHERE content LIKE '%: message 0' AND kind = 'message'"
+                    "SELECT count(*) FROM messages WHERE kind = 'message'"
+                    " AND content LIKE '%: message 0'"
                 ).get
             )
         )

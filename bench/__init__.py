@@ -1,0 +1,1 @@
+"""Measurements of Hermes beside its bare limits; run with `python -m bench`, never shipped."""

@@ -1,0 +1,83 @@
+"""Taking turns between processes that write the same file.
+
+SQLite's lock goes to whoever asks at the right moment. Polled often, it costs more than the writes
+themselves; polled seldom, somebody waits for seconds while another writes without pause. So: a process
+that waits naps at first, and the others go on, which is cheapest for all. When it has waited long enough
+it insists, by a lock on a file beside the store, and everybody lets it go first. The lock dies with its
+process, and nobody gives way for longer than a moment: courtesy can delay a write, never prevent it.
+"""
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from hermes_core.paths import touch_private
+
+_PATIENCE_S = 0.15
+"""How long a process waits before it insists."""
+
+_GIVES_WAY_S = 0.05
+"""How long the others let it go first, if it does not take its turn."""
+
+_NAPS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02)
+_GLANCE_S = 0.0001
+
+
+class Courtesy:
+    """One process's manners towards the others."""
+
+    def __init__(self, store: Path, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._file = -1
+        path = store.with_name(store.name + "-turn")
+        try:
+            touch_private(path)
+            self._file = os.open(path, os.O_RDONLY)
+        except OSError:
+            pass  # without the file there is SQLite's lock alone, which is enough to be safe
+        self._insists = False
+        self._began = 0.0
+
+    def give_way(self) -> None:
+        """Before a write: if somebody insists, let it go first."""
+        if self._file < 0 or self._try(fcntl.LOCK_SH):
+            return
+        began = time.monotonic()
+        while time.monotonic() - began < _GIVES_WAY_S:
+            time.sleep(_NAPS_S[0])
+            if self._try(fcntl.LOCK_SH):
+                return
+
+    def wait(self, times: int) -> bool:
+        """SQLite's busy handler: nap, later insist; False when the time is up."""
+        now = time.monotonic()
+        if times == 0:
+            self._began = now
+        waited = now - self._began
+        if waited > self._timeout_s:
+            return False
+        if waited > _PATIENCE_S and not self._insists and self._file >= 0:
+            self._insists = self._try(fcntl.LOCK_EX, keep=True)
+        time.sleep(_GLANCE_S if self._insists else _NAPS_S[min(times, len(_NAPS_S) - 1)])
+        return True
+
+    def done(self) -> None:
+        """After a write, or a vain attempt at one: the next may insist."""
+        if self._insists:
+            self._insists = False
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _try(self, kind: int, *, keep: bool = False) -> bool:
+        try:
+            fcntl.flock(self._file, kind | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        if not keep:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+        return True

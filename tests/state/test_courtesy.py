@@ -1,0 +1,81 @@
+"""Processes that write one file take turns."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_state import SessionDB, courtesy
+from hermes_state.courtesy import Courtesy
+
+
+@pytest.fixture
+def manners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Courtesy]]:
+    """Two of them for one store; whoever waits insists at once."""
+    monkeypatch.setattr(courtesy, "_PATIENCE_S", -1.0)
+    both = [Courtesy(tmp_path / "state.db", 30.0) for _ in range(2)]
+    yield both
+    for one in both:
+        one.close()
+
+
+def insists(other: Courtesy) -> bool:
+    """Whether somebody else insists, as `other` sees it."""
+    return not other._try(courtesy.fcntl.LOCK_SH)
+
+
+def test_who_has_waited_long_enough_insists_until_it_has_written(manners: list[Courtesy]) -> None:
+    one, other = manners
+    assert not insists(other)
+    assert one.wait(0)
+    assert insists(other)
+    one.done()
+    assert not insists(other)
+
+
+def test_only_one_insists_at_a_time(manners: list[Courtesy]) -> None:
+    one, other = manners
+    one.wait(0)
+    assert other.wait(0), "it goes on waiting, without insisting"
+    one.done()
+    other.wait(1)
+    assert insists(one)
+
+
+def test_who_insists_and_never_writes_is_not_waited_for(
+    manners: list[Courtesy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = manners
+    monkeypatch.setattr(courtesy, "_GIVES_WAY_S", 0.01)
+    one.wait(0)
+    other.give_way()
+    assert insists(other)
+
+
+def test_a_wait_ends_when_the_time_is_up(tmp_path: Path) -> None:
+    one = Courtesy(tmp_path / "state.db", -1.0)
+    assert not one.wait(0)
+    one.close()
+
+
+def test_courtesy_dies_with_its_process(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from pathlib import Path; from hermes_state import courtesy;"
+        "courtesy._PATIENCE_S = -1.0; one = courtesy.Courtesy(Path(sys.argv[1]), 30.0);"
+        "one.wait(0); assert one._insists; os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "state.db"], timeout=30)
+    assert done.returncode == -9
+    other = Courtesy(tmp_path / "state.db", 30.0)
+    assert not insists(other)
+    other.close()
+
+
+def test_without_the_file_there_is_no_courtesy_and_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "state.db-turn").mkdir()
+    with SessionDB(tmp_path / "state.db") as store:
+        store.create_session("a", "cli")
+        store.append_message("a", "user", "hello")
+        assert store.message_count("a") == 1

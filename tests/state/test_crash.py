@@ -1,0 +1,117 @@
+"""The crash matrix, in the size that CI has time for; `make crash` runs the long one."""
+
+from pathlib import Path
+
+import pytest
+
+from hermes_state import SessionDB
+from hermes_state.testing import crash, workload
+from hermes_state.testing.crash import Pass
+from hermes_state.testing.workload import Expectation
+
+SEED = 20_260
+
+
+def test_a_kill_at_every_statement_loses_nothing(tmp_path: Path) -> None:
+    row = crash.at_every_point(tmp_path, Pass("statement", 1))
+    assert row.found.is_clean, row.found.notes
+    for point in ("BEGIN IMMEDIATE", "COMMIT", "INSERT INTO messages", "acknowledge"):
+        assert row.points[point], f"{point} was never reached"
+    assert row.kills > 200
+
+
+def test_a_kill_inside_a_shared_commit_loses_nothing(tmp_path: Path) -> None:
+    row = crash.at_every_point(tmp_path, Pass("statement", 3), step=6)
+    assert row.found.is_clean, row.found.notes
+    assert row.points["SAVEPOINT job"] and row.points["RELEASE job"]
+
+
+def test_a_kill_at_every_change_of_a_file_loses_nothing(tmp_path: Path) -> None:
+    row = crash.at_every_point(tmp_path, Pass("file", 1))
+    assert row.found.is_clean, row.found.notes
+    for point in ("write wal", "sync wal", "synced wal", "write database", "delete journal"):
+        assert row.points[point], f"{point} was never reached"
+
+
+@pytest.mark.parametrize(("writers", "kills"), [(1, 250), (2, 125), (4, 125)])
+def test_kills_at_random_moments_lose_nothing(tmp_path: Path, writers: int, kills: int) -> None:
+    row = crash.at_random_moments(tmp_path, writers, kills, SEED)
+    assert row.found.is_clean, row.found.notes
+    assert row.found.acknowledged > kills
+
+
+def test_every_step_of_the_script_can_be_told_from_the_one_before() -> None:
+    shown = workload.undisturbed()
+    assert len(shown) > 40
+    assert all(before != after for before, after in zip(shown, shown[1:], strict=False))
+
+
+class TestTheMatrixCanFail:
+    """A proof that cannot fail proves nothing: each kind of damage is done by hand, and found."""
+
+    EXPECTED = Expectation(workload.undisturbed())
+    STEPS = 16
+
+    def _store(self) -> SessionDB:
+        store = SessionDB.in_memory()
+        script = workload.conversation(store, "r0w0t0c0")
+        for _ in range(self.STEPS):
+            next(script)
+        return store
+
+    def _found(self, store: SessionDB, told: int = STEPS) -> workload.Findings:
+        with store:
+            return workload.verify(store, {"r0w0t0": told}, self.EXPECTED)
+
+    def test_a_true_prefix_is_accepted(self) -> None:
+        assert self._found(self._store()).is_clean
+        assert self._found(self._store(), self.STEPS - 1).is_clean
+
+    def test_a_lost_write_is_found(self) -> None:
+        assert self._found(self._store(), self.STEPS + 1).lost
+        store = self._store()
+        store.write(lambda c: c.execute("DELETE FROM messages WHERE content LIKE '%message 2'"))
+        assert self._found(store).lost == 1
+
+    def test_more_than_was_under_way_is_found(self) -> None:
+        assert not self._found(self._store(), self.STEPS - 2).is_clean
+
+    def test_a_doubled_message_is_found(self) -> None:
+        store = self._store()
+        store.append_message("r0w0t0c0:a", "user", "r0w0t0c0: message 2")
+        assert self._found(store).doubled == 1
+
+    def test_a_wrong_order_is_found(self) -> None:
+        store = self._store()
+        store.write(
+            lambda c: c.execute(
+                "DROP TRIGGER messages_immutable;"
+                "UPDATE messages SET id = id + 1000 WHERE content LIKE '%message 2'"
+            )
+        )
+        assert self._found(store).disordered == 1
+
+    def test_a_half_done_rotation_is_found(self) -> None:
+        store = self._store()
+        store.routes.save("r0w0t0c0:key", "r0w0t0c0:elsewhere", "{}")
+        assert self._found(store).half_rotations == 1
+
+    def test_a_wrong_state_is_found(self) -> None:
+        store = self._store()
+        store.write(lambda c: c.execute("UPDATE turns SET attempts = 3"))
+        assert self._found(store).illegal == 1
+
+    def test_a_broken_invariant_is_found(self) -> None:
+        store = self._store()
+        store.write(lambda c: c.execute("UPDATE sessions SET is_tip = 0"))
+        assert self._found(store).integrity
+
+    def test_the_table_shows_what_was_found(self) -> None:
+        found = self._found(self._store(), self.STEPS + 1)
+        text = crash.table([crash.Row("one", 1, found, crash.Counter())])
+        assert text.splitlines()[-1].split()[:4] == [
+            "all",
+            "1",
+            str(self.STEPS + 1),
+            str(found.lost),
+        ]

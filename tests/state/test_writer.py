@@ -1,0 +1,379 @@
+"""Group commit: many writers, one fsync; a failing function fails alone."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import apsw
+import pytest
+
+from hermes_core.errors import StoreError, StoreFullError
+from hermes_state import SessionDB
+from hermes_state.writer import Writer
+
+PATIENCE_S = 20
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    conn = apsw.Connection(str(tmp_path / "w.db"))
+    conn.pragma("journal_mode", "wal")
+    conn.execute("CREATE TABLE items (name TEXT)")
+    conn.close()
+    return tmp_path / "w.db"
+
+
+@contextmanager
+def _writing(path: Path) -> Generator[Writer]:
+    conn = apsw.Connection(str(path))
+    conn.pragma("synchronous", "full")
+    writer = Writer(conn, path)
+    try:
+        yield writer
+    finally:
+        writer.close()
+
+
+def _put(name: str) -> Callable[[apsw.Connection], str]:
+    def put(conn: apsw.Connection) -> str:
+        conn.execute("INSERT INTO items VALUES (?)", (name,))
+        return name
+
+    return put
+
+
+def _stored(path: Path) -> list[str]:
+    conn = apsw.Connection(str(path))
+    names = [name for (name,) in conn.execute("SELECT name FROM items ORDER BY rowid")]
+    conn.close()
+    return names
+
+
+def _together(writer: Writer, functions: list[Callable[[apsw.Connection], Any]]) -> list[Any]:
+    """Run the functions in one commit: all wait while the first holds the writer."""
+    results: list[Any] = [None] * len(functions)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def hold(_conn: apsw.Connection) -> None:
+        inside.set()
+        assert go_on.wait(PATIENCE_S)
+
+    def run(number: int) -> None:
+        try:
+            results[number] = writer.run(functions[number])
+        except BaseException as error:  # noqa: BLE001 -- it is the result
+            results[number] = error
+
+    first = threading.Thread(target=writer.run, args=(hold,))
+    first.start()
+    assert inside.wait(PATIENCE_S)
+    threads: list[threading.Thread] = []
+    for number in range(len(functions)):
+        threads.append(threading.Thread(target=run, args=(number,)))
+        threads[-1].start()
+        while len(writer._waiting) <= number and threads[-1].is_alive():
+            pass  # they queue up in the order of the list
+    go_on.set()
+    for thread in [first, *threads]:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    return results
+
+
+def _fails(conn: apsw.Connection) -> None:
+    _put("of the failing one")(conn)
+    raise ValueError("no")
+
+
+def _rolls_back(conn: apsw.Connection) -> None:
+    _put("of the one that rolled back")(conn)
+    conn.execute("ROLLBACK")
+
+
+def _rolls_back_and_raises(conn: apsw.Connection) -> None:
+    _rolls_back(conn)
+    raise ValueError("no")
+
+
+def _is_too_big(conn: apsw.Connection) -> None:
+    conn.pragma("max_page_count", conn.pragma("page_count") + 2)
+    try:
+        conn.execute("INSERT INTO items VALUES (zeroblob(1000000))")
+    finally:
+        conn.pragma("max_page_count", 1_000_000)
+
+
+class TestAFailingFunction:
+    def test_fails_alone_and_the_others_of_its_commit_are_stored(self, path: Path) -> None:
+        with _writing(path) as writer:
+            results = _together(writer, [_put("a"), _fails, _put("b")])
+        assert isinstance(results[1], ValueError)
+        assert [results[0], results[2]] == ["a", "b"]
+        assert _stored(path) == ["a", "b"]
+
+    def test_fails_alone_when_it_is_the_first(self, path: Path) -> None:
+        with _writing(path) as writer:
+            with pytest.raises(ValueError, match="no"):
+                writer.run(_fails)
+            results = _together(writer, [_fails, _fails, _put("a")])
+        assert isinstance(results[0], ValueError)
+        assert _stored(path) == ["a"]
+
+    @pytest.mark.parametrize("bad", [_rolls_back, _rolls_back_and_raises, _is_too_big])
+    def test_that_loses_the_transaction_fails_alone(
+        self, path: Path, bad: Callable[[apsw.Connection], None]
+    ) -> None:
+        with _writing(path) as writer:
+            results = _together(writer, [_put("a"), bad, _put("b"), _put("c")])
+        assert isinstance(results[1], Exception)
+        assert _stored(path) == ["a", "b", "c"]
+
+    @pytest.mark.parametrize("bad", [_rolls_back, _rolls_back_and_raises, _is_too_big])
+    def test_that_loses_the_transaction_fails_alone_as_the_first(
+        self, path: Path, bad: Callable[[apsw.Connection], None]
+    ) -> None:
+        with _writing(path) as writer:
+            with pytest.raises(Exception, match=r"."):
+                writer.run(bad)
+            assert writer.run(_put("a")) == "a"
+        assert _stored(path) == ["a"]
+
+    def test_that_is_too_big_says_that_the_disk_is_full(self, path: Path) -> None:
+        with _writing(path) as writer, pytest.raises(StoreFullError):
+            writer.run(_is_too_big)
+
+    def test_that_ends_the_transaction_itself_doubles_nothing(self, path: Path) -> None:
+        def commits(conn: apsw.Connection) -> None:
+            conn.execute("COMMIT")
+
+        with _writing(path) as writer:
+            results = _together(writer, [_put("a"), commits, _put("b")])
+        assert isinstance(results[1], Exception)
+        assert _stored(path) == ["a", "b"]
+
+    def test_keeps_its_own_error_as_the_cause(self, path: Path) -> None:
+        with _writing(path) as writer, pytest.raises(StoreError) as caught:
+            writer.run(lambda c: c.execute("nonsense"))
+        assert isinstance(caught.value.__cause__, apsw.SQLError)
+
+
+class TestACommit:
+    def test_is_shared_by_sixteen_threads(self, path: Path) -> None:
+        commits: list[str] = []
+        everybody = threading.Barrier(16)
+        with _writing(path) as writer:
+
+            def trace(_cursor: apsw.Cursor, sql: str, _bindings: object) -> bool:
+                if sql == "COMMIT":
+                    commits.append(sql)
+                return True
+
+            writer.conn.exec_trace = trace
+
+            def write(thread: int) -> None:
+                everybody.wait(PATIENCE_S)
+                for number in range(50):
+                    writer.run(_put(f"{thread} {number}"))
+
+            threads = [threading.Thread(target=write, args=(number,)) for number in range(16)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(PATIENCE_S)
+            assert not any(thread.is_alive() for thread in threads)
+            writer.conn.exec_trace = None
+        stored = _stored(path)
+        assert len(stored) == len(set(stored)) == 16 * 50
+        for thread in range(16):
+            own = [name for name in stored if name.startswith(f"{thread} ")]
+            assert own == [f"{thread} {number}" for number in range(50)]
+        assert len(commits) < 16 * 50 / 2
+
+    def test_that_cannot_be_made_is_tried_one_by_one(self, tmp_path: Path) -> None:
+        """A foreign key that is checked only at the commit fails the function it belongs to."""
+        with SessionDB(tmp_path / "s.db") as store:
+            store.create_session("s", "cli")
+            writer = store._database._writer
+            assert writer is not None
+
+            def orphan(conn: apsw.Connection) -> None:
+                conn.pragma("defer_foreign_keys", "on")
+                conn.execute(
+                    "INSERT INTO messages (session_id, role, timestamp) VALUES ('none', 'user', 0)"
+                )
+
+            def say(text: str) -> Callable[[apsw.Connection], Any]:
+                return lambda c: c.execute(
+                    "INSERT INTO messages (session_id, role, content, timestamp)"
+                    " VALUES ('s', 'user', ?, 0)",
+                    (text,),
+                )
+
+            results = _together(writer, [say("a"), orphan, say("b")])
+            assert isinstance(results[1], StoreError)
+            assert [message["content"] for message in store.get_messages("s")] == ["a", "b"]
+            assert store.check() == []
+
+
+class TestAWrite:
+    def test_inside_a_write_is_refused(self, path: Path) -> None:
+        with _writing(path) as writer:
+            with pytest.raises(StoreError, match="inside a write"):
+                writer.run(lambda _c: writer.run(_put("a")))
+            assert writer.run(_put("b")) == "b"
+        assert _stored(path) == ["b"]
+
+    def test_after_the_end_is_refused(self, path: Path) -> None:
+        with _writing(path) as writer:
+            writer.run(_put("a"))
+        with pytest.raises(StoreError, match="closed"):
+            writer.run(_put("b"))
+        writer.close()
+        assert _stored(path) == ["a"]
+
+    def test_of_another_thread_is_finished_before_the_end(self, path: Path) -> None:
+        results: list[str] = []
+        with _writing(path) as writer:
+            inside, go_on = threading.Event(), threading.Event()
+
+            def slow(conn: apsw.Connection) -> str:
+                inside.set()
+                assert go_on.wait(PATIENCE_S)
+                return _put("a")(conn)
+
+            thread = threading.Thread(target=lambda: results.append(writer.run(slow)))
+            thread.start()
+            assert inside.wait(PATIENCE_S)
+            closing = threading.Thread(target=writer.close)
+            closing.start()
+            go_on.set()
+            thread.join(PATIENCE_S)
+            closing.join(PATIENCE_S)
+        assert results == ["a"]
+        assert _stored(path) == ["a"]
+
+    def test_that_waits_for_another_process_succeeds_when_the_lock_is_free(
+        self, path: Path
+    ) -> None:
+        other = apsw.Connection(str(path))
+        other.execute("BEGIN IMMEDIATE")
+        with _writing(path) as writer:
+            writer.conn.set_busy_timeout(PATIENCE_S * 1000)
+            waiting = threading.Thread(target=writer.run, args=(_put("a"),))
+            waiting.start()
+            while not writer._leader and waiting.is_alive():
+                pass
+            other.execute("COMMIT")
+            waiting.join(PATIENCE_S)
+            assert not waiting.is_alive()
+        other.close()
+        assert _stored(path) == ["a"]
+
+    def test_that_cannot_have_the_lock_says_so_and_the_next_one_works(self, path: Path) -> None:
+        other = apsw.Connection(str(path))
+        other.execute("BEGIN IMMEDIATE")
+        with _writing(path) as writer:
+            with pytest.raises(StoreError, match="locked"):
+                writer.run(_put("a"))
+            other.execute("COMMIT")
+            writer.run(_put("b"))
+        other.close()
+        assert _stored(path) == ["b"]
+
+
+@contextmanager
+def _interrupted_while(armed: list[bool]) -> Generator[None]:
+    """Raise KeyboardInterrupt in the main thread about every millisecond, while it is armed."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        if armed[0]:
+            armed[0] = False
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_an_interrupted_main_thread_neither_hangs_nor_loses_nor_doubles(path: Path) -> None:
+    armed, acknowledged, interrupted = [False], list[str](), 0
+    with _writing(path) as writer:
+
+        def write(thread: int) -> None:
+            for number in range(200):
+                writer.run(_put(f"{thread} {number}"))
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        with _interrupted_while(armed):
+            for number in range(600):
+                try:
+                    armed[0] = True
+                    name = writer.run(_put(f"main {number}"))
+                    armed[0] = False
+                    acknowledged.append(name)
+                except KeyboardInterrupt:
+                    interrupted += 1
+        for thread in threads:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+    stored = _stored(path)
+    assert len(stored) == len(set(stored))
+    assert interrupted
+    assert set(acknowledged) <= set(stored)
+    assert len([name for name in stored if not name.startswith("main")]) == 4 * 200
+    numbers = [int(name.split()[1]) for name in stored if name.startswith("main")]
+    assert numbers == sorted(numbers)
+
+
+_PROCESS = """
+import sys
+from hermes_state import SessionDB
+with SessionDB(sys.argv[1]) as store:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    store.create_session(sys.argv[2], "cli")
+    for number in range(150):
+        store.append_message(sys.argv[2], "user", str(number))
+"""
+
+
+def test_processes_that_write_at_once_get_no_error_and_lose_nothing(tmp_path: Path) -> None:
+    database = tmp_path / "s.db"
+    names = ["one", "two", "three"]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PROCESS, str(database), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name in names
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:  # all are open: let go
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, "")
+    with SessionDB(database) as store:
+        for name in names:
+            contents = [message["content"] for message in store.get_messages(name)]
+            assert contents == [str(number) for number in range(150)]
+        assert store.check() == []
