@@ -3,14 +3,13 @@
 import re
 import unicodedata
 
-_SPACE = re.compile(r"\s+")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
 
 
 def one_line(text: str) -> str:
     """Collapse every run of white space to one blank."""
-    return _SPACE.sub(" ", text).strip()
+    return " ".join(text.split())
 
 
 def truncate(text: str, limit: int) -> str:

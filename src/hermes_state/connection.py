@@ -110,11 +110,25 @@ def create_file(path: Path) -> None:
     conn.close()
 
 
-def open_writer(path: Path, busy_timeout_s: float, vfs: str | None = None) -> apsw.Connection:
+def in_memory(name: str) -> str:
+    """Where a database without a file lies, for every connection of this process that asks for it."""
+    return f"file:/{name}?vfs=memdb"
+
+
+def connect(place: Path | str, flags: int = 0, vfs: str | None = None) -> apsw.Connection:
+    """Open a file, or (a text) what `in_memory` named."""
+    access = flags or apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    name = str(place.absolute()) if isinstance(place, Path) else place
+    return apsw.Connection(name, flags=access | apsw.SQLITE_OPEN_URI, vfs=vfs)
+
+
+def open_writer(
+    place: Path | str, busy_timeout_s: float, vfs: str | None = None
+) -> apsw.Connection:
     """Open the connection that writes: WAL, an fsync before every acknowledgement, foreign keys."""
-    conn = apsw.Connection(str(path), vfs=vfs)
+    conn = connect(place, vfs=vfs)
     _set_up(conn, busy_timeout_s)
-    if path != MEMORY:
+    if isinstance(place, Path):
         # A crash in `create_file` may leave a journal that takes the mark back when we open.
         if conn.pragma("application_id") != APPLICATION_ID:
             conn.pragma("application_id", APPLICATION_ID)
@@ -139,10 +153,13 @@ def _switch_to_wal(conn: apsw.Connection, timeout_s: float) -> None:
             return
 
 
-def open_reader(path: Path, busy_timeout_s: float, vfs: str | None = None) -> apsw.Connection:
+def open_reader(
+    place: Path | str, busy_timeout_s: float, vfs: str | None = None
+) -> apsw.Connection:
     """Open a connection that can only ask."""
-    flags = apsw.SQLITE_OPEN_READWRITE if os.access(path, os.W_OK) else apsw.SQLITE_OPEN_READONLY
-    conn = apsw.Connection(str(path), flags=flags, vfs=vfs)
+    writable = isinstance(place, str) or os.access(place, os.W_OK)
+    flags = apsw.SQLITE_OPEN_READWRITE if writable else apsw.SQLITE_OPEN_READONLY
+    conn = connect(place, flags, vfs)
     _set_up(conn, busy_timeout_s)
     conn.pragma("query_only", "on")
     return conn
@@ -151,15 +168,12 @@ def open_reader(path: Path, busy_timeout_s: float, vfs: str | None = None) -> ap
 def open_frozen(path: Path, busy_timeout_s: float) -> apsw.Connection:
     """Open a store that must not be written, also on a medium where nothing can be."""
     try:
-        conn = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        conn = connect(path, apsw.SQLITE_OPEN_READONLY)
         _set_up(conn, busy_timeout_s)
         conn.execute("SELECT 1 FROM sqlite_schema").fetchall()
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         # A WAL database needs a -shm file beside it; where none can be made, nobody writes either.
-        conn = apsw.Connection(
-            f"{path.absolute().as_uri()}?immutable=1",
-            flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
-        )
+        conn = connect(f"{path.absolute().as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY)
     conn.pragma("query_only", "on")
     return conn
 

@@ -20,7 +20,7 @@ _PATIENCE_S = 0.15
 _GIVES_WAY_S = 0.05
 """How long the others let it go first, if it does not take its turn."""
 
-_NAPS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02)
+_NAPS_S = (0.001, 0.004, 0.015, 0.05)
 _GLANCE_S = 0.0001
 
 
@@ -45,7 +45,7 @@ class Courtesy:
             return
         began = time.monotonic()
         while time.monotonic() - began < _GIVES_WAY_S:
-            time.sleep(_NAPS_S[0])
+            time.sleep(_GLANCE_S)
             if self._try(fcntl.LOCK_SH):
                 return
 

@@ -1,5 +1,6 @@
 """One open database: its writer, its readers, and the two doors to them."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -31,6 +32,9 @@ class Database:
         self.path = path
         self.read_only = read_only
         self.in_memory = path == connection.MEMORY
+        self.place = (
+            connection.in_memory(f"hermes-{os.urandom(8).hex()}") if self.in_memory else path
+        )
         self.on_commit: Callable[[], None] = _nothing
         """Called after every commit, on the thread of its caller."""
         self._busy_timeout_s = busy_timeout_s
@@ -46,7 +50,7 @@ class Database:
     def _open(self) -> None:
         if not self.in_memory and not connection.check_file(self.path):
             connection.create_file(self.path)
-        conn = connection.open_writer(self.path, self._busy_timeout_s, self._vfs)
+        conn = connection.open_writer(self.place, self._busy_timeout_s, self._vfs)
         try:
             self._refuse_newer(conn)
             migrations.migrate(conn)
@@ -55,19 +59,21 @@ class Database:
             raise
         courtesy = None if self.in_memory else Courtesy(self.path, self._busy_timeout_s)
         self._writer = Writer(conn, self.path, courtesy)
-        self._readers = Readers(
-            lambda: connection.open_reader(self.path, self._busy_timeout_s, self._vfs), self.path
-        )
+        self._readers = Readers(self.open_reader, self.path)
 
     def _open_frozen(self) -> None:
         if not connection.check_file(self.path):
             raise SessionNotFoundError(
                 f"There is no store at {self.path}.", fix="Open it for writing once to make one."
             )
-        self._readers = Readers(
-            lambda: connection.open_frozen(self.path, self._busy_timeout_s), self.path
-        )
+        self._readers = Readers(self.open_reader, self.path)
         self._readers.run(self._refuse_other)
+
+    def open_reader(self) -> apsw.Connection:
+        """A further connection that can only ask."""
+        if self.read_only:
+            return connection.open_frozen(self.path, self._busy_timeout_s)
+        return connection.open_reader(self.place, self._busy_timeout_s, self._vfs)
 
     def _refuse_newer(self, conn: apsw.Connection) -> None:
         found = migrations.version_of(conn)

@@ -364,12 +364,11 @@ class SessionDB:
         *,
         limit: int = 20,
         offset: int = 0,
-        sort: Sort = None,
+        sort: Sort = "newest",
         **filters: Any,  # noqa: ANN401 -- fields of Wanted
     ) -> list[Row]:
         """Messages that fit what a person typed; never an error, whatever that is."""
         return search.find(
-            self._database,
             self.index,
             query,
             Wanted(**filters),

@@ -7,6 +7,7 @@ was restored from a backup), is thrown away and built anew.
 """
 
 import logging
+import os
 import re
 import threading
 import time
@@ -17,9 +18,11 @@ from typing import Any, TypeVar, cast
 
 import apsw
 
+from hermes_core.errors import ForeignStoreError, StoreCorruptError
 from hermes_core.paths import touch_private
-from hermes_state.connection import MEMORY
+from hermes_state.connection import connect, in_memory
 from hermes_state.database import Database
+from hermes_state.readers import Readers
 from hermes_state.records import decode
 
 logger = logging.getLogger(__name__)
@@ -98,9 +101,15 @@ class SearchIndex:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self._path = MEMORY if database.in_memory else index_path(database.path)
+        self._place: Path | str = (
+            in_memory(f"hermes-{os.urandom(8).hex()}")
+            if database.in_memory
+            else index_path(database.path)
+        )
         self._lock = threading.Lock()
+        """Held by whoever changes the index; who asks does not need it."""
         self._conn: apsw.Connection | None = None
+        self._askers = Readers(self._open_asker, database.path)
         self._frozen = False
         """The file is only read; what it does not have yet is not found."""
         self._stirred = threading.Event()
@@ -130,18 +139,18 @@ class SearchIndex:
     def _catch_up_at_leisure(self) -> None:
         """Leave most of the processor to those who write; whoever searches catches up at once."""
         began = time.monotonic()
-        while self.catch_up_once():
+        while self._catch_up_once():
             self._closed.wait(_LEISURE * (time.monotonic() - began))
             began = time.monotonic()
 
     def catch_up(self) -> int:
         """Index everything that is stored by now; returns how many messages that were."""
         total = 0
-        while done := self.catch_up_once():
+        while self.ask(_is_behind) and (done := self._catch_up_once()):
             total += done
         return total
 
-    def catch_up_once(self) -> int:
+    def _catch_up_once(self) -> int:
         """Index one batch; returns how many messages were added or forgotten."""
         with self._lock:
             if self._closed.is_set():
@@ -149,14 +158,14 @@ class SearchIndex:
             try:
                 return self._advance(self._opened())
             except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError):
-                logger.warning("the search index %s is unusable and is built anew", self._path)
+                logger.warning("the search index %s is unusable and is built anew", self._place)
                 self._discard()
                 return self._advance(self._opened())
             except apsw.BusyError:
                 return 0  # another process is at it
 
     def _advance(self, conn: apsw.Connection) -> int:
-        if self._frozen or not self._db.read(lambda c: _is_behind(c, _state(conn, "watermark"))):
+        if self._frozen:
             return 0
         conn.execute("BEGIN IMMEDIATE")
         try:
@@ -172,7 +181,9 @@ class SearchIndex:
             conn.execute("ROLLBACK")
             raise
         conn.execute("COMMIT")
-        if forgotten and not self._db.read_only:
+        if self._db.read_only:
+            return len(batch)
+        if forgotten:
             self._db.write(
                 lambda c: c.executemany(
                     "DELETE FROM forgotten WHERE message_id = ?", [(id_,) for id_ in forgotten]
@@ -183,15 +194,12 @@ class SearchIndex:
     # -- asking --------------------------------------------------------------------------------
 
     def ask(self, fn: Callable[[apsw.Connection], T]) -> T:
-        """Run a query on the index; one that cannot be read is built anew first."""
-        with self._lock:
-            try:
-                return fn(self._opened())
-            except (apsw.CorruptError, apsw.NotADBError):
-                self._discard()
-        self.catch_up()
-        with self._lock:
-            return fn(self._opened())
+        """Run a query: `main` is the store, `search` the index; a broken index is built anew first."""
+        try:
+            return self._askers.run(fn)
+        except (StoreCorruptError, ForeignStoreError):
+            self.rebuild()
+            return self._askers.run(fn)
 
     def rebuild(self) -> int:
         """Throw the index away and build it from the messages."""
@@ -201,19 +209,16 @@ class SearchIndex:
 
     def optimize(self) -> None:
         """Merge what the index has written in pieces; smaller and faster, but a long write."""
-
-        def merge(conn: apsw.Connection) -> None:
+        with self._lock:
+            conn = self._opened()
             for table in ("words", "trigrams"):
                 conn.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
             conn.execute("VACUUM")
 
-        self.ask(merge)
-
     def lag(self) -> int:
         """How many messages are stored but not indexed yet."""
-        watermark = self.ask(lambda c: _state(c, "watermark"))
-        return self._db.read(
-            lambda c: c.execute("SELECT count(*) FROM messages WHERE id > ?", (watermark,)).get
+        return self.ask(
+            lambda c: c.execute(f"SELECT count(*) FROM main.messages WHERE id > {_WATERMARK}").get
         )
 
     def close(self) -> None:
@@ -223,36 +228,44 @@ class SearchIndex:
         if self._thread is not None:
             self._thread.join()
         with self._lock:
-            if self._conn is not None:
-                self._conn.close()
-                self._conn = None
+            self._let_go()
 
     # -- the file ------------------------------------------------------------------------------
 
+    def _open_asker(self) -> apsw.Connection:
+        with self._lock:
+            self._opened()
+            conn = self._db.open_reader()
+            place = self._place
+        conn.execute("ATTACH ? AS search", (str(place),))
+        return conn
+
     def _opened(self) -> apsw.Connection:
         if self._conn is None:
-            self._conn = self._open_frozen() if self._db.read_only else self._open(self._path)
+            self._conn = self._open_frozen() if self._db.read_only else self._open()
             if self._is_foreign(self._conn):
                 self._discard()
-                self._conn = self._open(self._path)
+                self._conn = self._open()
         return self._conn
 
     def _open_frozen(self) -> apsw.Connection:
         """For a store that is not to be written: the index as it is, else one in memory."""
-        try:
-            conn = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READONLY)
-            self._frozen = not self._is_foreign(conn)
-            if self._frozen:
-                return conn
-            conn.close()
-        except apsw.Error:
-            pass  # there is none, or it cannot be read
-        return self._open(MEMORY)
+        if isinstance(self._place, Path):
+            try:
+                conn = connect(self._place, apsw.SQLITE_OPEN_READONLY)
+                self._frozen = not self._is_foreign(conn)
+                if self._frozen:
+                    return conn
+                conn.close()
+            except apsw.Error:
+                pass  # there is none, or it cannot be read
+            self._place = in_memory(f"hermes-{os.urandom(8).hex()}")
+        return self._open()
 
-    def _open(self, path: Path) -> apsw.Connection:
-        if path != MEMORY:
-            touch_private(path)
-        conn = apsw.Connection(str(path))
+    def _open(self) -> apsw.Connection:
+        if isinstance(self._place, Path):
+            touch_private(self._place)
+        conn = connect(self._place)
         conn.set_busy_timeout(_TIMEOUT_MS)
         conn.pragma("journal_mode", "wal")
         conn.pragma("synchronous", "normal")  # what a power cut takes is indexed again
@@ -287,13 +300,18 @@ class SearchIndex:
             or (timestamp is not None and timestamp != mark)
         )
 
-    def _discard(self) -> None:
+    def _let_go(self) -> None:
+        self._askers.close()
+        self._askers = Readers(self._open_asker, self._db.path)
         if self._conn is not None:
             self._conn.close()
             self._conn = None
-        if self._path != MEMORY and not self._db.read_only:
+
+    def _discard(self) -> None:
+        self._let_go()
+        if isinstance(self._place, Path) and not self._db.read_only:
             for suffix in ("", "-wal", "-shm"):
-                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+                self._place.with_name(self._place.name + suffix).unlink(missing_ok=True)
 
 
 def index_path(database: Path) -> Path:
@@ -305,13 +323,15 @@ def _state(conn: apsw.Connection, key: str) -> Any:  # noqa: ANN401 -- a number 
     return conn.execute("SELECT value FROM state WHERE key = ?", (key,)).get
 
 
-def _is_behind(conn: apsw.Connection, watermark: int) -> bool:
-    """Whether there is anything to add or to forget; asked often, so it costs two lookups."""
+_WATERMARK = "(SELECT value FROM search.state WHERE key = 'watermark')"
+
+
+def _is_behind(conn: apsw.Connection) -> bool:
+    """Whether there is anything to add or to forget."""
     return bool(
         conn.execute(
-            "SELECT EXISTS (SELECT 1 FROM messages WHERE id > ?)"
-            " OR EXISTS (SELECT 1 FROM forgotten)",
-            (watermark,),
+            f"SELECT EXISTS (SELECT 1 FROM main.messages WHERE id > {_WATERMARK})"
+            " OR EXISTS (SELECT 1 FROM main.forgotten)"
         ).get
     )
 

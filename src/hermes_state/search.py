@@ -1,34 +1,34 @@
 """Full-text search: what a person types, turned into a query that cannot be wrong.
 
 Words first; when no message has them, fragments (trigrams), so that part of a name or of a line of
-code is found too. The index gives candidates; whether a message may be shown is asked of the store.
+code is found too. The index is joined with the store, which decides whether a message may be shown.
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import apsw
 
-from hermes_core.text import one_line
 from hermes_state import lineage
-from hermes_state.database import Database
 from hermes_state.index import SearchIndex, searchable, split_unspaced
-from hermes_state.records import Row, encode
+from hermes_state.records import Row
 
 MOST_CHARACTERS = 2048
 """Of a query; the rest is not read."""
 
-_RANKED = 200
-"""Up to so many matches are put in order of relevance; of more, the newest are shown first."""
-
 _SNIPPET = 160
-_MARK = (">>>", "<<<")
+_MARKED = r">>>\g<0><<<"
 
 _TERM = re.compile(r'(-?)"([^"]*)"(\*?)|(\S+)')
 _WORD = re.compile(r"\w+")
 
-Sort = Literal["newest", "oldest"] | None
+Sort = Literal["newest", "oldest", "relevance"]
+
+_ORDERS: dict[Sort, str] = {"newest": "rowid DESC", "oldest": "rowid", "relevance": "rank"}
+"""The first two come out of the index as they are; relevance has to look at every match."""
+
+_SPARE = 4
+"""Rows fetched beyond what is wanted, as some may be copies of others."""
 
 
 class Term(NamedTuple):
@@ -74,27 +74,25 @@ def _term(word: str) -> Term:
 
 
 def find(
-    database: Database,
     index: SearchIndex,
     query: str,
     wanted: Wanted,
     *,
     limit: int = 20,
     offset: int = 0,
-    sort: Sort = None,
+    sort: Sort = "newest",
 ) -> list[Row]:
     """Messages that fit, each once, with a snippet around what was found."""
     groups = parse(query)
     if not groups or limit <= 0:
         return []
     index.catch_up()
-    hits = _collect(database, index, "words", _words(groups), groups, wanted, limit + offset, sort)
-    if not hits:
-        fragments = _fragments(groups)
-        hits = _collect(
-            database, index, "trigrams", fragments, groups, wanted, limit + offset, sort
-        )
-    return [_shown(hit, groups) for hit in hits[offset : offset + limit]]
+    for table, expression in (("words", _words(groups)), ("trigrams", _fragments(groups))):
+        question = _Question(table, expression, groups, wanted, sort, offset + limit)
+        hits = index.ask(question.answer) if expression else []
+        if hits:
+            return hits[offset:]
+    return []
 
 
 def _words(groups: list[list[Term]]) -> str:
@@ -132,90 +130,76 @@ def _fragment_term(term: Term) -> str:
     return " AND ".join(f'"{gram}"' for gram in sorted(grams)) if grams else ""
 
 
-def _collect(
-    database: Database,
-    index: SearchIndex,
-    table: str,
-    expression: str,
-    groups: list[list[Term]],
-    wanted: Wanted,
-    count: int,
-    sort: Sort,
-) -> list[Row]:
-    """Take candidates from the index until enough of them may be shown."""
-    if not expression:
-        return []
-    seen: set[int] = set()
-    hits: list[Row] = []
-    for ids in _candidates(index, table, expression, sort, count):
-        for row in database.read(lambda c, ids=ids: _visible(c, ids, wanted)):
-            original = row.pop("original")
-            if original in seen or (table == "trigrams" and not _contains(row["text"], groups)):
-                continue
-            seen.add(original)
-            hits.append(row)
-            if len(hits) >= count:
-                return hits
-    return hits
+class _Question:
+    """One query on one table of the index, joined with the messages it is about."""
 
+    def __init__(
+        self,
+        table: str,
+        expression: str,
+        groups: list[list[Term]],
+        wanted: Wanted,
+        sort: Sort,
+        count: int,
+    ) -> None:
+        self._table = table
+        self._expression = expression
+        self._groups = groups
+        self._wanted = wanted
+        self._order = _ORDERS[sort if table == "words" or sort != "relevance" else "newest"]
+        self._count = count
+        self._needle = _pattern([t.text for group in groups for t in group if not t.negated])
 
-def _candidates(
-    index: SearchIndex, table: str, expression: str, sort: Sort, count: int
-) -> Iterator[list[int]]:
-    """Ids of matching messages in order, at first as many as are wanted, then more at a time."""
-
-    def page(order: str, limit: int, after: str = "", bindings: tuple[Any, ...] = ()) -> list[int]:
-        sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ?{after} ORDER BY {order} LIMIT ?"
-        return index.ask(
-            lambda c: [id_ for (id_,) in c.execute(sql, (expression, *bindings, limit))]
+    def answer(self, conn: apsw.Connection) -> list[Row]:
+        """Hits in order, until there are enough."""
+        table = self._table
+        terms, bindings = _conditions(conn, self._wanted)
+        sql = (
+            "SELECT m.id, m.session_id, s.conversation_id, m.role, m.tool_name, m.timestamp,"
+            " s.source, s.model, s.title, s.started_at, coalesce(m.origin_id, m.id), m.content,"
+            f" m.parts, m.tool_calls FROM search.{table}"
+            f" CROSS JOIN main.messages AS m ON m.id = {table}.rowid"
+            " CROSS JOIN main.sessions AS s ON s.id = m.session_id"
+            f" WHERE {table} MATCH ? AND {terms} ORDER BY {table}.{self._order} LIMIT ? OFFSET ?"
         )
+        hits: dict[int, Row] = {}
+        size, offset = self._count + _SPARE, 0
+        while len(hits) < self._count:
+            page = conn.execute(sql, (self._expression, *bindings, size, offset)).fetchall()
+            for row in page:
+                self._take(hits, row)
+            if len(page) < size:
+                break
+            offset += size
+            size *= 4
+        return list(hits.values())[: self._count]
 
-    direction, after = ("ASC", " AND rowid > ?") if sort == "oldest" else ("DESC", " AND rowid < ?")
-    ranked = sort is None and table == "words"
-    ids = page(f"rowid {direction}", _RANKED + 1 if ranked else count)
-    if ranked and 1 < len(ids) <= _RANKED:
-        ids = page("rank", _RANKED)
-    size = count
-    while ids:
-        for start in range(0, len(ids), size):
-            yield ids[start : start + size]
-        if ranked and len(ids) <= _RANKED:
+    def _take(self, hits: dict[int, Row], row: tuple[Any, ...]) -> None:
+        """Add what was found, unless it is a copy of something that was, or only looked like a find."""
+        (
+            id_, session_id, conversation_id, role, tool_name, timestamp, source, model, title, began,
+            original, content, parts, calls,
+        ) = row  # fmt: skip
+        if original in hits:
             return
-        size = min(size * 4, 10_000)
-        ids = page(f"rowid {direction}", size, after, (ids[-1],))
-
-
-def _visible(conn: apsw.Connection, ids: list[int], wanted: Wanted) -> list[Row]:
-    """Those of the candidates that exist and pass the filters, in the order given."""
-    terms, bindings = _conditions(conn, wanted)
-    found = conn.execute(
-        "SELECT m.id, m.session_id, s.conversation_id, m.role, m.content, m.parts, m.tool_calls,"
-        " m.tool_name, m.timestamp, s.source, s.model, s.title, s.started_at,"
-        " coalesce(m.origin_id, m.id)"
-        " FROM json_each(?) AS given CROSS JOIN messages AS m ON m.id = given.value"
-        f" CROSS JOIN sessions AS s ON s.id = m.session_id WHERE {terms} ORDER BY given.key",
-        (encode(ids), *bindings),
-    )
-    return [
-        {
+        text = (
+            content if calls is None and content is not None else searchable(content, parts, calls)
+        )
+        if self._table == "trigrams" and not _contains(text, self._groups):
+            return
+        hits[original] = {
             "id": id_,
             "session_id": session_id,
             "conversation_id": conversation_id,
             "role": role,
-            "text": searchable(content, parts, calls),
             "tool_name": tool_name,
             "timestamp": timestamp,
             "source": source,
             "model": model,
             "title": title,
-            "session_started": started,
-            "original": original,
+            "session_started": began,
+            "snippet": snippet(text, self._needle),
         }
-        for (
-            id_, session_id, conversation_id, role, content, parts, calls, tool_name, timestamp,
-            source, model, title, started, original,
-        ) in found
-    ]  # fmt: skip
 
 
 def _conditions(conn: apsw.Connection, wanted: Wanted) -> tuple[str, list[Any]]:
@@ -252,27 +236,23 @@ def _contains(text: str, groups: list[list[Term]]) -> bool:
     )
 
 
-def _shown(hit: Row, groups: list[list[Term]]) -> Row:
-    text = hit.pop("text")
-    hit["snippet"] = snippet(text, [t.text for group in groups for t in group if not t.negated])
-    return hit
-
-
-def snippet(text: str, needles: list[str]) -> str:
-    """One line of the text around the first thing found, with every find marked."""
-    pieces = sorted(
-        {piece for needle in needles for piece in _pieces(needle)}, key=len, reverse=True
-    )
-    if not pieces:
-        return one_line(text[:_SNIPPET])
-    pattern = re.compile("|".join(map(re.escape, pieces)), re.IGNORECASE)
-    first = pattern.search(text)
-    begin = max(0, first.start() - _SNIPPET // 3) if first else 0
-    shown = text[begin : begin + _SNIPPET]
-    marked = pattern.sub(lambda match: f"{_MARK[0]}{match[0]}{_MARK[1]}", shown)
-    before, after = "…" if begin else "", "…" if begin + _SNIPPET < len(text) else ""
-    return before + one_line(marked) + after
+def _pattern(needles: list[str]) -> re.Pattern[str]:
+    """What to mark in a snippet: the longest of what was asked for, wherever it stands."""
+    pieces = {piece for needle in needles for piece in _pieces(needle)}
+    longest_first = sorted(pieces, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)", re.IGNORECASE)
 
 
 def _pieces(needle: str) -> list[str]:
     return [needle] if not needle.isascii() or not needle.isalnum() else _WORD.findall(needle)
+
+
+def snippet(text: str, needle: re.Pattern[str]) -> str:
+    """One line of the text around the first thing found, with every find marked."""
+    first = needle.search(text)
+    begin = max(0, first.start() - _SNIPPET // 3) if first else 0
+    shown = text[begin : begin + _SNIPPET]
+    marked = " ".join(needle.sub(_MARKED, shown).split())
+    if begin:
+        marked = "…" + marked
+    return marked + "…" if begin + _SNIPPET < len(text) else marked

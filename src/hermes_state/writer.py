@@ -1,15 +1,16 @@
 """The one connection that writes, and how callers share a commit.
 
 A write is a function of the connection. Whoever finds the writer free leads: it runs every function
-that waits, each in its own savepoint, in one transaction with one fsync. The others sleep; after the
-commit they are woken one by one, each by the one before it, so that sixteen threads do not fight for
-the interpreter at once. The last of them hands the writer to whoever has come in the meantime.
+that waits, in one transaction with one fsync. When one of them fails, the others are run again, each in
+its own savepoint, so that a failing function fails alone. Who does not lead sleeps; after the commit
+they are woken one by one, each by the one before it, so that sixteen threads do not fight for the interpreter
+at once. The last of them hands the writer to whoever has come in the meantime.
 
 The main thread never leads: Ctrl-C may stop it between any two instructions, also between a commit and
 waking those who wait for it. A helper thread writes in its place.
 
-A function may be run a second time when the transaction it was part of had to be given up, so it must
-do nothing but talk to the connection.
+A function may be run a second time when the transaction it was part of had to be given up, so it
+must do nothing but talk to the connection.
 """
 
 import threading
@@ -56,6 +57,7 @@ class Writer:
         self._courtesy = courtesy
         if courtesy is not None:
             conn.set_busy_handler(courtesy.wait)
+        self._main = threading.main_thread().ident
         self._mutex = threading.Lock()
         self._waiting: deque[_Job] = deque()
         self._led = False
@@ -74,7 +76,7 @@ class Writer:
         if self._closed:
             raise StoreError(f"{self._path} is closed.")
         job = _Job(fn)
-        if me == threading.main_thread().ident:
+        if me == self._main:
             self._helper.run(job)
         else:
             self._wait_in_line(job)
@@ -111,7 +113,9 @@ class Writer:
             self._courtesy.give_way()
         try:
             self.conn.execute("BEGIN IMMEDIATE")
-            self._run_waiting(batch)
+            if not self._run_together(batch):
+                self._start_over(batch)
+                self._run_apart(batch)
             self._commit(batch)
         except apsw.Error as error:
             self._fail_all(batch, error)
@@ -120,41 +124,50 @@ class Writer:
         self._leader = 0
         self._settle(batch, own)
 
-    def _run_waiting(self, batch: list[_Job]) -> None:
-        """Run what waits, also what arrives while we run, inside the open transaction."""
-        stored = 0
+    def _run_together(self, batch: list[_Job]) -> bool:
+        """Run what waits, also what arrives while we run; False as soon as one of them fails."""
+        conn = self.conn
         while self._waiting and len(batch) < _LARGEST_BATCH:
             job = self._waiting.popleft()
             batch.append(job)
-            # The first needs no savepoint: when it fails there is nothing else to keep.
-            if self._run_one(job, savepoint=stored > 0):
-                stored += job.error is None
-            else:
-                self._start_over(batch)
-                stored = 0
+            try:
+                job.result = job.fn(conn)
+            except BaseException as error:  # noqa: BLE001 -- kept for the caller whose function this is
+                job.error = error
+                return False
+            if not conn.in_transaction:
+                job.error = StoreError("A write may not end the transaction it runs in.")
+                return False
+        return True
 
-    def _run_one(self, job: _Job, *, savepoint: bool) -> bool:
+    def _run_apart(self, batch: list[_Job]) -> None:
+        """The same with a savepoint each, so that one that fails takes nothing else with it."""
+        while self._waiting and len(batch) < _LARGEST_BATCH:
+            job = self._waiting.popleft()
+            batch.append(job)
+            if not self._run_one(job):
+                self._start_over(batch)
+
+    def _run_one(self, job: _Job) -> bool:
         """Run one function; False when its failure took the whole transaction with it."""
         conn = self.conn
-        if savepoint:
-            conn.execute("SAVEPOINT job")
+        conn.execute("SAVEPOINT job")
         try:
             job.result = job.fn(conn)
-        except BaseException as error:  # noqa: BLE001 -- kept for the caller whose function this is
+        except BaseException as error:  # noqa: BLE001 -- as above
             job.error = error
-            if not conn.in_transaction:
-                return False
-            conn.execute("ROLLBACK TO job; RELEASE job" if savepoint else "ROLLBACK")
-            return savepoint
+            if conn.in_transaction:
+                conn.execute("ROLLBACK TO job; RELEASE job")
+            return conn.in_transaction
         if not conn.in_transaction:
             job.error = StoreError("A write may not end the transaction it runs in.")
             return False
-        if savepoint:
-            conn.execute("RELEASE job")
+        conn.execute("RELEASE job")
         return True
 
     def _start_over(self, batch: list[_Job]) -> None:
         """Begin a new transaction; functions that ran in the lost one wait again, in their order."""
+        self._roll_back()
         self._waiting.extendleft([job for job in reversed(batch) if job.error is None])
         batch[:] = [job for job in batch if job.error is not None]
         self.conn.execute("BEGIN IMMEDIATE")

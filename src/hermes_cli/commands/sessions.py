@@ -157,7 +157,13 @@ def _call_in_words(call: dict[str, Any]) -> str:
 @click.option("--session", help="Only in this conversation.")
 @click.option("--since", help="Not before this date (2026-11-30) or age (7d, 12h).")
 @click.option("--until", help="Before this date or age.")
-@click.option("--sort", type=click.Choice(["newest", "oldest"]), help="Instead of by relevance.")
+@click.option(
+    "--sort",
+    type=click.Choice(["newest", "oldest", "relevance"]),
+    default="newest",
+    show_default=True,
+    help="Which to show first.",
+)
 @json_option
 @pass_app
 def search(  # noqa: PLR0913 -- one parameter an option

@@ -7,13 +7,14 @@ every writer, what was acknowledged, or that and the one write that was under wa
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
 
-from hermes_core.errors import StoreError
+from hermes_core.errors import StoreError, TitleError
 from hermes_state import SessionDB
 from hermes_state.effects import Call
 from hermes_state.inbox import Delivery
@@ -39,11 +40,18 @@ def conversation(store: SessionDB, name: str) -> Iterator[None]:
     said: list[int] = []
     for number in range(4):
         role = "assistant" if number % 2 else "user"
+        _fail(store)
         said.append(store.append_message(chat, role, f"{name}: message {number}"))
         yield
     yield from _turn_over_a_rotation(store, name, said)
     yield from _undo_and_branch(store, name)
     yield from _failed_turn_and_delete(store, name)
+
+
+def _fail(store: SessionDB) -> None:
+    """A write that is refused; those that share its commit are run again, each in its savepoint."""
+    with suppress(TitleError):
+        store.set_session_title("nobody", "x" * 1_000)
 
 
 def _turn_over_a_rotation(store: SessionDB, name: str, said: Sequence[int]) -> Iterator[None]:
