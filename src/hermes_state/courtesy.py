@@ -14,13 +14,13 @@ from pathlib import Path
 
 from hermes_core.paths import touch_private
 
-_PATIENCE_S = 0.15
+_PATIENCE_S = 0.25
 """How long a process waits before it insists."""
 
 _GIVES_WAY_S = 0.05
 """How long the others let it go first, if it does not take its turn."""
 
-_NAPS_S = (0.001, 0.004, 0.015, 0.05)
+_NAPS_S = (0.002, 0.006, 0.02, 0.04)
 _GLANCE_S = 0.0001
 
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 VERSION = 1
 """Raised when the meaning of the index changes; an older file is then built anew."""
 
-_BATCH = 400
+_BATCH = 100
 _MOST_CHARACTERS = 20_000
 """Of one message; the rest of a log or a dump is not what anybody searches for."""
 
@@ -196,10 +196,19 @@ class SearchIndex:
     def ask(self, fn: Callable[[apsw.Connection], T]) -> T:
         """Run a query: `main` is the store, `search` the index; a broken index is built anew first."""
         try:
-            return self._askers.run(fn)
+            return self._askers.lend(fn)
         except (StoreCorruptError, ForeignStoreError):
             self.rebuild()
-            return self._askers.run(fn)
+            return self._askers.lend(fn)
+
+    def ask_up_to_date(self, fn: Callable[[apsw.Connection], T]) -> T:
+        """The same, after everything that is stored by now has been indexed."""
+        behind = object()
+        answer = self.ask(lambda c: behind if _is_behind(c) else fn(c))
+        if answer is behind:
+            self.catch_up()
+            return self.ask(fn)
+        return cast("T", answer)
 
     def rebuild(self) -> int:
         """Throw the index away and build it from the messages."""

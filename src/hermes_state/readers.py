@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import apsw
 
-from hermes_state.connection import translated
+from hermes_state.connection import translate
 
 T = TypeVar("T")
 
@@ -22,15 +22,26 @@ class Readers:
 
     def run(self, fn: Callable[[apsw.Connection], T]) -> T:
         """Run `fn` on a snapshot: all that it reads is from one moment."""
-        with translated(self._path):
-            conn = self._take()
+
+        def on_snapshot(conn: apsw.Connection) -> T:
+            conn.execute("BEGIN")
             try:
-                conn.execute("BEGIN")
                 return fn(conn)
             finally:
-                if conn.in_transaction:
-                    conn.execute("ROLLBACK")
+                conn.execute("ROLLBACK")
+
+        return self.lend(on_snapshot)
+
+    def lend(self, fn: Callable[[apsw.Connection], T]) -> T:
+        """Run `fn` as it is: each of its statements sees what is stored by then."""
+        try:
+            conn = self._take()
+            try:
+                return fn(conn)
+            finally:
                 self._idle.append(conn)
+        except apsw.Error as error:
+            raise translate(error, self._path) from error
 
     def _take(self) -> apsw.Connection:
         try:

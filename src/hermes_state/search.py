@@ -5,6 +5,7 @@ code is found too. The index is joined with the store, which decides whether a m
 """
 
 import re
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import apsw
@@ -17,7 +18,6 @@ MOST_CHARACTERS = 2048
 """Of a query; the rest is not read."""
 
 _SNIPPET = 160
-_MARKED = r">>>\g<0><<<"
 
 _TERM = re.compile(r'(-?)"([^"]*)"(\*?)|(\S+)')
 _WORD = re.compile(r"\w+")
@@ -26,9 +26,6 @@ Sort = Literal["newest", "oldest", "relevance"]
 
 _ORDERS: dict[Sort, str] = {"newest": "rowid DESC", "oldest": "rowid", "relevance": "rank"}
 """The first two come out of the index as they are; relevance has to look at every match."""
-
-_SPARE = 4
-"""Rows fetched beyond what is wanted, as some may be copies of others."""
 
 
 class Term(NamedTuple):
@@ -86,11 +83,9 @@ def find(
     groups = parse(query)
     if not groups or limit <= 0:
         return []
-    index.catch_up()
-    for table, expression in (("words", _words(groups)), ("trigrams", _fragments(groups))):
-        question = _Question(table, expression, groups, wanted, sort, offset + limit)
-        hits = index.ask(question.answer) if expression else []
-        if hits:
+    for table, render in (("words", _words), ("trigrams", _fragments)):
+        question = _Question(table, render(groups), groups, wanted, sort, offset + limit)
+        if hits := index.ask_up_to_date(question.answer):
             return hits[offset:]
     return []
 
@@ -130,6 +125,18 @@ def _fragment_term(term: Term) -> str:
     return " AND ".join(f'"{gram}"' for gram in sorted(grams)) if grams else ""
 
 
+@lru_cache(maxsize=64)
+def _sql(table: str, terms: str, order: str) -> str:
+    return (
+        "SELECT m.id, m.session_id, s.conversation_id, m.role, m.tool_name, m.timestamp, s.source,"
+        " s.model, s.title, s.started_at, coalesce(m.origin_id, m.id), m.content, m.parts,"
+        f" m.tool_calls FROM search.{table}"
+        f" CROSS JOIN main.messages AS m ON m.id = {table}.rowid"
+        " CROSS JOIN main.sessions AS s ON s.id = m.session_id"
+        f" WHERE {table} MATCH ? AND {terms} ORDER BY {table}.{order} LIMIT ? OFFSET ?"
+    )
+
+
 class _Question:
     """One query on one table of the index, joined with the messages it is about."""
 
@@ -152,54 +159,38 @@ class _Question:
 
     def answer(self, conn: apsw.Connection) -> list[Row]:
         """Hits in order, until there are enough."""
-        table = self._table
+        if not self._expression:
+            return []
         terms, bindings = _conditions(conn, self._wanted)
-        sql = (
-            "SELECT m.id, m.session_id, s.conversation_id, m.role, m.tool_name, m.timestamp,"
-            " s.source, s.model, s.title, s.started_at, coalesce(m.origin_id, m.id), m.content,"
-            f" m.parts, m.tool_calls FROM search.{table}"
-            f" CROSS JOIN main.messages AS m ON m.id = {table}.rowid"
-            " CROSS JOIN main.sessions AS s ON s.id = m.session_id"
-            f" WHERE {table} MATCH ? AND {terms} ORDER BY {table}.{self._order} LIMIT ? OFFSET ?"
-        )
+        sql = _sql(self._table, terms, self._order)
+        fragments = self._table == "trigrams"
         hits: dict[int, Row] = {}
-        size, offset = self._count + _SPARE, 0
+        size, offset = self._count, 0
         while len(hits) < self._count:
             page = conn.execute(sql, (self._expression, *bindings, size, offset)).fetchall()
             for row in page:
-                self._take(hits, row)
+                original, content, parts, calls = row[_OWN:]
+                if original in hits:
+                    continue  # a copy of something that was found already
+                text = content if content and calls is None else searchable(content, parts, calls)
+                if fragments and not _contains(text, self._groups):
+                    continue  # it has the trigrams, but not next to each other
+                hit: Row = dict(zip(_COLUMNS, row, strict=False))
+                hit["snippet"] = snippet(text, self._needle)
+                hits[original] = hit
             if len(page) < size:
                 break
             offset += size
             size *= 4
         return list(hits.values())[: self._count]
 
-    def _take(self, hits: dict[int, Row], row: tuple[Any, ...]) -> None:
-        """Add what was found, unless it is a copy of something that was, or only looked like a find."""
-        (
-            id_, session_id, conversation_id, role, tool_name, timestamp, source, model, title, began,
-            original, content, parts, calls,
-        ) = row  # fmt: skip
-        if original in hits:
-            return
-        text = (
-            content if calls is None and content is not None else searchable(content, parts, calls)
-        )
-        if self._table == "trigrams" and not _contains(text, self._groups):
-            return
-        hits[original] = {
-            "id": id_,
-            "session_id": session_id,
-            "conversation_id": conversation_id,
-            "role": role,
-            "tool_name": tool_name,
-            "timestamp": timestamp,
-            "source": source,
-            "model": model,
-            "title": title,
-            "session_started": began,
-            "snippet": snippet(text, self._needle),
-        }
+
+_COLUMNS = (
+    *("id", "session_id", "conversation_id", "role", "tool_name", "timestamp"),
+    *("source", "model", "title", "session_started"),
+)
+_OWN = len(_COLUMNS)
+"""What follows in a row is for us: the original's id, and what the text is made of."""
 
 
 def _conditions(conn: apsw.Connection, wanted: Wanted) -> tuple[str, list[Any]]:
@@ -247,12 +238,16 @@ def _pieces(needle: str) -> list[str]:
     return [needle] if not needle.isascii() or not needle.isalnum() else _WORD.findall(needle)
 
 
+def _marked(match: re.Match[str]) -> str:
+    return f">>>{match[0]}<<<"
+
+
 def snippet(text: str, needle: re.Pattern[str]) -> str:
     """One line of the text around the first thing found, with every find marked."""
+    if len(text) <= _SNIPPET:
+        return " ".join(needle.sub(_marked, text).split())
     first = needle.search(text)
     begin = max(0, first.start() - _SNIPPET // 3) if first else 0
-    shown = text[begin : begin + _SNIPPET]
-    marked = " ".join(needle.sub(_MARKED, shown).split())
-    if begin:
-        marked = "…" + marked
-    return marked + "…" if begin + _SNIPPET < len(text) else marked
+    marked = " ".join(needle.sub(_marked, text[begin : begin + _SNIPPET]).split())
+    before, after = "…" if begin else "", "…" if begin + _SNIPPET < len(text) else ""
+    return before + marked + after

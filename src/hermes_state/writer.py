@@ -3,8 +3,8 @@
 A write is a function of the connection. Whoever finds the writer free leads: it runs every function
 that waits, in one transaction with one fsync. When one of them fails, the others are run again, each in
 its own savepoint, so that a failing function fails alone. Who does not lead sleeps; after the commit
-they are woken one by one, each by the one before it, so that sixteen threads do not fight for the interpreter
-at once. The last of them hands the writer to whoever has come in the meantime.
+they are woken one by one, each by the one before it, so that sixteen threads do not fight for the
+interpreter at once. The last of them hands the writer to whoever has come in the meantime.
 
 The main thread never leads: Ctrl-C may stop it between any two instructions, also between a commit and
 waking those who wait for it. A helper thread writes in its place.
