@@ -56,8 +56,10 @@ def select(
     return named_rows(
         _COLUMNS,
         conn.execute(
-            f"{_SELECT} WHERE {where} ORDER BY last_active_at DESC LIMIT ? OFFSET ?",
-            (*bindings, -1 if limit is None else limit, offset),
+            # Numbers, not parameters: SQLite plans a query anew when its LIMIT is bound.
+            f"{_SELECT} WHERE {where} ORDER BY last_active_at DESC"
+            f" LIMIT {-1 if limit is None else int(limit)} OFFSET {int(offset)}",
+            bindings,
         ),
     )
 

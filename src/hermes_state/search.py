@@ -133,7 +133,7 @@ def _sql(table: str, terms: str, order: str) -> str:
         f" m.tool_calls FROM search.{table}"
         f" CROSS JOIN main.messages AS m ON m.id = {table}.rowid"
         " CROSS JOIN main.sessions AS s ON s.id = m.session_id"
-        f" WHERE {table} MATCH ? AND {terms} ORDER BY {table}.{order} LIMIT ? OFFSET ?"
+        f" WHERE {table} MATCH ? AND {terms} ORDER BY {table}.{order}"
     )
 
 
@@ -167,7 +167,9 @@ class _Question:
         hits: dict[int, Row] = {}
         size, offset = self._count, 0
         while len(hits) < self._count:
-            page = conn.execute(sql, (self._expression, *bindings, size, offset)).fetchall()
+            # Numbers, not parameters: SQLite plans a query anew when its LIMIT is bound.
+            limited = f"{sql} LIMIT {size} OFFSET {offset}"
+            page = conn.execute(limited, (self._expression, *bindings)).fetchall()
             for row in page:
                 original, content, parts, calls = row[_OWN:]
                 if original in hits:

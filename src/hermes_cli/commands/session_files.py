@@ -21,6 +21,7 @@ from hermes_state.foreign.importer import count_messages, import_hermes_agent
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="A file instead of the screen."
 )
+@json_option
 @pass_app
 def export(app: App, sessions: tuple[str, ...], output: Path | None) -> None:
     """Write conversations as JSON Lines: those named, or all. `import` takes them back."""
