@@ -1,8 +1,7 @@
 """How a row becomes a dictionary and back; the columns, named once."""
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import apsw
 import msgspec
@@ -22,7 +21,17 @@ def encode(value: object) -> str:
     try:
         return _encode(value).decode()
     except UnicodeEncodeError:  # half characters somewhere inside: rare, so found out the slow way
-        return without_surrogates(json.dumps(value, ensure_ascii=False))
+        return _encode(_whole(value)).decode()
+
+
+def _whole(value: Any) -> Any:  # noqa: ANN401 -- whatever JSON is
+    if isinstance(value, str):
+        return without_surrogates(value)
+    if isinstance(value, Mapping):
+        return {_whole(k): _whole(v) for k, v in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_whole(item) for item in cast("Sequence[Any]", value)]
+    return value
 
 
 class NewMessage(NamedTuple):

@@ -1,6 +1,6 @@
 """A table for people: columns as wide as they must be, the last as wide as the terminal lets it."""
 
-import shutil
+import os
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -50,4 +50,4 @@ def _is_number(value: object) -> bool:
 
 
 def _terminal_width() -> int | None:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else None
