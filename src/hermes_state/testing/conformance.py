@@ -188,9 +188,9 @@ class SessionRules:
         store.create_session("s", "cli", model="a")
         store.update_session_model("s", "b")
         store.update_system_prompt("s", "be kind")
-        store.update_session_cwd("s", "/work")
+        store.update_session_cwd("s", "/srv")
         row = session(store, "s")
-        assert (row["model"], row["system_prompt"], row["cwd"]) == ("b", "be kind", "/work")
+        assert (row["model"], row["system_prompt"], row["cwd"]) == ("b", "be kind", "/srv")
 
     def test_notes_about_the_store_are_kept(self, store: Store) -> None:
         assert store.get_meta("color") is None
@@ -217,11 +217,11 @@ class SessionRules:
     def test_a_list_can_be_filtered(self, store: Store) -> None:
         chat(store, "one", "about apples")
         chat(store, "two", "about pears", "yes", source="telegram")
-        store.create_session("three", "tui", cwd="/work/project/deep")
-        store.create_session("four", "tui", cwd="/work/projects")
+        store.create_session("three", "tui", cwd="/srv/project/deep")
+        store.create_session("four", "tui", cwd="/srv/projects")
         assert listed(store, source="telegram") == ["two"]
         assert sorted(listed(store, exclude_sources=("tui", "telegram"))) == ["one"]
-        assert listed(store, cwd_prefix="/work/project/") == ["three"]
+        assert listed(store, cwd_prefix="/srv/project/") == ["three"]
         assert listed(store, min_message_count=2) == ["two"]
         assert listed(store, search_query="APPLES") == ["one"]
         assert store.session_count() == 4
