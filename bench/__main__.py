@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import append, page, peer, processes, reading, search, startup, upkeep
+from bench import append, compaction, page, peer, processes, reading, search, startup, turns, upkeep
 from bench.result import Bench, Result
 
 ROWS: dict[str, Callable[[Bench], list[Result]]] = {
@@ -24,6 +24,12 @@ ROWS: dict[str, Callable[[Bench], list[Result]]] = {
     "route": reading.route,
     "upkeep": upkeep.clean_up,
     "hook": startup.hook,
+    "turn": turns.overhead,
+    "hello": turns.hello,
+    "one-shot": turns.one_shot,
+    "together": turns.together,
+    "stop": turns.stop,
+    "compaction": compaction.long_chat,
 }
 
 

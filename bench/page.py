@@ -21,6 +21,8 @@ def quantity(value: float, unit: str) -> str:
         return f"{value:,.0f}/s"
     if unit == "bytes":
         return f"{value:,.0f} bytes"
+    if unit == "count":
+        return f"{value:,.0f}"
     if unit == "ratio":
         return f"{value:.2f} ×"
     size, name = next(step for step in _SCALES if value >= step[0])

@@ -4,6 +4,7 @@ Imports nothing of ours but the text generator; `hermes_state` here is the peer'
 """
 
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -125,9 +126,59 @@ def search(folder: str, messages: int, rounds: int) -> dict[str, Any]:
     return {**found, "messages": messages}
 
 
+def turn(folder: str, rounds: int, times: int, url: str) -> dict[str, Any]:
+    from run_agent import AIAgent  # noqa: PLC0415 -- takes seconds, and only this verb needs it
+
+    db = _store(folder)
+
+    def agent() -> Any:
+        return AIAgent(
+            model="scripted",
+            base_url=url,
+            api_key="sk-scripted-key",
+            quiet_mode=True,
+            session_db=db,
+        )
+
+    agent().run_conversation("hello")
+    found = []
+    for _ in range(rounds):
+        agents = [agent() for _ in range(times)]
+        began = time.process_time()
+        for one in agents:
+            one.run_conversation("hello")
+        found.append((time.process_time() - began) / times)
+    return {"seconds": statistics.median(found)}
+
+
+def one_shot(folder: str, rounds: int, url: str) -> dict[str, Any]:
+    hermes = str(Path(sys.executable).with_name("hermes"))
+    environment = {
+        **os.environ, "OPENAI_API_KEY": "sk-scripted-key", "OPENAI_BASE_URL": url,
+        "HERMES_YOLO_MODE": "1",
+    }  # fmt: skip
+    home = Path(os.environ["HERMES_HOME"])
+    lines = ["model:", "  default: scripted", "  provider: custom", f"  base_url: {url}",
+             "  api_key: sk-scripted-key", ""]  # fmt: skip
+    (home / "config.yaml").write_text("\n".join(lines))
+    found = []
+    for _ in range(rounds + 1):
+        child = subprocess.Popen(
+            [hermes, "-z", "hello"], env=environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        _, status, used = os.wait4(child.pid, 0)
+        if status:
+            raise SystemExit(f"hermes -z ended with {status}")
+        found.append((used.ru_utime + used.ru_stime, used.ru_maxrss * 1024))
+    cpu, memory = zip(*found[1:], strict=True)
+    return {"seconds": statistics.median(cpu), "bytes": max(memory)}
+
+
 _VERBS = {
     "version": version, "sessions_list": sessions_list, "append": append, "slowest": slowest,
-    "size": size, "load": load, "list": listed, "search": search,
+    "size": size, "load": load, "list": listed, "search": search, "turn": turn,
+    "one_shot": one_shot,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Unit = Literal["s", "/s", "bytes", "ratio"]
+Unit = Literal["s", "/s", "bytes", "ratio", "count"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Bench:
         path.mkdir()
         return path
 
-    def ask_peer(self, verb: str, **sizes: int) -> dict[str, Any]:
+    def ask_peer(self, verb: str, **sizes: int | str) -> dict[str, Any]:
         """The peer's numbers; nothing when there is no peer or it fails at this."""
         if self.peer is None:
             return {}

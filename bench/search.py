@@ -23,7 +23,7 @@ _BARE = """
 SELECT m.id, m.session_id, m.role, m.content, m.timestamp, s.source, s.model, s.title, s.started_at
 FROM search.words CROSS JOIN messages AS m ON m.id = words.rowid
 CROSS JOIN sessions AS s ON s.id = m.session_id
-WHERE words MATCH ? ORDER BY {order} LIMIT 20
+WHERE words MATCH ? AND m.kind <> 'summary' AND m.active = 1 ORDER BY words.rowid DESC LIMIT 20
 """
 
 
@@ -68,17 +68,12 @@ def _beside_bare(
     bare.execute("ATTACH ? AS search", (str(index_path(path)),))
     expression = f'"{split_unspaced(word).split()[0]}"'
     hits = bare.execute("SELECT count(*) FROM search.words WHERE words MATCH ?", (expression,)).get
-    # The same order as ours: by relevance while that can be had quickly, else the newest first.
     found = [row["id"] for row in db.search_messages(word)]
-    for order in ("words.rowid DESC", "rank"):
-        sql = _BARE.format(order=order)
-        wanted = [row[0] for row in bare.execute(sql, (expression,))]
-        if found == wanted:
-            break
+    wanted = [row[0] for row in bare.execute(_BARE, (expression,))]
     ours, limit = side_by_side(
         bench.rounds(15),
         timed(lambda: db.search_messages(word), 20),
-        timed(lambda: bare.execute(sql, (expression,)).fetchall(), 20),
+        timed(lambda: bare.execute(_BARE, (expression,)).fetchall(), 20),
     )
     bare.close()
     seconds = peer.get(kind)

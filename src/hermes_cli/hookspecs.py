@@ -163,7 +163,7 @@ def pre_model_call(
     message_count: int,
     tool_count: int,
 ) -> None:
-    """A request is about to go to a model. Fires for every attempt, so a retry fires again.
+    """A request is about to go to a model. Fires once a step; what is retried belongs to the same.
 
     session_id: the session.
     turn_id: the turn.

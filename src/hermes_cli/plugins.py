@@ -28,7 +28,7 @@ from hermes_core.paths import Home
 if TYPE_CHECKING:
     import click
 
-    from hermes_core.config import Settings
+    from hermes_core.settings import Settings
 
 __all__ = [
     "Command",

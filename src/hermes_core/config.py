@@ -1,70 +1,23 @@
-"""One settings schema: defaults, then config.toml, then the environment, then the command line.
+"""Reading the settings: defaults, then config.toml, then the environment, then the command line.
 
-The only module that reads the environment. A setting is a field of a section below; its name in the
-file is `section.field`, in the environment `HERMES_SECTION_FIELD`, on the command line
+The only module that reads the environment. A setting is a field of a section in `settings`; its name in
+the file is `section.field`, in the environment `HERMES_SECTION_FIELD`, on the command line
 `--set section.field=value`.
 """
 
 import os
+import re
 import types
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_args, get_origin
+from typing import Any, Literal, cast, get_args, get_origin
 
 import msgspec
 
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home, write_private
-
-
-class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The session store."""
-
-    busy_timeout_s: Annotated[
-        float,
-        msgspec.Meta(
-            gt=0, description="How long a write waits for another process before it fails."
-        ),
-    ] = 30.0
-
-
-class SessionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long conversations are kept."""
-
-    retention_days: Annotated[
-        int, msgspec.Meta(ge=1, description="Age in days after which `prune` takes a conversation.")
-    ] = 90
-
-
-class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which plugins are loaded."""
-
-    enabled: Annotated[
-        list[str], msgspec.Meta(description="Plugins to load; all others stay off.")
-    ] = []
-    settings: Annotated[
-        dict[str, dict[str, Any]],
-        msgspec.Meta(description="One table a plugin, handed to it as it stands."),
-    ] = {}
-
-
-class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is written to logs/hermes.log."""
-
-    level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        msgspec.Meta(description="The least severe records that are kept."),
-    ] = "info"
-
-
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Every setting there is."""
-
-    store: StoreSettings = StoreSettings()
-    sessions: SessionSettings = SessionSettings()
-    plugins: PluginSettings = PluginSettings()
-    log: LogSettings = LogSettings()
+from hermes_core.settings import Settings
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -83,6 +36,10 @@ class Option(msgspec.Struct, frozen=True):
     @property
     def variable(self) -> str:
         return f"HERMES_{self.section}_{self.field}".upper()
+
+
+_SHORT = {"HERMES_MODEL": "model.name"}
+"""Variables with a shorter name than their setting gives them."""
 
 
 @cache
@@ -114,6 +71,72 @@ def home(environment: Mapping[str, str] | None = None) -> Home:
     return Home(Path(named).expanduser().absolute() if named else Path.home() / ".hermes")
 
 
+class Credentials(msgspec.Struct, frozen=True):
+    """What the environment says about model providers, under the names their own tools use."""
+
+    openai_api_key: str = ""
+    openai_base_url: str = ""
+    anthropic_api_key: str = ""
+    anthropic_base_url: str = ""
+    openrouter_api_key: str = ""
+
+
+def credentials(environment: Mapping[str, str] | None = None) -> Credentials:
+    """The keys and addresses of model providers that are in the environment."""
+    env = os.environ if environment is None else environment
+    names = [field.name for field in msgspec.structs.fields(Credentials)]
+    return Credentials(**{name: env.get(name.upper(), "").strip() for name in names})
+
+
+class Proxies(msgspec.Struct, frozen=True):
+    """What the environment says about HTTP proxies."""
+
+    http_proxy: str = ""
+    https_proxy: str = ""
+    all_proxy: str = ""
+    no_proxy: str = ""
+
+
+def proxies(environment: Mapping[str, str] | None = None) -> Proxies:
+    """The proxies of the environment; the names in small letters win, as they do elsewhere."""
+    env = os.environ if environment is None else environment
+    names = [field.name for field in msgspec.structs.fields(Proxies)]
+    return Proxies(**{name: env.get(name) or env.get(name.upper(), "") for name in names})
+
+
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|PRIVATE_KEY|PAT|DSN)S?$"
+    r"|_(?:KEY|TOKEN|SECRET)_",
+    re.IGNORECASE,
+)
+_SHORTEST_SECRET = 8
+
+
+def secrets(settings: Settings, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Every secret we were given, by the name it has; their values must not leave."""
+    env = os.environ if environment is None else environment
+    found = {name: value for name, value in env.items() if _SECRET_NAME.search(name)}
+    found["model.api_key"] = settings.model.api_key
+    for plugin, table in settings.plugins.settings.items():
+        found |= {
+            f"plugins.settings.{plugin}.{key}": str(value)
+            for key, value in table.items()
+            if _SECRET_NAME.search(key)
+        }
+    return {name: value for name, value in found.items() if len(value) >= _SHORTEST_SECRET}
+
+
+def child_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment for commands that a model runs: ours without the secrets."""
+    env = os.environ if environment is None else environment
+    return {name: value for name, value in env.items() if not _SECRET_NAME.search(name)}
+
+
+def set_default(name: str, value: str) -> None:
+    """Set a variable that a native library reads when it is loaded, unless the user has set it."""
+    os.environ.setdefault(name, value)
+
+
 def load(
     place: Home | None = None,
     *,
@@ -125,10 +148,14 @@ def load(
     place = place or home(env)
     values = _read_file(place.config)
     settings = _checked(values, str(place.config))
-    for option in options():
-        if option.variable in env:
-            _put(values, option, _parse(option, env[option.variable], option.variable))
-            settings = _checked(values, f"the environment variable {option.variable}")
+    named = [(_option(key), variable) for variable, key in _SHORT.items()]
+    for option, variable in [*named, *((option, option.variable) for option in options())]:
+        if variable in env:
+            _put(values, option, _parse(option, env[variable], variable))
+            settings = _checked(values, f"the environment variable {variable}")
+    if env.get("HERMES_YOLO_MODE", "") not in ("", "0"):
+        _put(values, _option("approvals.mode"), "allow")
+        settings = _checked(values, "the environment variable HERMES_YOLO_MODE")
     for text in overrides:
         option, raw = _named(text)
         _put(values, option, _parse(option, raw, f"--set {option.key}"))

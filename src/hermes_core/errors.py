@@ -4,6 +4,14 @@ HermesError                      message for a person, fix for the same person, 
 ├── ConfigError                  the user: names the file, the key and the fix
 ├── UsageError                   the user: the command was not understood
 ├── PluginError                  the user or the plugin's author
+├── ModelError                   the retry policy: `retryable`, `retry_after_s`, `status`, `provider`
+│   ├── ModelRefusedError        wrong key, no quota, unknown model, blocked: asking again is no use
+│   ├── ModelUnreachableError    refused connection, no route, time-out, cut stream
+│   ├── ContextTooLongError      the request does not fit into the model's window
+│   └── ModelMissingError        the embedded model has not been fetched
+├── ConversationBusyError        the user: another process runs this conversation now
+├── ToolError                    the model: it is told and goes on
+│   └── ToolDeniedError          a person or a policy said no
 └── StoreError                   the operator
     ├── StoreBusyError           another process holds the lock past the timeout
     ├── StoreFullError           no space left; nothing acknowledged is lost
@@ -18,6 +26,8 @@ HermesError                      message for a person, fix for the same person, 
     ├── AlreadySettledError      a delivery that was dealt with before: nothing is to be done
     ├── IllegalTransitionError   the database refused a change of state
     └── LeaseLostError           somebody else runs this conversation now
+
+Signals, which are no failures and are caught by the loop alone: Interrupted, BudgetSpent.
 """
 
 
@@ -54,6 +64,74 @@ class PluginError(HermesError):
     """A plugin cannot be found, read or loaded."""
 
     code = "plugin"
+
+
+class ModelError(HermesError):
+    """A model call failed; says whether it may be made again, and when."""
+
+    code = "model"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        fix: str = "",
+        retryable: bool = False,
+        retry_after_s: float | None = None,
+        status: int | None = None,
+        provider: str = "",
+    ) -> None:
+        super().__init__(message, fix=fix)
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
+        self.status = status
+        self.provider = provider
+
+
+class ModelRefusedError(ModelError):
+    """The provider will not answer this: key, quota, model name or content."""
+
+    code = "model.refused"
+    exit_status = 77
+
+
+class ModelUnreachableError(ModelError):
+    """The provider could not be reached, or the stream was cut."""
+
+    code = "model.unreachable"
+    exit_status = 69
+
+
+class ContextTooLongError(ModelError):
+    """The request does not fit into the model's window."""
+
+    code = "model.context_too_long"
+
+
+class ModelMissingError(ModelError):
+    """There is no model to ask: nothing is configured and the embedded one is not here."""
+
+    code = "model.missing"
+    exit_status = 3
+
+
+class ConversationBusyError(HermesError):
+    """Another process runs this conversation; what was sent to it waits there."""
+
+    code = "conversation.busy"
+    exit_status = 75
+
+
+class ToolError(HermesError):
+    """A tool could not do what it was asked; the model is told and goes on."""
+
+    code = "tool"
+
+
+class ToolDeniedError(ToolError):
+    """A person or a policy did not allow a call."""
+
+    code = "tool.denied"
 
 
 class StoreError(HermesError):
@@ -142,3 +220,11 @@ class LeaseLostError(StoreError):
     """The lease that this write was made under has passed to somebody else."""
 
     code = "store.lease_lost"
+
+
+class Interrupted(Exception):
+    """The person asked for the turn to stop."""
+
+
+class BudgetSpent(Exception):
+    """A limit of the turn or of the day is reached; the text says which."""

@@ -6,6 +6,7 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from hermes_core.paths import make_folder
+from hermes_core.secrets import redact
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _MAX_BYTES = 2_000_000
@@ -38,10 +39,17 @@ def _make_room(path: Path) -> None:
             source.replace(path.with_name(f"{path.name}.{number + 1}"))
 
 
+class _WithoutSecrets(logging.Formatter):
+    """Writes a record, tracebacks included, with every secret replaced by its name."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
 def set_up(folder: Path, level: str) -> None:
     """Write records of `level` and above to hermes.log, and nothing to the terminal."""
     handler = _PrivateFile(make_folder(folder) / "hermes.log", encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter(_FORMAT))
+    handler.setFormatter(_WithoutSecrets(_FORMAT))
     root = logging.getLogger()
     for former in root.handlers:
         if isinstance(former, _PrivateFile):

@@ -33,6 +33,33 @@ class Home:
     def logs(self) -> Path:
         return self.root / "logs"
 
+    @property
+    def models(self) -> Path:
+        return self.root / "models"
+
+    @property
+    def cache(self) -> Path:
+        """What may be deleted at any time and is made again."""
+        return self.root / "cache"
+
+    @property
+    def policy(self) -> Path:
+        return self.root / "policy.toml"
+
+    @property
+    def memories(self) -> Path:
+        return self.root / "memories"
+
+    @property
+    def outputs(self) -> Path:
+        """Whole outputs of commands, of which the model was shown a part."""
+        return self.root / "outputs"
+
+    @property
+    def history(self) -> Path:
+        """What was typed into `hermes chat`."""
+        return self.root / "history"
+
     def create(self) -> "Home":
         """Make the folder, readable by its owner alone."""
         make_folder(self.root)

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
 
 
@@ -15,6 +15,15 @@ def one_line(text: str) -> str:
 def truncate(text: str, limit: int) -> str:
     """Shorten to `limit` characters, the last of which then says so."""
     return text if len(text) <= limit else text[: max(limit - 1, 0)] + "…"
+
+
+def shorten_middle(text: str, limit: int) -> str:
+    """Shorten to about `limit` characters; the beginning and the end stay, and the gap says its size."""
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    tail = limit - head
+    return f"{text[:head]}\n[… {len(text) - limit} characters left out …]\n{text[-tail:]}"
 
 
 def without_surrogates(text: str) -> str:

@@ -21,6 +21,7 @@ from hermes_state import (
     titles,
     transfer,
 )
+from hermes_state.budgets import Budgets
 from hermes_state.connection import MEMORY
 from hermes_state.database import Database
 from hermes_state.effects import Effects
@@ -31,6 +32,7 @@ from hermes_state.lineage import Carried
 from hermes_state.listing import Filter
 from hermes_state.maintenance import Age
 from hermes_state.outbox import Outbox
+from hermes_state.questions import Questions
 from hermes_state.records import NewMessage, Row, message_from, seconds
 from hermes_state.routes import Routes
 from hermes_state.search import Sort, Wanted
@@ -71,6 +73,8 @@ class SessionDB:
         self.routes = Routes(self._database)
         self.leases = Leases(self._database)
         self.usage = Usage(self._database)
+        self.budgets = Budgets(self._database)
+        self.questions = Questions(self._database)
 
     @classmethod
     def in_memory(cls) -> "SessionDB":
@@ -261,6 +265,12 @@ class SessionDB:
             )
         )
 
+    def get_conversation_page(
+        self, session_id: str, before_id: int | None = None, limit: int = 50
+    ) -> list[Row]:
+        """The last original messages of a conversation, or those before a message."""
+        return self.read(lambda c: messages.page(c, session_id, before_id=before_id, limit=limit))
+
     def get_messages_around(self, session_id: str, message_id: int, window: int = 5) -> Row:
         """A message and its neighbours."""
         return self.read(lambda c: messages.around(c, session_id, message_id, window))
@@ -300,13 +310,20 @@ class SessionDB:
         *,
         child_id: str | None = None,
         system_prompt: str | None = None,
+        since: int | None = None,
         lease: Lease | None = None,
     ) -> str:
         """Compaction: end this session and go on in a new one, as one change; returns its id."""
         new = child_id or sessions.new_id()
         return self.write(
             lambda c: lineage.rotate(
-                c, session_id, carried, child_id=new, system_prompt=system_prompt, lease=lease
+                c,
+                session_id,
+                carried,
+                child_id=new,
+                system_prompt=system_prompt,
+                since=since,
+                lease=lease,
             )
         )
 

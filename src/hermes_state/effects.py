@@ -5,12 +5,13 @@ A read-only call may be started again after a crash (started → started); any o
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import apsw
 
 from hermes_core import clock
 from hermes_core.errors import StoreError
+from hermes_core.secrets import redact
 from hermes_state import leases
 from hermes_state.database import Database
 from hermes_state.leases import Lease
@@ -26,12 +27,20 @@ class Call(NamedTuple):
     read_only: bool
 
 
+class Settled(NamedTuple):
+    """How a call ended, and the message that tells the model."""
+
+    effect_id: int
+    state: Literal["done", "unknown", "cancelled"]
+    result: Mapping[str, Any]
+
+
 def intend(conn: apsw.Connection, turn_id: str, step_message_id: int, call: Call) -> int:
     """Note a call that is going to be made."""
     conn.execute(
         "INSERT INTO effects (turn_id, step_message_id, tool_call_id, tool_name, arguments,"
         " read_only, intended_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (turn_id, step_message_id, *call, clock.now()),
+        (turn_id, step_message_id, *call._replace(arguments=redact(call.arguments)), clock.now()),
     )
     return conn.last_insert_rowid()
 
@@ -58,10 +67,11 @@ def settle(
     effect = _fetch(conn, effect_id)
     message_id = None
     if result is not None:
-        session_id = conn.execute(
-            "SELECT session_id FROM turns WHERE id = ?", (effect["turn_id"],)
+        session_id, answers = conn.execute(
+            "SELECT session_id, user_message_id FROM turns WHERE id = ?", (effect["turn_id"],)
         ).get
-        message_id = insert_message(conn, session_id, message_from(result))
+        message = message_from(result)._replace(answers=answers)
+        message_id = insert_message(conn, session_id, message)
     conn.execute(
         "UPDATE effects SET state = ?, result_message_id = ?, ended_at = ? WHERE id = ?",
         (state, message_id, clock.now(), effect_id),

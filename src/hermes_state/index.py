@@ -334,15 +334,15 @@ def _state(conn: apsw.Connection, key: str) -> Any:  # noqa: ANN401 -- a number 
 
 _WATERMARK = "(SELECT value FROM search.state WHERE key = 'watermark')"
 
+IS_BEHIND = (
+    f"(EXISTS (SELECT 1 FROM main.messages WHERE id > {_WATERMARK})"
+    " OR EXISTS (SELECT 1 FROM main.forgotten))"
+)
+"""In a query for `SearchIndex.ask`: whether there is anything to add or to forget."""
+
 
 def _is_behind(conn: apsw.Connection) -> bool:
-    """Whether there is anything to add or to forget."""
-    return bool(
-        conn.execute(
-            f"SELECT EXISTS (SELECT 1 FROM main.messages WHERE id > {_WATERMARK})"
-            " OR EXISTS (SELECT 1 FROM main.forgotten)"
-        ).get
-    )
+    return bool(conn.execute(f"SELECT {IS_BEHIND}").get)
 
 
 def _news(

@@ -37,6 +37,21 @@ def acquire(
     return None if token is None else Lease(conversation_id, holder, token)
 
 
+def take_over(
+    conn: apsw.Connection,
+    conversation_id: str,
+    former: str,
+    holder: str,
+    ttl_s: float = DEFAULT_TTL_S,
+) -> Lease | None:
+    """Take the lease from a holder that is known to be gone, before it expires."""
+    conn.execute(
+        "UPDATE leases SET expires_at = 0 WHERE conversation_id = ? AND holder = ?",
+        (conversation_id, former),
+    )
+    return acquire(conn, conversation_id, holder, ttl_s)
+
+
 def renew(conn: apsw.Connection, lease: Lease, ttl_s: float = DEFAULT_TTL_S) -> None:
     """Keep the lease for longer; raises LeaseLostError when it has passed to somebody else."""
     check(conn, lease)
@@ -76,6 +91,15 @@ def holder_of(conn: apsw.Connection, conversation_id: str) -> str | None:
     ).get
 
 
+def held(conn: apsw.Connection) -> dict[str, str]:
+    """Every conversation that is held now, with its holder."""
+    return dict(
+        conn.execute(
+            "SELECT conversation_id, holder FROM leases WHERE expires_at > ?", (clock.now(),)
+        ).fetchall()
+    )
+
+
 class Leases:
     """The store's leases, one transaction a call."""
 
@@ -87,11 +111,19 @@ class Leases:
     ) -> Lease | None:
         return self._db.write(lambda c: acquire(c, conversation_id, holder, ttl_s))
 
+    def take_over(
+        self, conversation_id: str, former: str, holder: str, ttl_s: float = DEFAULT_TTL_S
+    ) -> Lease | None:
+        return self._db.write(lambda c: take_over(c, conversation_id, former, holder, ttl_s))
+
     def renew(self, lease: Lease, ttl_s: float = DEFAULT_TTL_S) -> None:
         self._db.write(lambda c: renew(c, lease, ttl_s))
 
     def release(self, lease: Lease) -> None:
         self._db.write(lambda c: release(c, lease))
+
+    def held(self) -> dict[str, str]:
+        return self._db.read(held)
 
     def holder_of(self, conversation_id: str) -> str | None:
         return self._db.read(lambda c: holder_of(c, conversation_id))

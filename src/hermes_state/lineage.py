@@ -22,12 +22,15 @@ def rotate(
     *,
     child_id: str,
     system_prompt: str | None = None,
+    since: int | None = None,
     lease: Lease | None = None,
 ) -> str:
     """Move a conversation to a new session, as one change.
 
     The parent ends with the reason `compression`, the child takes over title, route and open turns and
-    begins with what is carried. The lease is held on the conversation, so it stays where it is.
+    begins with what is carried. The lease is held on the conversation, so it stays where it is. With
+    `since`, what was said after that message goes along as well: somebody may have said it after the
+    caller looked.
     """
     leases.check(conn, lease)
     parent = sessions.fetch(conn, session_id)
@@ -49,8 +52,19 @@ def rotate(
     )
     for item in carried:
         _carry(conn, child_id, item)
+    if since is not None:
+        for id_ in _said_after(conn, session_id, since):
+            _copy(conn, child_id, id_)
     _follow(conn, session_id, child_id)
     return child_id
+
+
+def _said_after(conn: apsw.Connection, session_id: str, message_id: int) -> list[int]:
+    found = conn.execute(
+        "SELECT id FROM messages WHERE session_id = ? AND active = 1 AND id > ? ORDER BY id",
+        (session_id, message_id),
+    ).fetchall()
+    return [id_ for (id_,) in found]
 
 
 def undo_rotation(conn: apsw.Connection, session_id: str, *, lease: Lease | None = None) -> str:
@@ -202,7 +216,7 @@ def _carry(conn: apsw.Connection, session_id: str, item: Carried) -> None:
 def _copy(conn: apsw.Connection, session_id: str, message_id: int) -> None:
     columns = (
         "role, content, parts, tool_calls, tool_call_id, tool_name, timestamp, token_count,"
-        " finish_reason, reasoning, platform_message_id, extra, observed"
+        " finish_reason, reasoning, platform_message_id, extra, observed, answers"
     )
     conn.execute(
         f"INSERT INTO messages (session_id, kind, origin_id, {columns})"

@@ -67,14 +67,61 @@ def as_conversation(
     """
     floor = 0 if include_inactive else 1
     if not include_ancestors:
-        return conversation_messages(conn, "session_id = ? AND active >= ?", (session_id, floor))
+        return _exchange_by_exchange(
+            conversation_messages(conn, "session_id = ? AND active >= ?", (session_id, floor))
+        )
     whole: list[Row] = []
     for position, member in enumerate(lineage.up_to(conn, session_id)):
         own = " AND kind IN ('message', 'partial')" if position else ""
         whole += conversation_messages(
             conn, f"session_id = ? AND active >= ?{own}", (member, floor)
         )
-    return whole
+    return _exchange_by_exchange(whole)
+
+
+def _exchange_by_exchange(found: list[Row]) -> list[Row]:
+    """What was said while a turn ran goes behind that turn, so that no tool call loses its result."""
+    latest = 0
+    ranks: list[int] = []
+    in_order = True
+    for message in found:
+        if "answers" in message:
+            rank = message["answers"]
+        elif message["role"] == "user" and message.get("kind") != "summary":
+            rank = message.get("origin_id", message["id"])
+        else:
+            rank = latest
+        in_order = in_order and rank >= latest
+        latest = max(rank, latest)
+        ranks.append(rank)
+    if in_order:
+        return found
+    order = sorted(range(len(found)), key=ranks.__getitem__)
+    return [found[position] for position in order]
+
+
+def page(conn: apsw.Connection, session_id: str, *, before_id: int | None, limit: int) -> list[Row]:
+    """The last messages of a conversation before one of them: the originals, across compactions.
+
+    What it costs depends on the limit, not on the length of the conversation.
+    """
+    line = lineage.up_to(conn, session_id)
+    end = 2**63 - 1 if before_id is None else before_id
+    found: list[int] = []
+    for position in range(len(line) - 1, -1, -1):
+        own = " AND kind IN ('message', 'partial')" if position else ""
+        found += [
+            id_
+            for (id_,) in conn.execute(
+                f"SELECT id FROM messages WHERE session_id = ? AND active = 1 AND id < ?{own}"
+                " ORDER BY id DESC LIMIT ?",
+                (line[position], end, limit - len(found)),
+            )
+        ]
+        if len(found) >= limit:
+            break
+    marks = ", ".join("?" * len(found))
+    return _exchange_by_exchange(conversation_messages(conn, f"id IN ({marks})", tuple(found)))
 
 
 def around(conn: apsw.Connection, session_id: str, message_id: int, window: int) -> Row:

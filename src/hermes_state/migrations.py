@@ -316,9 +316,80 @@ CREATE TRIGGER usage_summed AFTER INSERT ON usage BEGIN
 END;
 """
 
+_AGENT = """
+-- Which user message a step, a result or an answer belongs to. What somebody says while a turn runs is
+-- stored at once, in the middle of that turn; this is how the two are told apart again.
+ALTER TABLE messages ADD COLUMN answers INTEGER;
+DROP TRIGGER messages_immutable;
+CREATE TRIGGER messages_immutable BEFORE UPDATE OF
+    id, role, content, parts, tool_calls, tool_call_id, tool_name, timestamp, token_count,
+    finish_reason, reasoning, platform_message_id, extra, kind, origin_id, observed, answers
+ON messages BEGIN
+    SELECT RAISE(ABORT, 'a stored message does not change');
+END;
+
+-- What a person is asked while a turn waits: may this run, or what did you mean.
+CREATE TABLE questions (
+    id           TEXT PRIMARY KEY,
+    turn_id      TEXT NOT NULL REFERENCES turns(id) ON DELETE CASCADE,
+    tool_call_id TEXT NOT NULL,
+    kind         TEXT NOT NULL CHECK (kind IN ('approval', 'clarify')),
+    tool_name    TEXT NOT NULL,
+    text         TEXT NOT NULL,
+    detail       TEXT NOT NULL DEFAULT '',
+    choices      TEXT NOT NULL DEFAULT '[]',
+    state        TEXT NOT NULL DEFAULT 'pending'
+                 CHECK (state IN ('pending', 'answered', 'withdrawn')),
+    answer       TEXT,
+    answered_by  TEXT,
+    asked_at     REAL NOT NULL,
+    ended_at     REAL,
+    UNIQUE (turn_id, tool_call_id, kind, text, detail),
+    CHECK ((state = 'pending') = (ended_at IS NULL)),
+    CHECK ((state = 'answered') = (answer IS NOT NULL))
+) STRICT;
+CREATE INDEX questions_pending ON questions (asked_at) WHERE state = 'pending';
+
+CREATE TRIGGER questions_begin BEFORE INSERT ON questions WHEN NEW.state <> 'pending' BEGIN
+    SELECT RAISE(ABORT, 'illegal transition: a question begins as pending');
+END;
+CREATE TRIGGER questions_move BEFORE UPDATE OF state ON questions WHEN OLD.state <> 'pending' BEGIN
+    SELECT RAISE(ABORT, 'illegal transition: a question is settled once');
+END;
+
+-- A yes that lasts, for one conversation or (scope '') for all.
+CREATE TABLE grants (
+    scope      TEXT NOT NULL,
+    key        TEXT NOT NULL,
+    granted_at REAL NOT NULL,
+    PRIMARY KEY (scope, key)
+) STRICT, WITHOUT ROWID;
+
+-- What a model call may cost is set aside before it is made; a call that nobody saw the end of
+-- keeps what was set aside for it. The account is the turn that pays: a sub-agent's turn is paid by the
+-- turn that sent it. Rows outlive their session: deleting one is no refund.
+CREATE TABLE reservations (
+    id          INTEGER PRIMARY KEY,
+    turn_id     TEXT NOT NULL,
+    account     TEXT NOT NULL,
+    task        TEXT NOT NULL DEFAULT '',
+    tokens      INTEGER NOT NULL,
+    cost_usd    REAL NOT NULL,
+    elapsed_s   REAL NOT NULL,
+    state       TEXT NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'settled')),
+    reserved_at REAL NOT NULL
+) STRICT;
+CREATE INDEX reservations_account ON reservations (account);
+CREATE INDEX reservations_time ON reservations (reserved_at, cost_usd);
+CREATE TRIGGER reservations_move BEFORE UPDATE ON reservations WHEN OLD.state <> 'open' BEGIN
+    SELECT RAISE(ABORT, 'illegal transition: a reservation is settled once');
+END;
+"""
+
 STEPS: tuple[Step, ...] = (
     Step("m001_sessions_and_messages", _sql(_SESSIONS)),
     Step("m002_ledger", _sql(_LEDGER)),
+    Step("m003_questions_and_reservations", _sql(_AGENT)),
 )
 
 SCHEMA_VERSION = len(STEPS)

@@ -1,4 +1,4 @@
-"""How a row becomes a dictionary and back; the columns, named once."""
+"""How a row becomes a dictionary and back; the columns, named once. Secrets stay out here."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -7,6 +7,7 @@ import apsw
 import msgspec
 
 from hermes_core import clock
+from hermes_core.secrets import redact
 from hermes_core.text import without_surrogates
 
 Row = dict[str, Any]
@@ -19,9 +20,9 @@ decode = msgspec.json.Decoder().decode
 def encode(value: object) -> str:
     """JSON text of a value."""
     try:
-        return _encode(value).decode()
+        return redact(_encode(value).decode())
     except UnicodeEncodeError:  # half characters somewhere inside: rare, so found out the slow way
-        return _encode(_whole(value)).decode()
+        return redact(_encode(_whole(value)).decode())
 
 
 def _whole(value: Any) -> Any:  # noqa: ANN401 -- whatever JSON is
@@ -52,6 +53,7 @@ class NewMessage(NamedTuple):
     origin_id: int | None = None
     observed: bool = False
     active: bool = True
+    answers: int | None = None
 
 
 _EXTRA_KEYS = (
@@ -69,14 +71,16 @@ _KNOWN_KEYS = frozenset(NewMessage._fields) | frozenset(_EXTRA_KEYS) | {"message
 _INSERT = (
     "INSERT INTO messages (session_id, role, content, parts, tool_calls, tool_call_id, tool_name,"
     " timestamp, token_count, finish_reason, reasoning, platform_message_id, extra, kind, origin_id,"
-    " observed, active) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+    " observed, active, answers) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 )
 
 
 def insert_message(conn: apsw.Connection, session_id: str, message: NewMessage) -> int:
     """Write one message and return its id."""
     content, parts = message.content, None
-    if content is not None and not isinstance(content, str):
+    if isinstance(content, str):
+        content = redact(content)
+    elif content is not None:
         content, parts = None, encode(content)
     values = (
         session_id,
@@ -89,13 +93,14 @@ def insert_message(conn: apsw.Connection, session_id: str, message: NewMessage) 
         clock.now() if message.timestamp is None else message.timestamp,
         message.token_count,
         message.finish_reason,
-        message.reasoning,
+        redact(message.reasoning) if message.reasoning else message.reasoning,
         message.platform_message_id,
         encode(message.extra) if message.extra else None,
         message.kind,
         message.origin_id,
         message.observed,
         message.active,
+        message.answers,
     )
     try:
         conn.execute(_INSERT, values)
@@ -130,11 +135,11 @@ def seconds(moment: Any) -> float:  # noqa: ANN401 -- a number, or whatever can 
 
 _MESSAGE_COLUMNS = (
     "id, role, content, parts, tool_calls, tool_call_id, tool_name, timestamp, finish_reason,"
-    " reasoning, platform_message_id, extra, kind, observed"
+    " reasoning, platform_message_id, extra, kind, observed, origin_id, answers"
 )
 
 
-def conversation_messages(  # noqa: C901 -- one flat `if` a column: a loop would cost a third more
+def conversation_messages(  # noqa: C901, PLR0912 -- one flat `if` a column: a loop would cost a third more
     conn: apsw.Connection, where: str, bindings: tuple[Any, ...]
 ) -> list[Row]:
     """Messages as models see them: `role` and `content`, and what else was said.
@@ -145,7 +150,7 @@ def conversation_messages(  # noqa: C901 -- one flat `if` a column: a loop would
     query = f"SELECT {_MESSAGE_COLUMNS} FROM messages WHERE {where} ORDER BY id"
     for (
         id_, role, content, parts, calls, call_id, name, at, finish, reasoning, sent_id, extra, kind,
-        observed,
+        observed, origin_id, answers,
     ) in conn.execute(query, bindings):  # fmt: skip
         message: Row = {"role": role, "content": content, "timestamp": at, "id": id_}
         if parts is not None:
@@ -168,6 +173,10 @@ def conversation_messages(  # noqa: C901 -- one flat `if` a column: a loop would
             message["kind"] = kind
         if observed:
             message["observed"] = True
+        if origin_id is not None:
+            message["origin_id"] = origin_id
+        if answers is not None:
+            message["answers"] = answers
         messages.append(message)
     return messages
 

@@ -10,8 +10,9 @@ from typing import Any, Literal, NamedTuple
 
 import apsw
 
+from hermes_core.text import one_line, without_surrogates
 from hermes_state import lineage
-from hermes_state.index import SearchIndex, searchable, split_unspaced
+from hermes_state.index import IS_BEHIND, SearchIndex, searchable, split_unspaced
 from hermes_state.records import Row
 
 MOST_CHARACTERS = 2048
@@ -51,7 +52,9 @@ class Wanted(NamedTuple):
 def parse(query: str) -> list[list[Term]]:
     """Alternatives (OR) of terms that belong together; any text is a query, also a wrong one."""
     groups: list[list[Term]] = [[]]
-    for minus, phrase, star, word in _TERM.findall(query[:MOST_CHARACTERS]):
+    # Half characters cannot be sent to SQLite, and a NUL would end the query in the middle.
+    query = without_surrogates(query[:MOST_CHARACTERS]).replace("\0", " ")
+    for minus, phrase, star, word in _TERM.findall(query):
         if word == "OR":
             groups.append([])
             continue
@@ -70,6 +73,22 @@ def _term(word: str) -> Term:
     return Term((text[:-1] if prefix else text).replace('"', ""), negated, prefix)
 
 
+class _Reading(NamedTuple):
+    """What a query means; kept, because people page through hits and ask again."""
+
+    groups: list[list[Term]]
+    words: str
+    fragments: str
+    needle: "Needle"
+
+
+@lru_cache(maxsize=128)
+def _read(query: str) -> _Reading:
+    groups = parse(query)
+    needles = [term.text for group in groups for term in group if not term.negated]
+    return _Reading(groups, _words(groups), _fragments(groups), Needle(needles))
+
+
 def find(
     index: SearchIndex,
     query: str,
@@ -80,14 +99,12 @@ def find(
     sort: Sort = "newest",
 ) -> list[Row]:
     """Messages that fit, each once, with a snippet around what was found."""
-    groups = parse(query)
-    if not groups or limit <= 0:
+    reading = _read(query[:MOST_CHARACTERS])
+    if not reading.groups or limit <= 0:
         return []
-    for table, render in (("words", _words), ("trigrams", _fragments)):
-        question = _Question(table, render(groups), groups, wanted, sort, offset + limit)
-        if hits := index.ask_up_to_date(question.answer):
-            return hits[offset:]
-    return []
+    question = _Question(reading, wanted, sort, offset + limit)
+    hits = index.ask(question.words_at_once) or index.ask_up_to_date(question.words_or_fragments)
+    return hits[offset:]
 
 
 def _words(groups: list[list[Term]]) -> str:
@@ -133,91 +150,119 @@ def _sql(table: str, terms: str, order: str) -> str:
         f" m.tool_calls FROM search.{table}"
         f" CROSS JOIN main.messages AS m ON m.id = {table}.rowid"
         " CROSS JOIN main.sessions AS s ON s.id = m.session_id"
-        f" WHERE {table} MATCH ? AND {terms} ORDER BY {table}.{order}"
+        f" WHERE {table} MATCH iif(? AND {IS_BEHIND}, '{_NOTHING}', ?) AND {terms}"
+        f" ORDER BY {table}.{order}"
     )
 
 
-class _Question:
-    """One query on one table of the index, joined with the messages it is about."""
+_NOTHING = '""'
+"""A query that nothing fits."""
 
-    def __init__(
+
+class _Question:
+    """A query on the index, joined with the messages it is about."""
+
+    def __init__(self, reading: _Reading, wanted: Wanted, sort: Sort, count: int) -> None:
+        self._reading = reading
+        self._wanted = wanted
+        self._sort: Sort = sort
+        self._count = count
+
+    def words_at_once(self, conn: apsw.Connection) -> list[Row]:
+        """Messages with the words; none when the index is behind, which the same query finds out."""
+        return self._ask(conn, "words", self._reading.words, self._sort, unless_behind=True)
+
+    def words_or_fragments(self, conn: apsw.Connection) -> list[Row]:
+        """Messages with the words; if there are none, with the fragments."""
+        if hits := self._ask(conn, "words", self._reading.words, self._sort):
+            return hits
+        sort = "newest" if self._sort == "relevance" else self._sort
+        return self._ask(conn, "trigrams", self._reading.fragments, sort)
+
+    def _ask(
         self,
+        conn: apsw.Connection,
         table: str,
         expression: str,
-        groups: list[list[Term]],
-        wanted: Wanted,
         sort: Sort,
-        count: int,
-    ) -> None:
-        self._table = table
-        self._expression = expression
-        self._groups = groups
-        self._wanted = wanted
-        self._order = _ORDERS[sort if table == "words" or sort != "relevance" else "newest"]
-        self._count = count
-        self._needle = _pattern([t.text for group in groups for t in group if not t.negated])
-
-    def answer(self, conn: apsw.Connection) -> list[Row]:
+        *,
+        unless_behind: bool = False,
+    ) -> list[Row]:
         """Hits in order, until there are enough."""
-        if not self._expression:
+        if not expression:
             return []
         terms, bindings = _conditions(conn, self._wanted)
-        sql = _sql(self._table, terms, self._order)
-        fragments = self._table == "trigrams"
+        sql = _sql(table, terms, _ORDERS[sort])
         hits: dict[int, Row] = {}
         size, offset = self._count, 0
         while len(hits) < self._count:
             # Numbers, not parameters: SQLite plans a query anew when its LIMIT is bound.
             limited = f"{sql} LIMIT {size} OFFSET {offset}"
-            page = conn.execute(limited, (self._expression, *bindings)).fetchall()
-            for row in page:
-                original, content, parts, calls = row[_OWN:]
-                if original in hits:
-                    continue  # a copy of something that was found already
-                text = content if content and calls is None else searchable(content, parts, calls)
-                if fragments and not _contains(text, self._groups):
-                    continue  # it has the trigrams, but not next to each other
-                hit: Row = dict(zip(_COLUMNS, row, strict=False))
-                hit["snippet"] = snippet(text, self._needle)
-                hits[original] = hit
+            page = conn.execute(limited, (unless_behind, expression, *bindings)).fetchall()
+            self._add(hits, page, table)
             if len(page) < size:
                 break
+            unless_behind = False  # what is stored from now on need not be found
             offset += size
             size *= 4
         return list(hits.values())[: self._count]
 
-
-_COLUMNS = (
-    *("id", "session_id", "conversation_id", "role", "tool_name", "timestamp"),
-    *("source", "model", "title", "session_started"),
-)
-_OWN = len(_COLUMNS)
-"""What follows in a row is for us: the original's id, and what the text is made of."""
+    def _add(self, hits: dict[int, Row], page: list[tuple[Any, ...]], table: str) -> None:
+        """Take what really fits, by the id of the original: a copy is not a second find."""
+        groups, needle = self._reading.groups, self._reading.needle
+        fragments = table == "trigrams"
+        for (
+            id_, session_id, conversation_id, role, tool_name, timestamp, source, model, title,
+            started_at, original, content, parts, calls,
+        ) in page:  # fmt: skip
+            if original in hits:
+                continue
+            text = content if content and calls is None else searchable(content, parts, calls)
+            if fragments and not _contains(text, groups):
+                continue  # it has the trigrams, but not next to each other
+            hits[original] = {
+                "id": id_,
+                "session_id": session_id,
+                "conversation_id": conversation_id,
+                "role": role,
+                "tool_name": tool_name,
+                "timestamp": timestamp,
+                "source": source,
+                "model": model,
+                "title": title,
+                "session_started": started_at,
+                "snippet": snippet(text, needle),
+            }
 
 
 def _conditions(conn: apsw.Connection, wanted: Wanted) -> tuple[str, list[Any]]:
-    terms, bindings = ["m.kind <> 'summary'"], list[Any]()
+    terms, bindings = "m.kind <> 'summary'", list[Any]()
     if not wanted.include_inactive:
-        terms.append("m.active = 1")
-    roles = (wanted.role,) if isinstance(wanted.role, str) else wanted.role or ()
-    for column, values, operator in (
-        ("m.role", roles, "IN"),
-        ("s.source", (wanted.source,) if wanted.source else (), "IN"),
-        ("s.source", wanted.exclude_sources, "NOT IN"),
-    ):
-        if values:
-            terms.append(f"{column} {operator} ({', '.join('?' * len(values))})")
-            bindings += values
+        terms += " AND m.active = 1"
+    if wanted.role:
+        roles = (wanted.role,) if isinstance(wanted.role, str) else wanted.role
+        terms += f" AND m.role IN ({_places(roles)})"
+        bindings += roles
+    if wanted.source:
+        terms += " AND s.source = ?"
+        bindings.append(wanted.source)
+    if wanted.exclude_sources:
+        terms += f" AND s.source NOT IN ({_places(wanted.exclude_sources)})"
+        bindings += wanted.exclude_sources
     if wanted.since is not None:
-        terms.append("m.timestamp >= ?")
+        terms += " AND m.timestamp >= ?"
         bindings.append(wanted.since)
     if wanted.until is not None:
-        terms.append("m.timestamp < ?")
+        terms += " AND m.timestamp < ?"
         bindings.append(wanted.until)
     if wanted.session_id is not None:
-        terms.append("s.conversation_id = ?")
+        terms += " AND s.conversation_id = ?"
         bindings.append(lineage.root(conn, wanted.session_id))
-    return " AND ".join(terms), bindings
+    return terms, bindings
+
+
+def _places(values: tuple[str, ...]) -> str:
+    return ", ".join("?" * len(values))
 
 
 def _contains(text: str, groups: list[list[Term]]) -> bool:
@@ -229,27 +274,47 @@ def _contains(text: str, groups: list[list[Term]]) -> bool:
     )
 
 
-def _pattern(needles: list[str]) -> re.Pattern[str]:
-    """What to mark in a snippet: the longest of what was asked for, wherever it stands."""
-    pieces = {piece for needle in needles for piece in _pieces(needle)}
-    longest_first = sorted(pieces, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)", re.IGNORECASE)
+class Needle:
+    """What was asked for, wherever and in whichever case it stands in a text."""
 
+    def __init__(self, texts: list[str]) -> None:
+        longest_first = "|".join(map(re.escape, sorted(set(texts), key=len, reverse=True)))
+        self._pattern = re.compile(longest_first or r"(?!)", re.IGNORECASE)
+        # One plain word is the usual query, and the methods of `str` are faster than a pattern.
+        self._word = texts[0] if len(texts) == 1 and texts[0].isascii() else ""
+        self._lower = self._word.lower()
+        self._marked = f">>>{self._word}<<<"
 
-def _pieces(needle: str) -> list[str]:
-    return [needle] if not needle.isascii() or not needle.isalnum() else _WORD.findall(needle)
+    def first(self, text: str) -> int:
+        """Where it stands first; -1 when it does not."""
+        if self._word and text.isascii():
+            return text.lower().find(self._lower)
+        found = self._pattern.search(text)
+        return found.start() if found else -1
+
+    def mark(self, text: str) -> str:
+        """The text with every find marked."""
+        word = self._word
+        if word and text.isascii() and text.count(word) == text.lower().count(self._lower):
+            return text.replace(word, self._marked)
+        return self._pattern.sub(_marked, text)
 
 
 def _marked(match: re.Match[str]) -> str:
     return f">>>{match[0]}<<<"
 
 
-def snippet(text: str, needle: re.Pattern[str]) -> str:
+def snippet(text: str, needle: Needle) -> str:
     """One line of the text around the first thing found, with every find marked."""
     if len(text) <= _SNIPPET:
-        return " ".join(needle.sub(_marked, text).split())
-    first = needle.search(text)
-    begin = max(0, first.start() - _SNIPPET // 3) if first else 0
-    marked = " ".join(needle.sub(_marked, text[begin : begin + _SNIPPET]).split())
+        return _one_line(needle.mark(text))
+    begin = max(0, needle.first(text) - _SNIPPET // 3)
+    marked = _one_line(needle.mark(text[begin : begin + _SNIPPET]))
     before, after = "…" if begin else "", "…" if begin + _SNIPPET < len(text) else ""
     return before + marked + after
+
+
+def _one_line(text: str) -> str:
+    if text.isprintable() and "  " not in text:  # the only white space in it are single blanks
+        return text.strip()
+    return one_line(text)

@@ -31,7 +31,7 @@ _QUERIES = {
     " WHERE conversation_id = ?1 ORDER BY usage.id",
 }
 _MESSAGE_REFERENCES = {
-    "message": ("id", "origin_id"),
+    "message": ("id", "origin_id", "answers"),
     "turn": ("user_message_id", "final_message_id"),
     "effect": ("step_message_id", "result_message_id"),
 }

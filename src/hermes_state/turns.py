@@ -15,9 +15,10 @@ import apsw
 
 from hermes_core import clock
 from hermes_core.errors import AlreadySettledError, StoreError
-from hermes_state import effects, inbox, leases, outbox, sessions
+from hermes_state import budgets, effects, inbox, leases, lineage, outbox, sessions
+from hermes_state.budgets import Receipt
 from hermes_state.database import Database
-from hermes_state.effects import Call
+from hermes_state.effects import Call, Settled
 from hermes_state.inbox import Delivery
 from hermes_state.leases import Lease
 from hermes_state.outbox import Piece
@@ -37,6 +38,14 @@ class Accepted(NamedTuple):
     is_new: bool
 
 
+class Opening(NamedTuple):
+    """The session that a first message makes, so that no empty one is ever there."""
+
+    source: str
+    fields: Mapping[str, Any] = {}
+    parent_session_id: str | None = None
+
+
 def accept(
     conn: apsw.Connection,
     session_id: str,
@@ -44,16 +53,23 @@ def accept(
     *,
     delivery: Delivery | None = None,
     idempotency_key: str | None = None,
+    opening: Opening | None = None,
 ) -> Accepted:
     """Take a message in; a second delivery of the same one finds the first.
 
-    Raises AlreadySettledError when the delivery was dealt with before and has no turn (any more).
+    A session that was compacted meanwhile takes it in where its conversation goes on. With an opening,
+    the session is made together with its first message when it is not there. Raises
+    AlreadySettledError when the delivery was dealt with before and has no turn (any more).
     """
     if (known := _known(conn, delivery, idempotency_key)) is not None:
         return known
     if delivery is not None and inbox.is_settled(conn, delivery):
         raise AlreadySettledError(f"{delivery.platform} message {delivery.message_id} is settled.")
-    sessions.fetch(conn, session_id)
+    if opening is None or sessions.exists(conn, session_id):
+        session_id = lineage.tip(conn, sessions.fetch(conn, session_id)["id"])
+    else:
+        source, fields, parent = opening
+        sessions.create(conn, session_id, source, fields, parent_session_id=parent)
     message_id = insert_message(conn, session_id, message_from(message))
     turn_id = os.urandom(16).hex()
     conn.execute(
@@ -102,17 +118,20 @@ def step(
     message: Mapping[str, Any],
     calls: Sequence[Call] = (),
     lease: Lease | None = None,
+    receipt: Receipt | None = None,
 ) -> int:
-    """Store what the model said, and what it wants done, before any of it is done."""
+    """Store what the model said, what it wants done and what it cost, before any of it is done."""
     leases.check(conn, lease)
     turn = _running(conn, turn_id)
-    message_id = insert_message(conn, turn["session_id"], message_from(message))
+    if receipt is not None:
+        budgets.settle(conn, turn_id, turn["session_id"], receipt)
+    message_id = _say(conn, turn, message)
     for call in calls:
         effects.intend(conn, turn_id, message_id, call)
     return message_id
 
 
-def finish(
+def finish(  # noqa: PLR0913 -- all that ends together
     conn: apsw.Connection,
     turn_id: str,
     end: End,
@@ -120,18 +139,25 @@ def finish(
     message: Mapping[str, Any] | None = None,
     reason: str | None = None,
     pieces: Sequence[Piece] = (),
+    settled: Sequence[Settled] = (),
     lease: Lease | None = None,
+    receipt: Receipt | None = None,
 ) -> int | None:
     """End a turn with its last message and what must be sent; returns that message's id.
 
-    Calls that were never made are cancelled with it; those nobody saw the end of are unknown.
+    Calls that were never made are cancelled with it; those nobody saw the end of are unknown. `settled`
+    tells the model about them, so that no call stays without a result.
     """
     leases.check(conn, lease)
     turn = fetch(conn, turn_id)
+    if receipt is not None:
+        budgets.settle(conn, turn_id, turn["session_id"], receipt)
+    for one in settled:
+        effects.settle(conn, one.effect_id, one.state, one.result)
     effects.close_open(conn, turn_id)
     message_id = None
     if message is not None:
-        message_id = insert_message(conn, turn["session_id"], message_from(message))
+        message_id = _say(conn, turn, message)
     conn.execute(
         "UPDATE turns SET state = ?, final_message_id = ?, reason = ?, ended_at = ? WHERE id = ?",
         (end, message_id, reason, clock.now(), turn_id),
@@ -140,10 +166,26 @@ def finish(
     return message_id
 
 
+def _say(conn: apsw.Connection, turn: Row, message: Mapping[str, Any]) -> int:
+    """Store a message as part of a turn."""
+    said = message_from(message)._replace(answers=turn["user_message_id"])
+    return insert_message(conn, turn["session_id"], said)
+
+
 def find(conn: apsw.Connection, turn_id: str) -> Row | None:
     """All columns of a turn, or None."""
     found = rows(conn.execute("SELECT * FROM turns WHERE id = ?", (turn_id,)))
     return found[0] if found else None
+
+
+def user_text(conn: apsw.Connection, turn_id: str) -> str:
+    """What the turn is to answer, as text."""
+    found: Any = conn.execute(
+        "SELECT coalesce(content, parts, '') FROM messages WHERE id ="
+        " (SELECT user_message_id FROM turns WHERE id = ?)",
+        (turn_id,),
+    ).get
+    return found or ""
 
 
 def fetch(conn: apsw.Connection, turn_id: str) -> Row:
@@ -198,10 +240,16 @@ class Turns:
         *,
         delivery: Delivery | None = None,
         idempotency_key: str | None = None,
+        opening: Opening | None = None,
     ) -> Accepted:
         return self._db.write(
             lambda c: accept(
-                c, session_id, message, delivery=delivery, idempotency_key=idempotency_key
+                c,
+                session_id,
+                message,
+                delivery=delivery,
+                idempotency_key=idempotency_key,
+                opening=opening,
             )
         )
 
@@ -214,8 +262,9 @@ class Turns:
         message: Mapping[str, Any],
         calls: Sequence[Call] = (),
         lease: Lease | None = None,
+        receipt: Receipt | None = None,
     ) -> int:
-        return self._db.write(lambda c: step(c, turn_id, message, calls, lease))
+        return self._db.write(lambda c: step(c, turn_id, message, calls, lease, receipt))
 
     def finish(
         self,
@@ -225,16 +274,29 @@ class Turns:
         message: Mapping[str, Any] | None = None,
         reason: str | None = None,
         pieces: Sequence[Piece] = (),
+        settled: Sequence[Settled] = (),
         lease: Lease | None = None,
+        receipt: Receipt | None = None,
     ) -> int | None:
         return self._db.write(
             lambda c: finish(
-                c, turn_id, end, message=message, reason=reason, pieces=pieces, lease=lease
+                c,
+                turn_id,
+                end,
+                message=message,
+                reason=reason,
+                pieces=pieces,
+                settled=settled,
+                lease=lease,
+                receipt=receipt,
             )
         )
 
     def get(self, turn_id: str) -> Row | None:
         return self._db.read(lambda c: find(c, turn_id))
+
+    def user_text(self, turn_id: str) -> str:
+        return self._db.read(lambda c: user_text(c, turn_id))
 
     def unfinished(self) -> list[Row]:
         return self._db.read(unfinished)

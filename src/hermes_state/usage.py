@@ -65,6 +65,18 @@ def since(conn: apsw.Connection, moment: float) -> Row:
     return rows(conn.execute(f"SELECT {_SUMS} FROM usage WHERE timestamp >= ?", (moment,)))[0]
 
 
+def of_turn(conn: apsw.Connection, turn_id: str, session_id: str) -> Row:
+    """The sum of what one turn spent."""
+    return rows(
+        conn.execute(
+            f"SELECT {_SUMS} FROM usage WHERE session_id IN (SELECT id FROM sessions WHERE"
+            " conversation_id = (SELECT conversation_id FROM sessions WHERE id = ?))"
+            " AND turn_id = ?",
+            (session_id, turn_id),
+        )
+    )[0]
+
+
 class Usage:
     """The store's accounts, one transaction a call."""
 
@@ -78,6 +90,9 @@ class Usage:
 
     def of_conversation(self, session_id: str) -> list[Row]:
         return self._db.read(lambda c: of_conversation(c, session_id))
+
+    def of_turn(self, turn_id: str, session_id: str) -> Row:
+        return self._db.read(lambda c: of_turn(c, turn_id, session_id))
 
     def since(self, moment: float) -> Row:
         return self._db.read(lambda c: since(c, moment))

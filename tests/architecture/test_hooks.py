@@ -10,20 +10,6 @@ from hermes_cli import hookspecs
 SOURCE = Path(__file__).parents[2] / "src"
 
 NOT_YET_CALLED = {
-    "on_session_start",
-    "on_session_end",
-    "on_session_finalize",
-    "on_session_reset",
-    "pre_compaction",
-    "post_compaction",
-    "on_turn_start",
-    "on_turn_end",
-    "pre_model_call",
-    "post_model_call",
-    "pre_tool_call",
-    "post_tool_call",
-    "on_approval_asked",
-    "on_approval_answered",
     "on_message_received",
     "pre_send",
     "on_gateway_start",

@@ -2,12 +2,17 @@
 
 import json
 import shlex
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_cli.commands import root
+from hermes_core.paths import Home
+from tests.cli.chatting import World
 
 
 class Shell:
@@ -31,3 +36,16 @@ class Shell:
 @pytest.fixture
 def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
     return Shell(capsys)
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer([]) as server:
+        yield server
+
+
+@pytest.fixture
+def world(home: Home, tmp_path: Path, server: ScriptedServer) -> World:
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    return World(home, workspace, server)

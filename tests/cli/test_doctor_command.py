@@ -65,3 +65,24 @@ def test_a_wrong_setting_is_told(home: Home, shell: Shell) -> None:
     findings = shell.json("doctor", status=1)
     detail = next(f["detail"] for f in findings if f["what"] == "config")
     assert "store.busy_timeout_s" in detail
+
+
+def test_the_sandbox_in_use_is_told(home: Home, shell: Shell) -> None:
+    def detail() -> str:
+        findings = shell.json("doctor")
+        return next(f["detail"] for f in findings if f["what"] == "sandbox")
+
+    assert detail().startswith(("bubblewrap", "host"))
+    home.create()
+    home.config.write_text('[tools]\nsandbox = "host"\n')
+    home.config.chmod(0o600)
+    assert detail().startswith("host (chosen in the settings)")
+
+
+def test_a_sandbox_that_cannot_be_had_is_a_problem(home: Home, shell: Shell) -> None:
+    home.create()
+    home.config.write_text('[tools]\nsandbox = "container"\ncontainer_command = "no-engine"\n')
+    home.config.chmod(0o600)
+    findings = shell.json("doctor", status=1)
+    detail = next(f["detail"] for f in findings if f["what"] == "sandbox")
+    assert "no-engine is not installed" in detail

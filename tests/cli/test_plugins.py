@@ -13,8 +13,8 @@ import pytest
 
 from hermes_cli import plugins
 from hermes_cli.plugins import PluginContext, PluginError, PluginHost
-from hermes_core.config import PluginSettings, Settings
 from hermes_core.paths import Home
+from hermes_core.settings import PluginSettings, Settings
 
 END = {
     "session_id": "s1",

@@ -18,6 +18,7 @@ HERMES = Path(sys.executable).with_name("hermes")
 def hermes(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [HERMES, *arguments],
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=30,
@@ -71,10 +72,10 @@ def test_an_unknown_command_is_a_usage_error(shell: Shell) -> None:
     assert "No such command" in shell.errors and "hermes --help" in shell.errors
 
 
-def test_until_the_agent_exists_the_program_says_so(tmp_path: Path) -> None:
+def test_the_program_alone_is_a_chat_which_needs_a_question_or_a_terminal(tmp_path: Path) -> None:
     done = hermes(HERMES_HOME=str(tmp_path / "home"))
     assert done.returncode == 2
-    assert "not part of this version yet" in done.stderr
+    assert "Nothing was asked" in done.stderr and "hermes chat -q" in done.stderr
 
 
 def test_a_wrong_setting_names_file_key_and_fix(home: Home, shell: Shell) -> None:

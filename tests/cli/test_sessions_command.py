@@ -9,6 +9,8 @@ import pytest
 from hermes_core import clock
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.effects import Call
+from hermes_state.turns import Opening
 from tests.cli.conftest import Shell
 from tests.state.test_foreign import Foreign
 
@@ -199,3 +201,33 @@ def test_a_hermes_agent_home_is_taken_in_once_and_the_report_says_what_was_left(
         f"sessions import --from-hermes-agent {foreign.path}"
     )
     shell.run("sessions import --from-hermes-agent /nowhere/at/all", status=2)
+
+
+def test_show_tells_what_happened_to_turns_that_were_not_answered(
+    store: SessionDB, shell: Shell
+) -> None:
+    ids: list[str] = []
+    for text in ("good", "stopped", "broken", "open"):
+        message = {"role": "user", "content": text}
+        ids.append(store.turns.accept("s1", message, opening=Opening("cli")).turn_id)
+    for id_ in ids[:3]:
+        store.turns.start(id_)
+    calls = [Call(f"c{n}", "terminal", f'{{"command": "deploy {n}"}}', False) for n in (1, 2)]
+    store.turns.step(ids[0], {"role": "assistant", "content": None}, calls[:1])
+    store.turns.step(ids[2], {"role": "assistant", "content": None}, calls[1:])
+    for id_ in (ids[0], ids[2]):
+        store.effects.start(store.effects.of_turn(id_)[0]["id"])
+    assert "[effect started] terminal" in shell.run("sessions show s1")
+    store.effects.unknown(store.effects.of_turn(ids[0])[0]["id"])
+    store.turns.finish(ids[0], "answered", message={"role": "assistant", "content": "Done."})
+    store.turns.finish(ids[1], "interrupted", reason="stopped by the user")
+    store.turns.finish(ids[2], "failed", reason="No quota.")
+    shown = shell.run("sessions show s1")
+    assert shown.count("[effect unknown] terminal") == 2 and "deploy 1" in shown
+    assert "[turn interrupted] stopped by the user ('stopped')" in shown
+    assert "[turn failed] No quota. ('broken')" in shown
+    assert "[turn accepted] no answer yet to 'open'" in shown
+    assert "hermes chat --resume s1" in shown
+    turns = shell.json("sessions show s1")["turns"]
+    assert [turn["state"] for turn in turns] == ["answered", "interrupted", "failed", "accepted"]
+    assert turns[0]["effects"][0]["state"] == "unknown"

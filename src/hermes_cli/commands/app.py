@@ -12,8 +12,8 @@ import msgspec
 
 import hermes_state
 from hermes_core import config
-from hermes_core.config import Settings
 from hermes_core.paths import Home
+from hermes_core.settings import Settings
 
 
 @dataclass

@@ -150,10 +150,22 @@ def _repaired(path: Path, problem: str, fix: bool) -> Iterator[Finding]:
         yield Finding("integrity", "warning", f"lost: {text}")
 
 
+def _sandbox(app: App, _fix: bool) -> Iterator[Finding]:
+    from hermes_agent import sandbox  # noqa: PLC0415 -- costs more than all other checks together
+
+    try:
+        chosen = sandbox.choose(app.settings)
+    except HermesError as error:
+        yield Finding("sandbox", "problem", str(error))
+    else:
+        yield Finding("sandbox", "ok", chosen.describe())
+
+
 CHECKS: tuple[Callable[[App, bool], Iterator[Finding]], ...] = (
     _versions,
     _home,
     _config,
     _disk,
     _store,
+    _sandbox,
 )

@@ -11,8 +11,8 @@ from hermes_cli.commands import root, table
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_cli.plugins import Found, PluginHost
 from hermes_core import config, log
-from hermes_core.config import Settings
 from hermes_core.errors import PluginError, UsageError
+from hermes_core.settings import Settings
 from hermes_core.version import VERSION
 
 _KEY = "plugins.enabled"

@@ -25,6 +25,7 @@ COMMANDS: dict[str, Entry] = {
     "completion": Entry("completion", "Print the completion script of a shell."),
     "config": Entry("config", "Show and change settings."),
     "doctor": Entry("doctor", "Check the installation and repair it."),
+    "model": Entry("model", "Show which model answers and why, and switch."),
     "plugins": Entry("plugins", "List, enable, disable and make plugins."),
     "sessions": Entry("sessions", "List, search, export and clean up conversations."),
 }

@@ -16,6 +16,10 @@ from hermes_state import SessionDB
 from hermes_state.search import Sort
 
 EXIT_NOTHING_FOUND = 3
+_UNSETTLED = {
+    "started": "it was running when last seen",
+    "unknown": "it was cut off while it ran; it may or may not have taken effect",
+}
 
 
 @click.group(
@@ -91,7 +95,7 @@ def show(app: App, session: str, full: bool, last: int | None) -> None:
         session_id = chosen(store, session)
         row = store.get_session(session_id)
         messages = store.get_messages_as_conversation(session_id, include_ancestors=full)
-        turns = store.turns.of_session(session_id)
+        turns = _turns(store, session_id, full=full)
     assert row is not None
     if last is not None:
         messages = messages[-last:] if last > 0 else []
@@ -100,10 +104,43 @@ def show(app: App, session: str, full: bool, last: int | None) -> None:
     app.say(_heading(row))
     for message in messages:
         app.say("\n" + _spoken(message))
-    for turn in turns:
-        if turn["state"] != "answered":
-            app.say(f"\n[turn {turn['state']}] {turn['reason'] or ''}".rstrip())
+    if troubles := [line for turn in turns for line in _trouble(turn)]:
+        app.say("\n" + "\n".join(troubles))
     return None
+
+
+def _turns(store: SessionDB, session_id: str, *, full: bool) -> list[dict[str, Any]]:
+    """The turns of what is shown, each with its tool calls and the text it answers."""
+    shown = store.get_compression_lineage(session_id) if full else [session_id]
+    return [
+        {
+            **turn,
+            "user_text": store.turns.user_text(turn["id"]),
+            "effects": store.effects.of_turn(turn["id"]),
+        }
+        for member in shown
+        for turn in store.turns.of_session(member)
+    ]
+
+
+def _trouble(turn: dict[str, Any]) -> list[str]:
+    """What a person should know about a turn that did not simply end in an answer."""
+    about = truncate(one_line(visible(turn["user_text"])), 60)
+    lines: list[str] = []
+    if turn["state"] in ("accepted", "running"):
+        lines.append(
+            f"[turn {turn['state']}] no answer yet to {about!r};"
+            f" go on with: hermes chat --resume {turn['session_id']}"
+        )
+    elif turn["state"] != "answered":
+        lines.append(f"[turn {turn['state']}] {turn['reason'] or 'no reason given'} ({about!r})")
+    lines += [
+        f"[effect {effect['state']}] {_call_in_words({'name': effect['tool_name'], **effect})}:"
+        f" {_UNSETTLED[effect['state']]}"
+        for effect in turn["effects"]
+        if effect["state"] in _UNSETTLED
+    ]
+    return lines
 
 
 def _heading(row: dict[str, Any]) -> str:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from hermes_core import clock
+from hermes_core import clock, secrets
 from hermes_core.errors import (
     AlreadySettledError,
+    BudgetSpent,
     IllegalTransitionError,
     LeaseLostError,
     SessionNotFoundError,
@@ -19,12 +20,14 @@ from hermes_core.errors import (
     TitleError,
     UsageError,
 )
-from hermes_state.effects import Call
+from hermes_state.budgets import Estimate, Limits, Receipt
+from hermes_state.effects import Call, Settled
 from hermes_state.inbox import Delivery
 from hermes_state.leases import Lease
 from hermes_state.outbox import Piece
 from hermes_state.protocol import Store
-from hermes_state.turns import End
+from hermes_state.questions import Question
+from hermes_state.turns import End, Opening
 from hermes_state.usage import Spent
 
 DAY_S = 86_400.0
@@ -406,6 +409,19 @@ class MessageRules:
         assert [message["content"] for message in edge["window"]] == ["a", "b"]
         with refused(SessionNotFoundError):
             store.get_messages_around("s", ids[-1] + 1)
+
+    def test_a_conversation_is_read_backwards_page_by_page(self, store: Store) -> None:
+        ids = chat(store, "s", *"abcde")
+        child = store.rotate_session("s", [{"role": "user", "content": "a summary"}, ids[-1]])
+        store.append_message(child, "user", "f")
+        page = store.get_conversation_page(child, limit=3)
+        assert [message["content"] for message in page] == ["d", "e", "f"], "originals, not copies"
+        page = store.get_conversation_page(child, before_id=page[0]["id"], limit=2)
+        assert [message["content"] for message in page] == ["b", "c"]
+        page = store.get_conversation_page(child, before_id=page[0]["id"], limit=2)
+        assert [message["content"] for message in page] == ["a"]
+        assert store.get_conversation_page(child, before_id=page[0]["id"]) == []
+        assert store.get_conversation_page("nobody") == []
 
     def test_the_last_things_the_user_said_are_listed(self, store: Store) -> None:
         chat(store, "s", "one", "two", "three\nlines", "four")
@@ -1034,6 +1050,18 @@ class TurnRules:
         assert store.turns.accept("s", message, idempotency_key="k") == first._replace(is_new=False)
         assert contents(store, "s") == ["once"]
 
+    def test_a_message_for_a_compacted_session_goes_where_the_conversation_is(
+        self, store: Store
+    ) -> None:
+        ids = chat(store, "s", "hello")
+        child = store.rotate_session("s", [ids[0]])
+        accepted = store.turns.accept("s", {"role": "user", "content": "and now?"})
+        assert accepted.session_id == child
+        found = store.turns.get(accepted.turn_id)
+        assert found is not None
+        assert found["session_id"] == child
+        assert store.get_messages_as_conversation(child)[-1]["content"] == "and now?"
+
     def test_a_turn_for_nobody_is_not_accepted(self, store: Store) -> None:
         delivery = Delivery("telegram", "room", "1")
         with refused(SessionNotFoundError):
@@ -1098,6 +1126,49 @@ class TurnRules:
             assert [turn["id"] for turn in store.turns.unfinished()] == [turn_id]
         store.turns.finish(turn_id, "interrupted")
         assert store.turns.unfinished() == []
+
+    def test_a_message_for_a_session_that_was_compacted_goes_to_its_tip(self, store: Store) -> None:
+        chat(store, "s", "one")
+        child = store.rotate_session("s", [summary()])
+        assert store.turns.accept("s", {"role": "user", "content": "two"}).session_id == child
+
+    def test_what_was_said_after_the_caller_looked_goes_along(self, store: Store) -> None:
+        _, second = chat(store, "s", "one", "two")
+        late = store.turns.accept("s", {"role": "user", "content": "three"})
+        child = store.rotate_session("s", [summary(), second], since=second)
+        assert contents(store, child) == ["in short", "two", "three"]
+        assert contents(store, child, include_ancestors=True) == ["one", "two", "three"]
+        turn = store.turns.get(late.turn_id)
+        assert turn is not None
+        assert turn["session_id"] == child
+
+    def test_a_first_message_makes_its_session(self, store: Store) -> None:
+        message = {"role": "user", "content": "hello"}
+        opening = Opening("cli", {"cwd": "/here"})
+        store.turns.accept("new", message, opening=opening)
+        store.turns.accept("new", message, opening=Opening("other", {"cwd": "/there"}))
+        row = session(store, "new")
+        assert (row["source"], row["cwd"], row["message_count"]) == ("cli", "/here", 2)
+
+    def test_what_is_said_while_a_turn_runs_comes_after_that_turn(self, store: Store) -> None:
+        turn_id = running(store)
+        store.turns.step(
+            turn_id, {"role": "assistant", "content": "let me look"}, [Call("a", "t", "{}", True)]
+        )
+        waiting = store.turns.accept("s", {"role": "user", "content": "and another thing"})
+        (effect,) = store.effects.of_turn(turn_id)
+        store.effects.start(effect["id"])
+        store.effects.done(effect["id"], {"role": "tool", "content": "found", "tool_call_id": "a"})
+        child = store.rotate_session("s", [m["id"] for m in store.get_messages("s")])
+        store.turns.finish(turn_id, "answered", message={"role": "assistant", "content": "so"})
+        said = ["a question", "let me look", "found", "so", "and another thing"]
+        assert contents(store, child) == said
+        store.turns.start(waiting.turn_id)
+        store.turns.finish(
+            waiting.turn_id, "answered", message={"role": "assistant", "content": "yes"}
+        )
+        assert contents(store, child) == [*said, "yes"]
+        assert contents(store, child, include_ancestors=True) == [*said, "yes"]
 
     def test_every_commit_of_a_turn_checks_the_lease(self, store: Store) -> None:
         turn_id = running(store)
@@ -1390,6 +1461,161 @@ class UsageRules:
             store.usage.record("nobody", Spent("m"))
 
 
+class BudgetRules:
+    """Limits: set aside before a call, and still holding after a crash."""
+
+    def test_a_step_is_set_aside_and_settled_with_what_it_cost(self, store: Store) -> None:
+        turn_id = running(store)
+        limits = Limits(steps=3, tokens=1000, cost_usd=1.0)
+        first = store.budgets.reserve(turn_id, limits, Estimate(400, 0.4, 1.0))
+        assert store.budgets.of_turn(turn_id) == {
+            "steps": 1, "tokens": 400, "cost_usd": 0.4, "seconds": 1.0
+        }  # fmt: skip
+        spent = Spent("m", "p", input_tokens=50, output_tokens=10, cost_usd=0.1)
+        store.turns.step(
+            turn_id, {"role": "assistant", "content": "a"}, receipt=Receipt(first, spent)
+        )
+        assert store.budgets.of_turn(turn_id)["tokens"] == 60
+        assert session(store, "s")["cost_usd"] == 0.1, "it is booked with the step"
+
+    def test_a_reservation_that_nobody_settled_counts_in_full(self, store: Store) -> None:
+        turn_id = running(store)
+        limits = Limits(cost_usd=1.0)
+        store.budgets.reserve(turn_id, limits, Estimate(1, 0.7, 0.0))
+        with refused(BudgetSpent):
+            store.budgets.reserve(turn_id, limits, Estimate(1, 0.4, 0.0))
+        store.budgets.reserve(turn_id, limits, Estimate(1, 0.3, 0.0))
+
+    def test_each_limit_holds(self, store: Store) -> None:
+        turn_id = running(store)
+        none_left = [
+            (Limits(steps=1), Estimate(1, 0.0, 0.0)),
+            (Limits(tokens=10), Estimate(10, 0.0, 0.0)),
+            (Limits(cost_usd=0.5), Estimate(1, 0.5, 0.0)),
+            (Limits(seconds=5.0), Estimate(1, 0.0, 5.1)),
+            (Limits(cost_per_day_usd=0.5), Estimate(1, 0.5, 0.0)),
+        ]
+        store.budgets.reserve(turn_id, Limits(), Estimate(1, 0.1, 0.0))
+        for limits, estimate in none_left:
+            with refused(BudgetSpent):
+                store.budgets.reserve(turn_id, limits, estimate)
+        store.budgets.reserve(turn_id, Limits(steps=1), Estimate(1, 0.0, 0.0), task="summary")
+
+    def test_a_day_is_shared_by_all_turns_and_ends_at_midnight(self, store: Store) -> None:
+        with still_clock() as moved:
+            limits = Limits(cost_per_day_usd=1.0)
+            store.budgets.reserve(running(store, "a"), limits, Estimate(1, 0.8, 0.0))
+            other = running(store, "b")
+            with refused(BudgetSpent):
+                store.budgets.reserve(other, limits, Estimate(1, 0.3, 0.0))
+            store.delete_session("a")
+            assert store.budgets.today_usd() == 0.8, "deleting a session is no refund"
+            moved.now += DAY_S
+            store.budgets.reserve(other, limits, Estimate(1, 0.9, 0.0))
+
+    def test_a_turn_pays_for_those_it_sent(self, store: Store) -> None:
+        parent, child = running(store, "a"), running(store, "b")
+        limits = Limits(steps=1, cost_usd=1.0)
+        store.budgets.reserve(parent, limits, Estimate(10, 0.4, 9.0))
+        store.budgets.reserve(child, limits, Estimate(10, 0.5, 1.0), account=parent)
+        assert store.budgets.of_turn(child, parent) == {
+            "steps": 1, "tokens": 20, "cost_usd": 0.9, "seconds": 1.0
+        }  # fmt: skip
+        with refused(BudgetSpent):
+            store.budgets.reserve(running(store, "c"), limits, Estimate(1, 0.2, 0), account=parent)
+
+    def test_a_reservation_is_settled_once(self, store: Store) -> None:
+        turn_id = running(store)
+        receipt = Receipt(store.budgets.reserve(turn_id, Limits(), Estimate(1, 0, 0)), Spent("m"))
+        store.budgets.settle(turn_id, "s", receipt)
+        with refused(IllegalTransitionError):
+            store.budgets.settle(turn_id, "s", receipt)
+
+
+class QuestionRules:
+    """What a person is asked while a turn waits."""
+
+    def _question(self, turn_id: str) -> Question:
+        return Question(
+            turn_id, "call", "approval", "terminal", "Run it?", "rm -r x", ["yes", "no"]
+        )
+
+    def test_a_call_that_asks_again_finds_its_question_and_the_answer(self, store: Store) -> None:
+        question = self._question(running(store))
+        first = store.questions.ask(question)
+        assert first["state"] == "pending"
+        assert first["choices"] == ["yes", "no"]
+        assert store.questions.ask(question)["id"] == first["id"]
+        assert [row["session_id"] for row in store.questions.pending("s")] == ["s"]
+        assert store.questions.pending("somebody else") == []
+        store.questions.answer(first["id"], "yes", by="cli")
+        again = store.questions.ask(question)
+        assert (again["state"], again["answer"], again["answered_by"]) == ("answered", "yes", "cli")
+        assert store.questions.pending() == []
+
+    def test_the_first_answer_counts(self, store: Store) -> None:
+        row = store.questions.ask(self._question(running(store)))
+        store.questions.answer(row["id"], "no")
+        with refused(IllegalTransitionError):
+            store.questions.answer(row["id"], "yes")
+        store.questions.withdraw(row["id"])
+        assert store.questions.get(row["id"])["answer"] == "no"
+
+    def test_a_question_can_be_withdrawn(self, store: Store) -> None:
+        row = store.questions.ask(self._question(running(store)))
+        store.questions.withdraw(row["id"])
+        with refused(IllegalTransitionError):
+            store.questions.answer(row["id"], "yes")
+        with refused(StoreError):
+            store.questions.answer("nothing", "yes")
+
+    def test_a_lasting_yes_holds_where_it_was_given(self, store: Store) -> None:
+        store.questions.grant(["rm"], "here")
+        store.questions.grant(["curl"])
+        assert store.questions.granted("here") == {"rm", "curl"}
+        assert store.questions.granted("there") == {"curl"}
+        assert store.questions.revoke("curl")
+        assert not store.questions.revoke("curl")
+        assert store.questions.granted("there") == set()
+
+    def test_a_stopped_turn_leaves_no_call_without_a_result(self, store: Store) -> None:
+        turn_id = running(store)
+        calls = [Call("a", "t", "{}", False), Call("b", "t", "{}", False)]
+        store.turns.step(turn_id, {"role": "assistant", "content": None}, calls)
+        first, second = (row["id"] for row in store.effects.of_turn(turn_id))
+        store.effects.start(first)
+        result = {"role": "tool", "content": "stopped", "tool_call_id": "a"}
+        settled = [
+            Settled(first, "unknown", result),
+            Settled(second, "cancelled", result | {"tool_call_id": "b"}),
+        ]
+        store.turns.finish(turn_id, "interrupted", settled=settled)
+        states = [row["state"] for row in store.effects.of_turn(turn_id)]
+        assert states == ["unknown", "cancelled"]
+        assert contents(store, "s")[-2:] == ["stopped", "stopped"]
+
+    def test_a_lease_can_be_taken_from_a_holder_that_is_gone(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        assert store.leases.acquire("s", "dead") is not None
+        assert store.leases.take_over("s", "somebody else", "me") is None
+        taken = store.leases.take_over("s", "dead", "me")
+        assert taken is not None
+        assert store.leases.holder_of("s") == "me"
+
+    def test_secrets_do_not_reach_the_store(self, store: Store) -> None:
+        secrets.register({"API_KEY": 'hunter"22'})
+        try:
+            turn_id = running(store)
+            calls = [Call("a", "t", '{"k": "hunter\\"22"}', False)]
+            store.turns.step(turn_id, {"role": "assistant", "content": 'x hunter"22 y'}, calls)
+            assert contents(store, "s")[-1] == "x [secret API_KEY] y"
+            assert "hunter" not in store.effects.of_turn(turn_id)[0]["arguments"]
+            row = store.questions.ask(self._question(turn_id)._replace(detail='echo hunter"22'))
+            assert row["detail"] == "echo [secret API_KEY]"
+        finally:
+            secrets.forget()
+
+
 class StoreConformance(
     SessionRules,
     MessageRules,
@@ -1405,5 +1631,7 @@ class StoreConformance(
     RouteRules,
     LeaseRules,
     UsageRules,
+    BudgetRules,
+    QuestionRules,
 ):
     """All of it."""

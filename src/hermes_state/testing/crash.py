@@ -76,13 +76,13 @@ class Victim:
 class Nursery:
     """Starts victims quickly, and forgets them."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "hermes_state.testing.victim") -> None:
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._socket.settimeout(PATIENCE_S)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "hermes_state.testing.victim", str(theirs.fileno())],
+                [sys.executable, "-m", module, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
             )
 
@@ -116,9 +116,9 @@ class Nursery:
 
 
 @contextmanager
-def nursery() -> Generator[Nursery]:
-    """A nursery for the length of a block."""
-    opened = Nursery()
+def nursery(module: str = "hermes_state.testing.victim") -> Generator[Nursery]:
+    """A nursery for the length of a block; the module is what its victims live by."""
+    opened = Nursery(module)
     try:
         yield opened
     finally:
@@ -290,7 +290,7 @@ def at_every_point(folder: Path, one: Pass, *, step: int = 1, lanes: int = LANES
             found.add(partly)
             names.update(seen)
 
-    _in_lanes(lane, range(1, lanes + 1), lanes)
+    in_lanes(lane, range(1, lanes + 1), lanes)
     name = f"every {one.trap}, {_counted(one.threads, 'thread')}"
     return Row(name, names.total(), found, names)
 
@@ -309,11 +309,12 @@ def at_random_moments(folder: Path, writers: int, kills: int, seed: int, lanes: 
         with lock:
             found.add(partly)
 
-    _in_lanes(lane, range(lanes), lanes)
+    in_lanes(lane, range(lanes), lanes)
     return Row(f"random, {_counted(writers, 'process')}", kills, found, Counter())
 
 
-def _in_lanes(work: Callable[[int], None], numbers: Sequence[int], lanes: int) -> None:
+def in_lanes(work: Callable[[int], None], numbers: Sequence[int], lanes: int) -> None:
+    """Do numbered work at so many places at once; an error anywhere is raised here."""
     with ThreadPoolExecutor(lanes) as pool:
         for done in [pool.submit(work, number) for number in numbers]:
             done.result()

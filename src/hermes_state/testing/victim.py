@@ -150,7 +150,7 @@ def live(order: Order, pipe: int) -> None:
     report("done")
 
 
-def serve(descriptor: int) -> None:
+def serve(descriptor: int, live: Callable[[Order, int], None] = live) -> None:
     """The nursery: fork a victim for every order, until nobody is there to give one."""
     with socket.socket(fileno=descriptor) as orders:
         while True:
@@ -165,12 +165,12 @@ def serve(descriptor: int) -> None:
             pid = os.fork()
             if pid == 0:
                 orders.close()
-                _be_born(order, pipes[0])
+                _be_born(order, pipes[0], live)
             os.close(pipes[0])
             orders.sendall(f"{pid}\n".encode())
 
 
-def _be_born(order: Order, pipe: int) -> NoReturn:
+def _be_born(order: Order, pipe: int, live: Callable[[Order, int], None]) -> NoReturn:
     try:
         live(order, pipe)
     except BrokenPipeError:

@@ -1,0 +1,541 @@
+"""Agent: a conversation as the surfaces hold it. It takes messages in, runs turns, and can be stopped.
+
+The store is the truth: the agent keeps no transcript of its own, and everything it says it has done is
+on disk. Names that begin with an underscore and are used elsewhere are part of the contract with the
+surfaces (docs/reference/pins.md).
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from hermes_agent import compaction, lease, meter, policy, prompt, sandbox
+from hermes_agent.approval import Gate
+from hermes_agent.asking import Asker
+from hermes_agent.delegation import SubAgents
+from hermes_agent.events import Event, Notice, Sink, TextDelta, TurnEnded, ignore
+from hermes_agent.hooks import Hooks, NoHooks
+from hermes_agent.loop import Loop, left_open
+from hermes_agent.meter import Meter
+from hermes_agent.models.base import Model, Reply, Request, ToolSpec
+from hermes_agent.prompt import Place
+from hermes_agent.stop import Stop
+from hermes_agent.titles import Titler
+from hermes_agent.tokens import Estimator
+from hermes_agent.tools.base import Bench
+from hermes_agent.tools.execute import DelegateFor, Executor
+from hermes_agent.tools.processes import Processes
+from hermes_agent.tools.registry import Toolbox
+from hermes_agent.turn import Outcome, Turn, as_dictionary
+from hermes_core import clock, config
+from hermes_core.errors import LeaseLostError, StoreError
+from hermes_core.paths import Home
+from hermes_core.settings import Settings
+from hermes_state import sessions
+from hermes_state.inbox import Delivery
+from hermes_state.leases import Lease
+from hermes_state.protocol import Store
+from hermes_state.records import Row
+from hermes_state.turns import MOST_ATTEMPTS, Accepted, Opening
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE_S = 0.5
+"""How long closing waits for a turn that was stopped."""
+
+_FREE = ("local", "embedded", "scripted")
+"""Providers that do not send a bill."""
+
+
+class MemoryProvider(Protocol):
+    """Somebody who learns from conversations."""
+
+    def on_session_end(self, messages: list[dict[str, Any]]) -> None: ...
+
+
+class Agent:
+    """One conversation that can be talked to."""
+
+    def __init__(  # noqa: PLR0913 -- the five parts, and how this conversation is placed
+        self,
+        model: Model,
+        toolbox: Toolbox,
+        store: Store,
+        settings: Settings,
+        home: Home,
+        *,
+        hooks: Hooks | None = None,
+        session_id: str | None = None,
+        source: str = "cli",
+        workspace: Path | None = None,
+        can_ask: bool = False,
+        sink: Sink = ignore,
+        memory: Sequence[MemoryProvider] = (),
+        fields: Mapping[str, Any] | None = None,
+        paid_by: str | None = None,
+    ) -> None:
+        self.model = model
+        self.store = store
+        self.settings = settings
+        self.platform = source
+        self.sink = sink
+        self.hooks: Hooks = hooks or NoHooks()
+        self.session_id = self._tip_of(session_id) if session_id else sessions.new_id()
+        self.conversation_id = store.get_conversation_root(self.session_id)
+        self._fields = dict(fields or {})
+        self._paid_by = paid_by
+        self._memory = list(memory)
+        self._lock = threading.Lock()
+        self._stop = Stop()
+        self._steers: list[str] = []
+        self._session_messages: list[dict[str, Any]] = []
+        self.is_ended = False
+        """Whether a surface has let go of the conversation."""
+        self._is_idle = threading.Event()
+        self._is_idle.set()
+        self._titler = Titler(
+            store,
+            model,
+            settings.agent,
+            is_wanted=settings.agent.titles and not paid_by,
+            report=lambda event: self.sink(event),
+        )
+        self._executor = self._make_executor(toolbox, home, workspace, can_ask=can_ask)
+
+    def _tip_of(self, session_id: str) -> str:
+        return self.store.resolve_resume_session_id(session_id)
+
+    def _make_executor(
+        self, toolbox: Toolbox, home: Home, workspace: Path | None, *, can_ask: bool
+    ) -> Executor:
+        row = self.store.get_session(self.session_id)
+        place = Path(row["cwd"]) if row and row["cwd"] else (workspace or Path.cwd())
+        bench = Bench(
+            home=home,
+            settings=self.settings,
+            store=self.store,
+            processes=Processes(choose=lambda: sandbox.choose(self.settings)),
+            workspace=place,
+            cwd=place,
+            environment=config.child_environment(),
+        )
+        rules = self.settings.approvals
+        asker = Asker(self.store, can_ask=can_ask, timeout_s=rules.timeout_s)
+        gate = Gate(asker, self.hooks, rules, policy.load(home), self.platform)
+        delegates = DelegateFor() if self._paid_by else SubAgents(self)
+        return Executor(toolbox, bench, gate, asker, self.hooks, delegates)
+
+    # -- what surfaces know ---------------------------------------------------------------------
+
+    @property
+    def toolbox(self) -> Toolbox:
+        return self._executor.toolbox
+
+    @property
+    def bench(self) -> Bench:
+        return self._executor.bench
+
+    @property
+    def asker(self) -> Asker:
+        return self._executor.asker
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self._stop.is_set
+
+    def interrupt(self, message: str | None = None) -> None:
+        """Stop the turn that runs, at once and with all it started; a message is for the next one."""
+        if message:
+            self.steer(message)
+        self._stop.set()
+
+    def clear_interrupt(self) -> None:
+        """Forget a stop and what was said to the turn that was stopped."""
+        with self._lock:
+            self._steers.clear()
+            if self._stop.is_set:
+                self._stop = Stop()
+
+    def steer(self, text: str) -> bool:
+        """Say something to the running turn; the model hears it after its next tool call."""
+        with self._lock:
+            self._steers.append(text)
+        return True
+
+    def answer(self, question_id: str, text: str) -> None:
+        """Answer a question that the agent asked; approvals take once, session, always or deny."""
+        self.store.questions.answer(question_id, text, by=self.platform)
+
+    def sub_agent(self, session_id: str, paid_by: str, sink: Sink) -> "Agent":
+        """An agent for a part of the work: same model and tools, a conversation of its own."""
+        return Agent(
+            self.model,
+            self.toolbox,
+            self.store,
+            self.settings,
+            self.bench.home,
+            hooks=self.hooks,
+            session_id=session_id,
+            source=self.platform,
+            can_ask=self.asker.can_ask,
+            sink=sink,
+            paid_by=paid_by,
+        )
+
+    # -- a turn ---------------------------------------------------------------------------------
+
+    def accept(
+        self,
+        content: Any,  # noqa: ANN401 -- text or parts
+        *,
+        delivery: Delivery | None = None,
+        idempotency_key: str | None = None,
+    ) -> Accepted:
+        """Take a message in; when this returns, it is on disk and will be answered or accounted for."""
+        is_first = self.store.get_session(self.session_id) is None
+        accepted = self.store.turns.accept(
+            self.session_id,
+            {"role": "user", "content": content},
+            delivery=delivery,
+            idempotency_key=idempotency_key,
+            opening=self._opening() if is_first else None,
+        )
+        if is_first and accepted.is_new:
+            self._tell_start()
+        return accepted
+
+    def _opening(self) -> Opening:
+        parent = self._fields.get("parent_session_id")
+        known = {name: v for name, v in self._fields.items() if name != "parent_session_id"}
+        facts = self.model.facts
+        place = Place(self.bench.workspace, clock.now())
+        fields = {
+            "model": facts.name,
+            "cwd": str(self.bench.workspace),
+            "system_prompt": prompt.build(facts, self.toolbox, self.bench, place),
+            **known,
+        }
+        return Opening(self.platform, fields, parent)
+
+    def _tell_start(self) -> None:
+        self.hooks.invoke_hook(
+            "on_session_start",
+            session_id=self.session_id,
+            model=self.model.facts.name,
+            platform=self.platform,
+        )
+
+    def run_conversation(
+        self,
+        user_message: Any,  # noqa: ANN401 -- text or parts
+        conversation_history: list[dict[str, Any]] | None = None,
+        stream_callback: Callable[[str], None] | None = None,
+        task_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Take a message in and answer it. `task_id` makes a second call find the first."""
+        self._take_over(conversation_history)
+        accepted = self.accept(user_message, idempotency_key=task_id)
+        return self.run_turn(accepted.turn_id, stream_callback)
+
+    def _take_over(self, history: list[dict[str, Any]] | None) -> None:
+        """Store what a surface brings along, when the store does not know this conversation."""
+        if history and self.store.get_session(self.session_id) is None:
+            opening = self._opening()
+            self.store.create_session(
+                self.session_id,
+                opening.source,
+                parent_session_id=opening.parent_session_id,
+                **opening.fields,
+            )
+            self._tell_start()
+            self._persist_session(history)
+
+    def run_turn(
+        self, turn_id: str, stream_callback: Callable[[str], None] | None = None
+    ) -> dict[str, Any]:
+        """Run a turn that was accepted, for the first time or after a crash.
+
+        One that has ended is told as it ended. Raises ConversationBusyError.
+        """
+        row = self.store.turns.get(turn_id)
+        if row is None:
+            raise StoreError(f"There is no turn {turn_id}.")
+        if row["ended_at"] is not None:
+            return self._dictionary(row, self._recorded(row))
+        stop = self._new_stop()
+        report = _streaming(self.sink, stream_callback)
+        self._is_idle.clear()
+        try:
+            with lease.held(self.store, self.conversation_id, stop.set) as held:
+                outcome = self._guarded(row, held, stop, report)
+        finally:
+            self._is_idle.set()
+        self.hooks.invoke_hook(
+            "on_turn_end",
+            session_id=self.session_id,
+            turn_id=turn_id,
+            status=outcome.status,
+            response=outcome.text,
+            error=outcome.reason if outcome.status == "failed" else "",
+            model=self.model.facts.name,
+            platform=self.platform,
+        )
+        if outcome.status == "answered":
+            self._titler.consider(self.session_id, turn_id)
+        return self._dictionary(self.store.turns.get(turn_id) or row, outcome)
+
+    def _new_stop(self) -> Stop:
+        with self._lock:
+            self._stop = Stop()
+            return self._stop
+
+    def _guarded(self, row: Row, held: Lease, stop: Stop, report: Sink) -> Outcome:
+        """The boundary of a turn: a fault of ours ends it with a notice instead of losing it."""
+        try:
+            return self._run(row, held, stop, report)
+        except LeaseLostError:
+            raise
+        except StoreError as error:
+            return Outcome(
+                "failed", "", str(error), error.code
+            )  # still open on disk: recovered later
+        except Exception as error:
+            logger.exception("turn %s failed", row["id"])
+            reason = f"Something went wrong inside Hermes: {type(error).__name__}: {error}"
+            self.store.turns.finish(
+                row["id"],
+                "failed",
+                reason=reason,
+                settled=left_open(self.store, row["id"]),
+                lease=held,
+            )
+            report(TurnEnded("failed", "", reason))
+            return Outcome("failed", "", reason, "internal")
+
+    def _run(self, row: Row, held: Lease, stop: Stop, report: Sink) -> Outcome:
+        self.session_id = row["session_id"]
+        attempt = self.store.turns.start(row["id"], held)
+        if attempt > MOST_ATTEMPTS:
+            return self._give_up(row, held, report)
+        turn = Turn(
+            id=row["id"],
+            conversation_id=self.conversation_id,
+            session_id=row["session_id"],
+            user_message_id=row["user_message_id"],
+            lease=held,
+            stop=stop,
+            report=report,
+            attempt=attempt,
+        )
+        self._tell_turn(row)
+        self._warn_about_prices(report)
+        system, tools = self._prefix(turn.session_id)
+        try:
+            return Loop(
+                store=self.store,
+                model=self.model,
+                executor=self._executor,
+                hooks=self.hooks,
+                settings=self.settings,
+                estimator=Estimator(self.model.facts.name, self.store),
+                meter=Meter(
+                    self.store, turn.id, meter.limits_of(self.settings.agent), self._paid_by
+                ),
+                turn=turn,
+                system=system,
+                tools=tools,
+                platform=self.platform,
+                take_steers=self._take_steers,
+            ).run()
+        finally:
+            self.session_id = turn.session_id
+
+    def _warn_about_prices(self, report: Sink) -> None:
+        facts, limits = self.model.facts, self.settings.agent
+        is_limited = limits.max_cost_usd or limits.max_cost_per_day_usd
+        if is_limited and not facts.output_price and facts.provider not in _FREE:
+            report(
+                Notice(f"What {facts.name} costs is not known: limits on money do not hold for it.")
+            )
+
+    def _give_up(self, row: Row, held: Lease, report: Sink) -> Outcome:
+        reason = (
+            f"This message was tried {MOST_ATTEMPTS} times and the process ended each time."
+            " It was given up; send it again to try once more."
+        )
+        self.store.turns.finish(
+            row["id"],
+            "failed",
+            reason=reason,
+            settled=left_open(self.store, row["id"]),
+            lease=held,
+        )
+        report(TurnEnded("failed", "", reason))
+        return Outcome("failed", "", reason, "attempts")
+
+    def _tell_turn(self, row: Row) -> None:
+        self.hooks.invoke_hook(
+            "on_turn_start",
+            session_id=self.session_id,
+            turn_id=row["id"],
+            user_message=self.store.turns.user_text(row["id"]),
+            model=self.model.facts.name,
+            platform=self.platform,
+        )
+
+    def _prefix(self, session_id: str) -> tuple[str, tuple[ToolSpec, ...]]:
+        """The system prompt and the tools: what every request of this conversation begins with."""
+        row = self.store.get_session(session_id) or {}
+        facts = self.model.facts
+        if facts.is_small:
+            place = Place(self.bench.workspace, row.get("started_at", 0.0))
+            return prompt.build(facts, self.toolbox, self.bench, place), self.toolbox.small
+        system = row.get("system_prompt")
+        if not system:
+            place = Place(self.bench.workspace, row.get("started_at", clock.now()))
+            system = prompt.build(facts, self.toolbox, self.bench, place)
+            self.store.update_system_prompt(session_id, system)
+        return system, self.toolbox.core
+
+    def _take_steers(self) -> list[str]:
+        with self._lock:
+            taken, self._steers = self._steers, []
+        return taken
+
+    def _recorded(self, row: Row) -> Outcome:
+        """How a turn ended, from what is on disk."""
+        text = ""
+        if row["final_message_id"] is not None:
+            around = self.store.get_messages_around(row["session_id"], row["final_message_id"], 0)
+            text = str(around["window"][0]["content"] or "")
+        return Outcome(row["state"], text, row["reason"] or "")
+
+    def _dictionary(self, row: Row, outcome: Outcome) -> dict[str, Any]:
+        self._session_messages = self.store.get_messages_as_conversation(self.session_id)
+        spent = self.store.budgets.of_turn(row["id"])
+        usage = self._usage_of(row["id"])
+        facts = self.model.facts
+        return as_dictionary(
+            outcome,
+            messages=self._session_messages,
+            session_id=self.session_id,
+            api_calls=spent["steps"],
+            usage=usage,
+            model=facts.name,
+            provider=facts.provider,
+            pending_steer="\n".join(self._take_steers()) or None,
+        )
+
+    def _usage_of(self, turn_id: str) -> dict[str, Any]:
+        row = self.store.usage.of_turn(turn_id, self.session_id)
+        return {
+            "input_tokens": row["input_tokens"],
+            "output_tokens": row["output_tokens"],
+            "cache_read_tokens": row["cache_read_tokens"],
+            "cache_write_tokens": row["cache_write_tokens"],
+            "reasoning_tokens": row["reasoning_tokens"],
+            "total_tokens": row["input_tokens"] + row["output_tokens"],
+            "estimated_cost_usd": row["cost_usd"],
+        }
+
+    def compress(self, focus: str = "") -> dict[str, Any]:
+        """Shorten the conversation now; tells what came of it."""
+        model, stop = self.model, self._new_stop()
+        account = Meter(
+            self.store, f"compress:{self.session_id}", meter.limits_of(self.settings.agent)
+        )
+        sizes = Estimator(model.facts.name, self.store)
+        system, tools = self._prefix(self.session_id)
+
+        def ask(request: Request) -> Reply:
+            tokens = sizes.count(request)
+            return account.ask_aside(model, request, tokens, stop, self.session_id, "compaction")
+
+        with lease.held(self.store, self.conversation_id, stop.set) as held:
+            outcome = compaction.compact(
+                compaction.Job(
+                    store=self.store,
+                    session_id=self.session_id,
+                    estimator=sizes,
+                    window=model.facts.window,
+                    max_output=model.facts.max_output,
+                    ask=ask,
+                    settings=self.settings.compaction,
+                    system=system,
+                    tools=tools,
+                    lease=held,
+                    stop=stop,
+                    report=self.sink,
+                    hooks=self.hooks,
+                    platform=self.platform,
+                    force=True,
+                    focus=focus,
+                )
+            )
+        if outcome is None:
+            return {"compressed": False, "session_id": self.session_id}
+        self.session_id = outcome.new_session_id
+        return {
+            "compressed": True,
+            "old_session_id": outcome.old_session_id,
+            "session_id": outcome.new_session_id,
+            "tokens_before": outcome.tokens_before,
+            "tokens_after": outcome.tokens_after,
+            "strategy": outcome.strategy,
+        }
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def _persist_session(
+        self,
+        messages: list[dict[str, Any]],
+        conversation_history: list[dict[str, Any]] | None = None,
+    ) -> None:
+        """Store the messages that are not stored yet; those that are carry their id."""
+        del conversation_history
+        self._session_messages = messages
+        fresh = [message for message in messages if message.get("id") is None]
+        ids = self.store.append_messages(self.session_id, fresh) if fresh else []
+        for message, id_ in zip(fresh, ids, strict=True):
+            message["id"] = id_
+
+    def flush(self) -> None:
+        """Store what a surface added to the transcript and nobody stored."""
+        if self._session_messages:
+            self._persist_session(self._session_messages)
+
+    def commit_memory_session(self, messages: list[dict[str, Any]] | None = None) -> None:
+        """Let memory learn from the conversation so far; one that fails harms only itself."""
+        told = self._session_messages if messages is None else messages
+        for provider in self._memory:
+            try:
+                provider.on_session_end(told)
+            except Exception:
+                logger.exception("memory provider %s failed", type(provider).__name__)
+
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Wait for the running turn to reach its end; tells whether it did."""
+        return self._is_idle.wait(seconds)
+
+    def close(self) -> None:
+        """Stop what runs and let go of processes and connections; the conversation stays open."""
+        self._stop.set()
+        self.wait_until_idle(_PATIENCE_S)
+        self._titler.close()
+        self.bench.processes.close()
+        self.model.close()
+
+
+def _streaming(sink: Sink, callback: Callable[[str], None] | None) -> Sink:
+    """A sink that also hands the pieces of the reply to a callback."""
+    if callback is None:
+        return sink
+
+    def both(event: Event) -> None:
+        if isinstance(event, TextDelta):
+            callback(event.text)
+        sink(event)
+
+    return both

@@ -1,0 +1,65 @@
+"""Asking a person: the question is stored, shown by whatever surface listens, and waited for.
+
+The answer is read from the store, because it may come from another process or have come before a
+restart.
+"""
+
+from hermes_agent.events import QuestionAnswered, QuestionAsked, Sink
+from hermes_agent.stop import Stop
+from hermes_core import clock
+from hermes_core.errors import Interrupted, ToolDeniedError
+from hermes_state.protocol import Store
+from hermes_state.questions import Question
+from hermes_state.records import Row
+
+_LOOK_AGAIN_S = 0.1
+
+
+class Asker:
+    """Puts questions for one conversation and waits for their answers."""
+
+    def __init__(self, store: Store, *, can_ask: bool, timeout_s: float) -> None:
+        self._store = store
+        self.can_ask = can_ask
+        """Whether there is a person who could answer."""
+        self._timeout_s = timeout_s
+
+    def put(self, question: Question) -> Row:
+        """Store a question, or find the one this call asked before a restart."""
+        row = self._store.questions.ask(question)
+        if row["state"] == "pending" and not self.can_ask:
+            self._store.questions.withdraw(row["id"])
+            raise ToolDeniedError(
+                f"Nobody is here to be asked, and this needs a yes: {question.text}."
+            )
+        return row
+
+    def wait(self, row: Row, stop: Stop, report: Sink) -> tuple[str | None, str]:
+        """The answer and who gave it; None when there is none in time."""
+        if row["state"] == "pending":
+            report(
+                QuestionAsked(
+                    question_id=row["id"],
+                    kind=row["kind"],
+                    tool_name=row["tool_name"],
+                    text=row["text"],
+                    detail=row["detail"],
+                    choices=row["choices"],
+                )
+            )
+            row = self._settled(row, stop)
+            report(QuestionAnswered(row["id"], row["answer"] or ""))
+        return row["answer"], row["answered_by"] or ""
+
+    def _settled(self, row: Row, stop: Stop) -> Row:
+        try:
+            while row["state"] == "pending":
+                if clock.now() > row["asked_at"] + self._timeout_s:
+                    self._store.questions.withdraw(row["id"])
+                else:
+                    stop.wait(_LOOK_AGAIN_S)
+                row = self._store.questions.get(row["id"])
+        except Interrupted:
+            self._store.questions.withdraw(row["id"])
+            raise
+        return row

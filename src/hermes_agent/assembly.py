@@ -1,0 +1,150 @@
+"""Assembly: what the conversations of one process share, and how an agent is put together from it.
+
+Settings, store, plugins, tools and models are made once; a model is closed by its owner here, not by the
+conversations that use it.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from hermes_agent.agent import Agent
+from hermes_agent.events import Sink
+from hermes_agent.hooks import Hooks
+from hermes_agent.models import discovery
+from hermes_agent.models.base import Facts, Model, Reply, Request
+from hermes_agent.models.registry import Registry
+from hermes_agent.stop import Stop
+from hermes_agent.tools.registry import PluginTool, Toolbox, default_tools, plugin_tools
+from hermes_core import config, secrets
+from hermes_core.paths import Home
+from hermes_core.settings import Settings
+from hermes_state.protocol import Store
+
+
+class Made(Protocol):
+    """A model or a memory as plugins register it."""
+
+    @property
+    def factory(self) -> Callable[..., object]: ...
+
+
+class Plugins(Hooks, Protocol):
+    """What is asked of the plugin host; the module `hermes_cli.plugins` fits."""
+
+    def load_enabled(self, home: Home, settings: Settings) -> None: ...
+    def tools(self) -> Mapping[str, PluginTool]: ...
+    def models(self) -> Mapping[str, Made]: ...
+
+
+class Lent:
+    """A model that outlives the conversations which use it: their end does not close it."""
+
+    def __init__(self, model: Model) -> None:
+        self.owned = model
+
+    @property
+    def facts(self) -> Facts:
+        return self.owned.facts
+
+    def ask(self, request: Request, stop: Stop, report: Sink) -> Reply:
+        return self.owned.ask(request, stop, report)
+
+    def close(self) -> None:
+        """Its owner does that."""
+
+
+class Assembly:
+    """Everything that conversations of one process share. May be used from several threads."""
+
+    def __init__(self, home: Home, settings: Settings, store: Store, plugins: Plugins) -> None:
+        """From now on secrets are kept back, and the enabled plugins listen."""
+        self.home = home
+        self.settings = settings
+        self.store = store
+        self.plugins = plugins
+        self._lock = threading.RLock()
+        self._models: dict[str, Lent] = {}
+        secrets.register(config.secrets(settings))
+        plugins.load_enabled(home, settings)
+
+    @cached_property
+    def toolbox(self) -> Toolbox:
+        tools = [*default_tools(self.settings), *plugin_tools(self.plugins.tools())]
+        return Toolbox(tools, self.settings.tools.disabled)
+
+    def registry(self, name: str = "") -> Registry:
+        """What makes models; with a name, of the one that is called so."""
+        settings = with_model(self.settings, name) if name else self.settings
+        return Registry(
+            settings.model,
+            config.credentials(),
+            self.home,
+            plugins={name: model.factory for name, model in self.plugins.models().items()},
+            ports=discovery.PORTS,
+            patience_s=discovery.PATIENCE_S,
+        )
+
+    def model(self, name: str = "") -> Lent:
+        """The model of this name, or the one that the settings give; raises ModelError."""
+        with self._lock:
+            if name not in self._models:
+                self._models[name] = Lent(self.registry(name).build())
+            return self._models[name]
+
+    def agent(
+        self,
+        session_id: str | None,
+        *,
+        source: str,
+        workspace: Path,
+        sink: Sink,
+        can_ask: bool = True,
+        model_name: str = "",
+    ) -> Agent:
+        """A conversation to talk in: a new one, or one that was there before."""
+        with self._lock:
+            model, toolbox = self.model(model_name), self.toolbox
+        return Agent(
+            model,
+            toolbox,
+            self.store,
+            self.settings,
+            self.home,
+            hooks=self.plugins,
+            session_id=session_id,
+            source=source,
+            workspace=workspace,
+            can_ask=can_ask,
+            sink=sink,
+        )
+
+    def renew(self, settings: Settings) -> None:
+        """Make what follows with other settings; conversations that are open keep what they have."""
+        with self._lock:
+            if settings.model != self.settings.model:
+                self._models = {}  # those in use live on with their conversations
+            self.settings = settings
+            vars(self).pop("toolbox", None)
+
+    def close(self) -> None:
+        """Let go of the models."""
+        with self._lock:
+            for lent in self._models.values():
+                lent.owned.close()
+            self._models = {}
+
+
+def with_model(settings: Settings, name: str) -> Settings:
+    """The settings with another model; who serves it is found out anew, unless there is one server."""
+    model = settings.model
+    is_explicit = name.partition("/")[0] in discovery.PROVIDERS
+    base_url = "" if is_explicit else model.base_url
+    chosen = msgspec.structs.replace(
+        model, name=name, base_url=base_url, provider=model.provider if base_url else ""
+    )
+    return msgspec.structs.replace(settings, model=chosen)

@@ -1,0 +1,420 @@
+"""Slash commands: one table for all surfaces. A command is a function of the surface it was typed on.
+
+A command returns what the person is to read. What it does to the surface it does through `Context`, so
+that a terminal, a messenger and a program offer the same commands.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol
+
+from hermes_agent import lease, recovery
+from hermes_agent.agent import Agent
+from hermes_agent.compaction import expand_text
+from hermes_core.errors import SessionNotFoundError, UsageError
+from hermes_core.text import one_line, truncate
+from hermes_state.leases import Lease
+from hermes_state.protocol import Store
+from hermes_state.records import Row
+
+_LINE = re.compile(r"/([a-zA-Z][\w-]*)(?:\s+(.*))?\s*", re.DOTALL)
+_SHOWN = 10
+
+
+class Context(Protocol):
+    """The surface that a command was typed on."""
+
+    @property
+    def agent(self) -> Agent:
+        """The conversation that is open."""
+        ...
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a turn of it runs now."""
+        ...
+
+    @property
+    def plugins(self) -> Mapping[str, "PluginCommand"]:
+        """The commands of plugins, by name."""
+        ...
+
+    def open(self, session_id: str | None, end_reason: str) -> None:
+        """End the conversation for this reason and open another; None: a new one."""
+        ...
+
+    def send(self, content: Any) -> None:  # noqa: ANN401 -- text or parts
+        """Have this answered next, as if the person had sent it."""
+        ...
+
+    def models(self) -> str:
+        """Which models can be used here, in words."""
+        ...
+
+    def use_model(self, name: str) -> str:
+        """Ask another model from now on; returns its name. Raises ModelError."""
+        ...
+
+    def leave(self) -> None:
+        """Close the surface when the command is done."""
+        ...
+
+
+Function = Callable[[Context, str], str]
+
+
+@dataclass(frozen=True)
+class Command:
+    """Something a person may do instead of saying something."""
+
+    name: str
+    help: str
+    run: Function
+    aliases: tuple[str, ...] = ()
+    argument: str = ""
+    """How the help names what follows the command."""
+    while_running: bool = False
+    """Whether it may be used while a turn runs."""
+
+
+class Parsed(NamedTuple):
+    """A line that is a command."""
+
+    name: str
+    argument: str
+
+
+class PluginCommand(Protocol):
+    """A command as plugins register it: the handler takes the argument and returns text or None."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def handler(self) -> Callable[..., object]: ...
+
+
+def parse(line: str) -> Parsed | None:
+    """The command that a line is, or None when it is something to say.
+
+    A path is something to say, and so is everything after a blank.
+    """
+    found = _LINE.fullmatch(line)
+    return Parsed(found[1].lower(), (found[2] or "").strip()) if found else None
+
+
+def run(context: Context, parsed: Parsed) -> str:
+    """Do what a line says and return what the person is to read; raises HermesError."""
+    command = find(parsed.name)
+    if command is None and parsed.name in context.plugins:
+        return str(context.plugins[parsed.name].handler(parsed.argument) or "")
+    if command is None:
+        raise UsageError(f"There is no command /{parsed.name}.", fix=_suggestion(parsed.name))
+    if context.is_running and not command.while_running:
+        raise UsageError(f"/{command.name} has to wait for the turn.", fix="Stop it with /stop.")
+    return command.run(context, parsed.argument)
+
+
+def find(name: str) -> Command | None:
+    """The command with this name or alias."""
+    return next((c for c in COMMANDS if name == c.name or name in c.aliases), None)
+
+
+def names(plugins: Mapping[str, PluginCommand] | None = None) -> list[str]:
+    """Every name that can stand after a slash."""
+    ours = [name for command in COMMANDS for name in (command.name, *command.aliases)]
+    return sorted({*ours, *(plugins or ())})
+
+
+def _suggestion(name: str) -> str:
+    near = difflib.get_close_matches(name, names(), n=1)
+    meant = f"Do you mean /{near[0]}? " if near else ""
+    return f"{meant}/help lists them. A blank in front makes it a message."
+
+
+# -- the commands ------------------------------------------------------------------------------
+
+
+def _help(context: Context, _argument: str) -> str:
+    theirs = [Command(p.name, p.description, _exit) for p in context.plugins.values()]
+    commands = [*COMMANDS, *theirs]
+    usages = [f"/{command.name} {command.argument}".rstrip() for command in commands]
+    column = max(map(len, usages)) + 2
+    return "\n".join(
+        f"{usage:<{column}}{command.help}{_also(command)}"
+        for usage, command in zip(usages, commands, strict=True)
+    )
+
+
+def _also(command: Command) -> str:
+    return f" (also {', '.join(f'/{alias}' for alias in command.aliases)})" * bool(command.aliases)
+
+
+def _new(context: Context, _argument: str) -> str:
+    context.open(None, "new_session")
+    agent = context.agent
+    agent.hooks.invoke_hook(
+        "on_session_reset", session_id=agent.session_id, platform=agent.platform
+    )
+    return "A new conversation."
+
+
+def _title(context: Context, title: str) -> str:
+    store, session_id = _spoken(context)
+    if title:
+        store.set_session_title(session_id, title)
+    current = store.get_session_title(session_id)
+    return f"This conversation is called {current!r}." if current else "It has no title yet."
+
+
+def _sessions(context: Context, text: str) -> str:
+    found = context.agent.store.list_sessions_rich(limit=_SHOWN, search_query=text or None)
+    if not found:
+        return f"No conversation has {text!r}." if text else "There are no conversations yet."
+    here = context.agent.session_id
+    return "\n".join(
+        f"{'*' if row['id'] == here else ' '} {row['id']}  {_moment(row['last_active_at'])}"
+        f"  {truncate(one_line(row['title'] or row['preview'] or '(empty)'), 60)}"
+        for row in found
+    )
+
+
+def _resume(context: Context, name: str) -> str:
+    if not name:
+        return _sessions(context, "") + "\n/resume ID opens one: an id, its beginning, or a title."
+    store = context.agent.store
+    found = store.resolve_session_id(name) or store.resolve_session_by_title(name)
+    if found is None:
+        raise SessionNotFoundError(
+            f"{name!r} is not one conversation.", fix="/sessions lists them."
+        )
+    context.open(store.resolve_resume_session_id(found), "resumed_other")
+    return ""
+
+
+def _search(context: Context, query: str) -> str:
+    if not query:
+        raise UsageError("What is to be searched for?", fix="Write /search and some words.")
+    hits = context.agent.store.search_messages(query, limit=_SHOWN)
+    if not hits:
+        return "Nothing found."
+    return "\n".join(
+        f"{hit['session_id']}  {_moment(hit['timestamp'])}  {hit['role']}:"
+        f" {truncate(one_line(hit['snippet']), 120)}"
+        for hit in hits
+    )
+
+
+def _undo(context: Context, what: str) -> str:
+    store, session_id = _spoken(context)
+    if what in ("compress", "compact", "compression", "compaction"):
+        with _held(context) as held:
+            context.agent.session_id = store.undo_rotation(session_id, lease=held)
+        return "The last shortening is undone; every message counts again."
+    if what and not (what.isdecimal() and int(what)):
+        raise UsageError(
+            f"{what!r} cannot be undone.", fix="Write /undo, /undo 2 or /undo compress."
+        )
+    taken = _take_back(context, int(what or 1))
+    return f"Taken back, from here on: {truncate(one_line(_text_of(taken)), 70)!r}"
+
+
+def _retry(context: Context, _argument: str) -> str:
+    context.send(_take_back(context, 1)["content"])
+    return ""
+
+
+def _take_back(context: Context, number: int) -> Row:
+    """Take back the last exchanges; returns the request that the first of them began with."""
+    store, session_id = _spoken(context)
+    if recovery.unfinished(store, context.agent.conversation_id):
+        raise UsageError(
+            "A message of this conversation has no answer yet.", fix="Wait for it, or resume it."
+        )
+    requests = _requests(store, session_id)
+    if not requests:
+        raise UsageError(
+            "There is nothing to take back in what is left of this conversation.",
+            fix="/undo compress brings back what was said before it was shortened.",
+        )
+    wanted = requests[-min(number, len(requests))]
+    with _held(context):
+        return store.rewind_to_message(session_id, wanted["id"])["target_message"]
+
+
+def _held(context: Context) -> AbstractContextManager[Lease]:
+    """Hold the conversation, so that no other process runs it meanwhile."""
+    agent = context.agent
+    return lease.held(agent.store, agent.conversation_id, agent.interrupt)
+
+
+def _requests(store: Store, session_id: str) -> list[Row]:
+    """What the person asked for; what was said into a running turn belongs to its request."""
+    return [
+        message
+        for message in store.get_messages_as_conversation(session_id)
+        if message["role"] == "user"
+        and message.get("kind") != "summary"
+        and message.get("answers") is None
+    ]
+
+
+def _branch(context: Context, title: str) -> str:
+    store, session_id = _spoken(context)
+    branch = store.branch_session(session_id)
+    if title:
+        store.set_session_title(branch, title)
+    context.open(branch, "branched")
+    return f"This is a copy, {branch}; /resume {session_id} goes back."
+
+
+def _compress(context: Context, focus: str) -> str:
+    _spoken(context)
+    told = context.agent.compress(focus)
+    if not told["compressed"]:
+        return "There is nothing to shorten yet."
+    return f"The conversation goes on in {told['session_id']}."
+
+
+def _expand(context: Context, which: str) -> str:
+    store, session_id = _spoken(context)
+    text = expand_text(store, session_id, which)
+    requests = _requests(store, session_id)
+    answered = {"answers": requests[-1]["id"]} if requests else {}
+    said = f"Earlier messages of this conversation, word for word:\n{text}"
+    store.append_message(session_id, "user", said, **answered)
+    return f"{text}\n\nThe model sees these again from now on."
+
+
+def _usage(context: Context, _argument: str) -> str:
+    store, session_id = _spoken(context)
+    lines = [
+        f"{row['model']}: {row['calls']} calls, {row['input_tokens']:,} tokens in"
+        f" ({row['cache_read_tokens']:,} from the cache), {row['output_tokens']:,} out,"
+        f" ${row['cost_usd']:.4f}"
+        for row in store.usage.of_conversation(session_id)
+    ]
+    lines.append(f"Today, all conversations together: ${store.budgets.today_usd():.4f}.")
+    return "\n".join(lines)
+
+
+def _status(context: Context, _argument: str) -> str:
+    agent, store = context.agent, context.agent.store
+    row = store.get_session(agent.session_id)
+    facts = agent.model.facts
+    title = (row and row["title"]) or "no title"
+    waiting = len(_pending(context))
+    lines = [
+        f"Conversation: {agent.session_id} ({title})",
+        f"Model: {facts.name} ({facts.provider}), window of {facts.window:,} tokens",
+        f"Folder: {agent.bench.workspace}",
+        f"Messages: {row['message_count'] if row else 0}"
+        + (f", shortened {row['depth']} times" if row and row["depth"] else ""),
+        "A turn is running." if context.is_running else "Nothing is running.",
+    ]
+    if waiting:
+        lines.append(f"{waiting} questions wait for an answer: /approve or /deny.")
+    return "\n".join(lines)
+
+
+def _model(context: Context, name: str) -> str:
+    if name:
+        return f"From now on {context.use_model(name)} answers."
+    facts = context.agent.model.facts
+    return f"{facts.name} ({facts.provider}) answers.\n{context.models()}".rstrip()
+
+
+def _stop(context: Context, _argument: str) -> str:
+    if not context.is_running:
+        return "Nothing is running."
+    context.agent.interrupt()
+    return "Stopping."
+
+
+def _approve(context: Context, how: str) -> str:
+    choice = how or "once"
+    if choice not in ("once", "session", "always"):
+        raise UsageError(
+            f"{how!r} is no way to approve.", fix="Write /approve, /approve session or always."
+        )
+    return _answer(context, choice)
+
+
+def _deny(context: Context, remark: str) -> str:
+    return _answer(context, f"deny: {remark}" if remark else "deny")
+
+
+def _answer(context: Context, answer: str) -> str:
+    waiting = _pending(context)
+    if not waiting:
+        return "No question waits for an answer."
+    context.agent.answer(waiting[0]["id"], answer)
+    more = f" {len(waiting) - 1} more wait." if len(waiting) > 1 else ""
+    return f"{waiting[0]['tool_name']}: {answer}.{more}"
+
+
+def _pending(context: Context) -> list[Row]:
+    """Approvals that this conversation waits for, those of its sub-agents included."""
+    store, ours = context.agent.store, context.agent.conversation_id
+    return [
+        question
+        for question in store.questions.pending()
+        if question["kind"] == "approval" and _origin(store, question["session_id"]) == ours
+    ]
+
+
+def _origin(store: Store, session_id: str) -> str:
+    """The conversation that a person sees of a session: a sub-agent's is its parent's."""
+    session = store.get_session(session_id)
+    while session is not None and session["relation"] == "delegate":
+        session = store.get_session(session["parent_session_id"])
+    return session["conversation_id"] if session is not None else session_id
+
+
+def _exit(context: Context, _argument: str) -> str:
+    context.leave()
+    return ""
+
+
+def _spoken(context: Context) -> tuple[Store, str]:
+    """The store and the session, which must hold something."""
+    agent = context.agent
+    if agent.store.get_session(agent.session_id) is None:
+        raise UsageError("Nothing has been said in this conversation yet.")
+    return agent.store, agent.session_id
+
+
+def _text_of(message: Row) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else "[attachment]"
+
+
+def _moment(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M}"
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command("help", "Show the commands.", _help, ("h",), while_running=True),
+    Command("new", "Start a new conversation.", _new, ("reset",)),
+    Command("title", "Show or set the title.", _title, argument="[TEXT]", while_running=True),
+    Command("sessions", "List conversations.", _sessions, ("list",), "[TEXT]", while_running=True),
+    Command("resume", "Open another conversation.", _resume, argument="[ID|TITLE]"),
+    Command("search", "Find messages of all times.", _search, argument="WORDS", while_running=True),
+    Command("undo", "Take back exchanges, or a shortening.", _undo, argument="[N|compress]"),
+    Command("retry", "Ask the last thing again.", _retry),
+    Command("branch", "Go on in a copy of this conversation.", _branch, ("fork",), "[TITLE]"),
+    Command("compress", "Shorten the conversation now.", _compress, ("compact",), "[FOCUS]"),
+    Command("expand", "Bring back messages that were summed up.", _expand, argument="[N|A-B]"),
+    Command("usage", "Show tokens and money.", _usage, ("cost",), while_running=True),
+    Command("status", "Show where things stand.", _status, while_running=True),
+    Command("model", "Show or change the model.", _model, argument="[NAME]"),
+    Command("stop", "Stop the turn that runs.", _stop, while_running=True),
+    Command("approve", "Allow what waits.", _approve, (), "[session|always]", while_running=True),
+    Command("deny", "Do not allow what waits.", _deny, (), "[REMARK]", while_running=True),
+    Command("exit", "End the conversation and leave.", _exit, ("quit", "q")),
+)

@@ -1,0 +1,80 @@
+"""Sub-agents: a task is done in a conversation of its own, and its report outlives a crash.
+
+The sub-agent's turn is found again by the call that asked for it, so a parent that is resumed resumes
+its sub-agent instead of sending a second one. It has its own steps; its money is the parent's.
+"""
+
+from typing import TYPE_CHECKING
+
+from hermes_agent.events import (
+    Event,
+    QuestionAnswered,
+    QuestionAsked,
+    Sink,
+    ToolProgress,
+    ToolStarted,
+)
+from hermes_agent.stop import Stop
+from hermes_agent.tools.base import Delegate, Result
+from hermes_agent.tools.execute import DelegateFor
+from hermes_agent.turn import Turn
+from hermes_core.errors import ToolError
+from hermes_state import sessions
+from hermes_state.turns import Opening
+
+if TYPE_CHECKING:
+    from hermes_agent.agent import Agent
+
+SOURCE = "delegate"
+
+
+class SubAgents(DelegateFor):
+    """Sends sub-agents for one agent."""
+
+    def __init__(self, parent: "Agent") -> None:
+        self._parent = parent
+
+    def of(self, turn: Turn, call_id: str, stop: Stop) -> Delegate:
+        def delegate(task: str, context: str) -> Result:
+            return self._send(turn, call_id, stop, f"{task}\n\n{context}".strip())
+
+        return delegate
+
+    def _send(self, turn: Turn, call_id: str, stop: Stop, task: str) -> Result:
+        parent = self._parent
+        accepted = parent.store.turns.accept(
+            sessions.new_id(),
+            {"role": "user", "content": task},
+            idempotency_key=f"delegate:{turn.id}:{call_id}",
+            opening=Opening(
+                SOURCE,
+                {
+                    "model": parent.model.facts.name,
+                    "cwd": str(parent.bench.cwd),
+                    "model_config": {"_delegate_from": turn.session_id},
+                },
+                turn.session_id,
+            ),
+        )
+        child = parent.sub_agent(accepted.session_id, turn.id, _relay(turn, call_id))
+        try:
+            with stop.undoing(child.interrupt):
+                told = child.run_turn(accepted.turn_id)
+        finally:
+            child.bench.processes.close()
+        stop.check()
+        if told["failed"]:
+            raise ToolError(f"The sub-agent failed: {told['error']}")
+        return Result(told["final_response"] or "The sub-agent had nothing to report.")
+
+
+def _relay(turn: Turn, call_id: str) -> Sink:
+    """What the parent's surface is shown of a sub-agent: its tools, and its questions as they are."""
+
+    def hear(event: Event) -> None:
+        if isinstance(event, ToolStarted):
+            turn.report(ToolProgress(call_id, f"{event.name}\n"))
+        elif isinstance(event, QuestionAsked | QuestionAnswered):
+            turn.report(event)
+
+    return hear

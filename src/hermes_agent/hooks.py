@@ -1,0 +1,17 @@
+"""What the agent asks of hooks; the module `hermes_cli.plugins` fits, and so does a test's double."""
+
+from typing import Any, Protocol
+
+
+class Hooks(Protocol):
+    """Calls every listener of a hook and returns what they answered."""
+
+    def invoke_hook(self, name: str, /, **kwargs: Any) -> list[Any]: ...  # noqa: ANN401 -- each hook's own
+
+
+class NoHooks:
+    """Nobody listens."""
+
+    def invoke_hook(self, name: str, /, **kwargs: Any) -> list[Any]:  # noqa: ANN401 -- as above
+        del name, kwargs
+        return []

@@ -1,0 +1,139 @@
+"""Holding a conversation while a turn runs: taken, renewed by one thread of the process, given back.
+
+A holder names its machine, process and the process's start, so that the lease of a process that is gone
+need not be waited for.
+"""
+
+import contextlib
+import itertools
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator
+from functools import cache
+from pathlib import Path
+
+from hermes_core.errors import ConversationBusyError, LeaseLostError
+from hermes_state.leases import DEFAULT_TTL_S, Lease
+from hermes_state.protocol import Store
+
+_RENEW_EVERY_S = DEFAULT_TTL_S / 4
+_numbers = itertools.count(1)
+
+
+@contextlib.contextmanager
+def held(store: Store, conversation_id: str, on_lost: Callable[[], None]) -> Generator[Lease]:
+    """Hold a conversation for the length of a block; raises ConversationBusyError."""
+    lease = acquire(store, conversation_id)
+    _keeper.keep(store, lease, on_lost)
+    try:
+        yield lease
+    finally:
+        _keeper.drop(lease)
+        store.leases.release(lease)
+
+
+def acquire(store: Store, conversation_id: str) -> Lease:
+    """Take the lease, also from a process that is gone; raises ConversationBusyError."""
+    mine = f"{_process()}:{next(_numbers)}"
+    lease = store.leases.acquire(conversation_id, mine)
+    if lease is None:
+        former = store.leases.holder_of(conversation_id)
+        if former is not None and is_gone(former):
+            lease = store.leases.take_over(conversation_id, former, mine)
+    if lease is None:
+        raise ConversationBusyError(
+            f"The conversation {conversation_id} is being run by another process.",
+            fix="Wait for it to end, or stop it there.",
+        )
+    return lease
+
+
+def free_the_dead(store: Store) -> None:
+    """Expire the leases of processes that are gone, so that their turns count as unfinished."""
+    for conversation_id, holder in store.leases.held().items():
+        if is_gone(holder):
+            lease = store.leases.take_over(conversation_id, holder, f"{_process()}:0")
+            if lease is not None:
+                store.leases.release(lease)
+
+
+def is_gone(holder: str) -> bool:
+    """Whether a holder's process has ended; of another machine's we cannot know."""
+    host, pid, started, _ = (*holder.split(":"), "", "", "", "")[:4]
+    if host != socket.gethostname() or not pid.isdigit():
+        return False
+    return _started(int(pid)) != started
+
+
+def _process() -> str:
+    pid = os.getpid()
+    return f"{socket.gethostname()}:{pid}:{_own_start(pid)}"
+
+
+@cache
+def _own_start(pid: int) -> str:
+    return _started(pid)
+
+
+def _started(pid: int) -> str:
+    """When a process began, in the kernel's own count; empty when there is none."""
+    try:
+        # The name of the program is in brackets and may hold anything, blanks and brackets too.
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        return stat.rpartition(")")[2].split()[19]
+    except OSError:
+        return _alive(pid)
+
+
+def _alive(pid: int) -> str:
+    """Where there is no /proc: whether the process is there at all."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        return "0"
+    return "0"
+
+
+class _Keeper:
+    """Renews what this process holds; its thread lives as long as there is something to renew."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._kept: dict[Lease, tuple[Store, Callable[[], None]]] = {}
+        self._thread: threading.Thread | None = None
+
+    def keep(self, store: Store, lease: Lease, on_lost: Callable[[], None]) -> None:
+        with self._condition:
+            self._kept[lease] = (store, on_lost)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
+                self._thread.start()
+
+    def drop(self, lease: Lease) -> None:
+        with self._condition:
+            self._kept.pop(lease, None)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(_RENEW_EVERY_S)
+            with self._condition:
+                if not self._kept:
+                    self._thread = None
+                    return
+                due = list(self._kept.items())
+            for lease, (store, on_lost) in due:
+                self._renew(lease, store, on_lost)
+
+    def _renew(self, lease: Lease, store: Store, on_lost: Callable[[], None]) -> None:
+        try:
+            store.leases.renew(lease)
+        except LeaseLostError:
+            self.drop(lease)
+            on_lost()
+
+
+_keeper = _Keeper()

@@ -1,0 +1,386 @@
+"""The loop: ask the model, store what it said, run its tools, store the results, repeat, end.
+
+Every arrow is one transaction of the store. A turn that a crash cut off is run by the same loop: what
+its last step left open is what the loop looks at first.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes_agent import compaction
+from hermes_agent.events import (
+    Event,
+    FellBack,
+    Retrying,
+    Steered,
+    StepStored,
+    TextDelta,
+    TurnEnded,
+    Used,
+)
+from hermes_agent.hooks import Hooks
+from hermes_agent.meter import Meter
+from hermes_agent.models.base import Model, Reply, Request, ToolSpec
+from hermes_agent.tokens import Estimator
+from hermes_agent.tools.execute import Executor
+from hermes_agent.turn import Outcome, Turn
+from hermes_core.errors import (
+    BudgetSpent,
+    ContextTooLongError,
+    Interrupted,
+    ModelError,
+)
+from hermes_core.secrets import redact
+from hermes_core.settings import Settings
+from hermes_state.budgets import Receipt
+from hermes_state.effects import Call, Settled
+from hermes_state.protocol import Store
+from hermes_state.records import Row
+
+_NOT_RUN = "Not run: the turn was stopped before."
+_CUT_OFF = (
+    "The process was cut off while this ran. Whether it took effect is unknown:"
+    " check before you repeat it."
+)
+
+
+@dataclass
+class Streamed:
+    """What was streamed of the step that is being made, for when it is cut off."""
+
+    text: str = ""
+
+    def hear(self, event: Event) -> None:
+        """Follow the events of a model call."""
+        if isinstance(event, TextDelta):
+            self.text += event.text
+        elif isinstance(event, Retrying | FellBack):
+            self.text = ""
+
+
+@dataclass
+class Loop:
+    """Runs one turn to its end. Made for the turn and thrown away after it."""
+
+    store: Store
+    model: Model
+    executor: Executor
+    hooks: Hooks
+    settings: Settings
+    estimator: Estimator
+    meter: Meter
+    turn: Turn
+    system: str
+    tools: Sequence[ToolSpec]
+    platform: str
+    take_steers: Callable[[], list[str]]
+    """What the person said to the running turn since the last step."""
+    streamed: Streamed = field(default_factory=Streamed)
+    _made_room: bool = False
+
+    def run(self) -> Outcome:
+        """Run the turn; whatever happens, it has one end on disk afterwards."""
+        try:
+            return self._until_answered()
+        except Interrupted:
+            return self._interrupt()
+        except BudgetSpent as limit:
+            return self._fail(f"Stopped: {limit}.", "budget")
+        except ModelError as error:
+            return self._fail(str(error), error.code)
+
+    def _until_answered(self) -> Outcome:
+        while True:
+            self.turn.stop.check()
+            self._act()
+            self._take_in()
+            reply, receipt = self._ask()
+            if not reply.tool_calls:
+                return self._answer(reply, receipt)
+            self._store_step(reply, receipt)
+
+    # -- act -----------------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        """Run what the last step asked for; after a crash, what it left open."""
+        left = self._open_effects()
+        if self.turn.attempt > 1:
+            for effect in left:
+                if effect["state"] == "started" and not effect["read_only"]:
+                    self.store.effects.unknown(
+                        effect["id"], _told(effect, _CUT_OFF), self.turn.lease
+                    )
+            left = self._open_effects()
+        if left:
+            self.executor.run(self.turn, left)
+
+    def _open_effects(self) -> list[Row]:
+        if not self.turn.steps and self.turn.attempt == 1:
+            return []
+        effects = self.store.effects.of_turn(self.turn.id)
+        return [effect for effect in effects if effect["state"] in ("intended", "started")]
+
+    def _take_in(self) -> None:
+        for text in self.take_steers():
+            message_id = self.store.append_message(
+                self.turn.session_id, "user", text, answers=self.turn.user_message_id
+            )
+            self.turn.report(Steered(message_id, text))
+
+    # -- ask -----------------------------------------------------------------------------------
+
+    def _ask(self) -> tuple[Reply, Receipt]:
+        """One answer of the model, with room made for it; an empty one is asked for once more."""
+        reply, receipt = self._ask_once()
+        if reply.text.strip() or reply.tool_calls:
+            return reply, receipt
+        self.store.budgets.settle(self.turn.id, self.turn.session_id, receipt)
+        reply, receipt = self._ask_once()
+        if reply.text.strip() or reply.tool_calls:
+            return reply, receipt
+        self.store.budgets.settle(self.turn.id, self.turn.session_id, receipt)
+        raise ModelError(
+            "The model returned nothing, twice.", fix="Ask again, or try another model."
+        )
+
+    def _ask_once(self) -> tuple[Reply, Receipt]:
+        request, tokens = self._request()
+        try:
+            return self._call(request, tokens)
+        except ContextTooLongError:
+            if self._made_room:
+                raise
+            self._made_room = True
+            if not self._compact(force=True):
+                raise
+            request, tokens = self._request()
+            return self._call(request, tokens)
+
+    def _request(self) -> tuple[Request, int]:
+        """The request as it goes out, shortened when it would not fit, and its tokens."""
+        request = Request(self.system, self.tools, self._history())
+        tokens = self.estimator.count(request)
+        facts = self.model.facts
+        is_long = compaction.needed(
+            tokens, facts.window, facts.max_output, self.settings.compaction
+        )
+        if is_long and self._compact():
+            request = request._replace(messages=self._history())
+            tokens = self.estimator.count(request)
+        return request, tokens
+
+    def _history(self) -> list[Row]:
+        """What was said up to this turn; what waits behind it is not shown to the model yet."""
+        last = self.turn.user_message_id
+        return [
+            message
+            for message in self.store.get_messages_as_conversation(self.turn.session_id)
+            if _exchange(message) <= last
+        ]
+
+    def _call(self, request: Request, tokens: int) -> tuple[Reply, Receipt]:
+        """Ask, within the limits: set aside, call, and make out what it cost."""
+        facts = self.model.facts
+        room = compaction.reply_room(tokens, facts.window, facts.max_output)
+        reservation, room = self.meter.reserve(facts, tokens, room)
+        request = request._replace(max_output_tokens=room)
+        self.streamed.text = ""
+        reply = self._observed(request)
+        receipt = self.meter.receipt(reservation, facts, reply)
+        self.estimator.learn(tokens, reply.usage.input_tokens)
+        spent = receipt.spent
+        self.turn.report(
+            Used(
+                model=spent.model,
+                input_tokens=spent.input_tokens,
+                output_tokens=spent.output_tokens,
+                cache_read_tokens=spent.cache_read_tokens,
+                cost_usd=spent.cost_usd,
+                window=facts.window,
+            )
+        )
+        return reply, receipt
+
+    def _observed(self, request: Request) -> Reply:
+        """Call the model between its two hooks."""
+        self.hooks.invoke_hook(
+            "pre_model_call",
+            session_id=self.turn.session_id,
+            turn_id=self.turn.id,
+            step=self.meter.steps,
+            model=self.model.facts.name,
+            message_count=len(request.messages),
+            tool_count=len(request.tools),
+        )
+        began = time.monotonic()
+        reply, error = None, "interrupted"
+        try:
+            reply = self.model.ask(request, self.turn.stop, self._heard)
+        except ModelError as failure:
+            error = str(failure)
+            raise
+        else:
+            error = ""
+            return reply
+        finally:
+            self.hooks.invoke_hook(
+                "post_model_call",
+                session_id=self.turn.session_id,
+                turn_id=self.turn.id,
+                step=self.meter.steps,
+                model=self.model.facts.name,
+                input_tokens=reply.usage.input_tokens if reply else 0,
+                output_tokens=reply.usage.output_tokens if reply else 0,
+                finish_reason=reply.finish if reply else "",
+                error=error,
+                duration_ms=round((time.monotonic() - began) * 1000),
+            )
+
+    def _heard(self, event: Event) -> None:
+        self.streamed.hear(event)
+        self.turn.report(event)
+
+    def _compact(self, *, force: bool = False) -> bool:
+        """Shorten the conversation and follow it to its new session; tells whether it did."""
+
+        facts = self.model.facts
+        outcome = compaction.compact(
+            compaction.Job(
+                store=self.store,
+                session_id=self.turn.session_id,
+                estimator=self.estimator,
+                window=facts.window,
+                max_output=facts.max_output,
+                ask=self._ask_for_summary,
+                settings=self.settings.compaction,
+                system=self.system,
+                tools=self.tools,
+                stop=self.turn.stop,
+                report=self.turn.report,
+                hooks=self.hooks,
+                platform=self.platform,
+                lease=self.turn.lease,
+                force=force,
+                target_share=0.25 if force else 0.5,
+                answering=self.turn.user_message_id,
+            )
+        )
+        if outcome is None:
+            return False
+        self.turn.session_id = outcome.new_session_id
+        return True
+
+    def _ask_for_summary(self, request: Request) -> Reply:
+        tokens = self.estimator.count(request)
+        turn = self.turn
+        try:
+            return self.meter.ask_aside(
+                self.model, request, tokens, turn.stop, turn.session_id, "compaction"
+            )
+        except BudgetSpent as limit:  # a summary is not worth the turn: there is a way without one
+            raise ModelError(str(limit)) from limit
+
+    # -- store ---------------------------------------------------------------------------------
+
+    def _store_step(self, reply: Reply, receipt: Receipt) -> None:
+        calls = [self._intended(call) for call in reply.tool_calls]
+        message_id = self.store.turns.step(
+            self.turn.id, _assistant(reply), calls, self.turn.lease, receipt
+        )
+        self.turn.steps += 1
+        self.turn.was_cut = reply.finish == "length"
+        self.streamed.text = ""
+        self.turn.report(StepStored(message_id, reply.text, len(calls)))
+
+    def _intended(self, call: Mapping[str, Any]) -> Call:
+        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        tool = self.executor.toolbox.get(name)
+        if tool is not None and tool.inner is not None:
+            tool = self.executor.toolbox.get(tool.inner(arguments))
+        may_repeat = tool is not None and (tool.read_only or tool.resumes)
+        return Call(call["id"], name, arguments, may_repeat)
+
+    def _answer(self, reply: Reply, receipt: Receipt) -> Outcome:
+        self.store.turns.finish(
+            self.turn.id,
+            "answered",
+            message=_assistant(reply),
+            lease=self.turn.lease,
+            receipt=receipt,
+        )
+        return self._ended(
+            Outcome("answered", redact(reply.text), is_partial=reply.finish == "length")
+        )
+
+    def _interrupt(self) -> Outcome:
+        """End the turn as the user wished; what was streamed stays, and every call has a result."""
+        text = self.streamed.text.strip()
+        message = {"role": "assistant", "content": text, "kind": "partial"} if text else None
+        self.store.turns.finish(
+            self.turn.id,
+            "interrupted",
+            message=message,
+            reason="stopped by the user",
+            settled=left_open(self.store, self.turn.id),
+            lease=self.turn.lease,
+        )
+        return self._ended(
+            Outcome("interrupted", text, "Stopped.", "interrupted", is_partial=bool(text))
+        )
+
+    def _fail(self, reason: str, code: str) -> Outcome:
+        text = self.streamed.text.strip()
+        message = {"role": "assistant", "content": text, "kind": "partial"} if text else None
+        self.store.turns.finish(
+            self.turn.id, "failed", message=message, reason=reason, lease=self.turn.lease
+        )
+        return self._ended(Outcome("failed", text, reason, code, is_partial=bool(text)))
+
+    def _ended(self, outcome: Outcome) -> Outcome:
+        self.turn.report(TurnEnded(outcome.status, outcome.text, outcome.reason))
+        return outcome
+
+
+def left_open(store: Store, turn_id: str) -> list[Settled]:
+    """A result for every call that a turn leaves open when it ends."""
+    ends: list[Settled] = []
+    for effect in store.effects.of_turn(turn_id):
+        if effect["state"] == "intended":
+            ends.append(Settled(effect["id"], "cancelled", _told(effect, _NOT_RUN)))
+        elif effect["state"] == "started":
+            ends.append(Settled(effect["id"], "unknown", _told(effect, _CUT_OFF)))
+    return ends
+
+
+def _assistant(reply: Reply) -> dict[str, Any]:
+    """A reply in the stored form."""
+    message: dict[str, Any] = {
+        **reply.extra,
+        "role": "assistant",
+        "content": reply.text or None,
+        "finish_reason": reply.finish,
+    }
+    if reply.tool_calls:
+        message["tool_calls"] = list(reply.tool_calls)
+    if reply.reasoning:
+        message["reasoning"] = reply.reasoning
+    return message
+
+
+def _told(effect: Row, text: str) -> dict[str, Any]:
+    """What the model is told about a call that has no result of its own."""
+    return {
+        "role": "tool",
+        "tool_call_id": effect["tool_call_id"],
+        "tool_name": effect["tool_name"],
+        "content": text,
+    }
+
+
+def _exchange(message: Row) -> int:
+    """The user message that a message belongs to; summaries belong to the beginning."""
+    if message["role"] != "user" or message.get("kind") == "summary":
+        return message.get("answers", 0)
+    return message.get("answers") or message.get("origin_id") or message["id"]

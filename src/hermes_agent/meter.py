@@ -1,0 +1,103 @@
+"""What a turn may still spend: set aside before a model call, settled with what it did cost."""
+
+import time
+
+from hermes_agent.events import ignore
+from hermes_agent.models.base import Facts, Model, Reply, Request
+from hermes_agent.stop import Stop
+from hermes_core.errors import BudgetSpent
+from hermes_core.settings import AgentSettings
+from hermes_state.budgets import Estimate, Limits, Receipt
+from hermes_state.protocol import Store
+from hermes_state.usage import Spent
+
+_LEAST_REPLY = 256
+"""A reply shorter than this is not worth asking for."""
+
+
+def limits_of(settings: AgentSettings) -> Limits:
+    """The limits of a turn as the settings have them."""
+    return Limits(
+        steps=settings.max_steps,
+        tokens=settings.max_tokens,
+        cost_usd=settings.max_cost_usd,
+        seconds=settings.max_seconds,
+        cost_per_day_usd=settings.max_cost_per_day_usd,
+    )
+
+
+class Meter:
+    """The account of one turn; what an earlier attempt took counts."""
+
+    def __init__(
+        self, store: Store, turn_id: str, limits: Limits, account: str | None = None
+    ) -> None:
+        self._store = store
+        self._turn_id = turn_id
+        self._limits = limits
+        self._account = account
+        self._began = time.monotonic()
+        sofar = store.budgets.of_turn(turn_id, account)
+        self._worked_before_s: float = sofar["seconds"]
+        self.steps: int = sofar["steps"]
+
+    def reserve(
+        self, facts: Facts, input_tokens: int, max_output: int, task: str = ""
+    ) -> tuple[int, int]:
+        """Set aside the most a call can take; returns the reservation and how long a reply may be.
+
+        A reply is cut to what the limits leave. Raises BudgetSpent.
+        """
+        max_output = self._affordable(facts, input_tokens, max_output)
+        price = max(facts.input_price, facts.cache_write_price)
+        cost = (input_tokens * price + max_output * facts.output_price) / 1_000_000
+        estimate = Estimate(input_tokens + max_output, cost, self.elapsed_s)
+        reservation = self._store.budgets.reserve(
+            self._turn_id, self._limits, estimate, task, self._account
+        )
+        self.steps += not task
+        return reservation, max_output
+
+    @property
+    def elapsed_s(self) -> float:
+        """Working time of the turn, over all attempts."""
+        return self._worked_before_s + time.monotonic() - self._began
+
+    def _affordable(self, facts: Facts, input_tokens: int, max_output: int) -> int:
+        limits = self._limits
+        if not (limits.tokens or limits.cost_usd or limits.cost_per_day_usd):
+            return max_output
+        sofar = self._store.budgets.of_turn(self._turn_id, self._account)
+        most = float(max_output)
+        if limits.tokens:
+            most = min(most, limits.tokens - sofar["tokens"] - input_tokens)
+        left = [limits.cost_usd - sofar["cost_usd"]] if limits.cost_usd else []
+        if limits.cost_per_day_usd:
+            left.append(limits.cost_per_day_usd - self._store.budgets.today_usd())
+        price = max(facts.input_price, facts.cache_write_price)
+        for usd in left if facts.output_price else ():
+            most = min(most, (usd * 1_000_000 - input_tokens * price) / facts.output_price)
+        if most < min(_LEAST_REPLY, max_output):
+            raise BudgetSpent("what the limits leave is too little for another model call")
+        return int(most)
+
+    def ask_aside(
+        self, model: Model, request: Request, tokens: int, stop: Stop, session_id: str, task: str
+    ) -> Reply:
+        """A call beside the loop, for a summary or a title: reserved, made in silence, settled."""
+        facts = model.facts
+        most = request.max_output_tokens or facts.max_output
+        reservation, most = self.reserve(facts, tokens, most, task)
+        reply = model.ask(request._replace(max_output_tokens=most), stop, ignore)
+        receipt = self.receipt(reservation, facts, reply, task)
+        self._store.budgets.settle(self._turn_id, session_id, receipt)
+        return reply
+
+    def receipt(self, reservation: int, facts: Facts, reply: Reply, task: str = "") -> Receipt:
+        """What a reply did cost, to be stored together with it."""
+        usage = reply.usage
+        cost = facts.cost_usd(usage) if reply.cost_usd is None else reply.cost_usd
+        spent = Spent(
+            reply.model or facts.name, reply.provider or facts.provider, *usage, cost_usd=cost
+        )
+        return Receipt(reservation, spent, task)

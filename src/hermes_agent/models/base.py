@@ -1,0 +1,108 @@
+"""What a model is to the rest: one question with a stop and a sink, one reply.
+
+Messages are in the stored form (`hermes_core.types.Message`): roles user, assistant and tool, an
+assistant's `tool_calls`, a tool's `tool_call_id`, content as text or as OpenAI-shaped parts. An adapter
+translates them to its wire format and raises nothing but ModelError and Interrupted.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+import msgspec
+
+from hermes_agent.events import Sink
+from hermes_agent.stop import Stop
+from hermes_core.types import ToolCall
+
+Finish = Literal["stop", "tool_calls", "length", "refusal"]
+
+
+class ToolSpec(NamedTuple):
+    """A tool as a model sees it."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    """JSON schema of the arguments."""
+
+
+class Request(NamedTuple):
+    """One question to a model. The order of the fields is the order of the prefix that caches keep."""
+
+    system: str
+    tools: Sequence[ToolSpec]
+    messages: Sequence[Mapping[str, Any]]
+    max_output_tokens: int = 0
+    """Most tokens of the reply; 0 leaves it to the model."""
+    json_schema: Mapping[str, Any] | None = None
+    """When given, the reply's text is JSON of this shape, if the model can be held to one."""
+
+
+class Usage(NamedTuple):
+    """Tokens of one call as the provider counted them; `input_tokens` includes cached ones."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is known about a model before it is asked. Prices are in USD per million tokens."""
+
+    name: str
+    provider: str
+    window: int
+    """Tokens of request and reply together."""
+    max_output: int = 4096
+    input_price: float = 0.0
+    output_price: float = 0.0
+    cache_read_price: float = 0.0
+    cache_write_price: float = 0.0
+    is_small: bool = False
+    """Weak at tools: gets the short prompt and few tools."""
+    takes_images: bool = False
+
+    def cost_usd(self, usage: Usage) -> float:
+        """The price of a call."""
+        fresh = usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens
+        return (
+            max(fresh, 0) * self.input_price
+            + usage.cache_read_tokens * self.cache_read_price
+            + usage.cache_write_tokens * self.cache_write_price
+            + usage.output_tokens * self.output_price
+        ) / 1_000_000
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What a model said."""
+
+    text: str
+    tool_calls: list[ToolCall] = []
+    reasoning: str = ""
+    finish: Finish = "stop"
+    usage: Usage = Usage()
+    extra: dict[str, Any] = {}
+    """What the provider wants back word for word with this message, under keys of its own
+    (`reasoning_details`, signed thinking); stored with the message and found again in it."""
+    model: str = ""
+    """Who answered, when it may have been a fallback; empty: the model that was asked."""
+    provider: str = ""
+    cost_usd: float | None = None
+    """Set when the one who answered has other prices than the one who was asked."""
+
+
+class Model(Protocol):
+    """Somebody who answers."""
+
+    @property
+    def facts(self) -> Facts: ...
+
+    def ask(self, request: Request, stop: Stop, report: Sink) -> Reply:
+        """Answer one request; streams to `report`. Raises ModelError; Interrupted soon after a stop."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...

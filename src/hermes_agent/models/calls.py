@@ -1,0 +1,38 @@
+"""Tool calls as they grow in a stream, until they are whole and each has an id of its own."""
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from hermes_core.types import ToolCall
+
+
+@dataclass
+class Growing:
+    """One tool call whose arguments come in fragments."""
+
+    index: int | None = None
+    id: str = ""
+    name: str = ""
+    fragments: list[str] = field(default_factory=list[str])
+
+    def add(self, arguments: object) -> None:
+        """The next fragment; a server that sends the arguments as an object sends all at once."""
+        is_text = isinstance(arguments, str)
+        self.fragments.append(arguments if is_text else msgspec.json.encode(arguments).decode())
+
+
+def whole(growing: Iterable[Growing]) -> list[ToolCall]:
+    """The calls; an id that is missing or given twice is made up."""
+    taken: set[str] = set()
+    calls: list[ToolCall] = []
+    for call in growing:
+        id_ = call.id if call.id and call.id not in taken else f"call_{uuid.uuid4().hex[:24]}"
+        taken.add(id_)
+        written = "".join(call.fragments) or "{}"
+        calls.append(
+            {"id": id_, "type": "function", "function": {"name": call.name, "arguments": written}}
+        )
+    return calls

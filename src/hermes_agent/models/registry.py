@@ -1,0 +1,168 @@
+"""From settings to the model that answers: the one place where all surfaces get it from."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, cast
+
+from hermes_agent.events import Sink
+from hermes_agent.models import windows
+from hermes_agent.models.base import Facts, Model, Reply, Request
+from hermes_agent.models.chain import Chain
+from hermes_agent.models.discovery import PATIENCE_S, PORTS, Discovery, Finding, key_of, server_at
+from hermes_agent.models.retry import Persistent
+from hermes_agent.models.windows import Told
+from hermes_agent.stop import Stop
+from hermes_core.config import Credentials
+from hermes_core.errors import ModelError, ModelMissingError
+from hermes_core.paths import Home
+from hermes_core.settings import ModelSettings, Settings
+
+_PATIENCE_S = 2.0
+"""For what a server says about its model; without it a guess is used."""
+
+Factory = Callable[..., object]
+
+
+def build(
+    settings: Settings,
+    credentials: Credentials,
+    home: Home,
+    *,
+    plugins: Mapping[str, Factory] | None = None,
+    ports: Mapping[int, str] = PORTS,
+) -> Model:
+    """The model that the settings and the surroundings give, with retries and fallbacks.
+
+    `plugins` are the models that plugins registered, each with a function that makes it. Raises
+    ModelMissingError when there is nobody to ask.
+    """
+    return Registry(settings.model, credentials, home, plugins=plugins, ports=ports).build()
+
+
+class Registry:
+    """Makes models of what discovery finds."""
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        credentials: Credentials,
+        home: Home,
+        *,
+        plugins: Mapping[str, Factory] | None = None,
+        ports: Mapping[int, str] = PORTS,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """`patience_s` is for each local server when it is asked what it has."""
+        self._settings = settings
+        self._credentials = credentials
+        self._home = home
+        self._plugins = plugins or {}
+        self.discovery = Discovery(
+            settings,
+            credentials,
+            home,
+            plugins=self._plugins,
+            ports=ports,
+            patience_s=patience_s,
+        )
+
+    def build(self) -> Model:
+        """The first model and its fallbacks, which are looked at when they are needed."""
+        first = self.make(self.discovery.chosen())
+        return Chain([first, *(self._later(name) for name in self._settings.fallbacks)])
+
+    def make(self, finding: Finding) -> Model:
+        """The model of a finding, ready to be asked."""
+        if finding.provider == "plugin":
+            return Persistent(self._from_plugin(finding.model), retries=self._settings.retries)
+        model = self._embedded(finding) if finding.provider == "embedded" else self._remote(finding)
+        return _small(model) if model.facts.is_small else model
+
+    def facts(self, finding: Finding, told: Told) -> Facts:
+        """What is known about a model, with what its server told."""
+        return windows.facts_for(
+            finding.model, finding.provider, self._settings, is_local=finding.is_local, told=told
+        )
+
+    def told(self, finding: Finding) -> Told:
+        """What the server says, where it knows better than the table."""
+        if not self._is_asked(finding):
+            return Told()
+        key = key_of(finding.key_name, self._settings, self._credentials)
+        server = server_at(finding.base_url, key, _PATIENCE_S)
+        try:
+            served = next((s for s in server.models() if s.name == finding.model), None)
+            return server.told(served) if served is not None else Told()
+        except ModelError:
+            return Told()  # whoever asks the model will hear what is wrong
+        finally:
+            server.close()
+
+    def _is_asked(self, finding: Finding) -> bool:
+        if finding.provider in ("openai", "anthropic", "embedded", "plugin"):
+            return False
+        if self._settings.context_window and self._settings.small != "auto":
+            return False
+        return finding.is_local or windows.known(finding.model) is None
+
+    def _remote(self, finding: Finding) -> Model:
+        # the adapters bring the HTTP library, which commands without a model need not pay for
+        from hermes_agent.models.anthropic import Anthropic  # noqa: PLC0415
+        from hermes_agent.models.openai_chat import OpenAIChat  # noqa: PLC0415
+
+        adapter = Anthropic if finding.provider == "anthropic" else OpenAIChat
+        model = adapter(
+            self.facts(finding, self.told(finding)),
+            base_url=finding.base_url,
+            api_key=key_of(finding.key_name, self._settings, self._credentials),
+            key_name=finding.key_name,
+            silence_s=self._settings.timeout_s,
+        )
+        return Persistent(model, retries=self._settings.retries)
+
+    def _embedded(self, finding: Finding) -> Model:
+        from hermes_agent.models.embedded.model import open_model  # noqa: PLC0415 -- brings the engine
+
+        return open_model(self._home, finding.model, self._settings.context_window)
+
+    def _from_plugin(self, name: str) -> Model:
+        return cast("Model", self._plugins[name]())
+
+    def _later(self, name: str) -> Model:
+        return _Later(lambda: self.make(self._fallback(name)))
+
+    def _fallback(self, name: str) -> Finding:
+        try:
+            return self.discovery.named(name)
+        except ModelMissingError as error:
+            error.message = f"model.fallbacks names {name}: {error.message}"
+            raise
+
+
+def _small(model: Model) -> Model:
+    from hermes_agent.models.small import SmallModel  # noqa: PLC0415 -- only weak models need it
+
+    return SmallModel(model)
+
+
+class _Later:
+    """A model that is made when it is first asked: most fallbacks never are."""
+
+    def __init__(self, make: Callable[[], Model]) -> None:
+        self._make = make
+
+    @cached_property
+    def _model(self) -> Model:
+        return self._make()
+
+    @property
+    def facts(self) -> Facts:
+        return self._model.facts
+
+    def ask(self, request: Request, stop: Stop, report: Sink) -> Reply:
+        return self._model.ask(request, stop, report)
+
+    def close(self) -> None:
+        made: dict[str, Any] = vars(self)
+        if "_model" in made:
+            self._model.close()

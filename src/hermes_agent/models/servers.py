@@ -1,0 +1,191 @@
+"""What a model's server says about itself: which models it has, and how much room each has.
+
+Every kind of server says it in another place. The window that counts is the one that is loaded, not the
+one the model was made for: local servers cut longer requests without a word.
+"""
+
+import re
+from typing import Any, NamedTuple, cast
+from urllib.parse import urlsplit
+
+import msgspec
+
+from hermes_agent.models.windows import UNKNOWN_LOCAL_WINDOW, Prices, Told
+from hermes_agent.models.wire import Page, Wire
+from hermes_agent.stop import Stop
+from hermes_core.errors import ModelError
+
+OLLAMA_WINDOW = 4096
+"""What Ollama gives a model unless it is told otherwise."""
+
+Fields = dict[str, Any]
+_NUM_CTX = re.compile(r"^num_ctx\s+(\d+)", re.MULTILINE)
+
+
+class Served(NamedTuple):
+    """One model of a server."""
+
+    name: str
+    fields: Fields
+    """Whatever the server's list says of it."""
+
+
+class Server:
+    """One address that lists models in OpenAI's way."""
+
+    def __init__(self, base_url: str, api_key: str = "", *, patience_s: float = 3.0) -> None:
+        """`base_url` usually ends in /v1; `patience_s` is for each question."""
+        self.base_url = base_url.rstrip("/")
+        self._patience_s = patience_s
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        parts = urlsplit(self.base_url)
+        root = f"{parts.scheme}://{parts.netloc}"
+        self._wire = Wire(
+            root, headers, provider="server", silence_s=patience_s, connect_s=patience_s
+        )
+        self._prefix = self.base_url.removeprefix(root)
+
+    def close(self) -> None:
+        self._wire.close()
+
+    def models(self, stop: Stop | None = None) -> list[Served]:
+        """The models there are; raises ModelError when nobody answers as a model's server does."""
+        page = self._get(f"{self._prefix}/models", stop)
+        listed = _object(page.body)
+        if page.status != 200 or not isinstance(listed.get("data"), list):
+            raise ModelError(f"{self.base_url} does not list models ({page.status}).")
+        entries = _entries(listed["data"])
+        return [Served(str(entry["id"]), entry) for entry in entries if entry.get("id")]
+
+    def told(self, served: Served, stop: Stop | None = None) -> Told:
+        """What the server knows about one of its models; nothing where it is silent."""
+        listed = _listed(served.fields)
+        if listed.window:
+            return listed
+        owner = str(served.fields.get("owned_by") or "")
+        try:
+            if owner == "library" or ":11434" in self.base_url:
+                return self._ollama(served.name, stop)
+            if owner == "llamacpp":
+                return self._llama_cpp(served.fields, stop)
+            return self._lm_studio(served.name, stop)
+        except ModelError:
+            return listed
+
+    def _ollama(self, name: str, stop: Stop | None) -> Told:
+        shown = _object(self._post("/api/show", {"model": name}, stop).body)
+        skills = _texts(shown.get("capabilities")) or []
+        loaded = self._loaded_by_ollama(name, stop)
+        asked = _NUM_CTX.search(str(shown.get("parameters") or ""))
+        window = loaded or (int(asked[1]) if asked else OLLAMA_WINDOW)
+        details = _fields(shown.get("details"))
+        return Told(
+            window=window,
+            images="vision" in skills if skills else None,
+            tools="tools" in skills if skills else None,
+            billions=_billions(details.get("parameter_size")),
+            note="" if loaded or asked else "Ollama's own default; raise OLLAMA_CONTEXT_LENGTH",
+        )
+
+    def _loaded_by_ollama(self, name: str, stop: Stop | None) -> int:
+        running = _entries(_object(self._get("/api/ps", stop).body).get("models"))
+        found = (model for model in running if name in (model.get("name"), model.get("model")))
+        return _whole(next(found, Fields()).get("context_length"))
+
+    def _llama_cpp(self, fields: Fields, stop: Stop | None) -> Told:
+        props = _object(self._get("/props", stop).body)
+        settings = _fields(props.get("default_generation_settings"))
+        meta = _fields(fields.get("meta"))
+        modes = _fields(props.get("modalities"))
+        return Told(
+            window=_whole(settings.get("n_ctx")) or _whole(meta.get("n_ctx_train")),
+            images=bool(modes["vision"]) if "vision" in modes else None,
+            billions=_whole(meta.get("n_params")) / 1e9,
+        )
+
+    def _lm_studio(self, name: str, stop: Stop | None) -> Told:
+        entries = _entries(_object(self._get("/api/v0/models", stop).body).get("data"))
+        entry = next((entry for entry in entries if entry.get("id") == name), Fields())
+        skills = _texts(entry.get("capabilities"))
+        # One that is not loaded yet will be loaded with less than it could have.
+        most = min(_whole(entry.get("max_context_length")), UNKNOWN_LOCAL_WINDOW)
+        return Told(
+            window=_whole(entry.get("loaded_context_length")) or most,
+            images=entry["type"] == "vlm" if "type" in entry else None,
+            tools="tool_use" in skills if skills is not None else None,
+        )
+
+    def _get(self, path: str, stop: Stop | None) -> Page:
+        return self._wire.get(path, stop or Stop(), silence_s=self._patience_s)
+
+    def _post(self, path: str, body: Fields, stop: Stop | None) -> Page:
+        with self._wire.post(path, msgspec.json.encode(body), stop or Stop()) as answer:
+            return Page(answer.status, answer.read())
+
+
+def _listed(fields: Fields) -> Told:
+    """What the list itself says: vLLM, llama.cpp, OpenRouter and others."""
+    meta = _fields(fields.get("meta"))
+    top = _fields(fields.get("top_provider"))
+    window = (
+        _whole(fields.get("max_model_len"))
+        or _whole(meta.get("n_ctx"))
+        or _whole(top.get("context_length"))
+        or _whole(fields.get("context_length"))
+        or _whole(fields.get("context_window"))
+        or _whole(fields.get("max_context_length"))
+    )
+    modes = _texts(_fields(fields.get("architecture")).get("input_modalities"))
+    skills = _texts(fields.get("supported_parameters"))
+    return Told(
+        window=window,
+        max_output=_whole(top.get("max_completion_tokens")),
+        images="image" in modes if modes is not None else None,
+        tools="tools" in skills if skills is not None else None,
+        billions=_whole(meta.get("n_params")) / 1e9,
+        prices=_prices(fields.get("pricing")),
+    )
+
+
+def _prices(said: object) -> Prices | None:
+    """OpenRouter's prices, which are texts in USD for one token."""
+    if not (fields := _fields(said)):
+        return None
+    keys = ("prompt", "completion", "input_cache_read", "input_cache_write")
+    try:
+        prices = [float(fields.get(key) or 0) * 1e6 for key in keys]
+    except (TypeError, ValueError):
+        return None
+    # A route that picks the model itself says -1: the price is known only afterwards.
+    return Prices(*prices) if min(prices) >= 0 else None
+
+
+def _object(body: bytes) -> Fields:
+    try:
+        value = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return {}
+    return _fields(value)
+
+
+def _fields(value: object) -> Fields:
+    return cast("Fields", value) if isinstance(value, dict) else {}
+
+
+def _texts(value: object) -> list[str] | None:
+    return list(map(str, cast("list[object]", value))) if isinstance(value, list) else None
+
+
+def _entries(value: object) -> list[Fields]:
+    found = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("Fields", entry) for entry in found if isinstance(entry, dict)]
+
+
+def _whole(said: object) -> int:
+    return int(said) if isinstance(said, int | float) and said > 0 else 0
+
+
+def _billions(said: object) -> float:
+    """A size such as `7.6B` or `135M`."""
+    found = re.fullmatch(r"([\d.]+)\s*([BM])", str(said or ""))
+    return float(found[1]) / (1000 if found[2] == "M" else 1) if found else 0.0

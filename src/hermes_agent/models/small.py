@@ -1,0 +1,128 @@
+"""Small-model mode: tools for a model that is too weak for a provider's way of calling them.
+
+The tools stand in a short prompt, and each answer is held to one JSON object: a tool with its arguments,
+or a reply. A turn has few steps, and a step that was taken before is not taken again.
+"""
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from hermes_agent.events import Sink
+from hermes_agent.models import small_prompt, small_step
+from hermes_agent.models.base import Facts, Model, Reply, Request, ToolSpec, Usage
+from hermes_agent.models.small_prompt import MOST_TOOLS
+from hermes_agent.models.small_step import REPLY, Listener, Step
+from hermes_agent.stop import Stop
+from hermes_core.text import without_surrogates
+from hermes_core.types import ToolCall
+
+MOST_STEPS = 6
+_MOST_TOKENS = 700
+
+_REPEATED = "You have done exactly that already; its result is above. Take another step, or reply."
+_CUT = "Your step was too long and broke off. Write it again, shorter."
+_LAST = "No more steps. Reply now with what you know."
+
+
+class SmallModel:
+    """Gives a weak model tools, one step at a time."""
+
+    def __init__(self, inner: Model) -> None:
+        self._inner = inner
+
+    @property
+    def facts(self) -> Facts:
+        return msgspec.structs.replace(self._inner.facts, is_small=True)
+
+    def ask(self, request: Request, stop: Stop, report: Sink) -> Reply:
+        """One step: a reply, or one tool call. A request without tools is passed on as it is."""
+        if not request.tools:
+            return self._inner.ask(request, stop, report)
+        return _Asking(self._inner, request, stop, report).run()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class _Asking:
+    """The attempts at one step."""
+
+    def __init__(self, inner: Model, request: Request, stop: Stop, report: Sink) -> None:
+        self._inner = inner
+        self._request = request
+        self._stop = stop
+        self._report = report
+        self._tools = request.tools[:MOST_TOOLS]
+        self._system = small_prompt.head(request.system, self._tools)
+        self._taken = _steps_since_user(request.messages)
+        self._usage = Usage()
+
+    def run(self) -> Reply:
+        if len(self._taken) + 1 >= MOST_STEPS:
+            return self._reply_at_last()
+        step, said = self._once()
+        if step is None and not said.text:
+            step, said = self._once(_CUT)
+        elif step is not None and step in self._taken:
+            step, said = self._once(_REPEATED)
+        if step is not None and step.name != REPLY and step not in self._taken:
+            return self._call(step)
+        if step is not None and step.name == REPLY:
+            return self._answer(str(step.arguments.get("text", "")))
+        if said.text:
+            return self._answer(said.text, is_cut=True)
+        return self._reply_at_last()
+
+    def _reply_at_last(self) -> Reply:
+        step, said = self._once(_LAST, tools=())
+        if step is not None and step.name == REPLY:
+            return self._answer(str(step.arguments.get("text", "")))
+        return self._answer(said.text, is_cut=True)
+
+    def _once(
+        self, hint: str = "", tools: Sequence[ToolSpec] | None = None
+    ) -> tuple[Step | None, Listener]:
+        """Ask once; the step is None when it breaks off."""
+        said = Listener(self._report)
+        allowed = self._tools if tools is None else tools
+        most = min(self._request.max_output_tokens or _MOST_TOKENS, _MOST_TOKENS)
+        asked = Request(
+            self._system,
+            (),
+            small_prompt.history(self._request.messages, hint),
+            max_output_tokens=most,
+            json_schema=small_step.schema(allowed),
+        )
+        reply = self._inner.ask(asked, self._stop, said.hear)
+        self._usage = Usage(*(a + b for a, b in zip(self._usage, reply.usage, strict=True)))
+        return small_step.read(reply.text), said
+
+    def _answer(self, text: str, *, is_cut: bool = False) -> Reply:
+        finish = "length" if is_cut else "stop"
+        return Reply(text=without_surrogates(text), finish=finish, usage=self._usage)
+
+    def _call(self, step: Step) -> Reply:
+        call: ToolCall = {
+            "id": f"call_{uuid.uuid4().hex[:16]}",
+            "type": "function",
+            "function": {
+                "name": step.name,
+                "arguments": without_surrogates(json.dumps(step.arguments, ensure_ascii=False)),
+            },
+        }
+        return Reply(text="", tool_calls=[call], finish="tool_calls", usage=self._usage)
+
+
+def _steps_since_user(messages: Sequence[Mapping[str, Any]]) -> list[Step]:
+    """The calls of the turn that is under way."""
+    taken: list[Step] = []
+    for message in messages:
+        if message["role"] == "user":
+            taken.clear()
+        elif message["role"] == "assistant":
+            taken += [small_prompt.step_of(call) for call in message.get("tool_calls") or ()]
+    return taken

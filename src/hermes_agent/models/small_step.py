@@ -1,0 +1,158 @@
+"""A step of a small model: the one JSON object it may write, and reading it while it is written."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from hermes_agent.events import Event, FellBack, Retrying, Sink, TextDelta, ToolCallBegun
+from hermes_agent.models.base import ToolSpec
+from hermes_core.text import without_surrogates
+
+REPLY = "reply"
+"""The step that answers the user and ends the turn."""
+
+_LONG, _SHORT, _REPLY_LENGTH = 2000, 300, 1500
+_LONG_NAMES = frozenset({"content", "text", "code", "command", "old", "new"})
+_MOST_ITEMS = 8
+_KEPT = ("type", "enum", "const", "minimum", "maximum")
+
+
+class Step(NamedTuple):
+    """What the model wants to do next."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+# -- what may be written ----------------------------------------------------------------------------
+
+
+def schema(tools: Sequence[ToolSpec]) -> dict[str, Any]:
+    """The shape of a step: one of these tools, or a reply. Without tools, a reply alone."""
+    text = {"type": "string", "maxLength": _REPLY_LENGTH}
+    reply = _choice(REPLY, {"properties": {"text": text}, "required": ["text"]})
+    choices = [_choice(tool.name, tool.parameters) for tool in tools]
+    return {"anyOf": [*choices, reply]} if choices else reply
+
+
+def _choice(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = _bounded("arguments", {**parameters, "type": "object"})
+    return {
+        "type": "object",
+        "properties": {"name": {"type": "string", "const": name}, "arguments": arguments},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+def _bounded(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema without words and with an end: a small model runs on inside a text that has none."""
+    found: dict[str, Any] = {key: given[key] for key in _KEPT if key in given}
+    kind = found["type"] = _kind(found.get("type", "string"))
+    if "enum" in found:
+        return found
+    if kind == "object":
+        properties: Mapping[str, Any] = given.get("properties") or {}
+        found["properties"] = {key: _bounded(key, value) for key, value in properties.items()}
+        found["required"] = [key for key in given.get("required", ()) if key in properties]
+        found["additionalProperties"] = False
+    elif kind == "array":
+        found["items"] = _bounded(name, given.get("items") or {})
+        found["maxItems"] = min(given.get("maxItems", _MOST_ITEMS), _MOST_ITEMS)
+    elif kind == "string":
+        words = set(name.split("_"))
+        usual = _LONG if words & _LONG_NAMES else _SHORT
+        found["maxLength"] = min(given.get("maxLength", usual), usual)
+    return found
+
+
+def _kind(given: str | Sequence[str]) -> str:
+    """The type that a schema names, the first where it names several."""
+    return given if isinstance(given, str) else given[0]
+
+
+# -- what was written -------------------------------------------------------------------------------
+
+_FENCED = re.compile(r"```(?:json)?\s*(\{.*?\})\s*```", re.DOTALL)
+
+
+def read(text: str) -> Step | None:
+    """The step that was written, from a server that holds the model to the shape or one that does not.
+
+    None when it breaks off; a text that is no step at all is a reply.
+    """
+    candidate = text.strip()
+    if fenced := _FENCED.search(candidate):
+        candidate = fenced[1]
+    try:
+        value = json.loads(candidate, strict=False)
+    except json.JSONDecodeError:
+        return None if candidate.startswith("{") else Step(REPLY, {"text": candidate})
+    found = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    name, arguments = found.get("name"), found.get("arguments")
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        return Step(REPLY, {"text": candidate})
+    return Step(name, cast("dict[str, Any]", arguments))
+
+
+_NAME = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"]*)"')
+_TEXT = re.compile(r'\s*\{\s*"name"\s*:\s*"reply"\s*,\s*"arguments"\s*:\s*\{\s*"text"\s*:\s*"')
+_PIECE = re.compile(r'[^"\\]+|\\u[0-9a-fA-F]{4}|\\[^u]')
+
+
+class Listener:
+    """Follows a step while it is written: passes the reply's text on, and says which tool it will be."""
+
+    def __init__(self, report: Sink) -> None:
+        self._report = report
+        self._begin()
+
+    def _begin(self) -> None:
+        self._written = ""
+        self._at = 0
+        """Where the next piece of the reply's text begins; 0 before it has begun."""
+        self._is_named = False
+        self._half = ""
+        """The first half of a character that JSON writes as two."""
+        self.text = ""
+        """What was passed on."""
+
+    def hear(self, event: Event) -> None:
+        if isinstance(event, Retrying | FellBack):
+            self._begin()
+        if not isinstance(event, TextDelta):
+            self._report(event)
+            return
+        self._written += event.text
+        self._look_for_name()
+        if not self._at and (begun := _TEXT.match(self._written)):
+            self._at = begun.end()
+        if self._at:
+            self._pass_on()
+
+    def _look_for_name(self) -> None:
+        if self._is_named or not (named := _NAME.match(self._written)):
+            return
+        self._is_named = True
+        if named[1] != REPLY:
+            self._report(ToolCallBegun(named[1]))
+
+    def _pass_on(self) -> None:
+        pieces: list[str] = []
+        while piece := _PIECE.match(self._written, self._at):
+            self._at = piece.end()
+            pieces.append(self._decoded(piece[0]))
+        if text := "".join(pieces):
+            self.text += text
+            self._report(TextDelta(without_surrogates(text)))
+
+    def _decoded(self, piece: str) -> str:
+        if not piece.startswith("\\"):
+            return piece
+        character = str(json.loads(f'"{self._half}{piece}"', strict=False))
+        if len(piece) == len("\\u0000") and "\ud800" <= character <= "\udbff":
+            self._half = piece
+            return ""
+        self._half = ""
+        return character

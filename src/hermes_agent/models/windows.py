@@ -1,0 +1,153 @@
+"""What is known about models by their names: window, longest output, prices, whether they see.
+
+The table is `known.json`. What a server says about itself comes before it, and the user before both.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from hermes_agent.models.base import Facts
+from hermes_core.settings import ModelSettings
+
+UNKNOWN_LOCAL_WINDOW = 8192
+UNKNOWN_HOSTED_WINDOW = 128_000
+_SMALL_BILLIONS = 3.0
+"""Models up to this size are weak at tools."""
+_MOST_OUTPUT_SHARE = 4
+"""A reply may take at most one of so many parts of the window."""
+_LEAST_OUTPUT = 512
+
+
+class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One row of the table. Prices are in USD per million tokens."""
+
+    match: str
+    window: int
+    max_output: int
+    input: float = 0.0
+    output: float = 0.0
+    cache_read: float = 0.0
+    cache_write: float = 0.0
+    images: bool = False
+
+
+class Prices(NamedTuple):
+    """USD per million tokens."""
+
+    input: float = 0.0
+    output: float = 0.0
+    cache_read: float = 0.0
+    cache_write: float = 0.0
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a server says about a model; 0 and None where it is silent."""
+
+    window: int = 0
+    max_output: int = 0
+    images: bool | None = None
+    tools: bool | None = None
+    billions: float = 0.0
+    """Parameters."""
+    prices: Prices | None = None
+    note: str = ""
+    """Where the window is from, when that needs a word."""
+
+
+class _Table(msgspec.Struct, frozen=True):
+    note: str
+    defaults: Mapping[str, str]
+    models: list[Known]
+
+
+@cache
+def _table() -> _Table:
+    return msgspec.json.decode(Path(__file__).with_name("known.json").read_bytes(), type=_Table)
+
+
+@cache
+def _by_length() -> list[tuple[str, Known]]:
+    rows = [(_plain(row.match), row) for row in _table().models]
+    return sorted(rows, key=lambda row: -len(row[0]))
+
+
+def default_model(provider: str) -> str:
+    """The model that is asked when only a key is there."""
+    return _table().defaults[provider]
+
+
+def known(name: str) -> Known | None:
+    """The row whose match is the longest beginning of the name, whoever serves it."""
+    plain = _plain(name.rpartition("/")[2])
+    return next((row for match, row in _by_length() if plain.startswith(match)), None)
+
+
+def _plain(name: str) -> str:
+    """Names differ in dots, dashes and cases from server to server."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())
+
+
+def billions_in(name: str) -> float:
+    """The size that a name tells, in billions of parameters; 0 when it tells none."""
+    found = re.findall(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)(b|m)(?![a-z0-9])", name.lower())
+    if not found:
+        return 0.0
+    number, unit = found[0]  # of a mixture, `30b-a3b`, the whole comes first
+    return float(number) / (1000 if unit == "m" else 1)
+
+
+def facts_for(
+    name: str, provider: str, settings: ModelSettings, *, is_local: bool, told: Told | None = None
+) -> Facts:
+    """All that is known about a model: from the user, from its server, from the table, or a guess."""
+    told = told or Told()
+    row = known(name)
+    window = settings.context_window or told.window or _guess(row, is_local)
+    most = told.max_output or (row.max_output if row else window // _MOST_OUTPUT_SHARE)
+    prices = Prices() if is_local else told.prices or _prices(row)
+    return Facts(
+        name=name,
+        provider=provider,
+        window=window,
+        max_output=settings.max_output_tokens or _fitting(most, window),
+        input_price=prices.input,
+        output_price=prices.output,
+        cache_read_price=prices.cache_read,
+        cache_write_price=prices.cache_write,
+        is_small=_is_small(name, settings, is_local, told),
+        takes_images=told.images if told.images is not None else _sees(row, is_local),
+    )
+
+
+def _guess(row: Known | None, is_local: bool) -> int:
+    """A local server has often less room than its model was made for, and cuts without a word."""
+    if is_local:
+        return min(row.window, UNKNOWN_LOCAL_WINDOW) if row else UNKNOWN_LOCAL_WINDOW
+    return row.window if row else UNKNOWN_HOSTED_WINDOW
+
+
+def _fitting(most: int, window: int) -> int:
+    return max(min(most, window // _MOST_OUTPUT_SHARE), min(_LEAST_OUTPUT, window))
+
+
+def _prices(row: Known | None) -> Prices:
+    return Prices(row.input, row.output, row.cache_read, row.cache_write) if row else Prices()
+
+
+def _sees(row: Known | None, is_local: bool) -> bool:
+    """A model that nobody knows is taken to see when it is hosted: its server says if it does not."""
+    return row.images if row else not is_local
+
+
+def _is_small(name: str, settings: ModelSettings, is_local: bool, told: Told) -> bool:
+    if settings.small != "auto":
+        return settings.small == "on"
+    if not is_local:
+        return False
+    size = told.billions or billions_in(name)
+    return told.tools is False or 0 < size <= _SMALL_BILLIONS

@@ -1,0 +1,106 @@
+"""The process that is killed: recovers what it finds, then goes on with its conversations.
+
+For each turn it reports two acknowledgements: that the message was taken in (2n - 1) and that the turn
+has ended (2n).
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hermes_agent import recovery
+from hermes_agent.agent import Agent
+from hermes_agent.testing.crash import script
+from hermes_core.errors import ConversationBusyError, LeaseLostError
+from hermes_state import SessionDB
+from hermes_state.testing.victim import CHECKPOINT_PAGES, Order, Trap, TrappedVFS, serve
+
+_BUSY_S = 0.005
+
+
+def live(order: Order, pipe: int) -> None:
+    """Recover, then run turns in as many conversations as there are names; report to the pipe."""
+
+    def report(line: str) -> None:
+        os.write(pipe, f"{line}\n".encode())
+
+    trap = Trap(order.kill_at, report)
+    vfs = TrappedVFS(trap) if order.trap == "file" else None
+    database = Path(order.database)
+    store = SessionDB(database)
+    store.write(lambda c: c.pragma("wal_autocheckpoint", CHECKPOINT_PAGES))
+    if order.trap == "statement":
+        store.write(lambda c: setattr(c, "exec_trace", trap.statement))
+    reach = trap.reach if order.trap == "statement" else _pass
+    recovery.recover(store, lambda session_id: script.agent(store, database, session_id, reach))
+
+    def run(number: int, name: str) -> None:
+        try:
+            for step in _conversation(store, database, name, order.scripts, reach):
+                report(f"{number} {step}")
+        except BaseException as error:  # noqa: BLE001 -- whatever it is, the parent must hear of it
+            report(f"error {type(error).__name__}: {error}"[:400].replace("\n", " "))
+
+    threads = [
+        threading.Thread(target=run, args=(number, name), daemon=True)
+        for number, name in enumerate(order.threads)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store.close()
+    del vfs
+    report("done")
+
+
+def _conversation(
+    store: SessionDB, database: Path, name: str, turns: int, reach: Callable[[str], None]
+) -> Iterator[int]:
+    """Go on with a conversation up to so many turns; yields each acknowledgement."""
+    agent = script.agent(store, database, name, reach)
+    said = turns_of(store, name)
+    for row in said:
+        _run(agent, row)
+    if said:
+        yield 2 * len(said)
+    for number in range(len(said) + 1, turns + 1):
+        accepted = agent.accept(script.prompt(name, number))
+        reach("acknowledge")
+        yield 2 * number - 1
+        _run(agent, accepted.turn_id)
+        reach("acknowledge")
+        yield 2 * number
+    agent.close()
+
+
+def turns_of(store: SessionDB, name: str) -> list[str]:
+    """The turns of a conversation, in order."""
+    found = [
+        turn
+        for session_id in store.get_compression_lineage(name)
+        for turn in store.turns.of_session(session_id)
+    ]
+    return [turn["id"] for turn in sorted(found, key=lambda turn: turn["user_message_id"])]
+
+
+def _run(agent: Agent, turn_id: str) -> None:
+    """Run a turn; one that another process is recovering is waited for."""
+    while True:
+        try:
+            agent.run_turn(turn_id)
+        except (ConversationBusyError, LeaseLostError):
+            time.sleep(_BUSY_S)
+        else:
+            return
+
+
+def _pass(_point: str) -> None:
+    """A point that is no trap."""
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), live)

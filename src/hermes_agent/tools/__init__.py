@@ -1,0 +1,1 @@
+"""Tools: what a model may do, one module each."""

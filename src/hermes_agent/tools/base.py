@@ -1,0 +1,119 @@
+"""What a tool is: a schema for the model, a function, and what it declares about itself.
+
+A tool's function gets its arguments, checked against the schema, and the `Call` it runs under. It
+returns text or a Result, raises ToolError for what the model should know, and comes back soon after
+`call.stop` is set.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from hermes_agent.danger import Danger
+from hermes_agent.models.base import ToolSpec
+from hermes_agent.stop import Stop
+from hermes_core.paths import Home
+from hermes_core.settings import Settings
+from hermes_state.protocol import Store
+
+if TYPE_CHECKING:
+    from hermes_agent.approval import Permit
+    from hermes_agent.tools.processes import Processes
+
+Args = dict[str, Any]
+
+
+class Result(NamedTuple):
+    """What a tool found or did."""
+
+    text: str
+    is_error: bool = False
+    diff: str = ""
+    """A unified diff for a person to look at; the model is not shown it."""
+    images: Sequence[str] = ()
+    """Data addresses of pictures that belong to the result."""
+
+
+@dataclass
+class Bench:
+    """What outlives a call: where a conversation works, and what it has running. One a conversation."""
+
+    home: Home
+    settings: Settings
+    store: Store
+    processes: "Processes"
+    workspace: Path
+    """The folder this conversation works in; outside of it, changes need an approval."""
+    cwd: Path
+    """Where the next command starts; `cd` in one command is kept for the next."""
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+    """For commands: ours without the secrets."""
+
+
+class AskUser(Protocol):
+    """Puts a question to a person and waits for the answer; raises ToolError when nobody can."""
+
+    def __call__(self, question: str, choices: Sequence[str]) -> str: ...
+
+
+class RunTool(Protocol):
+    """Runs another tool through the same gate, for tools that call tools."""
+
+    def __call__(self, name: str, arguments: Args) -> Result: ...
+
+
+class Delegate(Protocol):
+    """Has a sub-agent with its own budget do a task, durably; returns its report."""
+
+    def __call__(self, task: str, context: str) -> Result: ...
+
+
+@dataclass(frozen=True)
+class Call:
+    """One run of a tool, which the gate has let through."""
+
+    id: str
+    session_id: str
+    turn_id: str
+    bench: Bench
+    stop: Stop
+    permit: "Permit"
+    """Proof that the gate was passed; starting a process asks for it."""
+    progress: Callable[[str], None]
+    ask_user: AskUser
+    run_tool: RunTool
+    delegate: Delegate
+
+
+def _harmless(_args: Args, _bench: Bench) -> list[Danger]:
+    return []
+
+
+@dataclass(frozen=True)
+class Tool:
+    """Something a model may do."""
+
+    name: str
+    description: str
+    """One or two short sentences: every request pays for them."""
+    parameters: Mapping[str, Any]
+    """JSON schema of the arguments, an object."""
+    run: Callable[[Args, Call], Result | str]
+    read_only: bool = False
+    """Changes nothing: may run beside others, and again after a crash."""
+    resumes: bool = False
+    """May be started again after a crash although it changes things: it finds its own work."""
+    inner: Callable[[str], str] | None = None
+    """For a tool that runs another: the name of that one, from the text of the arguments."""
+    dangers: Callable[[Args, Bench], Sequence[Danger]] = _harmless
+    """What about these arguments needs a person's yes."""
+    timeout_s: float = 60.0
+    toolset: str = "core"
+    """`core` is always offered; others are listed by name and loaded when the model asks."""
+    one_line: str = ""
+    """For small models: at most a line. Empty: the first sentence of the description."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        return ToolSpec(self.name, self.description, self.parameters)

@@ -1,0 +1,343 @@
+"""Running the tool calls of a step: each is let through the gate, started, run and settled on disk.
+
+A tool runs in a thread of its own, so that a stop or a time-out need not wait for one that hangs: it is
+left behind, and the ledger says that its effect is unknown.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from hermes_agent.approval import Applicant, Gate, Permit
+from hermes_agent.asking import Asker
+from hermes_agent.events import ToolEnded, ToolProgress, ToolStarted
+from hermes_agent.hooks import Hooks
+from hermes_agent.models import arguments
+from hermes_agent.stop import Stop
+from hermes_agent.tools import schema
+from hermes_agent.tools.base import Args, Bench, Call, Delegate, Result, Tool
+from hermes_agent.tools.registry import Toolbox
+from hermes_agent.turn import Turn
+from hermes_core.errors import Interrupted, ToolDeniedError, ToolError
+from hermes_core.secrets import redact
+from hermes_core.text import shorten_middle
+from hermes_state.questions import Question
+from hermes_state.records import Row
+
+_GRACE_S = 0.1
+"""How long a stopped tool may take to hand in what it has."""
+_TIMEOUT_GRACE_S = 3.0
+
+Status = Literal["done", "failed", "blocked", "denied"]
+
+
+class Ready(NamedTuple):
+    """A call that was let through."""
+
+    effect: Row
+    tool: Tool
+    args: Args
+    permit: Permit
+
+
+class Refused(NamedTuple):
+    """A call that will not run, and what the model is told."""
+
+    effect: Row
+    args: Args
+    status: Status
+    text: str
+
+
+class Ran(NamedTuple):
+    """A call that has run."""
+
+    result: Result
+    seconds: float
+    is_known: bool = True
+    """False when the tool was left behind."""
+
+
+@dataclass
+class Executor:
+    """Runs tools for one conversation."""
+
+    toolbox: Toolbox
+    bench: Bench
+    gate: Gate
+    asker: Asker
+    hooks: Hooks
+    delegate: "DelegateFor"
+
+    def run(self, turn: Turn, effects: Sequence[Row]) -> None:
+        """Run the open calls of a step: together when all only read, else one after the other."""
+        together = len(effects) > 1 and all(
+            (tool := self.toolbox.get(effect["tool_name"])) is not None and tool.read_only
+            for effect in effects
+        )
+        if together:
+            self._run_together(turn, [self._prepare(turn, effect) for effect in effects])
+            return
+        for effect in effects:
+            turn.stop.check()
+            call = self._prepare(turn, effect)
+            if isinstance(call, Refused):
+                self._refuse(turn, call)
+            else:
+                self._begin(turn, call)
+                self._settle(turn, call, self._run(turn, call))
+
+    def _run_together(self, turn: Turn, calls: Sequence[Ready | Refused]) -> None:
+        """Run calls at the same time; results are stored in the order of the calls."""
+        ready = [call for call in calls if isinstance(call, Ready)]
+        for call in ready:
+            self._begin(turn, call)
+        running = {call.effect["id"]: _Worker(self, turn, call) for call in ready}
+        for call in calls:
+            if isinstance(call, Refused):
+                self._refuse(turn, call)
+            else:
+                self._settle(turn, call, running[call.effect["id"]].outcome())
+
+    def _prepare(self, turn: Turn, effect: Row) -> Ready | Refused:
+        """Read and check a call, let plugins see it, and lead it through the gate."""
+        args: Args = {}
+        try:
+            tool = self._tool(effect["tool_name"])
+            is_cut = turn.was_cut or turn.attempt > 1
+            args = arguments.parse(effect["arguments"], is_cut=is_cut)
+            args = schema.check(tool.parameters, args)
+            args = self._after_hooks(turn, effect, tool, args)
+            permit = self._admit(turn, tool, args, effect["tool_call_id"])
+        except _Blocked as blocked:
+            return Refused(effect, args, "blocked", str(blocked))
+        except ToolDeniedError as error:
+            return Refused(effect, args, "denied", str(error))
+        except ToolError as error:
+            return Refused(effect, args, "failed", str(error))
+        return Ready(effect, tool, args, permit)
+
+    def _tool(self, name: str) -> Tool:
+        tool = self.toolbox.get(name)
+        if tool is None:
+            known = ", ".join(spec.name for spec in self.toolbox.core)
+            raise ToolError(f"There is no tool {name!r}.", fix=f"The tools are: {known}.")
+        return tool
+
+    def _after_hooks(self, turn: Turn, effect: Row, tool: Tool, args: Args) -> Args:
+        answers = self.hooks.invoke_hook(
+            "pre_tool_call",
+            session_id=turn.session_id,
+            turn_id=turn.id,
+            tool_call_id=effect["tool_call_id"],
+            tool_name=tool.name,
+            arguments=args,
+        )
+        for answer in answers:
+            if answer.get("action") == "block":
+                raise _Blocked(answer.get("message") or "A plugin blocked this call.")
+            if answer.get("action") == "change":
+                args = schema.check(tool.parameters, answer["arguments"])
+        return args
+
+    def _admit(self, turn: Turn, tool: Tool, args: Args, call_id: str) -> Permit:
+        who = Applicant(turn.conversation_id, turn.session_id, turn.id, call_id)
+        return self.gate.admit(tool, args, self.bench, who, turn.stop, turn.report)
+
+    def _begin(self, turn: Turn, call: Ready) -> None:
+        turn.stop.check()
+        self.bench.store.effects.start(call.effect["id"], turn.lease)
+        shown = {name: _shown(value) for name, value in call.args.items()}
+        turn.report(ToolStarted(call.effect["tool_call_id"], call.tool.name, shown))
+
+    def _run(self, turn: Turn, call: Ready) -> Ran:
+        return _Worker(self, turn, call).outcome()
+
+    def call_for(self, turn: Turn, ready: Ready, stop: Stop) -> Call:
+        """What the tool's function is handed."""
+        call_id = ready.effect["tool_call_id"]
+
+        def progress(text: str) -> None:
+            turn.report(ToolProgress(call_id, redact(text)))
+
+        def ask_user(question: str, choices: Sequence[str]) -> str:
+            row = self.asker.put(
+                Question(turn.id, call_id, "clarify", ready.tool.name, question, "", choices)
+            )
+            answer, _ = self.asker.wait(row, stop, turn.report)
+            if answer is None:
+                raise ToolError("Nobody answered.", fix="Go on with your best guess, and say so.")
+            return answer
+
+        def run_tool(name: str, arguments: Args) -> Result:
+            return self._nested(turn, ready, stop, name, arguments)
+
+        return Call(
+            id=call_id,
+            session_id=turn.session_id,
+            turn_id=turn.id,
+            bench=self.bench,
+            stop=stop,
+            permit=ready.permit,
+            progress=progress,
+            ask_user=ask_user,
+            run_tool=run_tool,
+            delegate=self.delegate.of(turn, call_id, stop),
+        )
+
+    def _nested(self, turn: Turn, outer: Ready, stop: Stop, name: str, args: Args) -> Result:
+        """A tool called by a tool: the same hooks and the same gate, inside the same effect."""
+        tool = self._tool(name)
+        if tool.name == outer.tool.name:
+            raise ToolError(f"{name} cannot call itself.")
+        args = schema.check(tool.parameters, args)
+        args = self._after_hooks(turn, outer.effect, tool, args)
+        inner = outer._replace(
+            tool=tool, args=args, permit=self._admit(turn, tool, args, outer.effect["tool_call_id"])
+        )
+        return as_result(tool.run(args, self.call_for(turn, inner, stop)))
+
+    def _settle(self, turn: Turn, call: Ready, ran: Ran) -> None:
+        """Store how a call came out, and tell whoever listens."""
+        result = self._capped(ran.result)
+        message = _message(call.effect, result)
+        effects = self.bench.store.effects
+        if ran.is_known:
+            effects.done(call.effect["id"], message, turn.lease)
+        else:
+            effects.unknown(call.effect["id"], message, turn.lease)
+        status: Status = "failed" if result.is_error else "done"
+        self._tell(turn, call.effect, call.args, status, result, ran.seconds)
+
+    def _refuse(self, turn: Turn, call: Refused) -> None:
+        result = Result(call.text, is_error=True)
+        effects, message = self.bench.store.effects, _message(call.effect, result)
+        if call.effect["state"] == "started":  # begun before a crash; now it may not go on
+            effects.unknown(call.effect["id"], message, turn.lease)
+        else:
+            effects.cancel(call.effect["id"], message, turn.lease)
+        self._tell(turn, call.effect, call.args, call.status, result, 0.0)
+
+    def _capped(self, result: Result) -> Result:
+        limit = self.bench.settings.tools.output_limit
+        return result._replace(text=shorten_middle(redact(result.text), limit))
+
+    def _tell(
+        self,
+        turn: Turn,
+        effect: Row,
+        args: Args,
+        status: Status,
+        result: Result,
+        seconds: float,
+    ) -> None:
+        name, call_id = effect["tool_name"], effect["tool_call_id"]
+        turn.report(
+            ToolEnded(call_id, name, result.text, result.is_error, seconds, redact(result.diff))
+        )
+        self.hooks.invoke_hook(
+            "post_tool_call",
+            session_id=turn.session_id,
+            turn_id=turn.id,
+            tool_call_id=call_id,
+            tool_name=name,
+            arguments=args,
+            status=status,
+            result=result.text,
+            duration_ms=round(seconds * 1000),
+        )
+
+
+class DelegateFor:
+    """Makes the `delegate` of a call; the agent gives the real one, this one has no sub-agents."""
+
+    def of(self, turn: Turn, call_id: str, stop: Stop) -> Delegate:
+        """What a tool of this call may use to have a task done."""
+        del turn, call_id, stop
+
+        def refuse(task: str, context: str) -> Result:
+            del task, context
+            raise ToolError("A sub-agent has no sub-agents.", fix="Do the work yourself.")
+
+        return refuse
+
+
+class _Blocked(Exception):
+    """A plugin does not let a call run."""
+
+
+class _Worker:
+    """One tool in a thread of its own."""
+
+    def __init__(self, executor: Executor, turn: Turn, call: Ready) -> None:
+        self._turn = turn
+        self._call = call
+        self._stop = Stop()
+        self._began = time.monotonic()
+        self._wake = threading.Event()
+        self._is_back = threading.Event()
+        self._result: Result | None = None
+        self._stopped_at = 0.0
+        context = executor.call_for(turn, call, self._stop)
+        name = f"tool-{call.tool.name}"
+        threading.Thread(target=self._work, args=(context,), name=name, daemon=True).start()
+
+    def _work(self, context: Call) -> None:
+        try:
+            self._result = as_result(self._call.tool.run(self._call.args, context))
+        except Interrupted:
+            self._result = Result("Stopped by the user before it was done.", is_error=True)
+        except ToolError as error:
+            self._result = Result(str(error), is_error=True)
+        except Exception as error:  # noqa: BLE001 -- a tool that fails harms only itself
+            self._result = Result(
+                f"The tool failed: {type(error).__name__}: {error}", is_error=True
+            )
+        self._is_back.set()
+        self._wake.set()
+
+    def outcome(self) -> Ran:
+        """Wait for the tool, but not past a stop or its time."""
+        with self._turn.stop.undoing(self._stopped):
+            self._wake.wait(self._call.tool.timeout_s)
+        if not self._is_back.is_set():
+            self._stop.set()
+            # Tools that run beside each other are stopped together: their grace is the same one.
+            grace = self._stopped_at + _GRACE_S - time.monotonic()
+            self._is_back.wait(max(grace, 0) if self._stopped_at else _TIMEOUT_GRACE_S)
+        seconds = time.monotonic() - self._began
+        if self._result is not None:
+            return Ran(self._result, seconds)
+        why = "was stopped" if self._turn.stop.is_set else f"gave no answer within {seconds:.0f} s"
+        text = f"The tool {why}. Whether it took effect is unknown; check before you repeat it."
+        return Ran(Result(text, is_error=True), seconds, is_known=False)
+
+    def _stopped(self) -> None:
+        self._stopped_at = time.monotonic()
+        self._stop.set()
+        self._wake.set()
+
+
+def as_result(value: Result | str) -> Result:
+    """What a tool returned, as a result."""
+    return value if isinstance(value, Result) else Result(value)
+
+
+def _message(effect: Row, result: Result) -> dict[str, Any]:
+    """The result as the model is told."""
+    content: Any = result.text
+    if result.images:
+        pictures = [{"type": "image_url", "image_url": {"url": url}} for url in result.images]
+        content = [{"type": "text", "text": result.text}, *pictures]
+    return {
+        "role": "tool",
+        "tool_call_id": effect["tool_call_id"],
+        "tool_name": effect["tool_name"],
+        "content": content,
+    }
+
+
+def _shown(value: object) -> object:
+    return shorten_middle(redact(value), 2000) if isinstance(value, str) else value

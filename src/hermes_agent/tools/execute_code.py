@@ -1,0 +1,131 @@
+"""`execute_code`: Python in a process of its own, which may call tools; each call passes the gate."""
+
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from hermes_agent.child import Child
+from hermes_agent.danger import Danger, of_code
+from hermes_agent.sandbox import Job
+from hermes_agent.tools import code_runner, output, schema
+from hermes_agent.tools.base import Args, Bench, Call, Result, Tool
+from hermes_core.errors import Interrupted, ToolError
+
+_LONGEST_S = 3600.0
+_MOST_CALLS = 200
+_LIFTED = frozenset({"outside", "secrets", "privilege", "exfiltration"})
+_NOTES_ROOM = 300
+
+
+def _dangers(args: Args, bench: Bench) -> list[Danger]:
+    return of_code(args["code"], bench.cwd, bench.workspace, bench.home.root)
+
+
+def _run(args: Args, call: Call) -> Result:
+    bench = call.bench
+    if not args["code"].strip():
+        raise ToolError("There is no code.", fix="Give Python in code.")
+    sandbox = bench.processes.sandbox
+    source = Path(code_runner.__file__).read_text("utf-8")
+    job = Job(
+        [sandbox.python, "-I", "-u", "-c", source],
+        cwd=bench.cwd if sandbox.real(bench.cwd, bench.workspace).is_dir() else bench.workspace,
+        workspace=bench.workspace,
+        home=bench.home.root,
+        environment=bench.environment,
+        takes_input=True,
+        splits_errors=True,
+        is_confined=not any(danger.kind in _LIFTED for danger in _dangers(args, bench)),
+    )
+    seconds = min(args.get("timeout", bench.settings.tools.timeout_s), _LONGEST_S)
+    return _follow(sandbox.spawn(call.permit, job), args["code"], seconds, call)
+
+
+def _follow(child: Child, code: str, seconds: float, call: Call) -> Result:
+    child.deadline = time.monotonic() + seconds
+    plain, capture, progress = output.Plain(), output.Capture(), output.Progress(call.progress)
+
+    def take(data: bytes) -> None:
+        text = plain.feed(data)
+        capture.add(text)
+        progress.add(text)
+
+    calls = Calls(child, call)
+    calls.send({"code": code})
+    ending = child.follow({child.stderr: take, child.stdout: calls.take}, call.stop)
+    capture.add(plain.end())
+    if ending == "stopped":
+        raise Interrupted
+    limit = call.bench.settings.tools.output_limit - _NOTES_ROOM
+    text = output.shown(capture.text(), limit, call.bench.home).rstrip() or "(no output)"
+    if ending == "timeout":
+        return Result(f"{text}\n[ended after {seconds:g} s]", is_error=True)
+    status = child.reap()
+    return Result(f"{text}\n[exit code {status}]" if status else text, is_error=bool(status))
+
+
+class Listener(Protocol):
+    """Who is sent the answers, and how long it may run."""
+
+    deadline: float | None
+
+    def send(self, data: bytes) -> None: ...
+
+
+class Calls:
+    """Calls of tools that come from the code."""
+
+    def __init__(self, child: Listener, call: Call) -> None:
+        self._child = child
+        self._call = call
+        self._rest = b""
+        self._count = 0
+
+    def take(self, data: bytes) -> None:
+        """Answer the calls that are complete."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            began = time.monotonic()
+            self.send(self._answer(line))
+            if self._child.deadline is not None:  # a tool's time, or a person's, is not the code's
+                self._child.deadline += time.monotonic() - began
+
+    def _answer(self, line: bytes) -> dict[str, Any]:
+        self._count += 1
+        try:
+            if self._count > _MOST_CALLS:
+                raise ToolError(f"More than {_MOST_CALLS} calls of tools.")
+            question = msgspec.json.decode(line, type=_Question)
+            result = self._call.run_tool(question.tool, question.arguments)
+        except msgspec.MsgspecError as error:
+            return {"text": f"This is no call of a tool: {error}", "is_error": True}
+        except ToolError as error:
+            return {"text": str(error), "is_error": True}
+        return {"text": result.text, "is_error": result.is_error}
+
+    def send(self, message: dict[str, Any]) -> None:
+        try:
+            self._child.send(msgspec.json.encode(message) + b"\n")
+        except (OSError, ValueError):
+            return  # it has ended; how, its exit code says
+
+
+class _Question(msgspec.Struct):
+    tool: str
+    arguments: dict[str, Any] = {}
+
+
+TOOL = Tool(
+    name="execute_code",
+    description=(
+        "Run Python. Tools are functions in it: from hermes import read_file, terminal;"
+        " read_file(path='a.txt') returns text. Print what you want to see."
+    ),
+    parameters=schema.of(["code"], code="", timeout={"type": "number", "description": "seconds"}),
+    run=_run,
+    dangers=_dangers,
+    timeout_s=_LONGEST_S + 60,
+    toolset="code",
+)

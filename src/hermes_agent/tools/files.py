@@ -1,0 +1,114 @@
+"""Files as tools see them: where a path leads, what may be opened, and replacing one as a whole."""
+
+import contextlib
+import difflib
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from hermes_agent.danger import Danger, of_path, places
+from hermes_agent.tools.base import Args, Bench
+from hermes_core.errors import ToolError
+
+_MOST_DIFF_LINES = 20_000
+_MOST_DIFF_CHARACTERS = 40_000
+_BINARY_PROBE = 8_192
+
+
+def resolve(bench: Bench, path: str) -> Path:
+    """The file that is meant, every link followed; relative paths start where commands start."""
+    if not path or "\0" in path:
+        raise ToolError(f"{path!r} is no path.", fix="Give the path of a file.")
+    meant = Path(os.path.normpath(bench.cwd / places.expand(path)))
+    return Path(os.path.realpath(bench.processes.sandbox.real(meant, bench.workspace)))
+
+
+def shown(bench: Bench, path: Path) -> str:
+    """A path as a person would name it: relative inside the workspace."""
+    with contextlib.suppress(ValueError):
+        return str(path.relative_to(os.path.realpath(bench.workspace)))
+    return str(path)
+
+
+def dangers(*, writing: bool) -> Callable[[Args, Bench], list[Danger]]:
+    """What is dangerous about the `path` of a call."""
+
+    def judge(args: Args, bench: Bench) -> list[Danger]:
+        place = (bench.cwd, bench.workspace, bench.home.root)
+        return of_path(args.get("path", "."), *place, writing=writing)
+
+    return judge
+
+
+def check_file(path: Path) -> os.stat_result:
+    """Refuse what is no plain file; raises ToolError."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        raise ToolError(f"There is no file {path}.", fix=_near(path)) from None
+    except OSError as error:
+        raise ToolError(f"{path} cannot be opened: {error.strerror}.") from error
+    if stat.S_ISDIR(found.st_mode):
+        raise ToolError(f"{path} is a folder.", fix="Use search_files or terminal to list it.")
+    if not stat.S_ISREG(found.st_mode):
+        raise ToolError(f"{path} is a device or a pipe, not a file.", fix="Use a plain file.")
+    return found
+
+
+def _near(path: Path) -> str:
+    """Names beside it that may have been meant."""
+    with contextlib.suppress(OSError):
+        names = sorted(entry.name for entry in path.parent.iterdir())
+        close = difflib.get_close_matches(path.name, names, 3)
+        if close:
+            return f"Did you mean: {', '.join(close)}?"
+    return "Look for it with search_files."
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """The content of a plain file; raises ToolError when it is too large or cannot be read."""
+    size = check_file(path).st_size
+    if size > most:
+        raise ToolError(f"{path} is too large: {size} bytes.", fix="Use terminal for a part of it.")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ToolError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether this is no text."""
+    return b"\0" in data[:_BINARY_PROBE]
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Put this content in place of a file's, all at once; its mode stays. Raises ToolError."""
+    draft = path.with_name(f".{path.name[:100]}.{os.getpid()}.hermes")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+        with draft.open("xb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        if mode is not None:
+            draft.chmod(mode)
+        draft.replace(path)
+    except OSError as error:
+        raise ToolError(f"{path} cannot be written: {error.strerror}.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def diff(name: str, before: str, after: str) -> str:
+    """A unified diff for a person; large ones are only counted."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    if max(len(old), len(new)) > _MOST_DIFF_LINES:
+        return f"--- {name}\n+++ {name}\n(too large to compare: {len(old)} and {len(new)} lines)\n"
+    lines = difflib.unified_diff(old, new, name if before else "/dev/null", name)
+    text = "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+    if len(text) > _MOST_DIFF_CHARACTERS:
+        return f"{text[:_MOST_DIFF_CHARACTERS]}\n(the rest of the comparison is left out)\n"
+    return text

@@ -1,0 +1,84 @@
+"""`process`: look after what runs in the background."""
+
+from hermes_agent.danger import Danger, lines_of, of_code, of_command
+from hermes_agent.tools import output, schema
+from hermes_agent.tools.base import Args, Bench, Call, Tool
+from hermes_agent.tools.processes import Process
+from hermes_core import clock
+from hermes_core.errors import ToolError
+from hermes_core.text import truncate
+
+_LONGEST_WAIT_S = 600.0
+_SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish"})
+_OTHERS = frozenset({
+    "node", "perl", "ruby", "php", "lua", "psql", "mysql", "sqlite3", "ssh", "nc", "ncat", "telnet",
+    "gdb", "ftp", "sftp", "redis-cli", "mongosh", "docker", "podman", "kubectl", "vim", "ed", "irb",
+})  # fmt: skip
+
+
+def _dangers(args: Args, bench: Bench) -> list[Danger]:
+    """Typing into an interpreter runs what is typed."""
+    process = bench.processes.find(args.get("id", "")) if args["action"] == "write" else None
+    if process is None:
+        return []
+    text = args.get("text", "")
+    place = (bench.cwd, bench.workspace, bench.home.root)
+    from hermes_agent.danger.rules import base_name  # noqa: PLC0415 -- only for one that listens
+
+    names = {base_name(line.partition(" ")[0]) for line in lines_of(process.command).all}
+    if names & _SHELLS:
+        return of_command(text, *place)
+    if names & {"python", "ipython", "pypy"}:
+        return of_code(text, *place)
+    if names & _OTHERS:
+        program = sorted(names & _OTHERS)[0]
+        reason = f"Types into {program}: {truncate(text.strip(), 200)}"
+        return [Danger("remote_code", reason, f"process:{program}")]
+    return []
+
+
+def _run(args: Args, call: Call) -> str:
+    action = args["action"]
+    conversation = call.bench.store.get_conversation_root(call.session_id)
+    processes = call.bench.processes
+    if action == "list":
+        return (
+            "\n".join(map(_line, processes.of(conversation))) or "Nothing runs in the background."
+        )
+    if "id" not in args:
+        raise ToolError(f"{action} needs the id of a process.", fix="Use list to see them.")
+    process = processes.get(conversation, args["id"])
+    if action == "write":
+        process.write(args.get("text", ""))
+        return f"Written to {process.id}."
+    if action == "kill":
+        process.kill()
+    if action == "wait":
+        process.wait(min(args.get("seconds", 30.0), _LONGEST_WAIT_S), call.stop)
+    return _news(process, call.bench)
+
+
+def _line(process: Process) -> str:
+    age = clock.now() - process.started_at
+    return f"{process.id} ({process.state}, {age:.0f} s old): {truncate(process.command, 100)}"
+
+
+def _news(process: Process, bench: Bench) -> str:
+    text = output.shown(process.read(), bench.settings.tools.output_limit - 100, bench.home)
+    return f"{text.rstrip() or '(no new output)'}\n[{process.id} {process.state}]"
+
+
+TOOL = Tool(
+    name="process",
+    description="Background processes: list, poll new output, wait, write to stdin, kill.",
+    parameters=schema.of(
+        ["action"],
+        action={"type": "string", "enum": ["list", "poll", "wait", "write", "kill"]},
+        id="",
+        text="",
+        seconds={"type": "number"},
+    ),
+    run=_run,
+    dangers=_dangers,
+    timeout_s=_LONGEST_WAIT_S + 30,
+)

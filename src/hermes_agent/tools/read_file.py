@@ -1,0 +1,95 @@
+"""`read_file`: the lines of a text file, or a picture."""
+
+import base64
+import itertools
+from pathlib import Path
+
+from hermes_agent.tools import files, schema
+from hermes_agent.tools.base import Args, Call, Result, Tool
+from hermes_core.errors import ToolError
+from hermes_core.text import truncate
+
+_MOST_LINES = 2_000
+_LONGEST_LINE = 2_000
+_MOST_IMAGE_BYTES = 4 * 1024 * 1024
+_IMAGES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+    b"RIFF": "image/webp",
+}
+_NOTE_ROOM = 120
+
+
+def _run(args: Args, call: Call) -> Result:
+    path = files.resolve(call.bench, args["path"])
+    size = files.check_file(path).st_size
+    try:
+        with path.open("rb") as f:
+            beginning = f.read(8_192)
+    except OSError as error:
+        raise ToolError(f"{path} cannot be read: {error.strerror}.") from error
+    kind = _image_kind(beginning)
+    if kind:
+        return _picture(path, kind, size)
+    if files.is_binary(beginning):
+        raise ToolError(
+            f"{path} is no text file ({size} bytes).", fix="Look at it with terminal: file, xxd."
+        )
+    room = call.bench.settings.tools.output_limit - _NOTE_ROOM
+    return _lines(path, args.get("offset", 1), args.get("limit", _MOST_LINES), room)
+
+
+def _image_kind(beginning: bytes) -> str:
+    for mark, kind in _IMAGES.items():
+        if beginning.startswith(mark) and (mark != b"RIFF" or beginning[8:12] == b"WEBP"):
+            return kind
+    return ""
+
+
+def _picture(path: Path, kind: str, size: int) -> Result:
+    if size > _MOST_IMAGE_BYTES:
+        raise ToolError(f"The picture {path} is too large: {size} bytes.", fix="Make it smaller.")
+    data = base64.b64encode(path.read_bytes()).decode()
+    return Result(f"{path.name}: {kind}, {size} bytes.", images=[f"data:{kind};base64,{data}"])
+
+
+def _lines(path: Path, offset: int, limit: int, room: int) -> Result:
+    first = max(offset, 1)
+    kept: list[str] = []
+    used = 0
+    with path.open(encoding="utf-8", errors="replace", newline=None) as f:
+        total = sum(1 for _ in itertools.islice(f, first - 1))
+        for line in f:
+            total += 1
+            shown = truncate(line.rstrip("\n"), _LONGEST_LINE)
+            if len(kept) < min(limit, _MOST_LINES) and used + len(shown) + 1 <= room:
+                kept.append(shown)
+                used += len(shown) + 1
+            else:
+                room = 0  # what follows is only counted
+    if not total:
+        return Result("(the file is empty)")
+    if not kept:
+        raise ToolError(f"{path} has only {total} lines.", fix=f"Give an offset up to {total}.")
+    last = first + len(kept) - 1
+    text = "\n".join(kept)
+    is_whole = first == 1 and last == total
+    return Result(text if is_whole else f"{text}\n[lines {first}-{last} of {total}]")
+
+
+TOOL = Tool(
+    name="read_file",
+    description="Read a text file or picture.",
+    parameters=schema.of(
+        ["path"],
+        path="",
+        offset={"type": "integer", "description": "first line, from 1"},
+        limit={"type": "integer", "minimum": 1},
+    ),
+    run=_run,
+    read_only=True,
+    dangers=files.dangers(writing=False),
+    timeout_s=30,
+    one_line="Read a file.",
+)

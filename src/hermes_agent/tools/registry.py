@@ -1,0 +1,150 @@
+"""Which tools there are: the ones that come with Hermes, those of plugins, and what a model is offered.
+
+The core is offered in every request, in a fixed order, so that the prefix stays the same; further tools
+lie in toolsets that the model is told of by name (`toolbox`).
+"""
+
+import importlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from hermes_agent.models.base import ToolSpec
+from hermes_agent.tools.base import Args, Call, Result, Tool
+from hermes_agent.tools.toolbox import disclosure
+from hermes_core.settings import Settings
+
+_MODULES = (
+    "terminal",
+    "process",
+    "read_file",
+    "write_file",
+    "patch",
+    "search_files",
+    "todo",
+    "clarify",
+    "web_fetch",
+    "web_search",
+    "session_search",
+    "memory",
+    "execute_code",
+    "delegate",
+)
+"""One module a tool, in the order in which a model is told of them."""
+
+_SMALL = {
+    "terminal": ("command",),
+    "read_file": ("path",),
+    "write_file": ("path", "content"),
+    "patch": ("path", "old", "new"),
+    "search_files": ("pattern", "path"),
+    "web_fetch": ("url",),
+    "session_search": ("query",),
+    "memory": ("action", "text"),
+}
+"""What a small model is offered, with the arguments it is told of."""
+
+
+class PluginTool(Protocol):
+    """A tool as plugins register it."""
+
+    @property
+    def plugin(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def parameters(self) -> Mapping[str, Any]: ...
+    @property
+    def handler(self) -> Callable[..., object]: ...
+    @property
+    def read_only(self) -> bool: ...
+
+
+def default_tools(settings: Settings) -> tuple[Tool, ...]:
+    """The tools that come with Hermes, without those that the settings disable."""
+    modules = (importlib.import_module(f"hermes_agent.tools.{name}") for name in _MODULES)
+    tools = (cast("Tool", module.TOOL) for module in modules)
+    return tuple(tool for tool in tools if tool.name not in settings.tools.disabled)
+
+
+def plugin_tools(registered: Mapping[str, PluginTool]) -> tuple[Tool, ...]:
+    """The tools of plugins, each plugin's in a toolset of its name."""
+    return tuple(_adapted(registered[name]) for name in sorted(registered))
+
+
+def _adapted(record: PluginTool) -> Tool:
+    def run(args: Args, call: Call) -> Result | str:
+        call.stop.check()
+        answer = record.handler(**args)
+        if isinstance(answer, str | Result):
+            return answer
+        return msgspec.json.encode(answer, enc_hook=str).decode()
+
+    return Tool(
+        name=record.name,
+        description=record.description,
+        parameters=record.parameters,
+        run=run,
+        read_only=record.read_only,
+        toolset=record.plugin,
+    )
+
+
+class Toolbox:
+    """The tools of a conversation, by name; an earlier one of two with the same name stays."""
+
+    def __init__(self, tools: Iterable[Tool], disabled: Collection[str] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name not in disabled:
+                self._tools.setdefault(tool.name, tool)
+        if self.toolsets:
+            for tool in disclosure(self.toolsets):
+                self._tools.setdefault(tool.name, tool)
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of this name, of the core or of any toolset."""
+        return self._tools.get(name)
+
+    @cached_property
+    def toolsets(self) -> dict[str, tuple[Tool, ...]]:
+        """What is not in the core, by the name of its set."""
+        further: dict[str, list[Tool]] = {}
+        for tool in self._tools.values():
+            if tool.toolset != "core":
+                further.setdefault(tool.toolset, []).append(tool)
+        return {name: tuple(tools) for name, tools in sorted(further.items())}
+
+    @cached_property
+    def core(self) -> tuple[ToolSpec, ...]:
+        """What every request offers."""
+        return tuple(tool.spec for tool in self._tools.values() if tool.toolset == "core")
+
+    @cached_property
+    def small(self) -> tuple[ToolSpec, ...]:
+        """At most eight tools of one line each, for models that are weak at tools."""
+        chosen = [tool for name in _SMALL if (tool := self._tools.get(name)) is not None]
+        others = [tool for tool in self._tools.values() if tool.toolset == "core"]
+        offered = chosen or [
+            tool for tool in others if tool.name not in ("more_tools", "call_tool")
+        ]
+        return tuple(_one_line(tool) for tool in offered[: len(_SMALL)])
+
+
+def _one_line(tool: Tool) -> ToolSpec:
+    text = tool.one_line or tool.description.partition(". ")[0].rstrip(".") + "."
+    properties: Mapping[str, Any] = tool.parameters.get("properties", {})
+    names: Sequence[str] = _SMALL.get(tool.name, tuple(properties))
+    kept = {name: _undescribed(properties[name]) for name in names if name in properties}
+    required = names if tool.name in _SMALL else tool.parameters.get("required", ())
+    return ToolSpec(
+        tool.name, text, {"type": "object", "properties": kept, "required": list(required)}
+    )
+
+
+def _undescribed(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != "description"}

@@ -1,0 +1,85 @@
+"""`session_search`: find what was said in earlier conversations, and read around it."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from hermes_agent.tools import schema
+from hermes_agent.tools.base import Args, Call, Tool
+from hermes_core import clock
+from hermes_core.errors import SessionNotFoundError, ToolError
+from hermes_core.text import one_line, truncate
+
+_MOST_HITS = 50
+_WINDOW = 5
+_LONGEST = 1_500
+_DAY_S = 86_400.0
+
+
+def _run(args: Args, call: Call) -> str:
+    if "around" in args:
+        return _around(args, call)
+    query = args.get("query", "").strip()
+    if not query:
+        raise ToolError("There is nothing to search for.", fix="Give query, or session and around.")
+    filters: dict[str, Any] = {"role": args.get("role", ("user", "assistant"))}
+    if "days" in args:
+        filters["since"] = clock.now() - args["days"] * _DAY_S
+    store = call.bench.store
+    if "session" in args:
+        if store.get_session(args["session"]) is None:
+            raise ToolError(f"There is no session {args['session']!r}.", fix="Take it from a hit.")
+        filters["session_id"] = args["session"]
+    limit = min(args.get("limit", 10), _MOST_HITS)
+    hits = store.search_messages(query, limit=limit, sort="relevance", **filters)
+    return "\n".join(map(_hit, hits)) or "Nothing was found."
+
+
+def _hit(hit: Mapping[str, Any]) -> str:
+    title = f" “{hit['title']}”" if hit.get("title") else ""
+    return (
+        f"{_day(hit['timestamp'])}{title} session={hit['session_id']} around={hit['id']}"
+        f" {hit['role']}: {hit['snippet']}"
+    )
+
+
+def _around(args: Args, call: Call) -> str:
+    if "session" not in args:
+        raise ToolError("around needs the session.", fix="Take both from a hit of a search.")
+    try:
+        found = call.bench.store.get_messages_around(args["session"], args["around"], _WINDOW)
+    except SessionNotFoundError as error:
+        raise ToolError(str(error), fix="Take session and around from a hit.") from error
+    lines = [_message(message) for message in found["window"]]
+    before, after = found["messages_before"], found["messages_after"]
+    return "\n".join([*lines, f"[{before} messages before, {after} after the one asked for]"])
+
+
+def _message(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    text = content if isinstance(content, str) else "(more than text)" if content else ""
+    calls = ", ".join(call["function"]["name"] for call in message.get("tool_calls") or ())
+    called = f" [calls {calls}]" if calls else ""
+    return f"{message['role']}: {truncate(one_line(text), _LONGEST)}{called}"
+
+
+def _day(timestamp: float) -> str:
+    return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d")
+
+
+TOOL = Tool(
+    name="session_search",
+    description="Search earlier conversations; session and around of a hit show its neighbours.",
+    parameters=schema.of(
+        query="",
+        session="",
+        around={"type": "integer"},
+        role={"type": "string", "enum": ["user", "assistant", "tool"]},
+        days={"type": "number", "description": "only the last days"},
+        limit={"type": "integer", "minimum": 1},
+    ),
+    run=_run,
+    read_only=True,
+    timeout_s=30,
+    one_line="Search earlier conversations for words.",
+)

@@ -1,0 +1,160 @@
+"""`terminal`: a shell command, waited for or in the background; `cd` lasts until the next one."""
+
+import functools
+import shlex
+import shutil
+import time
+import uuid
+from pathlib import Path
+
+from hermes_agent.child import Child
+from hermes_agent.danger import Danger, of_command
+from hermes_agent.sandbox import Host, Job, Sandbox
+from hermes_agent.tools import output, schema
+from hermes_agent.tools.base import Args, Bench, Call, Result, Tool
+from hermes_core.errors import Interrupted, ToolError
+
+_LONGEST_S = 3600.0
+_LIFTED = frozenset({"outside", "secrets", "privilege", "exfiltration"})
+"""What a sandbox would not let through: these run outside of it, once a person has said yes."""
+_HINTS = (
+    "Read-only file system", "Permission denied (publickey)", "Could not resolve host",
+    "Network is unreachable", "Cannot connect to the Docker daemon",
+)  # fmt: skip
+_UNSET = ("BASH_ENV", "ENV", "PROMPT_COMMAND", "CDPATH")
+_NOTES_ROOM = 400
+
+
+def _dangers(args: Args, bench: Bench) -> list[Danger]:
+    found = of_command(args["command"], bench.cwd, bench.workspace, bench.home.root)
+    if args.get("unsandboxed") and not isinstance(bench.processes.sandbox, Host):
+        key = "terminal:unsandboxed"
+        found.append(Danger("privilege", "Runs outside the sandbox", key))
+    return found
+
+
+def _run(args: Args, call: Call) -> Result:
+    bench = call.bench
+    if not args["command"].strip():
+        raise ToolError("The command is empty.", fix="Give a shell command.")
+    notes = _settle_folder(bench)
+    marker = f".hermes-cwd-{uuid.uuid4().hex}"
+    is_confined = not any(danger.kind in _LIFTED for danger in _dangers(args, bench))
+    if args.get("background"):
+        return _start(args, call, is_confined=is_confined)
+    child = bench.processes.sandbox.spawn(
+        call.permit, _job(args["command"], bench, marker, is_confined=is_confined)
+    )
+    return _wait(child, args, call, notes, marker)
+
+
+def _start(args: Args, call: Call, *, is_confined: bool) -> Result:
+    bench = call.bench
+    conversation = bench.store.get_conversation_root(call.session_id)
+    bench.processes.check_room(conversation)
+    job = _job(args["command"], bench, None, is_confined=is_confined)
+    process = bench.processes.add(
+        conversation, args["command"], bench.processes.sandbox.spawn(call.permit, job)
+    )
+    return Result(f"Started in the background as {process.id}; look after it with process.")
+
+
+def _job(command: str, bench: Bench, marker: str | None, *, is_confined: bool) -> Job:
+    script = 'eval "$1"'
+    if marker is not None:
+        sandbox = bench.processes.sandbox
+        folder = sandbox.inner_private if is_confined else sandbox.private
+        place = shlex.quote(str(folder / marker))
+        script = f"trap {shlex.quote(f'pwd -P > {place}')} EXIT\n{script}"
+    environment = {k: v for k, v in bench.environment.items() if k not in _UNSET}
+    return Job(
+        [*_shell(), "-c", script, "sh", command],
+        cwd=bench.cwd,
+        workspace=bench.workspace,
+        home=bench.home.root,
+        environment=environment,
+        takes_input=marker is None,
+        is_confined=is_confined,
+    )
+
+
+@functools.cache
+def _shell() -> tuple[str, ...]:
+    bash = shutil.which("bash")
+    return (bash, "--noprofile", "--norc") if bash else ("/bin/sh",)
+
+
+def _wait(child: Child, args: Args, call: Call, notes: list[str], marker: str) -> Result:
+    settings = call.bench.settings.tools
+    seconds = min(args.get("timeout", settings.timeout_s), _LONGEST_S)
+    child.deadline = time.monotonic() + seconds
+    plain, capture, progress = output.Plain(), output.Capture(), output.Progress(call.progress)
+
+    def take(data: bytes) -> None:
+        text = plain.feed(data)
+        capture.add(text)
+        progress.add(text)
+
+    ending = child.follow({child.stdout: take}, call.stop)
+    capture.add(plain.end())
+    notes += _keep_folder(call.bench, call.bench.processes.sandbox, marker)
+    if ending == "stopped":
+        raise Interrupted
+    text = output.shown(capture.text(), settings.output_limit - _NOTES_ROOM, call.bench.home)
+    if ending == "timeout":
+        notes.append(
+            f"[ended after {seconds:g} s; give a longer timeout, or background=true for what runs on]"
+        )
+    elif code := child.reap():
+        notes.append(f"[exit code {code}]")
+        notes += _sandbox_hint(text, call.bench.processes.sandbox)
+    return Result("\n".join([text.rstrip() or "(no output)", *notes]), ending == "timeout")
+
+
+def _sandbox_hint(text: str, sandbox: Sandbox) -> list[str]:
+    if isinstance(sandbox, Host) or not any(hint in text for hint in _HINTS):
+        return []
+    return ["[this ran in a sandbox; unsandboxed=true asks the user to run it outside]"]
+
+
+def _settle_folder(bench: Bench) -> list[str]:
+    """Start in the workspace when the folder of the last command is gone."""
+    real = bench.processes.sandbox.real(bench.cwd, bench.workspace)
+    if real.is_dir():
+        return []
+    gone, bench.cwd = bench.cwd, bench.workspace
+    return [f"[{gone} is gone; this ran in {bench.workspace}]"]
+
+
+def _keep_folder(bench: Bench, sandbox: Sandbox, marker: str) -> list[str]:
+    """Remember where the command ended up, and say so when that is elsewhere."""
+    place = sandbox.private / marker
+    try:
+        folder = Path(place.read_text("utf-8").rstrip("\n"))
+    except (OSError, UnicodeDecodeError):
+        return []
+    place.unlink(missing_ok=True)
+    is_there = folder.is_absolute() and sandbox.real(folder, bench.workspace).is_dir()
+    if folder == bench.cwd or not is_there:
+        return []
+    if sandbox.hides(folder, bench.workspace):
+        return [f"[the sandbox does not show {folder}; still in {bench.cwd}]"]
+    bench.cwd = folder
+    return [f"[now in {folder}]"]
+
+
+TOOL = Tool(
+    name="terminal",
+    description="Run a shell command; the working directory is kept. background=true for servers.",
+    parameters=schema.of(
+        ["command"],
+        command="",
+        timeout={"type": "number", "description": "seconds"},
+        background={"type": "boolean"},
+        unsandboxed={"type": "boolean", "description": "asks the user"},
+    ),
+    run=_run,
+    dangers=_dangers,
+    timeout_s=_LONGEST_S + 60,
+    one_line="Run a shell command.",
+)

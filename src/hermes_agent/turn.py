@@ -1,0 +1,78 @@
+"""A turn while it runs: who it is, what it holds, and how it came out."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hermes_agent.events import Sink
+from hermes_agent.stop import Stop
+from hermes_state.leases import Lease
+
+Status = Literal["answered", "failed", "interrupted"]
+
+
+@dataclass
+class Turn:
+    """A turn that this process runs. The session changes when the conversation is compacted."""
+
+    id: str
+    conversation_id: str
+    session_id: str
+    user_message_id: int
+    lease: Lease
+    stop: Stop
+    report: Sink
+    attempt: int = 1
+    steps: int = 0
+    """Model calls of this attempt."""
+    was_cut: bool = False
+    """Whether the model ran out of tokens in its last step, so that its calls may break off."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a turn ended; by then it is on disk."""
+
+    status: Status
+    text: str
+    """The reply, or what was streamed of one that was cut off."""
+    reason: str = ""
+    """Why it failed or stopped, for a person."""
+    code: str = ""
+    """The same for a program: an error's code, `budget`, `empty`, `interrupted`."""
+    is_partial: bool = False
+    """Whether the text was cut off by a limit of the model or by a stop."""
+
+
+def as_dictionary(
+    outcome: Outcome,
+    *,
+    messages: list[dict[str, Any]],
+    session_id: str,
+    api_calls: int,
+    usage: dict[str, Any],
+    model: str,
+    provider: str,
+    pending_steer: str | None = None,
+) -> dict[str, Any]:
+    """The outcome in the shape that surfaces and programs know."""
+    failed = outcome.status == "failed"
+    said: dict[str, Any] = {
+        "final_response": outcome.text or None,
+        "messages": messages,
+        "api_calls": api_calls,
+        "completed": outcome.status == "answered",
+        "interrupted": outcome.status == "interrupted",
+        "partial": outcome.is_partial,
+        "failed": failed,
+        "error": outcome.reason if failed else None,
+        "failure_reason": outcome.code if failed else None,
+        "turn_exit_reason": outcome.status,
+        "session_id": session_id,
+        "model": model,
+        "provider": provider,
+        "usage": usage,
+        **usage,
+    }
+    if pending_steer:
+        said["pending_steer"] = pending_steer
+    return said

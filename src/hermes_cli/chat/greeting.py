@@ -1,0 +1,79 @@
+"""The first words of a chat: who answers and why, where the conversation stands, what is unfinished."""
+
+from hermes_agent import recovery
+from hermes_agent.agent import Agent
+from hermes_cli.chat.parts import Parts
+from hermes_cli.chat.work import View
+from hermes_cli.commands.sessions import ago
+from hermes_core.text import one_line, truncate
+from hermes_state.records import Row
+
+_LONGEST = 400
+_STEP_UP = (
+    "It is small and can be wrong. For real work set ANTHROPIC_API_KEY or OPENAI_API_KEY,"
+    " or start a local server such as Ollama."
+)
+
+
+def greet(view: View, parts: Parts, agent: Agent) -> None:
+    """Say which model answers and why, and what is unfinished elsewhere."""
+    found = parts.finding
+    view.note(f"{found.label} answers: {found.reason}. /help shows the commands.")
+    if found.provider == "embedded":
+        view.note(_STEP_UP)
+    if unfinished := _elsewhere(agent):
+        view.note(unfinished, "yellow")
+
+
+def _elsewhere(agent: Agent) -> str:
+    """A line about messages of other conversations that have no answer, with what to do."""
+    rows = [
+        row
+        for row in recovery.unfinished(agent.store)
+        if row["conversation_id"] != agent.conversation_id and not _is_delegate(agent, row)
+    ]
+    if not rows:
+        return ""
+    number = f"{len(rows)} messages have" if len(rows) > 1 else "A message has"
+    return f"{number} no answer yet; go on with: hermes chat --resume {rows[-1]['session_id']}"
+
+
+def _is_delegate(agent: Agent, row: Row) -> bool:
+    session = agent.store.get_session(row["session_id"])
+    return session is None or session["relation"] == "delegate"
+
+
+def recall(view: View, parts: Parts, agent: Agent) -> None:
+    """Say where a conversation stands that was there before: its title, its age, the last exchange."""
+    row = agent.store.get_session(agent.session_id)
+    if row is None:
+        return
+    title = row["title"] or row["preview"] or agent.session_id
+    view.note(
+        f"{truncate(one_line(title), 70)}: {row['message_count']} messages,"
+        f" the last {ago(row['last_active_at'])}."
+    )
+    while parts.folders_lost:
+        lost = parts.folders_lost.pop()
+        view.note(f"Its folder {lost} is gone; it works in {parts.workspace} now.", "yellow")
+    for who, text in _last_exchange(agent):
+        view.note(f"{who}: {truncate(one_line(text), _LONGEST)}")
+
+
+def _last_exchange(agent: Agent) -> list[tuple[str, str]]:
+    said = [
+        (message["role"], message["content"])
+        for message in agent.store.get_messages_as_conversation(agent.session_id)
+        if message["role"] in ("user", "assistant")
+        and isinstance(message["content"], str)
+        and message["content"].strip()
+        and message.get("kind") != "summary"
+    ]
+    requests = [position for position, (role, _) in enumerate(said) if role == "user"]
+    if not requests:
+        return []
+    question, *answers = said[requests[-1] :]
+    recalled = [("you", question[1])]
+    if answers:
+        recalled.append(("hermes", answers[-1][1]))
+    return recalled

@@ -1,0 +1,114 @@
+"""What is seen of a turn where lines can only be added: a file, a pipe, a terminal that is dumb."""
+
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from hermes_agent import events
+from hermes_agent.events import Event
+from hermes_cli.chat import wording
+from hermes_cli.chat.wording import Marks, Totals
+from hermes_core.text import one_line, truncate, visible
+
+_LONGEST_STEP = 300
+
+
+class PlainView:
+    """Writes the events of turns as lines, without colours and without Markdown."""
+
+    def __init__(self, notes: TextIO, answers: TextIO | None = None) -> None:
+        """Text is streamed to `answers`; without it, only what was said on the way is noted."""
+        self._notes = notes
+        self._answers = answers
+        self._marks = Marks.of(notes)
+        self._in_line = False
+        self._abouts: dict[str, str] = {}
+        self._totals = Totals()
+        self._began = time.monotonic()
+        self._on: dict[type[Event], Callable[[Any], None]] = {
+            events.TextDelta: self._text,
+            events.StepStored: self._end_step,
+            events.ToolStarted: self._start_tool,
+            events.ToolEnded: self._end_tool,
+            events.Retrying: lambda event: self.note(wording.retrying(event)),
+            events.FellBack: lambda event: self.note(wording.fell_back(event)),
+            events.Used: lambda event: self._totals.add(event),
+            events.Compacted: lambda event: self.note(wording.compacted(event)),
+            events.Notice: lambda event: self.note(event.text),
+            events.TurnEnded: self._end_turn,
+        }
+
+    def begin(self) -> None:
+        """A turn begins."""
+        self._totals = Totals()
+        self._began = time.monotonic()
+
+    def hear(self, event: Event) -> None:
+        """Write what there is to say about an event."""
+        if say := self._on.get(type(event)):
+            say(event)
+
+    def tick(self) -> None:
+        """Time has passed; here nobody is told."""
+
+    def pause(self) -> None:
+        """End the line that is being written."""
+        if self._in_line and self._answers is not None:
+            self._answers.write("\n")
+            self._answers.flush()
+        self._in_line = False
+
+    def note(self, text: str, style: str = "") -> None:
+        """Something a person should know."""
+        del style
+        for line in visible(text).strip().split("\n"):
+            self._say(f"{self._marks.note} {line}")
+
+    def plain(self, text: str, indent: int = 0) -> None:
+        """Words as they are."""
+        lines = visible(text).rstrip("\n").split("\n")
+        self._say("\n".join(" " * indent + line for line in lines))
+
+    def markdown(self, text: str) -> None:
+        """A whole text at once."""
+        self.plain(text)
+
+    def summary(self) -> None:
+        """What the turn took, in one line."""
+        if words := self._totals.in_words(time.monotonic() - self._began):
+            self.note(words)
+
+    def _text(self, event: events.TextDelta) -> None:
+        text = visible(event.text)
+        if self._answers is not None and text:
+            self._answers.write(text)
+            self._answers.flush()
+            self._in_line = not text.endswith("\n")
+
+    def _end_step(self, event: events.StepStored) -> None:
+        if self._answers is None and event.tool_calls and event.text.strip():
+            self.note(truncate(one_line(event.text), _LONGEST_STEP))
+        self.pause()
+
+    def _start_tool(self, event: events.ToolStarted) -> None:
+        self._abouts[event.call_id] = wording.arguments_in_short(event.arguments)
+
+    def _end_tool(self, event: events.ToolEnded) -> None:
+        about = self._abouts.pop(event.call_id, "")
+        mark = self._marks.failed if event.is_error else self._marks.done
+        parts = (mark, event.name, about, wording.outcome(event))
+        self._say(" ".join(part for part in parts if part))
+        if event.diff:
+            self._say("\n".join(f"    {line}" for line in wording.clipped_diff(event.diff)))
+
+    def _end_turn(self, event: events.TurnEnded) -> None:
+        self.pause()
+        if event.status == "failed":
+            self._say(f"{self._marks.failed} {visible(event.reason)}")
+        elif event.status == "interrupted":
+            self.note("Stopped.")
+
+    def _say(self, text: str) -> None:
+        self.pause()
+        self._notes.write(f"{text}\n")
+        self._notes.flush()

@@ -1,0 +1,182 @@
+"""The interactive chat: read a line, have it answered or done, repeat; and every way out of it."""
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from hermes_agent import commands, ending, recovery
+from hermes_agent.agent import Agent
+from hermes_cli import plugins
+from hermes_cli.chat import exchange, greeting, leaving
+from hermes_cli.chat.keys import Keys
+from hermes_cli.chat.mailbox import Mailbox
+from hermes_cli.chat.parts import Parts
+from hermes_cli.chat.questions import Questioner, Reader
+from hermes_cli.chat.signals import EXIT_HANGUP, EXIT_INTERRUPTED, Leaving, Signalled, Signals
+from hermes_cli.chat.work import Attendant, View
+from hermes_core.errors import HermesError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_AGAIN = "Ctrl-C once more, Ctrl-D or /exit leaves."
+
+
+class Repl:
+    """A chat at a terminal. It is the context of slash commands."""
+
+    def __init__(self, parts: Parts, view: View, reader: Reader, mailbox: Mailbox) -> None:
+        self._parts = parts
+        self._view = view
+        self._reader = reader
+        self._keys = Keys(sys.stdin.fileno())
+        asker = Questioner(view, reader, self._keys)
+        self._attendant = Attendant(view, mailbox, asker, self._keys)
+        self._agent = self._new_agent(parts.wanted_session())
+        self._next: Any = None
+        """What a command wants answered next."""
+        self._has_arrived = False
+        """Whether the person has been told where they are."""
+        self._is_leaving = False
+        self._was_interrupted = False
+        """Whether the last thing the person did was Ctrl-C."""
+
+    # -- what commands see ---------------------------------------------------------------------
+
+    @property
+    def agent(self) -> Agent:
+        return self._agent
+
+    @property
+    def is_running(self) -> bool:
+        """Lines are only read between turns."""
+        return False
+
+    @property
+    def plugins(self) -> Mapping[str, commands.PluginCommand]:
+        return plugins.commands()
+
+    def open(self, session_id: str | None, end_reason: str) -> None:
+        ending.end(self._agent, end_reason, completed=True, interrupted=False)
+        self._agent = self._new_agent(session_id)
+        self._has_arrived = session_id is None
+
+    def send(self, content: Any) -> None:  # noqa: ANN401 -- text or parts
+        self._next = content
+
+    def models(self) -> str:
+        return "\n".join(f"  {found.label}: {found.reason}" for found in self._parts.findings)
+
+    def use_model(self, name: str) -> str:
+        self._agent.model = self._parts.use_model(name)
+        if self._parts.store.get_session(self._agent.session_id) is not None:
+            self._parts.store.update_session_model(
+                self._agent.session_id, self._agent.model.facts.name
+            )
+        return self._agent.model.facts.name
+
+    def leave(self) -> None:
+        self._is_leaving = True
+
+    def _new_agent(self, session_id: str | None) -> Agent:
+        return self._parts.agent(session_id, sink=self._attendant.post, can_ask=True)
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Chat until the person leaves; returns the exit status."""
+        status = exchange.EXIT_FAILED
+        with Signals(self._hear):
+            try:
+                status = self._chat()
+            finally:
+                leaving.let_go(self._agent, self._parts, status)
+        return status
+
+    def _hear(self, signalled: Signalled) -> None:
+        self._attendant.mailbox.signal(signalled)
+        self._reader.hear(signalled)
+
+    def _chat(self) -> int:
+        try:
+            greeting.greet(self._view, self._parts, self._agent)
+            while not self._is_leaving:
+                self._step()
+        except Leaving as wish:
+            return wish.status
+        except OSError as error:  # the terminal is gone, and writing to it is the first to notice
+            logger.info("the terminal is gone: %s", error)
+            return EXIT_HANGUP
+        return 0
+
+    def _step(self) -> None:
+        if not self._has_arrived:
+            self._arrive()
+        if self._next is not None:
+            content, self._next = self._next, None
+            self._exchange(lambda: exchange.answer(self._agent, content))
+            return
+        line = self._read()
+        if line.strip():
+            self._take(line)
+
+    def _arrive(self) -> None:
+        """Tell the person where they are, and finish what was left unfinished here."""
+        self._has_arrived = True
+        greeting.recall(self._view, self._parts, self._agent)
+        for row in recovery.unfinished(self._agent.store, self._agent.conversation_id):
+            self._view.note("Going on with the message that has no answer yet.", "yellow")
+            self._exchange(lambda id_=row["id"]: self._agent.run_turn(id_))
+
+    def _read(self) -> str:
+        while (signalled := self._attendant.mailbox.take_signal()) is not None:
+            signalled.check()
+        try:
+            self._keys.keep(self._reader.early_keys())
+            line = self._reader.read(self._keys.take())
+        except KeyboardInterrupt:
+            if self._was_interrupted:
+                raise Leaving(EXIT_INTERRUPTED) from None
+            self._was_interrupted = True
+            self._view.note(_AGAIN)
+            return ""
+        self._was_interrupted = False
+        return line
+
+    def _take(self, line: str) -> None:
+        parsed = commands.parse(line)
+        if parsed is None:
+            self._exchange(lambda: exchange.answer(self._agent, line.strip()))
+            return
+        self._view.begin()
+        said = self._attempt(lambda: commands.run(self, parsed))
+        if said:
+            self._view.plain(said)
+
+    def _exchange(self, work: Callable[[], dict[str, Any]]) -> None:
+        self._view.begin()
+        told = self._attempt(work)
+        if told is None:
+            return
+        if told["failed"] and not self._attendant.has_ended:
+            self._view.note(told["error"], "red")
+        self._view.summary()
+
+    def _attempt(self, work: Callable[[], T]) -> T | None:
+        """Do something beside; what goes wrong is told, and the chat goes on."""
+        try:
+            with self._keys:
+                return self._attendant.attend(lambda: self._agent, work)
+        except (Leaving, OSError):
+            raise
+        except HermesError as error:
+            self._view.note(str(error), "red")
+        except Exception as error:
+            logger.exception("a command or a turn failed")
+            self._view.note(f"Something went wrong inside Hermes: {error!r}", "red")
+        finally:
+            self._view.pause()
+            self._was_interrupted = self._attendant.was_stopped
+        return None

@@ -1,0 +1,215 @@
+"""`hermes model`: what was found, which one is used and why, and how to switch."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from hermes_agent.models import discovery, embedded
+from hermes_agent.models.base import Facts
+from hermes_agent.models.discovery import Finding
+from hermes_agent.models.registry import Factory, Registry
+from hermes_agent.models.windows import Told
+from hermes_cli import plugins
+from hermes_cli.commands import table
+from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_cli.commands.group import Entry, LazyGroup
+from hermes_core import config, log
+from hermes_core.errors import ModelMissingError, UsageError
+
+_AUTO = "auto"
+
+
+@click.group(
+    "model",
+    cls=LazyGroup,
+    entries={"pull": Entry("model_pull", "Fetch the embedded model.")},
+    invoke_without_command=True,
+)
+@json_option
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Show which model answers and why, and switch to another."""
+    if ctx.invoked_subcommand is None:
+        _show(ctx.ensure_object(App))
+
+
+@command.command("show")
+@json_option
+@pass_app
+def show(app: App) -> None:
+    """Print what was found, which model is used, and why."""
+    _show(app)
+
+
+@command.command("list")
+@json_option
+@pass_app
+def list_(app: App) -> None:
+    """Print every model that can be used, one to the line."""
+    registry = registry_of(app)
+    used = _used(registry)
+    labels = [used.label] if used is not None else []
+    for finding in registry.discovery.found():
+        labels += [f"{finding.provider}/{name}" for name in _names(finding)]
+    labels = list(dict.fromkeys(labels))
+    if app.as_json:
+        app.emit([{"name": label, "used": _is(used, label)} for label in labels])
+    for label in labels:
+        app.say(f"{'*' if _is(used, label) else ' '} {label}")
+    if not labels:
+        app.say("There is no model. Fetch one with `hermes model pull`.")
+
+
+@command.command("use")
+@click.argument("name")
+@json_option
+@pass_app
+def use(app: App, name: str) -> None:
+    """Use the model NAME from now on: provider/model, a name that was found, or auto.
+
+    `auto` goes back to taking what is found.
+    """
+    written = _write(app, name="", base_url="") if name == _AUTO else _switch(app, name)
+    app.settings = config.load(app.home, overrides=app.overrides)
+    if app.settings.model.name != written:
+        raise UsageError(
+            f"It is written, but the model {app.settings.model.name} is named elsewhere and wins.",
+            fix="Unset HERMES_MODEL in the environment.",
+        )
+    _show(app)
+
+
+def registry_of(app: App) -> Registry:
+    """What makes models for this home; plugins have their say."""
+    credentials = config.credentials()
+    return Registry(
+        app.settings.model,
+        credentials,
+        app.home,
+        plugins=_factories(app),
+        ports=discovery.PORTS,
+        patience_s=discovery.PATIENCE_S,
+    )
+
+
+def _factories(app: App) -> dict[str, Factory]:
+    if not app.settings.plugins.enabled:
+        return {}
+    log.set_up(app.home.logs, app.settings.log.level)
+    plugins.load_enabled(app.home, app.settings)
+    return {name: provider.factory for name, provider in plugins.models().items()}
+
+
+def _switch(app: App, name: str) -> str:
+    """Write the name, in the form that finds the same model the next time."""
+    kept = app.settings.model.base_url
+    registry = registry_of(app)
+    if kept and name in _names_at(registry, kept):
+        return _write(app, name=name, base_url=kept)
+    finding = _known(registry, name) or registry.discovery.named(name)
+    is_plain = finding.provider == "plugin" or finding.provider not in discovery.PROVIDERS
+    return _write(app, name=finding.model if is_plain else finding.label, base_url="")
+
+
+def _names_at(registry: Registry, base_url: str) -> list[str]:
+    try:
+        return _names(registry.discovery.named("", "", base_url))
+    except ModelMissingError:  # nobody answers there: all the more reason to switch
+        return []
+
+
+def _known(registry: Registry, name: str) -> Finding | None:
+    """The model of that bare name among those that were found."""
+    for finding in registry.discovery.found():
+        if name in _names(finding):
+            return msgspec.structs.replace(finding, model=name)
+    return None
+
+
+def _write(app: App, *, name: str, base_url: str) -> str:
+    for key, value in (("name", name), ("base_url", base_url), ("provider", "")):
+        if value != getattr(app.settings.model, key) or key == "name":
+            config.change(app.home, f"model.{key}", value or None)
+    return name
+
+
+def _show(app: App) -> None:
+    registry = registry_of(app)
+    try:
+        used, problem = registry.discovery.chosen(), None
+    except ModelMissingError as error:
+        used, problem = None, error
+    found = _with(used, registry.discovery.found())
+    told = registry.told(used) if used is not None else Told()
+    facts = registry.facts(used, told) if used is not None and used.base_url else None
+    if app.as_json:
+        app.emit(_report(used, facts, found))
+    elif used is not None:
+        app.say(f"{used.label} is used: {used.reason}.")
+        app.say("".join(f"  {line}\n" for line in _lines(app, facts, told.note)))
+    if found:
+        app.say(table.render(("", "MODEL", "WHERE", "WHY"), [_row(f, used) for f in found]))
+    if used is not None and used.provider == "embedded":
+        app.say(f"\n{embedded.advice()}")
+    if problem is not None:
+        raise problem
+
+
+def _with(used: Finding | None, found: list[Finding]) -> list[Finding]:
+    """What was found, and before it the one that is used."""
+    if used is None:
+        return found
+    return [used, *(finding for finding in found if _place(finding) != _place(used))]
+
+
+def _place(finding: Finding) -> tuple[str, str]:
+    return finding.provider, finding.base_url or finding.model
+
+
+def _used(registry: Registry) -> Finding | None:
+    try:
+        return registry.discovery.chosen()
+    except ModelMissingError:
+        return None
+
+
+def _names(finding: Finding) -> list[str]:
+    return [name for name in (finding.model, *finding.others) if name]
+
+
+def _is(used: Finding | None, label: str) -> bool:
+    return used is not None and used.label == label
+
+
+def _row(finding: Finding, used: Finding | None) -> tuple[str, str, str, str]:
+    is_used = finding is used
+    more = f" and {len(finding.others)} more" if finding.others else ""
+    model = f"{finding.label}{more}" if finding.model else "none"
+    where = finding.base_url or {"embedded": "this process"}.get(finding.provider, "")
+    return "*" if is_used else "", model, where, finding.reason
+
+
+def _lines(app: App, facts: Facts | None, note: str) -> Iterator[str]:
+    if facts is not None:
+        why = f" ({note})" if note else ""
+        yield f"window {facts.window:,} tokens{why}, replies up to {facts.max_output:,}"
+        if facts.input_price or facts.output_price:
+            yield f"${facts.input_price:g} in, ${facts.output_price:g} out, a million tokens"
+        if facts.is_small:
+            yield "small: short prompt, few tools, each step held to a form"
+    if fallbacks := app.settings.model.fallbacks:
+        yield f"when it cannot answer: {', '.join(fallbacks)}"
+
+
+def _report(used: Finding | None, facts: Facts | None, found: list[Finding]) -> dict[str, Any]:
+    known = msgspec.to_builtins(facts) if facts is not None else None
+    return {
+        "used": None if used is None else {**_fields(used), "facts": known},
+        "found": [_fields(finding) for finding in found],
+    }
+
+
+def _fields(finding: Finding) -> dict[str, Any]:
+    return {"name": finding.label if finding.model else "", **msgspec.to_builtins(finding)}

@@ -1,0 +1,174 @@
+"""The settings schema: every setting there is, with its default and its description."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+
+def _says(text: str, **limits: Any) -> Any:  # noqa: ANN401 -- msgspec's own
+    return msgspec.Meta(description=text, **limits)
+
+
+class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The session store."""
+
+    busy_timeout_s: Annotated[
+        float,
+        msgspec.Meta(
+            gt=0, description="How long a write waits for another process before it fails."
+        ),
+    ] = 30.0
+
+
+class SessionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long conversations are kept."""
+
+    retention_days: Annotated[
+        int, msgspec.Meta(ge=1, description="Age in days after which `prune` takes a conversation.")
+    ] = 90
+
+
+class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which plugins are loaded."""
+
+    enabled: Annotated[
+        list[str], msgspec.Meta(description="Plugins to load; all others stay off.")
+    ] = []
+    settings: Annotated[
+        dict[str, dict[str, Any]],
+        msgspec.Meta(description="One table a plugin, handed to it as it stands."),
+    ] = {}
+
+
+class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is written to logs/hermes.log."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        msgspec.Meta(description="The least severe records that are kept."),
+    ] = "info"
+
+
+class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which model answers. With nothing set, Hermes takes what it finds (`hermes model`)."""
+
+    name: Annotated[
+        str,
+        _says("The model, for example gpt-6.1-terra, claude-sonnet-5-5 or embedded."),
+    ] = ""
+    provider: Annotated[
+        Literal["", "openai", "anthropic", "openrouter", "local", "embedded"],
+        _says("Who serves it; empty: found out from keys, base_url and local servers."),
+    ] = ""
+    base_url: Annotated[str, _says("Address of an OpenAI-compatible server.")] = ""
+    api_key: Annotated[str, _says("Key for base_url; better kept in the environment variable.")] = (
+        ""
+    )
+    fallbacks: Annotated[
+        list[str],
+        _says("Models asked in this order when the first cannot answer: provider/model."),
+    ] = []
+    context_window: Annotated[
+        int, _says("Window in tokens; 0: from the server or the table.", ge=0)
+    ] = 0
+    max_output_tokens: Annotated[
+        int, _says("Most tokens of one answer; 0: the model's own limit.", ge=0)
+    ] = 0
+    timeout_s: Annotated[float, _says("How long a silent model is waited for.", gt=0)] = 300.0
+    retries: Annotated[int, _says("Times a failed call is made again.", ge=0)] = 4
+    hub: Annotated[
+        str,
+        _says("Model hub that `hermes model pull` asks first; empty: it is not asked."),
+    ] = "https://huggingface.co"
+    small: Annotated[
+        Literal["auto", "on", "off"],
+        _says("Short prompt and constrained steps, for models that are weak at tools."),
+    ] = "auto"
+
+
+class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a turn may go. A limit of 0 does not limit."""
+
+    max_steps: Annotated[int, _says("Model calls of one turn.", ge=0)] = 90
+    max_tokens: Annotated[int, _says("Tokens of one turn, in and out.", ge=0)] = 0
+    max_cost_usd: Annotated[float, _says("Money of one turn.", ge=0)] = 0.0
+    max_cost_per_day_usd: Annotated[
+        float, _says("Money of one day (UTC), all conversations together.", ge=0)
+    ] = 0.0
+    max_seconds: Annotated[float, _says("Working time of one turn.", ge=0)] = 0.0
+    instructions: Annotated[str, _says("Text added to the system prompt of new conversations.")] = (
+        ""
+    )
+    titles: Annotated[bool, _says("Give conversations a title after the first reply.")] = True
+
+
+class ToolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What tools may do and where."""
+
+    sandbox: Annotated[
+        Literal["auto", "bubblewrap", "container", "host"],
+        _says("Where commands run; auto: bubblewrap when present, else the host."),
+    ] = "auto"
+    container_image: Annotated[str, _says("Image for the container sandbox.")] = "python:3.11-slim"
+    container_command: Annotated[str, _says("docker or podman.")] = "docker"
+    network: Annotated[bool, _says("Whether sandboxed commands reach the network.")] = True
+    timeout_s: Annotated[
+        float, _says("Time of a foreground command unless the model asks for more.", gt=0)
+    ] = 120.0
+    output_limit: Annotated[
+        int, _says("Characters of a tool's output that the model is shown.", ge=1000)
+    ] = 20_000
+    disabled: Annotated[list[str], _says("Tools that are not offered to the model.")] = []
+    search_url: Annotated[
+        str, _says("A SearXNG server for web_search; empty: the keyless provider.")
+    ] = ""
+
+
+class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What needs a person's yes. `policy.toml` in the home allows and denies patterns."""
+
+    mode: Annotated[
+        Literal["ask", "deny", "allow"],
+        _says("Dangerous calls: ask a person, deny at once, or allow everything."),
+    ] = "ask"
+    timeout_s: Annotated[
+        float, _says("How long a question waits for an answer; then it is a no.", gt=0)
+    ] = 3600.0
+
+
+class CompactionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When and how a long conversation is shortened."""
+
+    enabled: Annotated[bool, _says("Shorten conversations that outgrow the window.")] = True
+    threshold: Annotated[float, _says("Share of the window at which it starts.", gt=0.1, lt=1)] = (
+        0.75
+    )
+    tail: Annotated[
+        float, _says("Share of the window kept word for word at the end.", gt=0, lt=0.6)
+    ] = 0.2
+
+
+class TerminalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The terminal interface and the server behind it."""
+
+    busy: Annotated[
+        Literal["queue", "steer", "interrupt"],
+        _says(
+            "What a prompt does while a turn runs: wait, be said to the turn, or stop it and be next."
+        ),
+    ] = "queue"
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Every setting there is."""
+
+    store: StoreSettings = StoreSettings()
+    sessions: SessionSettings = SessionSettings()
+    plugins: PluginSettings = PluginSettings()
+    log: LogSettings = LogSettings()
+    model: ModelSettings = ModelSettings()
+    agent: AgentSettings = AgentSettings()
+    tools: ToolSettings = ToolSettings()
+    approvals: ApprovalSettings = ApprovalSettings()
+    compaction: CompactionSettings = CompactionSettings()
+    terminal: TerminalSettings = TerminalSettings()

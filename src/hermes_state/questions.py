@@ -1,0 +1,157 @@
+"""What a person is asked while a turn waits, and the yeses that last.
+
+pending → answered | withdrawn
+A question belongs to one tool call of one turn, so that after a restart the same call finds its own
+question again, and an answer that came in the meantime.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import apsw
+
+from hermes_core import clock
+from hermes_core.errors import StoreError
+from hermes_core.secrets import redact
+from hermes_state.database import Database
+from hermes_state.records import Row, decode, encode, rows
+
+Kind = Literal["approval", "clarify"]
+
+EVERYWHERE = ""
+"""The scope of a yes that holds for all conversations."""
+
+
+class Question(NamedTuple):
+    """A question on its way to a person."""
+
+    turn_id: str
+    tool_call_id: str
+    kind: Kind
+    tool_name: str
+    text: str
+    detail: str = ""
+    choices: Sequence[str] = ()
+
+
+def ask(conn: apsw.Connection, question: Question) -> Row:
+    """Put a question, or find the same one as it stands."""
+    question = question._replace(text=redact(question.text), detail=redact(question.detail))
+    conn.execute(
+        "INSERT OR IGNORE INTO questions (id, turn_id, tool_call_id, kind, tool_name, text, detail,"
+        " choices, asked_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (os.urandom(8).hex(), *question[:6], encode(list(question.choices)), clock.now()),
+    )
+    return _rows(
+        conn.execute(
+            "SELECT * FROM questions WHERE turn_id = ? AND tool_call_id = ? AND kind = ?"
+            " AND text = ? AND detail = ?",
+            (
+                question.turn_id,
+                question.tool_call_id,
+                question.kind,
+                question.text,
+                question.detail,
+            ),
+        )
+    )[0]
+
+
+def answer(conn: apsw.Connection, question_id: str, text: str, by: str = "") -> None:
+    """Settle a question; the first answer counts, a second is refused by the database."""
+    _settle(conn, question_id, "answered", redact(text), by)
+
+
+def withdraw(conn: apsw.Connection, question_id: str) -> None:
+    """Nobody answered in time, or the turn has stopped; one that is settled stays as it is."""
+    if fetch(conn, question_id)["state"] == "pending":
+        _settle(conn, question_id, "withdrawn", None, None)
+
+
+def _settle(
+    conn: apsw.Connection, question_id: str, state: str, text: str | None, by: str | None
+) -> None:
+    fetch(conn, question_id)
+    conn.execute(
+        "UPDATE questions SET state = ?, answer = ?, answered_by = ?, ended_at = ? WHERE id = ?",
+        (state, text, by, clock.now(), question_id),
+    )
+
+
+def fetch(conn: apsw.Connection, question_id: str) -> Row:
+    """All columns of a question; raises StoreError."""
+    found = _rows(conn.execute("SELECT * FROM questions WHERE id = ?", (question_id,)))
+    if not found:
+        raise StoreError(f"There is no question {question_id}.")
+    return found[0]
+
+
+def pending(conn: apsw.Connection, conversation_id: str | None = None) -> list[Row]:
+    """What waits for an answer, the oldest first, with the session it is asked in."""
+    return _rows(
+        conn.execute(
+            "SELECT questions.*, turns.session_id, sessions.conversation_id FROM questions"
+            " JOIN turns ON turns.id = questions.turn_id"
+            " JOIN sessions ON sessions.id = turns.session_id"
+            " WHERE questions.state = 'pending'"
+            " AND (?1 IS NULL OR sessions.conversation_id = ?1) ORDER BY asked_at",
+            (conversation_id,),
+        )
+    )
+
+
+def _rows(cursor: apsw.Cursor) -> list[Row]:
+    found = rows(cursor)
+    for row in found:
+        row["choices"] = decode(row["choices"])
+    return found
+
+
+def grant(conn: apsw.Connection, keys: Sequence[str], scope: str) -> None:
+    """Remember a yes for these keys, in one conversation or everywhere."""
+    for key in keys:
+        conn.execute("INSERT OR REPLACE INTO grants VALUES (?, ?, ?)", (scope, key, clock.now()))
+
+
+def revoke(conn: apsw.Connection, key: str, scope: str) -> bool:
+    """Forget a yes; tells whether there was one."""
+    conn.execute("DELETE FROM grants WHERE scope = ? AND key = ?", (scope, key))
+    return conn.changes() > 0
+
+
+def granted(conn: apsw.Connection, conversation_id: str) -> set[str]:
+    """What a lasting yes was given for, here or everywhere."""
+    found = conn.execute("SELECT key FROM grants WHERE scope IN (?, '')", (conversation_id,))
+    return {key for (key,) in found}
+
+
+class Questions:
+    """The store's questions, one transaction a call."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def ask(self, question: Question) -> Row:
+        return self._db.write(lambda c: ask(c, question))
+
+    def answer(self, question_id: str, text: str, by: str = "") -> None:
+        self._db.write(lambda c: answer(c, question_id, text, by))
+
+    def withdraw(self, question_id: str) -> None:
+        self._db.write(lambda c: withdraw(c, question_id))
+
+    def get(self, question_id: str) -> Row:
+        return self._db.read(lambda c: fetch(c, question_id))
+
+    def pending(self, conversation_id: str | None = None) -> list[Row]:
+        return self._db.read(lambda c: pending(c, conversation_id))
+
+    def grant(self, keys: Sequence[str], scope: str = EVERYWHERE) -> None:
+        self._db.write(lambda c: grant(c, keys, scope))
+
+    def revoke(self, key: str, scope: str = EVERYWHERE) -> bool:
+        return self._db.write(lambda c: revoke(c, key, scope))
+
+    def granted(self, conversation_id: str) -> set[str]:
+        return self._db.read(lambda c: granted(c, conversation_id))

@@ -1,0 +1,146 @@
+from typing import Any
+
+import pytest
+
+from hermes_agent.events import FellBack, Retrying, ignore
+from hermes_agent.models.base import Model, Request
+from hermes_agent.models.embedded import shelf
+from hermes_agent.models.registry import Registry, build
+from hermes_agent.models.small import SmallModel
+from hermes_agent.stop import Stop
+from hermes_agent.testing import faults
+from hermes_agent.testing.scripted import PATIENCE_S, RecordingSink, ScriptedModel
+from hermes_agent.testing.server import ScriptedServer
+from hermes_core.config import Credentials
+from hermes_core.errors import ModelMissingError, ModelRefusedError
+from hermes_core.paths import Home
+from hermes_core.settings import ModelSettings, Settings
+
+HELLO = Request("You help.", [], [{"role": "user", "content": "hello"}])
+
+
+@pytest.fixture
+def home(tmp_path: Any) -> Home:
+    return Home(tmp_path / "home").create()
+
+
+def built(
+    home: Home, credentials: Credentials | None = None, plugins: Any = None, **settings: Any
+) -> Model:
+    model = ModelSettings(**settings)
+    return build(
+        Settings(model=model), credentials or Credentials(), home, plugins=plugins, ports={}
+    )
+
+
+def test_an_address_in_the_environment_gives_a_model_that_answers(home: Home):
+    with ScriptedServer(["Hi."], models={"theirs": {"max_model_len": 4000}}) as server:
+        model = built(
+            home, Credentials(openai_base_url=server.openai_url, openai_api_key="k1234567")
+        )
+        assert model.facts.name == "theirs"
+        assert model.facts.window == 4000
+        assert model.ask(HELLO, Stop(), ignore).text == "Hi."
+        model.close()
+        assert server.asked[0].headers["authorization"] == "Bearer k1234567"
+
+
+def test_the_settings_reach_the_model(home: Home):
+    with ScriptedServer(["Hi."]) as server:
+        model = built(
+            home,
+            name="scripted",
+            base_url=server.openai_url,
+            api_key="own-key",
+            context_window=5000,
+            max_output_tokens=70,
+        )
+        assert (model.facts.window, model.facts.max_output) == (5000, 70)
+        model.ask(HELLO, Stop(), ignore)
+        model.close()
+        assert server.asked[0].headers["authorization"] == "Bearer own-key"
+
+
+def test_anthropic_is_asked_in_its_own_format(home: Home):
+    with ScriptedServer(["Hi."]) as server:
+        given = Credentials(anthropic_base_url=server.url, anthropic_api_key="sk-ant-key")
+        model = built(home, given, name="claude-opus-4-5")
+        assert (model.facts.provider, model.facts.window) == ("anthropic", 200_000)
+        assert model.ask(HELLO, Stop(), ignore).text == "Hi."
+        model.close()
+        assert server.asked[0].path == "/v1/messages"
+        assert server.asked[0].headers["x-api-key"] == "sk-ant-key"
+
+
+def test_a_failed_call_is_made_again(home: Home):
+    with ScriptedServer([faults.rate_limited(0), "Hi."]) as server:
+        model = built(home, name="scripted", base_url=server.openai_url)
+        sink = RecordingSink()
+        assert model.ask(HELLO, Stop(), sink).text == "Hi."
+        model.close()
+        assert len(sink.of(Retrying)) == 1
+
+
+def test_a_fallback_answers_under_its_name_and_price(home: Home):
+    with ScriptedServer([faults.no_quota()]) as first, ScriptedServer(["Hi."]) as second:
+        given = Credentials(anthropic_base_url=second.url, anthropic_api_key="sk-ant-key")
+        model = built(
+            home,
+            given,
+            name="scripted",
+            base_url=first.openai_url,
+            fallbacks=["anthropic/claude-opus-4-5"],
+        )
+        sink = RecordingSink()
+        reply = model.ask(HELLO, Stop(), sink)
+        model.close()
+    assert (reply.text, reply.model, reply.provider) == ("Hi.", "claude-opus-4-5", "anthropic")
+    assert reply.cost_usd
+    assert [event.model for event in sink.of(FellBack)] == ["claude-opus-4-5"]
+
+
+def test_a_fallback_that_is_not_there_leaves_the_first_error(home: Home):
+    with ScriptedServer([faults.no_quota()]) as server:
+        model = built(
+            home, name="scripted", base_url=server.openai_url, fallbacks=["anthropic/claude-x"]
+        )
+        with pytest.raises(ModelRefusedError, match="no quota"):
+            model.ask(HELLO, Stop(), ignore)
+        model.close()
+
+
+def test_a_weak_local_model_is_led_by_the_hand(home: Home):
+    with ScriptedServer([], models={"tiny-1b": {}}) as server:
+        registry = Registry(
+            ModelSettings(), Credentials(), home, ports={server.port: "Kind"}, patience_s=PATIENCE_S
+        )
+        model = registry.make(registry.discovery.chosen())
+        assert isinstance(model, SmallModel)
+        assert model.facts.is_small
+        model.close()
+
+
+def test_a_server_that_cannot_tell_is_asked_anyway(home: Home):
+    with ScriptedServer([], pages={"/v1/models": []}) as server:
+        model = built(home, name="scripted", base_url=server.openai_url)
+        assert model.facts.window == 8192
+        model.close()
+
+
+def test_a_model_of_a_plugin_is_made_by_its_factory(home: Home):
+    model = built(home, plugins={"theirs": lambda: ScriptedModel(["Hi."])}, name="theirs")
+    assert model.ask(HELLO, Stop(), ignore).text == "Hi."
+
+
+def test_the_embedded_model_is_small(home: Home):
+    home.models.mkdir()
+    path = shelf.file_of(home, "tiny")
+    path.write_bytes(b"GGUF\x03\x00\x00\x00" + bytes(16))
+    shelf.put_record(home, "tiny", sha256="0", source="test", notice="")
+    model = built(home, name="embedded", context_window=2048)
+    assert (model.facts.provider, model.facts.is_small) == ("embedded", True)
+
+
+def test_nothing_to_ask_is_told_at_once(home: Home):
+    with pytest.raises(ModelMissingError, match="no model to ask"):
+        built(home)

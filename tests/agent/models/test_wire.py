@@ -1,0 +1,256 @@
+"""The wire itself: events, proxies, certificates."""
+
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_agent.events import ignore
+from hermes_agent.models.base import Request
+from hermes_agent.models.proxy import proxy_for
+from hermes_agent.models.wire import Wire, payloads
+from hermes_agent.stop import Stop
+from hermes_agent.testing.scripted import PATIENCE_S
+from hermes_core.config import Proxies, proxies
+from hermes_core.errors import ConfigError, ModelUnreachableError
+from tests.agent.models.conftest import Make
+
+HELLO = Request("You help.", [], [{"role": "user", "content": "hello"}])
+REPLY = b'{"choices":[{"message":{"content":"Hi."},"finish_reason":"stop"}]}'
+
+
+@given(
+    st.lists(st.binary(min_size=1).filter(lambda b: b.strip() == b and not set(b) & {10, 13})),
+    st.sampled_from([b"\n", b"\r\n"]),
+    st.integers(1, 40),
+)
+def test_events_are_the_same_however_the_bytes_are_cut(data: list[bytes], end: bytes, size: int):
+    stream = b": hello" + end + end
+    for payload in data:
+        stream += b"event: x" + end + b"data: " + payload + end + b"id: 7" + end + end
+    chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
+    assert list(payloads(chunks)) == data
+
+
+def test_an_event_may_have_several_lines_and_no_end():
+    assert list(payloads([b"data: a\ndata:b\n\ndata: c"])) == [b"a\nb", b"c"]
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://x/v1", "http://"])
+def test_an_address_that_is_none_is_refused(url: str):
+    with pytest.raises(ConfigError, match=r"no address"):
+        Wire(url, {}, provider="x")
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://api.test/v1", "http://secure:3128"),
+        ("http://api.test/v1", "http://plain:3128"),
+        ("http://127.0.0.1:8080/v1", ""),
+        ("http://localhost/v1", ""),
+        ("https://inside.corp/v1", ""),
+        ("https://deep.inside.corp/v1", ""),
+        ("https://notinside.corp/v1", "http://secure:3128"),
+        ("https://10.1.2.3/v1", ""),
+        ("https://exact.test:8443/v1", ""),
+    ],
+)
+def test_the_proxy_is_chosen_as_other_tools_do(url: str, expected: str):
+    given = Proxies(
+        http_proxy="http://plain:3128",
+        https_proxy="secure:3128",
+        no_proxy=" .inside.corp, 10.0.0.0/8 ,exact.test:8443",
+    )
+    assert proxy_for(url, given) == expected
+
+
+def test_one_proxy_may_be_for_all_and_none_for_anybody():
+    assert proxy_for("https://a.test", Proxies(all_proxy="http://p:1")) == "http://p:1"
+    assert proxy_for("https://a.test", Proxies(all_proxy="http://p:1", no_proxy="*")) == ""
+
+
+def test_small_letters_win_in_the_environment():
+    env = {"HTTP_PROXY": "big", "http_proxy": "small", "NO_PROXY": "x"}
+    assert proxies(env) == Proxies(http_proxy="small", no_proxy="x")
+
+
+class Once:
+    """Takes one connection, keeps its first bytes, answers with what it was given."""
+
+    def __init__(self, answer: bytes, context: ssl.SSLContext | None = None) -> None:
+        self.heard = b""
+        self._answer = answer
+        self._context = context
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(PATIENCE_S)
+        self.port = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        line, _ = self._listener.accept()
+        line.settimeout(PATIENCE_S)
+        try:
+            if self._context is not None:
+                line = self._context.wrap_socket(line, server_side=True)
+            self.heard = _hear(line)
+            line.sendall(self._answer)
+        except OSError:
+            pass  # the other side did not like what it saw
+        finally:
+            line.close()
+
+    def close(self) -> None:
+        self._listener.close()
+        self._thread.join(PATIENCE_S)
+
+
+def _is_whole(request: bytes) -> bool:
+    """Whether a request has come to its end; one that is answered too early is cut by the system."""
+    head, end, body = request.partition(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head.lower())
+    return bool(end) and len(body) >= (int(length[1]) if length else 0)
+
+
+def answer_of(body: bytes, status: str = "200 OK") -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"Connection: close\r\n\r\n" + body
+
+
+@pytest.fixture
+def once() -> Iterator[Any]:
+    made: list[Once] = []
+
+    def make(answer: bytes, context: ssl.SSLContext | None = None) -> Once:
+        made.append(Once(answer, context))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+
+
+def test_a_plain_address_is_asked_through_the_proxy(
+    once: Any, connect: Make, monkeypatch: pytest.MonkeyPatch
+):
+    proxy = once(answer_of(REPLY))
+    monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{proxy.port}")
+    assert connect("openai", "http://model.test").ask(HELLO, Stop(), ignore).text == "Hi."
+    assert proxy.heard.startswith(b"POST http://model.test/v1/chat/completions HTTP/1.1")
+    assert b"roxy-authorization: basic" in proxy.heard.lower()
+
+
+def test_a_safe_address_is_asked_through_a_tunnel(
+    once: Any, connect: Make, monkeypatch: pytest.MonkeyPatch
+):
+    proxy = once(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+    monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.port}")
+    with pytest.raises(ModelUnreachableError) as caught:
+        connect("openai", "https://model.test").ask(HELLO, Stop(), ignore)
+    assert proxy.heard.startswith(b"CONNECT model.test:443")
+    assert "proxy" in caught.value.fix
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    folder = tmp_path_factory.mktemp("tls")
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", key]
+        + ["-out", cert, "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True,
+        capture_output=True,
+    )
+    return cert, key
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(
+    once: Any, connect: Make, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    server = once(answer_of(REPLY), context)
+    with pytest.raises(ModelUnreachableError, match="certificate is not trusted"):
+        connect("openai", f"https://127.0.0.1:{server.port}").ask(HELLO, Stop(), ignore)
+
+
+def test_a_certificate_that_is_trusted_is_accepted(
+    once: Any, connect: Make, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+    server = once(answer_of(REPLY), context)
+    model = connect("openai", f"https://127.0.0.1:{server.port}")
+    assert model.ask(HELLO, Stop(), ignore).text == "Hi."
+    assert server.heard.startswith(b"POST /v1/chat/completions")
+
+
+def test_a_sink_that_fails_is_not_taken_for_the_server(once: Any, connect: Make):
+    server = once(answer_of(REPLY))
+
+    def broken(_event: object) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        connect("openai", f"http://127.0.0.1:{server.port}").ask(HELLO, Stop(), broken)
+
+
+def test_a_server_that_hangs_up_without_a_word_is_told(once: Any, connect: Make):
+    server = once(b"")
+    with pytest.raises(ModelUnreachableError, match="cut the connection") as caught:
+        connect("openai", f"http://127.0.0.1:{server.port}").ask(HELLO, Stop(), ignore)
+    assert caught.value.retryable
+
+
+def test_a_body_that_ends_too_early_is_told(once: Any, connect: Make):
+    server = once(answer_of(REPLY)[:-10])
+    with pytest.raises(ModelUnreachableError, match="cut the connection"):
+        connect("openai", f"http://127.0.0.1:{server.port}").ask(HELLO, Stop(), ignore)
+
+
+def test_a_connection_that_was_dead_already_is_made_anew(connect: Make):
+    kept = answer_of(REPLY).replace(b"Connection: close\r\n", b"")
+    served: list[int] = []
+
+    def serve(listener: socket.socket) -> None:
+        for number in range(2):
+            line, _ = listener.accept()
+            with line:
+                line.settimeout(PATIENCE_S)
+                _hear(line)
+                line.sendall(kept)
+                served.append(number)
+                if number == 0:
+                    _hear(line)  # and hang up, as if nothing had come
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(PATIENCE_S)
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        model = connect("openai", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        assert model.ask(HELLO, Stop(), ignore).text == "Hi."
+        assert model.ask(HELLO, Stop(), ignore).text == "Hi."
+        thread.join(PATIENCE_S)
+    assert served == [0, 1]
+
+
+def _hear(line: socket.socket) -> bytes:
+    heard = b""
+    while not _is_whole(heard):
+        heard += line.recv(65536)
+    return heard

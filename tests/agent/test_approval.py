@@ -1,0 +1,174 @@
+"""Approvals: what needs a yes, who gives it, how long it lasts, and that no way leads around it."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hermes_agent.danger import Danger
+from hermes_agent.events import QuestionAsked, ToolStarted
+from hermes_agent.testing.scripted import PATIENCE_S, call
+from hermes_agent.tools.base import Args, Bench, Call, Result, Tool
+from hermes_core.settings import AgentSettings, ApprovalSettings, Settings
+from hermes_state import SessionDB
+from tests.agent.conftest import Chat, Counting, MakeChat
+
+
+def risky(_args: Args, _bench: Bench) -> list[Danger]:
+    return [Danger("destructive", "deletes everything", "count:all")]
+
+
+def dangerous(**how: Any) -> Counting:
+    return Counting(options={"dangers": risky}, **how)
+
+
+def settings(**rules: Any) -> Settings:
+    return Settings(agent=AgentSettings(titles=False), approvals=ApprovalSettings(**rules))
+
+
+def answering(store: SessionDB, text: str) -> Callable[[Any], None]:
+    """A sink for a surface that answers every question at once."""
+
+    def hear(event: Any) -> None:
+        if isinstance(event, QuestionAsked):
+            store.questions.answer(event.question_id, text, by="tester")
+
+    return hear
+
+
+def ask_twice(make_chat: MakeChat, store: SessionDB, tool: Counting, answer: str) -> Chat:
+    chat = make_chat([call("count"), call("count"), "ok"], [tool.tool()], can_ask=True)
+    record = chat.agent.sink
+    answer_it = answering(store, answer)
+    chat.agent.sink = lambda event: (record(event), answer_it(event))[0]
+    chat.say()
+    return chat
+
+
+def test_a_dangerous_call_runs_after_a_yes_and_asks_again_the_next_time(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    tool = dangerous()
+    chat = ask_twice(make_chat, store, tool, "once")
+    assert len(tool.runs) == 2
+    assert len(chat.sink.of(QuestionAsked)) == 2
+    assert [c["choice"] for c in chat.hooks.of("on_approval_answered")] == ["once", "once"]
+    assert chat.hooks.of("on_approval_asked")[0]["description"].startswith("deletes everything")
+
+
+def test_a_yes_for_the_conversation_lasts_for_it_alone(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    tool = dangerous()
+    chat = ask_twice(make_chat, store, tool, "session")
+    assert len(chat.sink.of(QuestionAsked)) == 1
+    other = make_chat([call("count"), "ok"], [tool.tool()])
+    other.say()
+    assert len(tool.runs) == 2, "another conversation has no yes"
+
+
+def test_a_yes_for_always_lasts_everywhere(make_chat: MakeChat, store: SessionDB) -> None:
+    tool = dangerous()
+    ask_twice(make_chat, store, tool, "always")
+    other = make_chat([call("count"), "ok"], [tool.tool()])
+    other.say()
+    assert len(tool.runs) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [("deny", "did not allow"), ("deny: use trash instead", "use trash"), ("why?", "why?")],
+)
+def test_a_no_is_told_to_the_model(
+    make_chat: MakeChat, store: SessionDB, answer: str, told: str
+) -> None:
+    tool = dangerous()
+    chat = ask_twice(make_chat, store, tool, answer)
+    assert tool.runs == []
+    assert told in chat.transcript()[2][1]
+    assert {c["status"] for c in chat.hooks.of("post_tool_call")} == {"denied"}
+    assert chat.sink.of(ToolStarted) == []
+
+
+def test_with_nobody_to_ask_a_dangerous_call_does_not_run(make_chat: MakeChat) -> None:
+    tool = dangerous()
+    chat = make_chat([call("count"), "ok"], [tool.tool()])
+    chat.say()
+    assert tool.runs == []
+    assert "Nobody is here" in chat.transcript()[2][1]
+    assert chat.store.questions.pending() == []
+
+
+def test_a_question_that_nobody_answers_in_time_is_a_no(make_chat: MakeChat) -> None:
+    tool = dangerous()
+    chat = make_chat(
+        [call("count"), "ok"], [tool.tool()], can_ask=True, settings=settings(timeout_s=1e-6)
+    )
+    chat.say()
+    assert tool.runs == []
+    assert chat.hooks.of("on_approval_answered")[0]["choice"] == "expired"
+
+
+@pytest.mark.parametrize(("mode", "runs"), [("allow", 1), ("deny", 0)])
+def test_a_mode_decides_without_asking(make_chat: MakeChat, mode: str, runs: int) -> None:
+    tool = dangerous()
+    chat = make_chat(
+        [call("count"), "ok"], [tool.tool()], can_ask=True, settings=settings(mode=mode)
+    )
+    chat.say()
+    assert len(tool.runs) == runs
+    assert chat.sink.of(QuestionAsked) == []
+
+
+def test_a_question_can_be_answered_through_another_process_of_the_store(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    tool = dangerous()
+    chat = make_chat([call("count"), "ok"], [tool.tool()], can_ask=True)
+    thread = threading.Thread(target=chat.say, daemon=True)
+    thread.start()
+    asked = chat.sink.wait_for(QuestionAsked)
+    with SessionDB(store.path) as elsewhere:
+        assert [q["id"] for q in elsewhere.questions.pending()] == [asked.question_id]
+        elsewhere.questions.answer(asked.question_id, "once", by="telegram")
+    thread.join(PATIENCE_S)
+    assert len(tool.runs) == 1
+    assert chat.hooks.of("on_approval_answered")[0]["answered_by"] == "telegram"
+
+
+def test_a_stop_takes_a_question_back(make_chat: MakeChat) -> None:
+    tool = dangerous()
+    chat = make_chat([call("count")], [tool.tool()], can_ask=True)
+    thread = threading.Thread(target=chat.say, daemon=True)
+    thread.start()
+    chat.sink.wait_for(QuestionAsked)
+    chat.agent.interrupt()
+    thread.join(PATIENCE_S)
+    assert chat.states() == ["interrupted"]
+    assert chat.store.questions.pending() == []
+    assert tool.runs == []
+
+
+def test_a_tool_that_calls_a_tool_passes_the_same_gate(make_chat: MakeChat) -> None:
+    inner = dangerous(name="inner")
+
+    def go_around(_args: Args, call_: Call) -> Result:
+        return call_.run_tool("inner", {})
+
+    outer = Counting("outer", then=go_around)
+    chat = make_chat([call("outer"), "ok"], [outer.tool(), inner.tool()])
+    chat.say()
+    assert inner.runs == []
+    assert "Nobody is here" in chat.transcript()[2][1]
+
+
+def test_the_model_may_ask_the_user(make_chat: MakeChat, store: SessionDB) -> None:
+    def wonder(_args: Args, call_: Call) -> str:
+        return f"they said {call_.ask_user('Which colour?', ['red', 'blue'])}"
+
+    tool = Tool("ask", "Ask.", {"type": "object", "properties": {}}, wonder)
+    chat = make_chat([call("ask"), "ok"], [tool], can_ask=True)
+    chat.agent.sink = answering(store, "blue")
+    chat.say()
+    assert chat.transcript()[2][1] == "they said blue"

@@ -1,0 +1,141 @@
+"""The end of a conversation, and what surrounds a turn: titles, memory, the flush."""
+
+import threading
+from typing import Any
+
+from hermes_agent import ending
+from hermes_agent.testing.scripted import PATIENCE_S, Quiet, silence
+from hermes_core.settings import AgentSettings, Settings
+from hermes_state import SessionDB
+from tests.agent.conftest import MakeChat, RecordingHooks
+
+
+class Remembering:
+    def __init__(self) -> None:
+        self.told: list[list[dict[str, Any]]] = []
+
+    def on_session_end(self, messages: list[dict[str, Any]]) -> None:
+        self.told.append(messages)
+
+
+class Forgetful:
+    def on_session_end(self, messages: list[dict[str, Any]]) -> None:
+        raise RuntimeError("no memory")
+
+
+def test_an_end_flushes_tells_and_is_recorded_once(make_chat: MakeChat, store: SessionDB) -> None:
+    memory = Remembering()
+    chat = make_chat(["hi"], memory=[Forgetful(), memory])
+    chat.say()
+    chat.agent._session_messages.append({"role": "user", "content": "typed, not sent"})
+    ending.end(chat.agent, "cli_close")
+    ending.end(chat.agent, "again")
+    row = store.get_session(chat.agent.session_id)
+    assert row is not None
+    assert row["end_reason"] == "cli_close"
+    assert chat.transcript()[-1] == ("user", "typed, not sent")
+    assert len(memory.told) == 1
+    names = [name for name in chat.hooks.names() if name.startswith("on_session")]
+    assert names == ["on_session_start", "on_session_end", "on_session_finalize"]
+    assert chat.hooks.of("on_session_end") == [
+        {
+            "session_id": chat.agent.session_id,
+            "completed": False,
+            "interrupted": True,
+            "model": "scripted",
+            "platform": "cli",
+        }
+    ]
+
+
+def test_a_conversation_in_which_nothing_was_said_leaves_nothing(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    chat = make_chat([])
+    ending.end(chat.agent, "cli_close")
+    assert store.session_count() == 0
+    assert chat.hooks.calls == []
+
+
+def test_a_hook_that_fails_does_not_keep_the_end_away(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    def explode(**_: Any) -> None:
+        raise RuntimeError("a broken host")
+
+    chat = make_chat(["hi"], hooks=RecordingHooks(on_session_end=explode))
+    chat.say()
+    ending.end(chat.agent, "cli_close")
+    row = store.get_session(chat.agent.session_id)
+    assert row is not None
+    assert row["end_reason"] == "cli_close"
+
+
+def test_an_end_in_the_middle_of_a_turn_keeps_what_was_streamed(make_chat: MakeChat) -> None:
+    quiet = Quiet()
+    chat = make_chat([silence(quiet, after="I was say")])
+    thread = threading.Thread(target=chat.say, daemon=True)
+    thread.start()
+    assert quiet.begun.wait(PATIENCE_S)
+    ending.end(chat.agent, "cli_close")
+    thread.join(PATIENCE_S)
+    assert chat.transcript()[-1] == ("assistant", "I was say")
+    assert chat.states() == ["interrupted"]
+
+
+def test_a_conversation_is_named_after_its_first_exchange_and_no_reply_waits_for_it(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    quiet = Quiet()
+
+    def script(request: Any) -> Any:
+        if request.system:
+            return "Paris."
+        return silence(quiet, then='"Capital of France."')
+
+    chat = make_chat(script, settings=Settings(agent=AgentSettings(titles=True)))
+    assert chat.say("capital of France?")["final_response"] == "Paris."
+    assert quiet.begun.wait(PATIENCE_S)
+    assert store.get_session_title(chat.agent.session_id) is None
+    quiet.release()
+    chat.agent._titler.close(wait_s=PATIENCE_S)
+    assert store.get_session_title(chat.agent.session_id) == "Capital of France"
+    chat.say("and of Spain?")
+    assert len(chat.model.requests) == 3, "one title is enough"
+
+
+def test_a_title_that_a_person_gave_stays(make_chat: MakeChat, store: SessionDB) -> None:
+    chat = make_chat(lambda _r: "Some words", settings=Settings(agent=AgentSettings(titles=True)))
+    accepted = chat.agent.accept("hello")
+    store.set_session_title(chat.agent.session_id, "Mine")
+    chat.agent.run_turn(accepted.turn_id)
+    assert store.get_session_title(chat.agent.session_id) == "Mine"
+    assert len(chat.model.requests) == 1
+
+
+def test_what_a_surface_brings_along_is_stored_when_the_store_does_not_know_it(
+    make_chat: MakeChat,
+) -> None:
+    chat = make_chat(["yes", "again"])
+    history = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    chat.say("c", conversation_history=history)
+    assert [content for _, content in chat.transcript()] == ["a", "b", "c", "yes"]
+    chat.say("d", conversation_history=chat.agent._session_messages)
+    assert [content for _, content in chat.transcript()] == ["a", "b", "c", "yes", "d", "again"]
+    chat.agent._persist_session(chat.agent._session_messages, conversation_history=history)
+    assert len(chat.transcript()) == 6, "what is stored is not stored again"
+
+
+def test_a_person_can_have_a_conversation_shortened(make_chat: MakeChat) -> None:
+    def script(request: Any) -> Any:
+        return "reply " * 200 if request.tools or request.system else "## Goal\nTalk."
+
+    chat = make_chat(script)
+    for n in range(6):
+        chat.say(f"question {n} " * 100)
+    before = chat.agent.session_id
+    told = chat.agent.compress("the questions")
+    assert told["compressed"]
+    assert told["session_id"] == chat.agent.session_id != before
+    assert told["tokens_after"] < told["tokens_before"]
+    assert chat.say("go on")["completed"]

@@ -1,0 +1,481 @@
+"""A turn: what is asked, what is stored, in which order, and how it ends."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hermes_agent.events import (
+    StepStored,
+    TextDelta,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    Used,
+)
+from hermes_agent.models.base import Facts, Usage
+from hermes_agent.testing.scripted import (
+    PATIENCE_S,
+    Quiet,
+    call,
+    fail,
+    raw_call,
+    say,
+    silence,
+    together,
+)
+from hermes_agent.tools.base import Args, Call, Result
+from hermes_core.errors import ContextTooLongError, ModelError, ModelRefusedError
+from hermes_core.settings import AgentSettings, Settings
+from hermes_state import SessionDB
+from tests.agent.conftest import Chat, Counting, MakeChat, RecordingHooks
+
+
+def limited(**limits: Any) -> Settings:
+    return Settings(agent=AgentSettings(titles=False, **limits))
+
+
+def in_background(chat: Chat, text: str = "hello") -> tuple[threading.Thread, list[dict[str, Any]]]:
+    told: list[dict[str, Any]] = []
+    thread = threading.Thread(target=lambda: told.append(chat.say(text)), daemon=True)
+    thread.start()
+    return thread, told
+
+
+def joined(thread: threading.Thread) -> None:
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive(), "the turn did not come back"
+
+
+def test_an_answer_without_tools_is_stored_and_returned(make_chat: MakeChat) -> None:
+    chat = make_chat(["Good morning."])
+    told = chat.say("hello")
+    assert told["final_response"] == "Good morning."
+    assert told["completed"]
+    assert not told["failed"]
+    assert told["session_id"] == chat.agent.session_id
+    assert told["api_calls"] == 1
+    assert chat.transcript() == [("user", "hello"), ("assistant", "Good morning.")]
+    assert [m["content"] for m in told["messages"]] == ["hello", "Good morning."]
+    assert chat.states() == ["answered"]
+
+
+def test_nothing_is_in_the_store_before_the_first_message(make_chat: MakeChat) -> None:
+    chat = make_chat(["hi"])
+    assert chat.store.session_count() == 0
+    chat.say()
+    assert chat.store.session_count() == 1
+    assert chat.hooks.of("on_session_start")[0]["session_id"] == chat.agent.session_id
+
+
+def test_the_prompt_is_on_disk_before_the_model_is_asked(make_chat: MakeChat) -> None:
+    chat = make_chat(lambda _request: str(chat_of[0].transcript()))
+    chat_of = [chat]
+    assert chat.say("first")["final_response"] == str([("user", "first")])
+
+
+def test_a_step_is_on_disk_before_its_tool_runs_and_the_tool_is_marked_started(
+    make_chat: MakeChat,
+) -> None:
+    seen: list[Any] = []
+
+    def look(_args: Args, call_: Call) -> str:
+        store = call_.bench.store
+        seen.append(store.get_messages_as_conversation(call_.session_id)[-1]["tool_calls"][0]["id"])
+        seen.append(store.effects.of_turn(call_.turn_id)[0]["state"])
+        return "seen"
+
+    tool = Counting(then=look)
+    chat = make_chat([call("count", n=1), "done"], [tool.tool()])
+    told = chat.say()
+    assert told["final_response"] == "done"
+    assert seen == ["call_1", "started"]
+    assert tool.runs == [{"n": 1}]
+    assert [role for role, _ in chat.transcript()] == ["user", "assistant", "tool", "assistant"]
+    (effect,) = chat.store.effects.of_turn(chat.turns()[0]["id"])
+    assert effect["state"] == "done"
+
+
+def test_events_tell_the_story_in_order(make_chat: MakeChat) -> None:
+    chat = make_chat([together("Let me count.", call("count")), "Two."], [Counting().tool()])
+    chat.say()
+    kinds = [type(event) for event in chat.sink.events]
+    story = [
+        kind for kind in kinds if kind in (StepStored, ToolStarted, ToolEnded, TurnEnded, Used)
+    ]
+    assert story == [Used, StepStored, ToolStarted, ToolEnded, Used, TurnEnded]
+    assert chat.sink.text == "Let me count.Two."
+    assert msgspec.json.decode(msgspec.json.encode(chat.sink.events[-1]))["event"] == "turnended"
+
+
+def test_the_reply_is_streamed_to_a_callback(make_chat: MakeChat) -> None:
+    chat, pieces = make_chat([say("one two three")]), list[str]()
+    chat.say(stream_callback=pieces.append)
+    assert len(pieces) == 3
+    assert "".join(pieces) == "one two three"
+
+
+def test_calls_that_only_read_run_at_the_same_time(make_chat: MakeChat) -> None:
+    meeting = threading.Barrier(2)
+
+    def meet(args: Args, _call: Call) -> str:
+        meeting.wait(PATIENCE_S)
+        return f"met {args['n']}"
+
+    tool = Counting(read_only=True, then=meet)
+    chat = make_chat([together(call("count", n=1), call("count", n=2)), "ok"], [tool.tool()])
+    chat.say()
+    assert [content for role, content in chat.transcript() if role == "tool"] == ["met 1", "met 2"]
+
+
+def test_calls_that_change_things_run_one_after_the_other(make_chat: MakeChat) -> None:
+    running: list[int] = []
+
+    def alone(args: Args, _call: Call) -> str:
+        assert not running
+        running.append(args["n"])
+        running.clear()
+        return "ok"
+
+    reader = Counting("read", read_only=True, then=alone)
+    writer = Counting("write", then=alone)
+    calls = together(call("read", n=1), call("write", n=2), call("write", n=3))
+    chat = make_chat([calls, "ok"], [reader.tool(), writer.tool()])
+    chat.say()
+    contents = [content for role, content in chat.transcript() if role == "tool"]
+    assert contents == ["ok", "ok", "ok"]
+
+
+def test_a_tool_that_fails_is_told_to_the_model_and_harms_nothing_else(make_chat: MakeChat) -> None:
+    def explode(_args: Args, _call: Call) -> str:
+        raise ValueError("boom")
+
+    chat = make_chat([call("count"), "I see."], [Counting(then=explode).tool()])
+    assert chat.say()["final_response"] == "I see."
+    assert "ValueError: boom" in chat.transcript()[2][1]
+    assert chat.hooks.of("post_tool_call")[0]["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        (call("nothing"), "There is no tool 'nothing'"),
+        (raw_call("count", "{{{"), "JSON"),
+        (call("count", n="many"), "n"),
+    ],
+)
+def test_a_call_that_cannot_run_is_explained_to_the_model(
+    make_chat: MakeChat, step: Any, says: str
+) -> None:
+    tool = Counting()
+    chat = make_chat([step, "Sorry."], [tool.tool()])
+    assert chat.say()["final_response"] == "Sorry."
+    assert says in chat.transcript()[2][1]
+    assert tool.runs == []
+    (effect,) = chat.store.effects.of_turn(chat.turns()[0]["id"])
+    assert effect["state"] == "cancelled"
+
+
+def test_a_plugin_may_block_or_change_a_call(make_chat: MakeChat) -> None:
+    def decide(arguments: dict[str, Any], **_: Any) -> Any:
+        if arguments["n"] == 1:
+            return {"action": "block", "message": "not one"}
+        return {"action": "change", "arguments": {"n": 7}}
+
+    tool = Counting()
+    hooks = RecordingHooks(pre_tool_call=decide)
+    chat = make_chat([call("count", n=1), call("count", n=2), "ok"], [tool.tool()], hooks=hooks)
+    chat.say()
+    assert tool.runs == [{"n": 7}]
+    assert chat.transcript()[2][1] == "not one"
+    assert [c["status"] for c in hooks.of("post_tool_call")] == ["blocked", "done"]
+
+
+def test_a_model_that_cannot_answer_fails_the_turn_with_a_reason(make_chat: MakeChat) -> None:
+    chat = make_chat([fail(ModelRefusedError("The key is wrong.", fix="Set OPENAI_API_KEY."))])
+    told = chat.say()
+    assert told["failed"]
+    assert told["error"] == "The key is wrong. Set OPENAI_API_KEY."
+    assert told["final_response"] is None
+    assert chat.states() == ["failed"]
+    assert chat.hooks.of("on_turn_end")[0]["status"] == "failed"
+    chat.model.add("Better now.")
+    assert chat.say("again")["final_response"] == "Better now."
+
+
+def test_an_empty_reply_is_asked_for_once_more(make_chat: MakeChat) -> None:
+    chat = make_chat([say(""), "Here I am."])
+    assert chat.say()["final_response"] == "Here I am."
+    chat.model.add(say(""), say("  "))
+    told = chat.say()
+    assert told["failed"]
+    assert "nothing" in told["error"]
+
+
+def test_a_reply_cut_by_the_models_limit_is_marked_partial(make_chat: MakeChat) -> None:
+    chat = make_chat([say("and then", finish="length")])
+    told = chat.say()
+    assert told["completed"]
+    assert told["partial"]
+
+
+# -- stopping ------------------------------------------------------------------------------------
+
+
+def test_a_silent_model_can_be_stopped_and_what_it_said_is_kept(make_chat: MakeChat) -> None:
+    quiet = Quiet()
+    chat = make_chat([silence(quiet, after="I was about to")])
+    thread, told = in_background(chat)
+    assert quiet.begun.wait(PATIENCE_S)
+    chat.agent.interrupt()
+    joined(thread)
+    assert told[0]["interrupted"]
+    assert told[0]["partial"]
+    assert chat.transcript()[-1] == ("assistant", "I was about to")
+    assert chat.states() == ["interrupted"]
+    chat.model.add("Yes?")
+    assert chat.say("go on")["final_response"] == "Yes?"
+
+
+def test_a_stop_in_a_tool_leaves_no_call_without_a_result(make_chat: MakeChat) -> None:
+    inside = threading.Event()
+
+    def hang(_args: Args, _call: Call) -> str:
+        inside.set()
+        threading.Event().wait()  # a tool that never hears a stop
+        return "never"
+
+    tool = Counting(then=hang)
+    steps = [together(call("count", n=1), call("count", n=2))]
+    chat = make_chat(steps, [tool.tool()])
+    thread, told = in_background(chat)
+    assert inside.wait(PATIENCE_S)
+    chat.agent.interrupt()
+    joined(thread)
+    assert told[0]["interrupted"]
+    assert [role for role, _ in chat.transcript()] == ["user", "assistant", "tool", "tool"]
+    effects = chat.store.effects.of_turn(chat.turns()[0]["id"])
+    assert [effect["state"] for effect in effects] == ["unknown", "cancelled"]
+    assert "unknown" in chat.transcript()[2][1]
+
+
+def test_a_tool_that_hears_the_stop_hands_in_what_it_has(make_chat: MakeChat) -> None:
+    inside = threading.Event()
+
+    def listen(_args: Args, call_: Call) -> str:
+        heard = threading.Event()
+        with call_.stop.undoing(heard.set):
+            inside.set()
+            assert heard.wait(PATIENCE_S)
+        return "half of it"
+
+    chat = make_chat([call("count")], [Counting(then=listen).tool()])
+    thread, _ = in_background(chat)
+    assert inside.wait(PATIENCE_S)
+    chat.agent.interrupt()
+    joined(thread)
+    assert chat.transcript()[-1] == ("tool", "half of it")
+    assert chat.states() == ["interrupted"]
+
+
+def test_a_tool_that_overruns_its_time_is_left_behind(make_chat: MakeChat) -> None:
+    def hang(_args: Args, call_: Call) -> str:
+        heard = threading.Event()
+        with call_.stop.undoing(heard.set):
+            heard.wait(PATIENCE_S)
+        return "timed out, but tidy"
+
+    tool = Counting(then=hang, options={"timeout_s": 0.01})
+    chat = make_chat([call("count"), "ok"], [tool.tool()])
+    assert chat.say()["completed"]
+    assert chat.transcript()[2][1] == "timed out, but tidy"
+
+
+def test_what_is_said_to_a_running_turn_reaches_the_model_after_the_tool(
+    make_chat: MakeChat,
+) -> None:
+    def steer(_args: Args, _call: Call) -> str:
+        chat_of[0].agent.steer("rather in blue")
+        return "painted"
+
+    chat = make_chat([call("count"), "Blue it is."], [Counting(then=steer).tool()])
+    chat_of = [chat]
+    chat.say("paint it")
+    assert [m["content"] for m in chat.model.requests[1].messages][-2:] == [
+        "painted",
+        "rather in blue",
+    ]
+
+
+def test_a_message_that_waits_behind_a_turn_is_not_shown_to_it(make_chat: MakeChat) -> None:
+    def another(_args: Args, _call: Call) -> str:
+        waiting.append(chat_of[0].agent.accept("second").turn_id)
+        return "ok"
+
+    waiting: list[str] = []
+    chat = make_chat([call("count"), "One.", "Two."], [Counting(then=another).tool()])
+    chat_of = [chat]
+    chat.say("first")
+    told = chat.agent.run_turn(waiting[0])
+    assert told["final_response"] == "Two."
+    assert [m["content"] for m in chat.model.requests[1].messages] == ["first", None, "ok"]
+    assert [m["content"] for m in chat.model.requests[2].messages] == [
+        "first", None, "ok", "One.", "second"
+    ]  # fmt: skip
+
+
+# -- limits --------------------------------------------------------------------------------------
+
+
+def test_the_steps_of_a_turn_are_limited(make_chat: MakeChat) -> None:
+    tool = Counting()
+    chat = make_chat(lambda _r: call("count"), [tool.tool()], settings=limited(max_steps=3))
+    told = chat.say()
+    assert told["failed"]
+    assert "3 steps" in told["error"]
+    assert told["api_calls"] == 3
+    assert len(tool.runs) == 3
+
+
+PRICED = Facts("m", "p", 8000, max_output=1000, input_price=1.0, output_price=10.0)
+
+
+def test_the_money_of_a_turn_is_limited_before_it_is_spent(make_chat: MakeChat) -> None:
+    usage = Usage(100, 500)
+    chat = make_chat(
+        lambda _r: together(call("count"), say("x", usage=usage)),
+        [Counting().tool()],
+        settings=limited(max_cost_usd=0.012),
+        facts=PRICED,
+    )
+    told = chat.say()
+    assert told["failed"]
+    assert told["estimated_cost_usd"] <= 0.012
+    assert told["api_calls"] == 2
+    assert chat.model.requests[-1].max_output_tokens < 1000, "the reply was cut to what is left"
+
+
+def test_the_money_of_a_day_is_limited_for_all_conversations(make_chat: MakeChat) -> None:
+    settings = limited(max_cost_per_day_usd=0.012)
+    one = make_chat([say("a", usage=Usage(0, 1000))], settings=settings, facts=PRICED)
+    assert one.say()["completed"]
+    other = make_chat([say("b", usage=Usage(0, 1000))], settings=settings, facts=PRICED)
+    assert other.say()["failed"]
+
+
+def test_the_working_time_of_a_turn_is_limited(make_chat: MakeChat) -> None:
+    chat = make_chat(
+        lambda _r: call("count"), [Counting().tool()], settings=limited(max_seconds=1e-9)
+    )
+    assert "seconds" in chat.say()["error"]
+
+
+# -- the window ----------------------------------------------------------------------------------
+
+
+def test_a_request_that_is_too_long_for_the_provider_is_shortened_once_and_sent_again(
+    make_chat: MakeChat,
+) -> None:
+    chat = make_chat([f"answer {n} " + "word " * 300 for n in range(6)])
+    for n in range(6):
+        chat.say(f"question {n} " + "text " * 300)
+    before = chat.agent.session_id
+    chat.model.add(fail(ContextTooLongError("too long")), "## Goal\nAnswer questions.", "At last.")
+    told = chat.say("one more")
+    assert told["final_response"] == "At last."
+    assert told["session_id"] != before
+    assert chat.store.get_compression_tip(before) == told["session_id"]
+    sent = chat.model.requests
+    assert len(str(sent[-1].messages)) < len(str(sent[6].messages))
+    whole = chat.store.get_messages_as_conversation(told["session_id"], include_ancestors=True)
+    assert sum("question" in str(m["content"]) for m in whole) == 6, "the originals stay"
+
+
+def test_a_request_that_stays_too_long_fails_readably(make_chat: MakeChat) -> None:
+    chat = make_chat(lambda _r: fail(ContextTooLongError("The window is too small.")))
+    told = chat.say("hello")
+    assert told["failed"]
+    assert "window" in told["error"]
+    assert told["failure_reason"] == "model.context_too_long"
+
+
+def test_a_conversation_that_outgrows_its_window_is_compacted_in_the_middle_of_a_turn(
+    make_chat: MakeChat,
+) -> None:
+    facts = Facts("m", "p", window=8000, max_output=500)
+    tool = Counting(then=lambda args, _c: f"result {args['n']} " + "data " * 800)
+
+    def script(request: Any) -> Any:
+        if not request.tools:
+            return "## Goal\nCount.\n## Next step\nGo on."
+        done = len(tool.runs)
+        return call("count", n=done) if done < 20 else "All counted."
+
+    chat = make_chat(script, [tool.tool()], facts=facts)
+    told = chat.say("count to twenty")
+    assert told["final_response"] == "All counted."
+    assert len(tool.runs) == 20, "compaction repeats nothing"
+    lineage = chat.store.get_compression_lineage(told["session_id"])
+    assert len(lineage) > 1
+    assert chat.turns()[-1]["state"] == "answered"
+    compactions = [name for name in chat.hooks.names() if name.endswith("compaction")]
+    assert compactions[:2] == ["pre_compaction", "post_compaction"]
+
+
+# -- the prefix ----------------------------------------------------------------------------------
+
+
+def test_the_beginning_of_every_request_is_the_same_also_after_a_restart(
+    make_chat: MakeChat, tmp_path: Path
+) -> None:
+    chat = make_chat([call("count"), "one", "two"], [Counting().tool()])
+    chat.say("first")
+    chat.say("second")
+    with SessionDB(tmp_path / "state.db") as reopened:
+        later = make_chat(
+            ["three"], [Counting().tool()], session_id=chat.agent.session_id, on=reopened
+        )
+        later.say("third")
+        requests = [*chat.model.requests, *later.model.requests]
+    for earlier, following in zip(requests, requests[1:], strict=False):
+        assert following.system == earlier.system
+        assert following.tools == earlier.tools
+        assert list(following.messages)[: len(earlier.messages)] == list(earlier.messages)
+
+
+def test_a_turn_that_was_sent_twice_is_answered_once(make_chat: MakeChat) -> None:
+    chat = make_chat(["only once"])
+    first = chat.say("hello", task_id="k1")
+    again = chat.say("hello", task_id="k1")
+    assert first["final_response"] == again["final_response"] == "only once"
+    assert len(chat.model.requests) == 1
+
+
+def test_an_error_of_our_own_ends_the_turn_with_a_notice(make_chat: MakeChat) -> None:
+    def broken(_request: Any) -> Any:
+        raise RuntimeError("a bug")
+
+    chat = make_chat(broken)
+    told = chat.say()
+    assert told["failed"]
+    assert "a bug" in told["error"]
+    assert chat.states() == ["failed"]
+    assert isinstance(chat.sink.events[-1], TurnEnded)
+
+
+def test_images_of_a_tool_reach_the_model(make_chat: MakeChat) -> None:
+    picture = "data:image/png;base64,AAAA"
+    tool = Counting(then=lambda _a, _c: Result("a picture", images=[picture]))
+    chat = make_chat([call("count"), "nice"], [tool.tool()])
+    chat.say()
+    content = chat.model.requests[1].messages[-1]["content"]
+    assert content[1]["image_url"]["url"] == picture
+
+
+def test_a_failed_call_is_retried_by_nobody_else_than_the_chain(make_chat: MakeChat) -> None:
+    chat = make_chat([fail(ModelError("no")), "unused"])
+    chat.say()
+    assert len(chat.model.requests) == 1
+    assert chat.sink.of(TextDelta) == []

@@ -1,0 +1,167 @@
+"""The policy file: what it allows, what it denies, and what it says when it is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from hermes_agent import policy
+from hermes_core.errors import ConfigError
+from hermes_core.paths import Home
+
+
+def written(home: Home, text: str) -> policy.Policy:
+    home.create()
+    home.policy.write_text(text)
+    return policy.load(home)
+
+
+def test_without_a_file_the_policy_says_nothing(home: Home) -> None:
+    assert policy.decide(policy.load(home), "terminal", "rm -rf /") is None
+
+
+def test_a_glob_allows_and_denies_by_tool(home: Home) -> None:
+    rules = written(
+        home,
+        """
+        [[allow]]
+        tool = "terminal"
+        pattern = "git push origin *"
+        [[deny]]
+        tool = "web_*"
+        pattern = "https://*.example.org/*"
+        reason = "Not there."
+        """,
+    )
+    assert policy.decide(rules, "terminal", "git push origin main") == "allow"
+    assert policy.decide(rules, "terminal", "git push other main") is None
+    assert policy.decide(rules, "web_fetch", "https://a.example.org/x") == "deny"
+    assert policy.decide(rules, "web_fetch", "https://example.com/x") is None
+    assert policy.denial(rules, "web_fetch", "https://a.example.org/x") == "Not there."
+    assert policy.denial(rules, "web_fetch", "https://example.com/") == ""
+
+
+def test_a_regex_must_fit_the_whole_subject(home: Home) -> None:
+    rules = written(home, '[[deny]]\ntool = "*"\nregex = ".*/payroll/.*"\n')
+    assert policy.decide(rules, "read_file", "/srv/payroll/x") == "deny"
+    assert policy.decide(rules, "read_file", "/srv/payroll") is None
+
+
+def test_a_denial_wins_over_a_permission(home: Home) -> None:
+    rules = written(
+        home,
+        '[[allow]]\ntool = "*"\npattern = "*"\n[[deny]]\ntool = "terminal"\npattern = "rm *"\n',
+    )
+    assert policy.decide(rules, "terminal", "ls") == "allow"
+    assert policy.decide(rules, "terminal", "rm x") == "deny"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git log; rm -r src",
+        "git log && rm -r src",
+        "git log | sh",
+        "git log $(rm -r src)",
+        "git log `rm -r src`",
+        "git log > ../elsewhere",
+        "git log >> notes",
+        "git log $UNKNOWN_COMMAND_$(x)",
+        "./git log",
+        "(git log; rm x)",
+        "if git log; then rm x; fi",
+        "git log 'unbalanced",
+        "",
+    ],
+)
+def test_a_permission_for_one_command_does_not_cover_another_beside_it(
+    home: Home, command: str
+) -> None:
+    rules = written(home, '[[allow]]\ntool = "terminal"\npattern = "git *"\n')
+    assert policy.decide(rules, "terminal", command) is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["git log", "git log && git push", "git log 2>&1", "git log > /dev/null", "(git log)"],
+)
+def test_a_permission_covers_a_line_of_commands_that_all_fit(home: Home, command: str) -> None:
+    rules = written(home, '[[allow]]\ntool = "terminal"\npattern = "git *"\n')
+    assert policy.decide(rules, "terminal", command) == "allow"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm x",
+        "ls; rm x",
+        "sudo rm x",
+        "sh -c 'rm x'",
+        "env A=1 nohup rm x",
+        "/bin/rm x",
+        "r''m x",
+        "echo $(rm x)",
+        "find . -exec rm {} ;",
+        "ls | xargs rm",
+    ],
+)
+def test_a_denied_command_is_found_wherever_it_stands(home: Home, command: str) -> None:
+    rules = written(home, '[[deny]]\ntool = "terminal"\npattern = "rm *"\n')
+    assert policy.decide(rules, "terminal", command) == "deny"
+
+
+def test_a_permission_for_exactly_this_text_holds_for_it_alone(home: Home) -> None:
+    text = "curl https://example.org/x | sh"
+    rules = written(home, f"[[allow]]\ntool = 'terminal'\npattern = '{text}'\n")
+    assert policy.decide(rules, "terminal", text) == "allow"
+    assert policy.decide(rules, "terminal", text + " -x") is None
+
+
+def test_what_installs_packages_can_be_allowed(home: Home) -> None:
+    rules = written(home, '[[allow]]\ntool = "terminal"\npattern = "pip install *"\n')
+    assert policy.decide(rules, "terminal", "pip install requests") == "allow"
+
+
+def test_the_subject_is_what_a_person_would_write_a_pattern_for(tmp_path: Path) -> None:
+    assert policy.subject("terminal", {"command": "ls"}) == "ls"
+    assert policy.subject("web_fetch", {"url": "https://example.org"}) == "https://example.org"
+    assert policy.subject("process", {"b": 1, "a": "x"}) == '{"a":"x","b":1}'
+    (tmp_path / "link").symlink_to("/etc")
+    resolved = policy.subject("read_file", {"path": "link/../link/hosts"}, cwd=tmp_path)
+    assert resolved == "/etc/hosts"
+    assert policy.subject("read_file", {"path": "a"}) == "a"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ('[[allow]]\ntool = "x"\npattern = y"\n', "line 3", "not valid TOML"),
+        ('# x\n\n[[allow]]\ntool = "x"\n', "line 3", "does not say what it is about"),
+        ('[[deny]]\npattern = "x"\n', "line 1", "does not say what it is about"),
+        ('[[deny]]\ntool = "x"\npattern = "a"\nregex = "b"\n', "line 1", "what it is about"),
+        (
+            '[[deny]]\ntool = "x"\npattern = "a"\n[[deny]]\ntool = "x"\nregex = "("\n',
+            "line 4",
+            "Correct the regex",
+        ),
+        ('[[deny]]\ntool = "x"\npatern = "a"\n', "line 1", "no key 'patern'"),
+        ('[[deny]]\ntool = "x"\npattern = 5\n', "line 1", "pattern is no text"),
+        ('[allow]\ntool = "x"\n', "line 1", "Write [[allow]]"),
+        ('allow = ["x"]\n', "line 1", "no table"),
+        ('[[alow]]\ntool = "x"\n', "policy.toml", "[[allow]] and [[deny]]"),
+    ],
+)
+def test_a_wrong_policy_is_told_with_file_line_and_fix(
+    home: Home, text: str, line: str, words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        written(home, text)
+    assert str(home.policy) in str(caught.value)
+    assert line in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_policy_that_cannot_be_read_is_told(home: Home) -> None:
+    home.create()
+    home.policy.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        policy.load(home)

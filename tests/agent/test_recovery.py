@@ -1,0 +1,205 @@
+"""Recovery: what a crash left open is run to its end, once, by whoever comes next."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from hermes_agent import lease, recovery
+from hermes_agent.delegation import SubAgents
+from hermes_agent.stop import Stop
+from hermes_agent.testing import validity
+from hermes_agent.testing.scripted import PATIENCE_S, Quiet, call, silence, together
+from hermes_agent.tools.base import Args, Tool
+from hermes_agent.tools.base import Call as ToolCall
+from hermes_agent.turn import Turn
+from hermes_core.errors import ConversationBusyError
+from hermes_core.settings import AgentSettings, Settings
+from hermes_state import SessionDB
+from hermes_state.budgets import Estimate, Limits
+from hermes_state.effects import Call
+from tests.agent.conftest import Chat, Counting, MakeChat
+
+DEAD = "somewhere-else:1:1:1"
+
+
+def crashed(
+    store: SessionDB, session_id: str = "s", *, states: tuple[str, ...] = ("started",), **how: Any
+) -> str:
+    """A turn as a killed process leaves it: a step whose calls are in these states."""
+    store.create_session(session_id, "cli")
+    turn_id = store.turns.accept(session_id, {"role": "user", "content": "go"}).turn_id
+    store.turns.start(turn_id)
+    calls = [Call(f"c{n}", how.get("tool", "count"), f'{{"n":{n}}}', how.get("read_only", False))
+             for n in range(len(states))]  # fmt: skip
+    said = [{"id": c.tool_call_id, "function": {"name": c.tool_name, "arguments": c.arguments}}
+            for c in calls]  # fmt: skip
+    store.turns.step(turn_id, {"role": "assistant", "content": None, "tool_calls": said}, calls)
+    for row, state in zip(store.effects.of_turn(turn_id), states, strict=True):
+        if state != "intended":
+            store.effects.start(row["id"])
+        if state == "done":
+            result = {"role": "tool", "content": "before", "tool_call_id": row["tool_call_id"]}
+            store.effects.done(row["id"], result)
+    return turn_id
+
+
+def resumed(make_chat: MakeChat, script: Any, tool: Counting, session_id: str = "s") -> Chat:
+    chat = make_chat(script, [tool.tool()], session_id=session_id)
+    recovery.resume(chat.agent)
+    return chat
+
+
+def test_a_finished_tool_is_not_run_again_and_an_unbegun_one_is_run(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    crashed(store, states=("done", "intended"))
+    tool = Counting()
+    chat = resumed(make_chat, ["All done."], tool)
+    assert tool.runs == [{"n": 1}]
+    assert chat.states() == ["answered"]
+    assert [content for role, content in chat.transcript() if role == "tool"] == [
+        "before", "counted"
+    ]  # fmt: skip
+
+
+def test_a_tool_that_was_cut_off_is_told_as_unknown_and_not_run_again(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    turn_id = crashed(store, states=("started", "intended"))
+    tool = Counting()
+    chat = resumed(make_chat, ["I will check."], tool)
+    assert tool.runs == [{"n": 1}]
+    assert [row["state"] for row in store.effects.of_turn(turn_id)] == ["unknown", "done"]
+    told = chat.model.requests[0].messages
+    assert "unknown" in told[2]["content"]
+    assert validity.problems(chat.agent.store.get_messages_as_conversation("s")) == []
+
+
+def test_a_tool_that_only_reads_is_run_again(make_chat: MakeChat, store: SessionDB) -> None:
+    crashed(store, states=("started",), read_only=True)
+    tool = Counting(read_only=True)
+    chat = resumed(make_chat, ["Read."], tool)
+    assert len(tool.runs) == 1
+    assert chat.states() == ["answered"]
+
+
+def test_after_three_attempts_a_turn_fails_with_a_notice(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    turn_id = crashed(store)
+    store.turns.start(turn_id)
+    store.turns.start(turn_id)
+    tool = Counting()
+    chat = resumed(make_chat, [], tool)
+    row = store.turns.get(turn_id)
+    assert row is not None
+    assert row["state"] == "failed"
+    assert "3 times" in row["reason"]
+    assert chat.model.requests == []
+    assert validity.problems(store.get_messages_as_conversation("s")) == []
+
+
+def test_a_turn_that_never_began_is_run(make_chat: MakeChat, store: SessionDB) -> None:
+    store.create_session("s", "cli")
+    store.turns.accept("s", {"role": "user", "content": "hello?"})
+    chat = resumed(make_chat, ["Here."], Counting())
+    assert chat.transcript()[-1] == ("assistant", "Here.")
+
+
+def test_a_turn_stopped_by_the_user_stays_stopped(make_chat: MakeChat, store: SessionDB) -> None:
+    turn_id = crashed(store, states=("intended",))
+    store.turns.finish(turn_id, "interrupted")
+    assert recovery.unfinished(store) == []
+
+
+def test_limits_hold_over_a_crash(make_chat: MakeChat, store: SessionDB) -> None:
+    settings = Settings(agent=AgentSettings(titles=False, max_steps=2))
+    chat = make_chat(lambda _r: call("count"), [Counting().tool()], settings=settings)
+    turn_id = chat.agent.accept("go").turn_id
+    store.budgets.reserve(turn_id, Limits(steps=2), Estimate(10, 0.0, 1.0))  # the process died here
+    told = chat.agent.run_turn(turn_id)
+    assert told["failed"]
+    assert len(chat.model.requests) == 1
+
+
+def test_a_conversation_that_another_process_runs_is_left_to_it(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    crashed(store)
+    held = store.leases.acquire("s", DEAD)
+    assert held is not None
+    assert recovery.unfinished(store) == [], "of a process on another machine we cannot know"
+    chat = make_chat([], session_id="s")
+    with pytest.raises(ConversationBusyError):
+        chat.say("me too")
+    assert store.turns.of_session("s")[-1]["state"] == "accepted", "it waits, visibly"
+    store.leases.release(held)
+    assert len(recovery.unfinished(store)) == 2
+
+
+def test_the_lease_of_a_process_that_is_gone_is_taken_at_once(store: SessionDB) -> None:
+    store.create_session("s", "cli")
+    mine = lease.acquire(store, "s").holder
+    host, pid, started, number = mine.split(":")
+    assert not lease.is_gone(mine)
+    assert lease.is_gone(f"{host}:{pid}:{int(started) - 1}:{number}"), "the number was used again"
+    assert lease.is_gone(f"{host}:999999999:{started}:1")
+    store.leases.take_over("s", mine, f"{host}:999999999:1:1")
+    assert lease.acquire(store, "s").token == 3
+
+
+def test_two_turns_of_one_conversation_do_not_run_at_once(make_chat: MakeChat) -> None:
+    quiet = Quiet()
+    chat = make_chat([silence(quiet, then="first"), "second"])
+    thread = threading.Thread(target=lambda: chat.say("one"), daemon=True)
+    thread.start()
+    assert quiet.begun.wait(PATIENCE_S)
+    with pytest.raises(ConversationBusyError):
+        chat.say("two")
+    quiet.release()
+    thread.join(PATIENCE_S)
+    recovery.resume(chat.agent)
+    assert [content for _, content in chat.transcript()] == ["one", "first", "two", "second"]
+
+
+def test_a_sub_agent_is_resumed_and_not_sent_twice(make_chat: MakeChat, store: SessionDB) -> None:
+    def delegate(args: Args, call_: ToolCall) -> Any:
+        return call_.delegate(args["task"], "")
+
+    schema = {"type": "object", "properties": {"task": {"type": "string"}}}
+    tool = Tool("delegate", "Delegate.", schema, delegate, resumes=True)
+
+    def script(request: Any) -> Any:
+        said = str(request.messages[-1]["content"])
+        if said == "the part":
+            return "The part is done."
+        return "All done." if "part is done" in said else call("delegate", task="the part")
+
+    chat = make_chat(script, [tool])
+    assert chat.say("the whole")["final_response"] == "All done."
+    parent = chat.agent.session_id
+    tree = store.get_session_tree(parent)
+    assert [row["relation"] for row in tree] == [None, "delegate"]
+    (effect,) = store.effects.of_turn(chat.turns()[0]["id"])
+    assert effect["read_only"], "it may be started again: it finds its own work"
+    again = chat.agent.toolbox.get("delegate")
+    assert again is tool
+    count = len(chat.model.requests)
+    held = lease.acquire(store, parent)
+    turn = Turn(chat.turns()[0]["id"], parent, parent, 1, held, Stop(), chat.sink)
+    result = SubAgents(chat.agent).of(turn, effect["tool_call_id"], Stop())("the part", "")
+    assert result.text == "The part is done."
+    assert len(chat.model.requests) == count, "the first report was found"
+    assert len(store.get_session_tree(parent)) == 2
+
+
+def test_parallel_calls_survive_as_a_whole(make_chat: MakeChat, store: SessionDB) -> None:
+    crashed(store, states=("done", "started", "intended"))
+    tool = Counting()
+    chat = resumed(make_chat, [together(call("count", n=9), call("count", n=8)), "ok"], tool)
+    assert [run["n"] for run in tool.runs] == [2, 9, 8]
+    messages = store.get_messages_as_conversation("s")
+    assert validity.problems(messages) == []
+    assert validity.problems_on_the_wire(messages) == []
+    assert chat.states() == ["answered"]

@@ -1,0 +1,431 @@
+"""Where commands run, and what holds them there."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_agent import sandbox
+from hermes_agent.approval import Permit
+from hermes_agent.child import Child
+from hermes_agent.sandbox import Bubblewrap, Container, Host, Job, Sandbox
+from hermes_agent.tools.execute_code import TOOL as CODE
+from hermes_agent.tools.read_file import TOOL as READ
+from hermes_agent.tools.terminal import TOOL as TERMINAL
+from hermes_core.errors import ConfigError, ToolError
+from hermes_core.settings import Settings, ToolSettings
+from tests.agent.tools.conftest import MakeDesk, make_desk
+from tests.agent.tools.test_process import VICTIM
+from tests.agent.tools.test_terminal import has_ended, wait_for
+
+__all__ = ["make_desk"]
+
+BWRAP = shutil.which("bwrap")
+needs_bwrap = pytest.mark.skipif(
+    BWRAP is None, reason="bwrap is not installed; install the package bubblewrap to run this"
+)
+
+
+@pytest.fixture
+def box() -> Iterator[Bubblewrap]:
+    made = Bubblewrap(BWRAP or "", network=True)
+    yield made
+    made.close()
+
+
+Run = Callable[..., tuple[str, int]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+
+    def ask(where: Sandbox, script: str, **how: object) -> tuple[str, int]:
+        job = Job(
+            ["/bin/sh", "-c", script],
+            **{  # pyright: ignore[reportArgumentType]
+                "cwd": workspace,
+                "workspace": workspace,
+                "home": tmp_path / "hermes",
+                "environment": dict(os.environ),
+                **how,
+            },
+        )
+        return output_of(where.spawn(Permit._for_tests(), job))
+
+    return ask
+
+
+def output_of(child: Child) -> tuple[str, int]:
+    pieces: list[bytes] = []
+    child.follow({child.stdout: pieces.append})
+    return b"".join(pieces).decode(), child.reap()
+
+
+def test_nothing_starts_without_a_permit(tmp_path: Path) -> None:
+    job = Job(["true"], tmp_path, tmp_path, tmp_path / "home")
+    for nothing in (None, "permit", object()):
+        with pytest.raises(TypeError, match="permit"):
+            Host().spawn(nothing, job)  # pyright: ignore[reportArgumentType]
+
+
+def test_the_host_runs_what_it_is_given(run: Run) -> None:
+    assert run(Host(), "echo hello; exit 4") == ("hello\n", 4)
+
+
+def test_a_command_gets_only_the_environment_it_is_given(run: Run) -> None:
+    text, _ = run(Host(), "env", environment={"A": "1", "PATH": os.environ["PATH"]})
+    assert "A=1" in text
+    assert "HERMES_HOME" not in text
+
+
+def test_no_core_is_dumped(run: Run) -> None:
+    assert run(Host(), "ulimit -c") == ("0\n", 0)
+
+
+def test_a_command_that_does_not_exist_says_so_by_its_exit_code(run: Run) -> None:
+    text, code = run(Host(), "no-such-program-here")
+    assert "not found" in text
+    assert code == 127
+
+
+def test_what_the_system_cannot_start_is_a_tool_error(tmp_path: Path) -> None:
+    job = Job(["true", "\0"], tmp_path, tmp_path, tmp_path / "home", {"PATH": os.environ["PATH"]})
+    with pytest.raises(ToolError, match="cannot be started"):
+        Host().spawn(Permit._for_tests(), job)
+
+
+def test_input_is_written_and_errors_can_come_apart(tmp_path: Path) -> None:
+    job = Job(
+        ["/bin/sh", "-c", "read x; echo got $x; echo bad >&2"],
+        tmp_path,
+        tmp_path,
+        tmp_path / "home",
+        dict(os.environ),
+        takes_input=True,
+        splits_errors=True,
+    )
+    child = Host().spawn(Permit._for_tests(), job)
+    out: list[bytes] = []
+    errors: list[bytes] = []
+    child.send(b"hello\n")
+    assert child.follow({child.stdout: out.append, child.stderr: errors.append}) == "exited"
+    assert (b"".join(out), b"".join(errors)) == (b"got hello\n", b"bad\n")
+    with pytest.raises((OSError, ValueError)):
+        child.send(b"more")
+
+
+def test_a_reader_that_fails_takes_its_child_with_it(tmp_path: Path) -> None:
+    script = "sleep 300 & echo $!; wait"
+    job = Job(["/bin/sh", "-c", script], tmp_path, tmp_path, tmp_path / "home", dict(os.environ))
+    child = Host().spawn(Permit._for_tests(), job)
+    pids: list[int] = []
+
+    def fail(data: bytes) -> None:
+        pids.append(int(data))
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        child.follow({child.stdout: fail})
+    assert has_ended(pids[0])
+
+
+@needs_bwrap
+def test_in_bubblewrap_only_the_workspace_can_be_written(
+    run: Run, box: Bubblewrap, tmp_path: Path
+) -> None:
+    assert run(box, "echo x > inside && cat inside") == ("x\n", 0)
+    assert (tmp_path / "work" / "inside").read_text() == "x\n"
+    for place in ("/etc/x", "/usr/x", "/x", str(tmp_path / "outside"), str(Path.home() / "x")):
+        run(box, f"echo x > {place}")
+        assert not Path(place).exists()
+
+
+@needs_bwrap
+def test_in_bubblewrap_homes_are_hidden_but_for_tools(
+    run: Run, box: Bubblewrap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = tmp_path / "person"
+    monkeypatch.setenv("HOME", str(person))
+    for name in (".ssh/id_rsa", ".cargo/bin/cargo", ".cargo/credentials.toml", "notes.txt"):
+        (person / name).parent.mkdir(parents=True, exist_ok=True)
+        (person / name).write_text("x")
+    (tmp_path / "hermes").mkdir()
+    (tmp_path / "hermes" / "config.toml").write_text("api_key = 'x'")
+    text, _ = run(box, "find ~ -type f")
+    assert text.split() == [f"{person}/.cargo/bin/cargo"]
+    assert run(box, f"cat {tmp_path}/hermes/config.toml")[1] != 0
+    assert run(box, "ls -A /root /home 2>/dev/null | grep -c ssh")[0] == "0\n"
+
+
+@needs_bwrap
+def test_in_bubblewrap_secrets_inside_the_workspace_are_covered(
+    run: Run, box: Bubblewrap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    monkeypatch.setenv("HOME", str(work))
+    (work / ".ssh").mkdir()
+    (work / ".ssh" / "id_rsa").write_text("key")
+    (work / ".netrc").write_text("password")
+    (work / "hermes").mkdir()
+    (work / "hermes" / "config.toml").write_text("secret")
+    (work / "hermes" / "outputs").mkdir()
+    (work / "hermes" / "outputs" / "a.txt").write_text("output")
+    home = {"home": work / "hermes"}
+    assert (
+        run(box, "cat .ssh/id_rsa .netrc hermes/config.toml 2>/dev/null; ls", **home)[0]
+        == "hermes\n"
+    )
+    assert run(box, "cat hermes/outputs/a.txt", **home) == ("output", 0)
+
+
+@needs_bwrap
+def test_in_bubblewrap_tmp_is_private_and_lasts_from_command_to_command(
+    run: Run, box: Bubblewrap, tmp_path: Path
+) -> None:
+    name = f"/tmp/{uuid.uuid4().hex}"
+    run(box, f"mkdir {name} && echo hello > {name}/a")
+    assert run(box, f"cat {name}/a") == ("hello\n", 0)
+    assert not Path(name).exists()
+    real = box.real(Path(name) / "a", tmp_path / "work")
+    assert real.read_text() == "hello\n"
+    assert box.real(tmp_path / "work" / "x", tmp_path / "work") == tmp_path / "work" / "x"
+    assert box.real(Path("/etc/hosts"), tmp_path / "work") == Path("/etc/hosts")
+    box.close()
+    assert not real.exists()
+
+
+@needs_bwrap
+def test_in_bubblewrap_other_processes_are_not_seen(run: Run, box: Bubblewrap) -> None:
+    text, _ = run(box, "ls -d /proc/[0-9]* | wc -l")
+    assert int(text) < 10
+    assert run(
+        box, f"test -e /proc/{os.getpid()}/environ && tr '\\0' ' ' < /proc/{os.getpid()}/comm"
+    )[1]
+
+
+@needs_bwrap
+def test_in_bubblewrap_the_network_is_there_or_not(run: Run) -> None:
+    count = "cat /proc/net/dev | wc -l"
+    offline = Bubblewrap(BWRAP or "", network=False)
+    lines = int(run(offline, count)[0])
+    assert lines == 3  # two of the heading, and the loopback
+    assert "network off" in offline.describe()
+    offline.close()
+
+
+@needs_bwrap
+def test_in_bubblewrap_what_a_person_allowed_runs_outside(
+    run: Run, box: Bubblewrap, tmp_path: Path
+) -> None:
+    target = tmp_path / "outside"
+    assert run(box, f"echo x > {target}", is_confined=False)[1] == 0
+    assert target.read_text() == "x\n"
+
+
+@needs_bwrap
+def test_ending_a_bubblewrap_ends_what_runs_in_it(box: Bubblewrap, tmp_path: Path) -> None:
+    script = "sleep 301 & touch up; wait"
+    job = Job(["/bin/sh", "-c", script], tmp_path, tmp_path, tmp_path / "home", dict(os.environ))
+    child = box.spawn(Permit._for_tests(), job)
+    wait_for(tmp_path / "up")
+    inside = _descendants(child.pid)
+    assert len(inside) >= 3
+    child.terminate()
+    child.reap()
+    assert all(has_ended(pid) for pid in inside)
+
+
+def _descendants(pid: int) -> list[int]:
+    listing = subprocess.run(
+        ["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True
+    ).stdout
+    children: dict[int, list[int]] = {}
+    for line in listing.splitlines():
+        own, parent = map(int, line.split())
+        children.setdefault(parent, []).append(own)
+    found = [pid]
+    for one in found:
+        found += children.get(one, [])
+    return found[1:]
+
+
+@needs_bwrap
+@pytest.mark.parametrize("how", ["kill", "exit"])
+def test_no_child_in_a_bubblewrap_outlives_us(tmp_path: Path, how: str) -> None:
+    script = VICTIM.replace("sleep 300", f"sleep {4000 + os.getpid() % 1000}.{how == 'kill':d}")
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path), "bubblewrap", how],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.stdout == "up True\n", done.stderr
+    mark = f"sleep\0{4000 + os.getpid() % 1000}.{how == 'kill':d}\0"
+    left = [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline") if _line(p) == mark]
+    assert all(has_ended(pid) for pid in left)
+
+
+def _line(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+@needs_bwrap
+def test_tools_work_in_a_bubblewrap(make_desk: MakeDesk, box: Bubblewrap) -> None:
+    desk = make_desk(box)
+    # A workspace in /tmp would be all of /tmp that commands may write without a yes.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as workspace:
+        desk.bench.workspace = desk.bench.cwd = Path(workspace)
+        command = "mkdir -p /tmp/x && cd /tmp/x && echo hi > a"
+        assert desk.text(TERMINAL, command=command) == "(no output)\n[now in /tmp/x]"
+        assert desk.text(TERMINAL, command="cat a; pwd") == "hi\n/tmp/x"
+        assert desk.text(READ, path="a") == "hi"
+        assert desk.text(READ, path="/tmp/x/a") == "hi"
+        assert not Path("/tmp/x/a").exists()
+        desk.bench.cwd = desk.bench.workspace
+        assert desk.text(CODE, code="import os; print(os.getcwd())") == workspace
+        hidden = "python3 -c 'import os; os.mkdir(chr(47) + \"usr/hermes-test\")'"
+        text = desk.text(TERMINAL, command=hidden)
+        assert "Read-only file system" in text
+        assert "unsandboxed=true" in text
+
+
+@needs_bwrap
+def test_a_folder_that_is_hidden_is_not_kept(make_desk: MakeDesk, box: Bubblewrap) -> None:
+    desk = make_desk(box)
+    text = desk.text(TERMINAL, command="cd ~")
+    assert "the sandbox does not show" in text
+    assert desk.bench.cwd == desk.workspace
+    assert desk.text(TERMINAL, command="cd /usr") == "(no output)\n[now in /usr]"
+    assert desk.text(TERMINAL, command="pwd") == "/usr"
+
+
+@needs_bwrap
+def test_leaving_the_sandbox_needs_a_yes(make_desk: MakeDesk, box: Bubblewrap) -> None:
+    desk = make_desk(box)
+    assert desk.kinds(TERMINAL, command="ls", unsandboxed=True) == ["privilege"]
+    assert desk.kinds(TERMINAL, command="ls") == []
+    target = desk.workspace.parent / "outside"
+    desk.run(TERMINAL, command=f"echo x > {target}", unsandboxed=True)
+    assert target.read_text() == "x\n"
+    assert make_desk().kinds(TERMINAL, command="ls", unsandboxed=True) == []
+
+
+def chosen(**tools: object) -> Sandbox:
+    return sandbox.choose(Settings(tools=ToolSettings(**tools)))  # pyright: ignore[reportArgumentType]
+
+
+@needs_bwrap
+def test_bubblewrap_is_chosen_when_it_works() -> None:
+    assert isinstance(chosen(), Bubblewrap)
+    assert isinstance(chosen(sandbox="bubblewrap"), Bubblewrap)
+    assert "bubblewrap" in chosen().describe()
+
+
+def test_the_host_is_chosen_on_request_and_says_what_it_does() -> None:
+    assert isinstance(chosen(sandbox="host"), Host)
+    assert "approval" in chosen(sandbox="host").describe()
+
+
+def test_without_bubblewrap_it_is_the_host_and_asking_for_it_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "bwrap is not installed" in chosen().describe()
+    with pytest.raises(ConfigError, match="Install bubblewrap"):
+        chosen(sandbox="bubblewrap")
+
+
+def test_a_bubblewrap_that_does_not_work_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho no permission >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert isinstance(chosen(), Host)
+    assert "no permission" in chosen().describe()
+
+
+ENGINE = """#!/bin/sh
+# Stands for docker: notes what it is told, and runs the command on this machine.
+echo "$@" >> "$(dirname "$0")/calls"
+case $1 in
+  version) exit 0 ;;
+  kill) kill -9 "$(cat "$(dirname "$0")/$2")"; exit 0 ;;
+esac
+while [ "$1" != the-image ]; do
+  [ "$1" = --name ] && name=$2
+  [ "$1" = --workdir ] && cd "$2"
+  shift
+done
+shift
+setsid sh -c 'echo $$ > "$0"; exec "$@"' "$(dirname "$0")/$name" "$@" &
+wait $!
+"""
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Path:
+    folder = tmp_path / "engine"
+    folder.mkdir()
+    program = folder / "docker"
+    program.write_text(ENGINE)
+    program.chmod(0o755)
+    return program
+
+
+def container(engine: Path, **tools: object) -> Sandbox:
+    return chosen(
+        sandbox="container", container_command=str(engine), container_image="the-image", **tools
+    )
+
+
+def test_a_container_has_the_workspace_and_little_else(run: Run, engine: Path) -> None:
+    box = container(engine, network=False)
+    assert isinstance(box, Container)
+    work = engine.parent.parent / "work"
+    assert run(box, "pwd; exit 3") == (f"{work}\n", 3)
+    told = (engine.parent / "calls").read_text()
+    assert f"--volume {work}:{work}" in told
+    assert f"--volume {box.private}:/tmp" in told
+    assert "--network none" in told
+    assert f"--user {os.getuid()}:{os.getgid()}" in told
+    assert "HERMES" not in told
+    assert "network off" in box.describe()
+    assert box.real(Path("/tmp/a"), work) == box.private / "a"
+    assert box.python == "python3"
+    box.close()
+
+
+def test_ending_a_container_ends_it_by_its_name(engine: Path, tmp_path: Path) -> None:
+    box = container(engine)
+    script = "echo $$ > pid; touch up; sleep 300"
+    job = Job(["/bin/sh", "-c", script], tmp_path, tmp_path, tmp_path / "home", dict(os.environ))
+    child = box.spawn(Permit._for_tests(), job)
+    wait_for(tmp_path / "up")
+    child.terminate()
+    child.reap()
+    assert has_ended(int((tmp_path / "pid").read_text()))
+    box.close()
+
+
+def test_an_engine_that_is_not_there_or_does_not_answer_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not installed"):
+        container(tmp_path / "nothing")
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    with pytest.raises(ConfigError, match="does not answer"):
+        container(broken)

@@ -1,0 +1,110 @@
+"""Secrets: whatever a tool or a person brings up, their values pass no sink."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hermes_agent.models import registry
+from hermes_agent.testing.scripted import call
+from hermes_agent.testing.server import ScriptedServer
+from hermes_agent.tools.base import Args, Call, Result
+from hermes_core import config, log, secrets
+from hermes_core.config import Credentials
+from hermes_core.paths import Home
+from hermes_core.settings import ModelSettings, Settings
+from tests.agent.conftest import Counting, MakeChat
+
+SECRET = "tok-9f8e7d6c5b4a"
+HIDDEN = "[secret DEPLOY_TOKEN]"
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    secrets.register({"DEPLOY_TOKEN": SECRET})
+    yield
+    secrets.forget()
+
+
+def test_a_secret_in_the_output_of_a_tool_reaches_neither_model_store_nor_events(
+    make_chat: MakeChat,
+) -> None:
+    def leak(_args: Args, call_: Call) -> Result:
+        call_.progress(f"using {SECRET}")
+        return Result(f"DEPLOY_TOKEN={SECRET}", diff=f"+{SECRET}")
+
+    chat = make_chat([call("count"), f"The token is {SECRET}."], [Counting(then=leak).tool()])
+    told = chat.say(f"my token is {SECRET}")
+    seen = [
+        str(told),
+        str(chat.model.requests),
+        str(chat.store.get_messages(chat.agent.session_id)),
+        msgspec.json.encode(
+            [e for e in chat.sink.events if "delta" not in type(e).__name__.lower()]
+        ),
+        str(list(chat.store.export_lines())),
+        str(chat.hooks.of("post_tool_call")),
+    ]
+    assert all(SECRET not in str(text) for text in seen), [SECRET in str(t) for t in seen]
+    assert HIDDEN in str(seen[0])
+
+
+def test_a_secret_does_not_reach_a_model_server_even_when_it_was_stored_before(
+    make_chat: MakeChat, home: Home
+) -> None:
+    with ScriptedServer(["ok"]) as server:
+        settings = Settings(model=ModelSettings(name="scripted", provider="openai"))
+        keys = Credentials(openai_api_key="sk-another-key", openai_base_url=server.openai_url)
+        chat = make_chat([])
+        secrets.forget()
+        chat.store.create_session("old", "cli")
+        chat.store.append_message("old", "user", f"once upon a {SECRET}")
+        secrets.register({"DEPLOY_TOKEN": SECRET})
+        later = make_chat([], session_id="old")
+        later.agent.model = registry.build(settings, keys, home)
+        assert later.say("and now?")["completed"]
+        body = server.asked[0].body
+    assert SECRET.encode() not in body
+    assert json.loads(body)["messages"][1]["content"] == f"once upon a {HIDDEN}"
+
+
+def test_a_secret_does_not_reach_the_log(home: Home) -> None:
+    log.set_up(home.logs, "info")
+    try:
+        raise RuntimeError(f"bad token {SECRET}")
+    except RuntimeError:
+        logging.getLogger("test").exception("failed with %s", SECRET)
+    logging.shutdown()
+    text = (home.logs / "hermes.log").read_text("utf-8")
+    assert SECRET not in text
+    assert text.count(HIDDEN) == 2
+
+
+def test_secrets_are_what_the_environment_and_the_settings_call_so() -> None:
+    environment = {
+        "OPENAI_API_KEY": "sk-1234567890",
+        "GITHUB_TOKEN": "ghp_1234567890",
+        "DB_PASSWORD": "correct horse",
+        "AWS_SECRET_ACCESS_KEY": "abcdefghijkl",
+        "PATH": "/usr/bin:/bin",
+        "KEYBOARD": "qwertz-layout",
+        "TOKEN": "short",
+    }
+    settings = Settings(model=ModelSettings(api_key="from-the-file"))
+    found = config.secrets(settings, environment)
+    assert set(found) == {
+        "OPENAI_API_KEY", "GITHUB_TOKEN", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY", "model.api_key"
+    }  # fmt: skip
+    kept = config.child_environment(environment)
+    assert set(kept) == {"PATH", "KEYBOARD"}, "commands of a model do not inherit secrets"
+
+
+def test_a_command_of_the_model_does_not_see_our_secrets(
+    make_chat: MakeChat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DEPLOY_TOKEN", SECRET)
+    chat = make_chat([])
+    assert "DEPLOY_TOKEN" not in chat.agent.bench.environment

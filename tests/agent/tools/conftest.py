@@ -1,0 +1,114 @@
+"""What the tests of tools share: a bench on a real store, and calls as the gate would make them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_agent.approval import Permit
+from hermes_agent.danger import Danger
+from hermes_agent.sandbox import Host, Sandbox
+from hermes_agent.stop import Stop
+from hermes_agent.tools import schema
+from hermes_agent.tools.base import Args, Bench, Call, Result, Tool
+from hermes_agent.tools.processes import Processes
+from hermes_core import config
+from hermes_core.errors import ToolError
+from hermes_core.paths import Home
+from hermes_core.settings import Settings, ToolSettings
+from hermes_state import SessionDB
+
+
+@dataclass
+class Desk:
+    """A bench, and what a test wants to see of calls."""
+
+    bench: Bench
+    session_id: str = "s1"
+    shown: list[str] = field(default_factory=list)
+    asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    nested: list[tuple[str, Args]] = field(default_factory=list)
+    run_nested: Callable[[str, Args], Result] = lambda name, args: Result(f"{name} {args}")
+
+    @property
+    def workspace(self) -> Path:
+        return self.bench.workspace
+
+    def call(self, stop: Stop | None = None) -> Call:
+        def ask(question: str, choices: Sequence[str]) -> str:
+            self.asked.append((question, tuple(choices)))
+            return "blue"
+
+        def run_tool(name: str, arguments: Args) -> Result:
+            self.nested.append((name, arguments))
+            return self.run_nested(name, arguments)
+
+        return Call(
+            id="c1",
+            session_id=self.session_id,
+            turn_id="t1",
+            bench=self.bench,
+            stop=stop or Stop(),
+            permit=Permit._for_tests(),
+            progress=self.shown.append,
+            ask_user=ask,
+            run_tool=run_tool,
+            delegate=lambda task, context: Result(f"did {task} with {context!r}"),
+        )
+
+    def run(self, tool: Tool, stop: Stop | None = None, **args: Any) -> Result:
+        """Check the arguments and run a tool, as the executor does."""
+        answer = tool.run(schema.check(tool.parameters, args), self.call(stop))
+        return answer if isinstance(answer, Result) else Result(answer)
+
+    def text(self, tool: Tool, **args: Any) -> str:
+        return self.run(tool, **args).text
+
+    def error(self, tool: Tool, **args: Any) -> str:
+        with pytest.raises(ToolError) as caught:
+            self.run(tool, **args)
+        return str(caught.value)
+
+    def dangers(self, tool: Tool, **args: Any) -> list[Danger]:
+        return list(tool.dangers(schema.check(tool.parameters, args), self.bench))
+
+    def kinds(self, tool: Tool, **args: Any) -> list[str]:
+        return [danger.kind for danger in self.dangers(tool, **args)]
+
+
+MakeDesk = Callable[..., Desk]
+
+
+@pytest.fixture
+def make_desk(home: Home, tmp_path: Path) -> Iterator[MakeDesk]:
+    store = SessionDB(tmp_path / "state.db")
+    store.create_session("s1", "cli")
+    opened: list[Processes] = []
+
+    def make(sandbox: Sandbox | None = None, **tools: Any) -> Desk:
+        workspace = tmp_path / "work"
+        workspace.mkdir(exist_ok=True)
+        processes = Processes(sandbox or Host())
+        opened.append(processes)
+        bench = Bench(
+            home=home.create(),
+            settings=Settings(tools=ToolSettings(**tools)),
+            store=store,
+            processes=processes,
+            workspace=workspace,
+            cwd=workspace,
+            environment=config.child_environment(),
+        )
+        return Desk(bench)
+
+    yield make
+    for processes in opened:
+        processes.close()
+    store.close()
+
+
+@pytest.fixture
+def desk(make_desk: MakeDesk) -> Desk:
+    return make_desk()

@@ -1,0 +1,68 @@
+"""Any text is a query; what is found is shown once, on one line, with the finds marked."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_state import SessionDB, search
+
+
+def snippets(*texts: str, query: str) -> list[str]:
+    with SessionDB.in_memory() as store:
+        store.create_session("a", "cli")
+        for text in texts:
+            store.append_message("a", "user", text)
+        return [hit["snippet"] for hit in store.search_messages(query, sort="oldest")]
+
+
+@given(st.text(alphabet=st.characters() | st.sampled_from('ab*-"\0\ud800 '), max_size=40))
+def test_no_text_is_a_wrong_query(query: str) -> None:
+    with SessionDB.in_memory() as store:
+        store.create_session("a", "cli")
+        store.append_message("a", "user", "a b ab")
+        store.search_messages(query)
+
+
+@pytest.mark.parametrize(
+    ("query", "marked"),
+    [
+        ("word", "a >>>word<<<, a >>>Word<<< and a >>>WORD<<<"),
+        ("Word", "a >>>word<<<, a >>>Word<<< and a >>>WORD<<<"),
+        ("word and", "a >>>word<<<, a >>>Word<<< >>>and<<< a >>>WORD<<<"),
+        ('"a WORD"', ">>>a word<<<, >>>a Word<<< and >>>a WORD<<<"),
+    ],
+)
+def test_finds_are_marked_in_whichever_case_they_stand(query: str, marked: str) -> None:
+    assert snippets("a word, a Word and a WORD", query=query) == [marked]
+
+
+def test_a_snippet_is_one_line_around_the_first_find() -> None:
+    assert snippets("\n a\tneedle  here\u2028\n", query="needle") == ["a >>>needle<<< here"]
+    (long,) = snippets("before " * 100 + "the NEEDLE" + " after" * 100, query="needle")
+    assert re.fullmatch(r"…[before ]+the >>>NEEDLE<<<[ after]+…", long)
+
+
+@given(
+    st.lists(st.text(alphabet="aAbBſK你好", min_size=1, max_size=3), min_size=1, max_size=2),
+    st.text(alphabet="aAbBſKk 你好\n", max_size=160),
+)
+def test_every_find_is_marked_and_nothing_else_is_changed(needles: list[str], text: str) -> None:
+    longest_first = sorted(needles, key=len, reverse=True)
+    finds = re.findall("|".join(longest_first), text, re.IGNORECASE)
+    shown = search.snippet(text, search.Needle(needles))
+    assert shown.count(">>>") == shown.count("<<<") == len(finds)
+    assert shown.replace(">>>", "").replace("<<<", "") == " ".join(text.split())
+
+
+def test_one_page_after_another_meets_every_hit_once() -> None:
+    with SessionDB.in_memory() as store:
+        store.create_session("a", "cli")
+        ids = [store.append_message("a", "user", f"needle {number}") for number in range(25)]
+        pages = [
+            hit["id"]
+            for offset in range(0, 30, 10)
+            for hit in store.search_messages("needle", limit=10, offset=offset)
+        ]
+    assert pages == ids[::-1]
