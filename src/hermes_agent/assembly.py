@@ -4,15 +4,16 @@ Settings, store, plugins, tools and models are made once; a model is closed by i
 conversations that use it.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
-from hermes_agent.agent import Agent
+from hermes_agent.agent import Agent, MemoryProvider
 from hermes_agent.events import Sink
 from hermes_agent.hooks import Hooks
 from hermes_agent.models import discovery
@@ -24,6 +25,8 @@ from hermes_core import config, secrets
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
 from hermes_state.protocol import Store
+
+logger = logging.getLogger(__name__)
 
 
 class Made(Protocol):
@@ -39,6 +42,7 @@ class Plugins(Hooks, Protocol):
     def load_enabled(self, home: Home, settings: Settings) -> None: ...
     def tools(self) -> Mapping[str, PluginTool]: ...
     def models(self) -> Mapping[str, Made]: ...
+    def memory_providers(self) -> Mapping[str, Made]: ...
 
 
 class Lent:
@@ -121,7 +125,18 @@ class Assembly:
             workspace=workspace,
             can_ask=can_ask,
             sink=sink,
+            memory=self._memory(),
         )
+
+    def _memory(self) -> list[MemoryProvider]:
+        """The memories of plugins, one each a conversation; one that fails harms only itself."""
+        made: list[MemoryProvider] = []
+        for name, provider in self.plugins.memory_providers().items():
+            try:
+                made.append(cast("MemoryProvider", provider.factory()))
+            except Exception:
+                logger.exception("the memory %s could not be made", name)
+        return made
 
     def renew(self, settings: Settings) -> None:
         """Make what follows with other settings; conversations that are open keep what they have."""

@@ -248,7 +248,8 @@ def test_exit_leaves(make_surface: MakeSurface) -> None:
 
 def test_an_approval_that_waits_is_answered_by_a_command(make_chat: MakeChat) -> None:
     push = Counting(
-        "push", options={"dangers": lambda _args, _bench: [Danger("exfiltration", "It pushes", "push")]}
+        "push",
+        options={"dangers": lambda _args, _bench: [Danger("exfiltration", "It pushes", "push")]},
     )
     chat = make_chat(
         [call("push"), "Pushed.", call("push"), "Not pushed."], [push.tool()], can_ask=True

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from hermes_agent.events import Sink
+from hermes_agent.events import Sink, TextDelta
 from hermes_agent.models import small_prompt, small_step
 from hermes_agent.models.base import Facts, Model, Reply, Request, ToolSpec, Usage
 from hermes_agent.models.small_prompt import MOST_TOOLS
@@ -71,17 +71,12 @@ class _Asking:
             step, said = self._once(_REPEATED)
         if step is not None and step.name != REPLY and step not in self._taken:
             return self._call(step)
-        if step is not None and step.name == REPLY:
-            return self._answer(str(step.arguments.get("text", "")))
-        if said.text:
-            return self._answer(said.text, is_cut=True)
+        if said.text or (step is not None and step.name == REPLY):
+            return self._answer(step, said)
         return self._reply_at_last()
 
     def _reply_at_last(self) -> Reply:
-        step, said = self._once(_LAST, tools=())
-        if step is not None and step.name == REPLY:
-            return self._answer(str(step.arguments.get("text", "")))
-        return self._answer(said.text, is_cut=True)
+        return self._answer(*self._once(_LAST, tools=()))
 
     def _once(
         self, hint: str = "", tools: Sequence[ToolSpec] | None = None
@@ -101,8 +96,12 @@ class _Asking:
         self._usage = Usage(*(a + b for a, b in zip(self._usage, reply.usage, strict=True)))
         return small_step.read(reply.text), said
 
-    def _answer(self, text: str, *, is_cut: bool = False) -> Reply:
-        finish = "length" if is_cut else "stop"
+    def _answer(self, step: Step | None, said: Listener) -> Reply:
+        """The reply; of one that breaks off, what there is."""
+        text = said.text if step is None else str(step.arguments.get("text", ""))
+        if rest := without_surrogates(text.removeprefix(said.text)):
+            self._report(TextDelta(rest))
+        finish = "length" if step is None else "stop"
         return Reply(text=without_surrogates(text), finish=finish, usage=self._usage)
 
     def _call(self, step: Step) -> Reply:

@@ -26,7 +26,8 @@ Change a file only when the user wants it changed, and read it before.
 When a step fails, try another way. When a result answers the request, reply with the answer."""
 
 _TERMINAL_ADVICE = """\
-To list, count, copy, move, delete or append, use terminal: ls, wc -l, grep -c, cp, mv, rm, echo >>."""
+To list, count, copy, move, delete, append or replace everywhere, use terminal: ls, wc -l, grep -c, cp, \
+mv, rm, echo >>, sed -i."""
 
 _EXAMPLES = """\
 Examples:

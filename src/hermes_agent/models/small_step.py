@@ -15,7 +15,7 @@ REPLY = "reply"
 _LONG, _SHORT, _REPLY_LENGTH = 2000, 300, 1500
 _LONG_NAMES = frozenset({"content", "text", "code", "command", "old", "new"})
 _MOST_ITEMS = 8
-_KEPT = ("type", "enum", "const", "minimum", "maximum")
+_KEPT = ("type", "enum", "const", "minimum", "maximum", "minLength")
 
 
 class Step(NamedTuple):
@@ -30,7 +30,7 @@ class Step(NamedTuple):
 
 def schema(tools: Sequence[ToolSpec]) -> dict[str, Any]:
     """The shape of a step: one of these tools, or a reply. Without tools, a reply alone."""
-    text = {"type": "string", "maxLength": _REPLY_LENGTH}
+    text = {"type": "string", "minLength": 1, "maxLength": _REPLY_LENGTH}
     reply = _choice(REPLY, {"properties": {"text": text}, "required": ["text"]})
     choices = [_choice(tool.name, tool.parameters) for tool in tools]
     return {"anyOf": [*choices, reply]} if choices else reply
