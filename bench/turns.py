@@ -158,14 +158,27 @@ def one_shot(bench: Bench) -> list[Result]:
     ]  # fmt: skip
 
 
+_MEASURE = """
+import os, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, used = os.wait4(child.pid, 0)
+print(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, status)
+"""
+"""A small process between: what is counted for a child begins with the size of its parent."""
+
+
 def _run(command: Sequence[str], environment: dict[str, str]) -> tuple[float, float]:
     """CPU seconds and greatest memory of one run."""
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError(f"`hermes chat -q` ended with {process.returncode}")
-    return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024.0
+    measured = subprocess.run(
+        [sys.executable, "-c", _MEASURE, *command],
+        env=environment,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    seconds, size, status = measured.stdout.split()
+    if int(status):
+        raise RuntimeError(f"`hermes chat -q` ended with {int(status)}")
+    return float(seconds), float(size)
 
 
 def together(bench: Bench) -> list[Result]:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,10 @@ import pytest
 
 from hermes_cli import plugins
 from hermes_core.paths import Home
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A shell that runs this in the background has Ctrl-C ignored, and every child would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -166,6 +166,19 @@ def finish(  # noqa: PLR0913 -- all that ends together
     return message_id
 
 
+def withdraw(conn: apsw.Connection, turn_id: str, reason: str) -> None:
+    """End a turn that never began, and take its message out of the conversation; it stays in the store."""
+    turn = fetch(conn, turn_id)
+    if turn["state"] != "accepted":
+        raise StoreError(f"Turn {turn_id} is {turn['state']}: too late to take it back.")
+    conn.execute(
+        "UPDATE messages SET active = 0 WHERE id = ?1 OR session_id = ?2 AND origin_id = ?1",
+        (turn["user_message_id"], turn["session_id"]),
+    )
+    sessions.recount(conn, turn["session_id"])
+    finish(conn, turn_id, "interrupted", reason=reason)
+
+
 def _say(conn: apsw.Connection, turn: Row, message: Mapping[str, Any]) -> int:
     """Store a message as part of a turn."""
     said = message_from(message)._replace(answers=turn["user_message_id"])
@@ -291,6 +304,9 @@ class Turns:
                 receipt=receipt,
             )
         )
+
+    def withdraw(self, turn_id: str, reason: str) -> None:
+        self._db.write(lambda c: withdraw(c, turn_id, reason))
 
     def get(self, turn_id: str) -> Row | None:
         return self._db.read(lambda c: find(c, turn_id))

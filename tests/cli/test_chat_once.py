@@ -1,7 +1,6 @@
 """`hermes chat -q`: one question, one answer, and an exit status that tells how it went."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -243,10 +242,23 @@ def test_a_conversation_that_another_process_runs_is_left_alone(world: World) ->
     assert [turn["state"] for turn in world.turns()] == ["answered", "accepted"]
 
 
+MEASURE = """
+import os, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(os.wait4(child.pid, 0)[2].ru_maxrss)
+"""
+"""A small process between: what is counted for a child begins with the size of its parent."""
+
+
 def test_the_process_stays_small(world: World) -> None:
     world.server.add("Yes.")
-    process = start(world, "-q", "hi")
-    _, _, usage = os.wait4(process.pid, 0)
-    process.returncode = 0
-    process.communicate()
-    assert usage.ru_maxrss < 80_000, "kilobytes; the goal of the benchmark is 60,000"
+    command = [sys.executable, "-c", MEASURE, str(HERMES), "chat", "-q", "hi"]
+    done = subprocess.run(
+        command,
+        env=world.environment,
+        cwd=world.workspace,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert int(done.stdout) < 80_000, "kilobytes; the goal of the benchmark is 60,000"

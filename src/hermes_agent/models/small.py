@@ -5,13 +5,14 @@ or a reply. A turn has few steps, and a step that was taken before is not taken 
 """
 
 import json
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from hermes_agent.events import Sink, TextDelta
+from hermes_agent.events import Sink
 from hermes_agent.models import small_prompt, small_step
 from hermes_agent.models.base import Facts, Model, Reply, Request, ToolSpec, Usage
 from hermes_agent.models.small_prompt import MOST_TOOLS
@@ -25,6 +26,7 @@ _MOST_TOKENS = 700
 
 _REPEATED = "You have done exactly that already; its result is above. Take another step, or reply."
 _CUT = "Your step was too long and broke off. Write it again, shorter."
+_UNSEEN = "You have not looked at {} yet. If the answer depends on it, look first; otherwise reply."
 _LAST = "No more steps. Reply now with what you know."
 
 
@@ -64,33 +66,44 @@ class _Asking:
     def run(self) -> Reply:
         if len(self._taken) + 1 >= MOST_STEPS:
             return self._reply_at_last()
-        step, said = self._once()
-        if step is None and not said.text:
-            step, said = self._once(_CUT)
-        elif step is not None and step in self._taken:
-            step, said = self._once(_REPEATED)
+        unseen = "" if self._taken else _file_named_last(self._request.messages)
+        step, said = self._once(is_patient=bool(unseen))
+        if hint := self._objection(step, said, unseen):
+            step, said = self._once(hint)
         if step is not None and step.name != REPLY and step not in self._taken:
             return self._call(step)
         if said.text or (step is not None and step.name == REPLY):
             return self._answer(step, said)
         return self._reply_at_last()
 
+    def _objection(self, step: Step | None, said: Listener, unseen: str) -> str:
+        """What is wrong with a step, so that it is asked for once more; empty when it will do."""
+        if step is None:
+            return "" if said.text else _CUT
+        if step in self._taken:
+            return _REPEATED
+        if unseen and step.name == REPLY:
+            return _UNSEEN.format(unseen)
+        return ""
+
     def _reply_at_last(self) -> Reply:
         return self._answer(*self._once(_LAST, tools=()))
 
     def _once(
-        self, hint: str = "", tools: Sequence[ToolSpec] | None = None
+        self,
+        hint: str = "",
+        *,
+        tools: Sequence[ToolSpec] | None = None,
+        is_patient: bool = False,
     ) -> tuple[Step | None, Listener]:
         """Ask once; the step is None when it breaks off."""
-        said = Listener(self._report)
-        allowed = self._tools if tools is None else tools
-        most = min(self._request.max_output_tokens or _MOST_TOKENS, _MOST_TOKENS)
+        said = Listener(self._report, is_patient=is_patient)
         asked = Request(
             self._system,
             (),
             small_prompt.history(self._request.messages, hint),
-            max_output_tokens=most,
-            json_schema=small_step.schema(allowed),
+            max_output_tokens=min(self._request.max_output_tokens or _MOST_TOKENS, _MOST_TOKENS),
+            json_schema=small_step.schema(self._tools if tools is None else tools),
         )
         reply = self._inner.ask(asked, self._stop, said.hear)
         self._usage = Usage(*(a + b for a, b in zip(self._usage, reply.usage, strict=True)))
@@ -98,11 +111,11 @@ class _Asking:
 
     def _answer(self, step: Step | None, said: Listener) -> Reply:
         """The reply; of one that breaks off, what there is."""
-        text = said.text if step is None else str(step.arguments.get("text", ""))
-        if rest := without_surrogates(text.removeprefix(said.text)):
-            self._report(TextDelta(rest))
-        finish = "length" if step is None else "stop"
-        return Reply(text=without_surrogates(text), finish=finish, usage=self._usage)
+        text = said.text
+        if step is not None:
+            text = without_surrogates(str(step.arguments.get("text", "")))
+        said.tell_rest(text)
+        return Reply(text=text, finish="length" if step is None else "stop", usage=self._usage)
 
     def _call(self, step: Step) -> Reply:
         call: ToolCall = {
@@ -114,6 +127,16 @@ class _Asking:
             },
         }
         return Reply(text="", tool_calls=[call], finish="tool_calls", usage=self._usage)
+
+
+_FILE_NAME = re.compile(r"[\w/-]*\w\.[a-z]\w{0,4}\b", re.IGNORECASE)
+
+
+def _file_named_last(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The first file that the user's last message names, for all one can tell."""
+    last = next((m for m in reversed(messages) if m["role"] == "user"), None)
+    named = _FILE_NAME.search(small_prompt.text_of(last)) if last else None
+    return named[0] if named else ""
 
 
 def _steps_since_user(messages: Sequence[Mapping[str, Any]]) -> list[Step]:

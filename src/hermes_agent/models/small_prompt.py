@@ -35,8 +35,12 @@ User: Who wrote Hamlet?
 {"name": "reply", "arguments": {"text": "William Shakespeare wrote Hamlet."}}
 User: What is memo.txt about?
 {"name": "read_file", "arguments": {"path": "memo.txt"}}
-Result of read_file: The office moves to Oslo in May.
-{"name": "reply", "arguments": {"text": "It says that the office moves to Oslo in May."}}
+Result of read_file: The office moves to Oslo.
+{"name": "reply", "arguments": {"text": "It says that the office moves to Oslo."}}
+User: How many words are in essay.txt?
+{"name": "terminal", "arguments": {"command": "wc -w essay.txt"}}
+Result of terminal: 812 essay.txt
+{"name": "reply", "arguments": {"text": "essay.txt has 812 words."}}
 User: Put logo.png into images.
 {"name": "terminal", "arguments": {"command": "mv logo.png images/"}}
 Result of terminal: mv: cannot move to 'images/': Not a directory

@@ -104,8 +104,10 @@ _PIECE = re.compile(r'[^"\\]+|\\u[0-9a-fA-F]{4}|\\[^u]')
 class Listener:
     """Follows a step while it is written: passes the reply's text on, and says which tool it will be."""
 
-    def __init__(self, report: Sink) -> None:
+    def __init__(self, report: Sink, *, is_patient: bool = False) -> None:
+        """A patient one keeps the text until it is asked for."""
         self._report = report
+        self._is_patient = is_patient
         self._begin()
 
     def _begin(self) -> None:
@@ -116,7 +118,7 @@ class Listener:
         self._half = ""
         """The first half of a character that JSON writes as two."""
         self.text = ""
-        """What was passed on."""
+        """What was written of the reply's text."""
 
     def hear(self, event: Event) -> None:
         if isinstance(event, Retrying | FellBack):
@@ -129,7 +131,12 @@ class Listener:
         if not self._at and (begun := _TEXT.match(self._written)):
             self._at = begun.end()
         if self._at:
-            self._pass_on()
+            self._take_pieces()
+
+    def tell_rest(self, text: str) -> None:
+        """Report what was not passed on yet of the text that the reply came to."""
+        if rest := text if self._is_patient else text.removeprefix(self.text):
+            self._report(TextDelta(rest))
 
     def _look_for_name(self) -> None:
         if self._is_named or not (named := _NAME.match(self._written)):
@@ -138,14 +145,15 @@ class Listener:
         if named[1] != REPLY:
             self._report(ToolCallBegun(named[1]))
 
-    def _pass_on(self) -> None:
+    def _take_pieces(self) -> None:
         pieces: list[str] = []
         while piece := _PIECE.match(self._written, self._at):
             self._at = piece.end()
             pieces.append(self._decoded(piece[0]))
-        if text := "".join(pieces):
+        if text := without_surrogates("".join(pieces)):
             self.text += text
-            self._report(TextDelta(without_surrogates(text)))
+            if not self._is_patient:
+                self._report(TextDelta(text))
 
     def _decoded(self, piece: str) -> str:
         if not piece.startswith("\\"):

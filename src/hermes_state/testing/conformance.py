@@ -1062,6 +1062,21 @@ class TurnRules:
         assert found["session_id"] == child
         assert store.get_messages_as_conversation(child)[-1]["content"] == "and now?"
 
+    def test_what_waits_can_be_taken_back_and_is_not_part_of_the_conversation(
+        self, store: Store
+    ) -> None:
+        chat(store, "s", "hello")
+        first = store.turns.accept("s", {"role": "user", "content": "never mind"})
+        store.turns.accept("s", {"role": "user", "content": "this instead"})
+        store.turns.withdraw(first.turn_id, "taken back")
+        assert contents(store, "s") == ["hello", "this instead"]
+        found = store.turns.get(first.turn_id)
+        assert found is not None
+        assert (found["state"], found["reason"]) == ("interrupted", "taken back")
+        assert session(store, "s")["message_count"] == 2
+        with refused(StoreError):
+            store.turns.withdraw(running(store, "other"), "too late")
+
     def test_a_turn_for_nobody_is_not_accepted(self, store: Store) -> None:
         delivery = Delivery("telegram", "room", "1")
         with refused(SessionNotFoundError):
