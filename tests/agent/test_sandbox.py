@@ -18,6 +18,7 @@ from hermes_agent.sandbox import Bubblewrap, Container, Host, Job, Sandbox
 from hermes_agent.tools.execute_code import TOOL as CODE
 from hermes_agent.tools.read_file import TOOL as READ
 from hermes_agent.tools.terminal import TOOL as TERMINAL
+from hermes_agent.tools.write_file import TOOL as WRITE
 from hermes_core.errors import ConfigError, ToolError
 from hermes_core.settings import Settings, ToolSettings
 from tests.agent.tools.conftest import MakeDesk, make_desk
@@ -279,6 +280,17 @@ def _line(path: Path) -> str:
         return path.read_text("utf-8", "replace")
     except OSError:
         return ""
+
+
+@needs_bwrap
+def test_a_file_that_was_asked_for_outside_is_written_where_it_was_named(
+    make_desk: MakeDesk, box: Bubblewrap, tmp_path: Path
+) -> None:
+    desk = make_desk(box)
+    desk.bench.workspace = desk.bench.cwd = tmp_path / "workspace"
+    desk.bench.workspace.mkdir(exist_ok=True)
+    desk.text(WRITE, path=str(tmp_path / "beside.txt"), content="here")
+    assert (tmp_path / "beside.txt").read_text() == "here"
 
 
 @needs_bwrap

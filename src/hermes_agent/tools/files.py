@@ -21,7 +21,10 @@ def resolve(bench: Bench, path: str) -> Path:
     if not path or "\0" in path:
         raise ToolError(f"{path!r} is no path.", fix="Give the path of a file.")
     meant = Path(os.path.normpath(bench.cwd / places.expand(path)))
-    return Path(os.path.realpath(bench.processes.sandbox.real(meant, bench.workspace)))
+    place = places.place_of(bench.workspace, bench.home.root)
+    if places.is_temporary(str(meant), place):  # what confined commands see there is their own
+        meant = bench.processes.sandbox.real(meant, bench.workspace)
+    return Path(os.path.realpath(meant))
 
 
 def shown(bench: Bench, path: Path) -> str:
