@@ -90,6 +90,7 @@ class Agent:
         self._lock = threading.Lock()
         self._stop = Stop()
         self._steers: list[str] = []
+        self._estimators: dict[str, Estimator] = {}
         self._session_messages: list[dict[str, Any]] = []
         self.is_ended = False
         """Whether a surface has let go of the conversation."""
@@ -339,7 +340,7 @@ class Agent:
                 executor=self._executor,
                 hooks=self.hooks,
                 settings=self.settings,
-                estimator=Estimator(self.model.facts.name, self.store),
+                estimator=self._estimator_of(self.model.facts.name),
                 meter=Meter(
                     self.store, turn.id, meter.limits_of(self.settings.agent), self._paid_by
                 ),
@@ -359,6 +360,12 @@ class Agent:
             report(
                 Notice(f"What {facts.name} costs is not known: limits on money do not hold for it.")
             )
+
+    def _estimator_of(self, name: str) -> Estimator:
+        """One for each model: it remembers what it has counted."""
+        if name not in self._estimators:
+            self._estimators[name] = Estimator(name, self.store)
+        return self._estimators[name]
 
     def _give_up(self, row: Row, held: Lease, report: Sink) -> Outcome:
         reason = (
@@ -446,7 +453,7 @@ class Agent:
         account = Meter(
             self.store, f"compress:{self.session_id}", meter.limits_of(self.settings.agent)
         )
-        sizes = Estimator(model.facts.name, self.store)
+        sizes = self._estimator_of(model.facts.name)
         system, tools = self._prefix(self.session_id)
 
         def ask(request: Request) -> Reply:

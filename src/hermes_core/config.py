@@ -137,6 +137,14 @@ def set_default(name: str, value: str) -> None:
     os.environ.setdefault(name, value)
 
 
+def pass_on(overrides: Iterable[str]) -> None:
+    """Have our own child processes use these values of the command line; raises ConfigError."""
+    for text in overrides:
+        option, raw = _named(text)
+        _parse(option, raw, f"--set {option.key}")
+        os.environ[option.variable] = raw
+
+
 def load(
     place: Home | None = None,
     *,

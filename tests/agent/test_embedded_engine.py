@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hermes_agent.events import Event, Notice, TextDelta, ignore
+from hermes_agent.events import Event, Notice, Sink, TextDelta, ignore
 from hermes_agent.models import small_prompt
 from hermes_agent.models.base import Reply, Request
 from hermes_agent.models.embedded import engine, machine
@@ -57,11 +57,17 @@ def model(file: Path) -> EmbeddedModel:
 
 
 def ask(
-    model: EmbeddedModel, text: str, *, system: str = "", report: Any = ignore, **how: Any
+    model: EmbeddedModel,
+    text: str,
+    *,
+    system: str = "",
+    stop: Stop | None = None,
+    report: Sink = ignore,
+    **how: Any,
 ) -> Reply:
     how.setdefault("max_output_tokens", 8)
     request = Request(system, (), [{"role": "user", "content": text}], **how)
-    return model.ask(request, how.pop("stop", Stop()), report)
+    return model.ask(request, stop or Stop(), report)
 
 
 def test_it_answers_with_text_that_was_streamed(model: EmbeddedModel) -> None:
@@ -200,12 +206,12 @@ def _start(path: Path, cache: Path, system: str = HEAD) -> tuple[Reply, list[Eve
     sink = RecordingSink()
     fresh = Engine(path, 2048, cache)
     model = EmbeddedModel(path, window=2048, cache=cache)
-    engine._engines[path.resolve()] = fresh  # noqa: SLF001 -- as if nobody had asked before
+    engine._engines[path.resolve()] = fresh  # as if nobody had asked before
     try:
         return ask(model, "Hi.", system=system, report=sink), sink.events
     finally:
         fresh.close()
-        del engine._engines[path.resolve()]  # noqa: SLF001 -- as above
+        del engine._engines[path.resolve()]
 
 
 def _says_reading(events: list[Event]) -> bool:
@@ -371,7 +377,7 @@ def test_the_port_asks_for_the_key_and_lets_no_page_in(file: Path) -> None:
 
 def test_the_head_of_the_prompt_has_at_most_600_tokens(file: Path) -> None:
     tools = Toolbox(default_tools(Settings())).small
-    head = small_prompt.head("You are Hermes. " * 200, tools)
+    head = small_prompt.head("You are a helpful agent on this computer. " * 100, tools)
     served = engine.serve(file)
     connection = http.client.HTTPConnection(urlsplit(served.base_url).netloc, timeout=30)
     headers = {"Authorization": f"Bearer {served.api_key}", "Content-Type": "application/json"}

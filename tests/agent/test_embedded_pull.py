@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hermes_agent.models.embedded import catalogue, gguf, pull, shelf
+from hermes_agent.models.embedded import catalogue, gguf, machine, pull, shelf
 from hermes_agent.models.embedded.catalogue import Entry, Part
 from hermes_agent.models.embedded.progress import Step
 from hermes_core.errors import ModelMissingError, UsageError
@@ -392,3 +392,25 @@ def test_the_choice_says_why(home: Home) -> None:
     choice = pull.choose(home)
     assert choice.name in [entry.name for entry in catalogue.entries()]
     assert choice.reason
+
+
+def test_where_memory_is_short_the_light_model_is_chosen(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "available_bytes", lambda: 1_000_000_000)
+    choice = pull.choose(home)
+    assert choice.name == "qwen2.5-coder-0.5b"
+    assert "memory" in choice.reason
+
+
+def test_a_container_that_limits_memory_is_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "_GROUP", tmp_path)
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("400000\n")
+    (tmp_path / "cpu.max").write_text("50000 100000\n")
+    assert machine.available_bytes() == 600_000
+    assert machine.cores() == 1
+    (tmp_path / "memory.max").write_text("max\n")
+    assert (machine.available_bytes() or 0) > 600_000

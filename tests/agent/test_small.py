@@ -14,7 +14,6 @@ from hermes_agent.models.base import Reply, Request, ToolSpec, Usage
 from hermes_agent.models.small import MOST_STEPS, SmallModel
 from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import RecordingSink, ScriptedModel, Step, say
-from hermes_agent.tokens import text_tokens
 from hermes_agent.tools.registry import Toolbox, default_tools
 from hermes_core.settings import Settings
 
@@ -179,13 +178,31 @@ def test_the_head_stays_the_same_and_the_history_only_grows() -> None:
     assert later.messages[1]["content"] == step("read_file", path="a")
 
 
-def test_the_default_tools_make_a_head_of_at_most_600_tokens() -> None:
+def test_the_head_names_every_tool_and_stays_short_whatever_the_system_says() -> None:
     tools = Toolbox(default_tools(Settings())).small
     assert len(tools) <= 8
     head = small_prompt.head("You are Hermes. " * 200, tools)
-    assert text_tokens(head) <= 600
+    assert len(head) <= small_prompt.LONGEST_HEAD
     for offered in tools:
         assert f"- {offered.name}(" in head
+
+
+@pytest.mark.parametrize(
+    ("text", "may_write"),
+    [
+        ("Where is the key according to the note?", False),
+        ("Show me the note", False),
+        ("Is the key under the pot?", False),
+        ("Can you rename the note?", True),
+        ("Write down where the key is.", True),
+        ("Tell me a joke and save it", True),
+        ("hello", True),
+    ],
+)
+def test_a_question_is_answered_without_tools_that_change_files(text: str, may_write: bool) -> None:
+    asked = Asked([reply("ok")], user(text))
+    assert ("write_file" in asked.names_allowed()) is may_write
+    assert "- write_file(" in asked.requests[0].system
 
 
 def test_at_most_eight_tools_are_offered() -> None:
@@ -336,12 +353,12 @@ def test_words_that_were_not_streamed_are_told_at_the_end() -> None:
 
 def test_usage_is_the_sum_of_all_attempts() -> None:
     again = step("read_file", path="a")
-    asked = Asked(
-        [say(again, usage=Usage(10, 1)), say(again, usage=Usage(20, 2)), say(reply("A"), usage=Usage(30, 3))],
-        user("read"),
-        call(1, "read_file", path="a"),
-        result(1, "A"),
-    )  # fmt: skip
+    script = [
+        say(again, usage=Usage(10, 1)),
+        say(again, usage=Usage(20, 2)),
+        say(reply("A"), usage=Usage(30, 3)),
+    ]
+    asked = Asked(script, user("read"), call(1, "read_file", path="a"), result(1, "A"))
     assert asked.reply.usage == Usage(60, 6)
 
 

@@ -58,15 +58,16 @@ class _Asking:
         self._request = request
         self._stop = stop
         self._report = report
-        self._tools = request.tools[:MOST_TOOLS]
-        self._system = small_prompt.head(request.system, self._tools)
+        shown = request.tools[:MOST_TOOLS]
+        self._system = small_prompt.head(request.system, shown)
+        self._tools = _harmless(shown) if _only_asks(_last_said(request.messages)) else shown
         self._taken = _steps_since_user(request.messages)
         self._usage = Usage()
 
     def run(self) -> Reply:
         if len(self._taken) + 1 >= MOST_STEPS:
             return self._reply_at_last()
-        unseen = "" if self._taken else _file_named_last(self._request.messages)
+        unseen = "" if self._taken else _file_named(_last_said(self._request.messages))
         step, said = self._once(is_patient=bool(unseen))
         if hint := self._objection(step, said, unseen):
             step, said = self._once(hint)
@@ -130,13 +131,38 @@ class _Asking:
 
 
 _FILE_NAME = re.compile(r"[\w/-]*\w\.[a-z]\w{0,4}\b", re.IGNORECASE)
+_ASKING = re.compile(
+    r"\W*(?:please\s+)?(?:what|which|who|where|when|why|how|show|tell|read|list|find|count|search|"
+    r"summari[sz]e|explain|describe)\b|.*\?\s*$",
+    re.IGNORECASE | re.DOTALL,
+)
+_CHANGING = re.compile(
+    r"\b(?:add|append|change|copy|correct|create|delete|edit|fix|insert|make|move|put|remove|rename|"
+    r"replace|rewrite|save|set|sort|store|update|write)\b",
+    re.IGNORECASE,
+)
+_FOR_CHANGES = frozenset({"write_file", "patch"})
 
 
-def _file_named_last(messages: Sequence[Mapping[str, Any]]) -> str:
-    """The first file that the user's last message names, for all one can tell."""
-    last = next((m for m in reversed(messages) if m["role"] == "user"), None)
-    named = _FILE_NAME.search(small_prompt.text_of(last)) if last else None
+def _last_said(messages: Sequence[Mapping[str, Any]]) -> str:
+    last = next((message for message in reversed(messages) if message["role"] == "user"), None)
+    return small_prompt.text_of(last) if last else ""
+
+
+def _file_named(text: str) -> str:
+    """The first file that a text names, for all one can tell."""
+    named = _FILE_NAME.search(text)
     return named[0] if named else ""
+
+
+def _only_asks(text: str) -> bool:
+    """Whether a text wants to know something and to have nothing changed."""
+    return bool(_ASKING.match(text)) and not _CHANGING.search(text)
+
+
+def _harmless(tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
+    """Without the tools that change files: having read one, a small model likes to go on and edit it."""
+    return [tool for tool in tools if tool.name not in _FOR_CHANGES]
 
 
 def _steps_since_user(messages: Sequence[Mapping[str, Any]]) -> list[Step]:

@@ -9,8 +9,10 @@ from hermes_agent.models.small_step import REPLY, Step
 from hermes_core.text import shorten_middle, truncate
 
 MOST_TOOLS = 8
-_LONGEST_HEAD = 2200
+LONGEST_HEAD = 2020
 """In characters, which makes fewer than 600 tokens."""
+_LEAST_SYSTEM = 300
+"""Characters of the system text that are not cut for the sake of examples."""
 _LONGEST_LINE = 110
 _LONGEST_RESULT = 1600
 
@@ -21,42 +23,45 @@ _ENDING = """\
 - reply(text): Answer the user and finish."""
 
 _ADVICE = """\
-General knowledge needs no tool: reply at once. What a file says you do not know: read it.
-Change a file only when the user wants it changed, and read it before.
+General knowledge needs no tool: reply at once.
+Change a file only when asked to, and read it before.
 When a step fails, try another way. When a result answers the request, reply with the answer."""
 
 _TERMINAL_ADVICE = """\
-To list, count, copy, move, delete, append or replace everywhere, use terminal: ls, wc -l, grep -c, cp, \
+To list, count, copy, move, delete, append, replace everywhere, use terminal: ls, wc -l, grep -c, cp, \
 mv, rm, echo >>, sed -i."""
 
 _EXAMPLES = """\
 Examples:
 User: Who wrote Hamlet?
-{"name": "reply", "arguments": {"text": "William Shakespeare wrote Hamlet."}}
-User: What is memo.txt about?
+{"name": "reply", "arguments": {"text": "William Shakespeare."}}
+User: How many words has memo.txt, and what does it say?
+{"name": "terminal", "arguments": {"command": "wc -w memo.txt"}}
+Result of terminal: 5 memo.txt
 {"name": "read_file", "arguments": {"path": "memo.txt"}}
 Result of read_file: The office moves to Oslo.
-{"name": "reply", "arguments": {"text": "It says that the office moves to Oslo."}}
-User: How many words are in essay.txt?
-{"name": "terminal", "arguments": {"command": "wc -w essay.txt"}}
-Result of terminal: 812 essay.txt
-{"name": "reply", "arguments": {"text": "essay.txt has 812 words."}}
+{"name": "reply", "arguments": {"text": "It has 5 words: the office moves to Oslo."}}
 User: Put logo.png into images.
 {"name": "terminal", "arguments": {"command": "mv logo.png images/"}}
-Result of terminal: mv: cannot move to 'images/': Not a directory
+Result of terminal: mv: images/: Not a directory
 {"name": "terminal", "arguments": {"command": "mkdir -p images && mv logo.png images/"}}
 Result of terminal: (no output)
-{"name": "reply", "arguments": {"text": "I made the folder images and moved logo.png into it."}}"""
+{"name": "reply", "arguments": {"text": "I made images and moved logo.png there."}}"""
 
 
 def head(system: str, tools: Sequence[ToolSpec]) -> str:
-    """What every prompt begins with; what differs from place to place comes last, so that the rest of
-    a saved prompt can be used everywhere."""
+    """What every prompt begins with.
+
+    What differs from place to place, the system text, comes last, so that the rest of a saved prompt can
+    be used everywhere. Where tools need many words, the examples give way.
+    """
     lines = [f"- {_signature(tool)}: {truncate(tool.description, _LONGEST_LINE)}" for tool in tools]
     has_terminal = any(tool.name == "terminal" for tool in tools)
-    advice = [_TERMINAL_ADVICE, _ADVICE, _EXAMPLES] if has_terminal else [_ADVICE]
-    fixed = "\n".join([_OPENING, *lines[:MOST_TOOLS], _ENDING, *advice])
-    return f"{fixed}\n\n{truncate(system, max(_LONGEST_HEAD - len(fixed), 0))}"
+    parts = [_OPENING, *lines[:MOST_TOOLS], _ENDING, *([_TERMINAL_ADVICE] if has_terminal else ())]
+    fixed = "\n".join([*parts, _ADVICE, *([_EXAMPLES] if has_terminal else ())])
+    if len(fixed) + min(len(system), _LEAST_SYSTEM) > LONGEST_HEAD:
+        fixed = "\n".join([*parts, _ADVICE])
+    return f"{fixed}\n\n{truncate(system, max(LONGEST_HEAD - len(fixed) - 2, 0))}"
 
 
 def _signature(tool: ToolSpec) -> str:
