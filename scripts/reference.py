@@ -6,14 +6,20 @@ what it describes, so that one part that cannot be imported spoils its own page 
 
 import importlib
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
+
+import msgspec
 
 if TYPE_CHECKING:
     import click
+    from msgspec.structs import FieldInfo
+
+    from tui_gateway.methods import Method
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTICE = "<!-- Made by scripts/reference.py; change the code and run `make docs WRITE=1`. -->"
@@ -182,11 +188,96 @@ def store_page() -> str:
     return _page(parts)
 
 
+def rpc_page() -> str:
+    """Every method with what it takes and gives, every event, every error code."""
+    methods = importlib.import_module("tui_gateway.methods")
+    events = importlib.import_module("tui_gateway.events").EVENTS
+    codes = importlib.import_module("tui_gateway.protocol").CODES
+    transport = (
+        "User interfaces talk to `python -m tui_gateway.entry` over its pipes: JSON-RPC 2.0, one object"
+        " a line, UTF-8. With `--ws` the server listens on this machine instead; the private file"
+        " `tui_gateway.json` in the home then holds `url` and `token`, and the token goes into the"
+        " header `Authorization: Bearer` or the query `?token=`. The names are those of the"
+        " hermes-agent protocol; what is not listed here is an unknown method (-32601), and clients"
+        " ignore events and fields that they do not know. A `session_id` is an open session, which dies"
+        " with the process; the id in the store is `stored_session_id`."
+    )
+    messages = (
+        "A message is `{role, text, id, timestamp}`, with `kind` when it is not a plain one (`partial`:"
+        " cut off), `reasoning` and `images` when there are any. A tool's result is `{role: tool, name,"
+        " context, tool_id, result_text}`. Steps that only call tools are told by their results."
+    )
+    durability = (
+        "`prompt.submit` is answered when the prompt is on disk. Whoever has no answer yet may send it "
+        "again with the same `idempotency_key`. `message.complete` comes when the end of the turn is on "
+        "disk."
+    )
+    introduction = (textwrap.fill(text, 100) for text in (transport, durability, messages))
+    parts = ["# JSON-RPC", NOTICE, *introduction]
+    parts += ["## Methods", *(_method(name, methods.load(name)) for name in methods.TABLE)]
+    parts += ["## Events", "`{type, session_id, payload}` in a request without id, method `event`."]
+    rows = ([f"`{name}`", _members(kind), _said(kind)] for name, kind in events.items())
+    parts.append(_table(["Event", "Payload", "Meaning"], rows))
+    described = ([f"`{number}`", text] for number, text in codes.items())
+    parts += [
+        "## Errors",
+        "`{code, message, data?: {code, fix?}}`.",
+        _table(["Code", "Meaning"], described),
+    ]
+    return _page(parts)
+
+
+def _method(name: str, method: "Method") -> str:
+    taken = msgspec.structs.fields(method.params)
+    given = inspect.signature(method.function).return_annotation
+    rows = ([f"`{field.name}`", *_parameter(field)] for field in taken)
+    return "\n\n".join(
+        [
+            f"### {name}",
+            inspect.cleandoc(method.function.__doc__ or ""),
+            _table(["Parameter", "Type", "Default", "What it is"], rows)
+            if taken
+            else "No parameters.",
+            f"Result: {_members(given)}" if hasattr(given, "__total__") else "",
+        ]
+    )
+
+
+def _parameter(field: "FieldInfo") -> list[str]:
+    kinds = [k for k in (get_args(field.type) or [field.type]) if k is not type(None)]
+    described = field.type if hasattr(field.type, "__metadata__") else kinds[0]
+    about = [m.description for m in getattr(described, "__metadata__", ()) if m.description]
+    plain = described.__origin__ if hasattr(described, "__metadata__") else described
+    default = "needed" if field.required else f"`{msgspec.json.encode(field.default).decode()}`"
+    return [f"`{_plain(plain)}`", default, about[0] if about else ""]
+
+
+def _members(kind: type) -> str:
+    """The fields of a dictionary with their types; those that may be missing have a question mark."""
+    optional = kind.__optional_keys__  # type: ignore[attr-defined]
+    named = (
+        f"`{name}{'?' * (name in optional)}: {_plain(annotation)}`"
+        for name, annotation in kind.__annotations__.items()
+    )
+    return ", ".join(named)
+
+
+def _plain(annotation: object) -> str:
+    text = inspect.formatannotation(annotation)
+    text = re.sub(r"NotRequired\[(.*)\]", r"\1", re.sub(r"\b(?:\w+\.)+(?=[A-Z])", "", text))
+    return re.sub(r"tuple\[(.*), \.\.\.\]", r"list[\1]", text)
+
+
+def _said(kind: type) -> str:
+    return " ".join(inspect.cleandoc(kind.__doc__ or "").split())
+
+
 PAGES: list[tuple[str, Callable[[], str]]] = [
     ("docs/reference/hooks.md", hooks_page),
     ("docs/reference/config.md", config_page),
     ("docs/reference/commands.md", commands_page),
     ("docs/reference/store.md", store_page),
+    ("docs/reference/rpc.md", rpc_page),
 ]
 
 

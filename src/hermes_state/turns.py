@@ -167,7 +167,7 @@ def finish(  # noqa: PLR0913 -- all that ends together
 
 
 def withdraw(conn: apsw.Connection, turn_id: str, reason: str) -> None:
-    """End a turn that never began, and take its message out of the conversation; it stays in the store."""
+    """End a turn that never began and take its message out of the conversation; the store keeps it."""
     turn = fetch(conn, turn_id)
     if turn["state"] != "accepted":
         raise StoreError(f"Turn {turn_id} is {turn['state']}: too late to take it back.")

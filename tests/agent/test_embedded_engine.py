@@ -184,6 +184,25 @@ def test_two_at_once_are_served_one_after_the_other(model: EmbeddedModel) -> Non
     assert all(replies)
 
 
+def test_closing_ends_an_answer_that_is_under_way(file: Path, tmp_path: Path) -> None:
+    one = Engine(_own_copy(file, tmp_path), 2048)
+    begun, ended = threading.Event(), threading.Event()
+    body = {"messages": [{"role": "user", "content": "Tell me a long story."}], "max_tokens": 1500}
+
+    def work() -> None:
+        try:
+            one.chat(body, stop=Stop(), report=ignore, take=lambda _chunk: begun.set())
+        except Interrupted:
+            ended.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert begun.wait(60)
+    one.close()
+    assert ended.wait(PATIENCE_S)
+    thread.join(PATIENCE_S)
+
+
 def test_there_is_one_engine_for_a_file(file: Path) -> None:
     assert engine.engine(file, 2048) is engine.engine(file, 4096)
 

@@ -21,6 +21,7 @@ EXIT_INTERRUPTED = 130
 
 
 COMMANDS: dict[str, Entry] = {
+    "attach": Entry("attach", "Open a conversation that lives in a running server."),
     "chat": Entry("chat", "Talk with the agent."),
     "completion": Entry("completion", "Print the completion script of a shell."),
     "config": Entry("config", "Show and change settings."),
@@ -28,6 +29,7 @@ COMMANDS: dict[str, Entry] = {
     "model": Entry("model", "Show which model answers and why, and switch."),
     "plugins": Entry("plugins", "List, enable, disable and make plugins."),
     "sessions": Entry("sessions", "List, search, export and clean up conversations."),
+    "tui": Entry("tui", "Talk with the agent on the whole terminal."),
 }
 
 

@@ -32,6 +32,7 @@ from hermes_core.errors import (
     ModelMissingError,
     ModelRefusedError,
 )
+from hermes_core.paths import make_folder
 
 if TYPE_CHECKING:
     import xllamacpp
@@ -130,7 +131,7 @@ class Engine:
         def work() -> None:
             try:
                 job(heard.put, is_over)
-            except (ModelError, Interrupted, ValueError, RuntimeError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 -- raised again where the answer is waited for
                 heard.put(error)
             finally:
                 self._busy.release()
@@ -144,6 +145,8 @@ class Engine:
                     _deal_with(item, report, take)
             finally:
                 left.set()
+        if self._closing.is_set():
+            raise Interrupted
 
     def _wait_for_turn(self, stop: Stop) -> None:
         stop.check()
@@ -193,8 +196,8 @@ class Engine:
         if self._cache is not None:
             state = self.path.stat()
             identity = f"{library.__version__} {self.path.name} {state.st_size} {state.st_mtime_ns}"
-            self._slots = Slots(self._cache, identity)
-            params.slot_save_path = f"{self._slots.folder}/"
+            self._slots = Slots(make_folder(self._cache), identity)
+            params.slot_save_path = f"{self._cache}/"
         return params
 
     def _read_head(
@@ -208,28 +211,31 @@ class Engine:
         system = messages[0]["content"] if messages and messages[0]["role"] == "system" else ""
         if self._slots is None or len(system) < _SHORTEST_HEAD or system in self._heads:
             return
-        head = self._rendered_head(server, system)
-        if not self._restore(server, self._slots, self._slots.find(head)):
-            if not self._heads and not self._restore(server, self._slots, self._slots.nearest()):
-                tell(
-                    Notice("Reading the instructions, for the first time; later starts are faster.")
-                )
-            reading = {"prompt": head, "n_predict": 0, "stream": True, "return_progress": True}
-            server.handle_completions(reading, lambda _chunk: is_over())
-            if is_over():
-                return
-            if self._slot_action(server, "save", self._slots.draft(head)):
-                self._slots.keep(head)
+        is_first = not self._heads
         self._heads.add(system)
+        head = self._rendered_head(server, system)
+        if not head or self._restore(server, self._slots, self._slots.find(head)):
+            return
+        if is_first and not self._restore(server, self._slots, self._slots.nearest()):
+            tell(Notice("Reading the instructions for the first time; later starts are faster."))
+        reading = {"prompt": head, "n_predict": 0, "stream": True, "return_progress": True}
+        server.handle_completions(reading, lambda _chunk: is_over())
+        if is_over():
+            self._heads.discard(system)
+        elif self._slot_action(server, "save", self._slots.draft(head)):
+            self._slots.keep(head)
 
     def _rendered_head(self, server: "xllamacpp.Server", system: str) -> str:
-        """What every prompt with this system text begins with, in the model's own template."""
+        """What every prompt with this system text begins with, in the model's own template.
 
-        def rendered(text: str) -> str:
+        Empty when the template has no place for a system text.
+        """
+        prompts: list[str] = []
+        for text in ("a", "b"):
             messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
-            return self._post(server, "/apply-template", {"messages": messages})[1]["prompt"]
-
-        return os.path.commonprefix([rendered("a"), rendered("b")])
+            status, answer = self._post(server, "/apply-template", {"messages": messages})
+            prompts.append(answer["prompt"] if status == http.client.OK else "")
+        return os.path.commonprefix(prompts)
 
     def _restore(self, server: "xllamacpp.Server", slots: Slots, name: str | None) -> bool:
         if name is None:
@@ -261,12 +267,12 @@ class Engine:
 def _deal_with(
     item: Event | Chunk | Exception, report: Sink, take: Callable[[Chunk], None]
 ) -> None:
-    if isinstance(item, ModelError | Interrupted):
-        raise item
-    if isinstance(item, Exception):
+    if isinstance(item, ValueError | RuntimeError):  # how the engine says no to a request
         raise ModelRefusedError(
             f"The embedded model cannot answer this: {item}.", provider=PROVIDER
         ) from item
+    if isinstance(item, Exception):
+        raise item
     if isinstance(item, Event):
         report(item)
     elif "error" in item:

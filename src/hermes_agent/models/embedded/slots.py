@@ -6,10 +6,11 @@ and only a file that still has it is handed over.
 """
 
 import hashlib
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from hermes_core.paths import make_folder
+logger = logging.getLogger(__name__)
 
 _KEPT = 4
 """How many are kept: a file has about 30 kB a token."""
@@ -23,11 +24,6 @@ class Slots:
     def __init__(self, folder: Path, model: str) -> None:
         self._folder = folder
         self._model = _short(model.encode())
-
-    @property
-    def folder(self) -> Path:
-        """Where the engine reads and writes; made private when it is asked for."""
-        return make_folder(self._folder)
 
     def find(self, head: str) -> str | None:
         """The name of the file for this head."""
@@ -44,10 +40,13 @@ class Slots:
     def keep(self, head: str) -> None:
         """Take the engine's draft for good, and let the oldest ones go."""
         draft = self._folder / self.draft(head)
-        draft.chmod(0o600)
-        draft.replace(draft.with_name(f"{draft.stem}-{_digest(draft)}.slot"))
-        for old in _latest_first(self._folder.glob("*.slot"))[_KEPT:]:
-            old.unlink(missing_ok=True)
+        try:
+            draft.chmod(0o600)
+            draft.replace(draft.with_name(f"{draft.stem}-{_digest(draft)}.slot"))
+            for old in _latest_first(self._folder.glob("*.slot"))[_KEPT:]:
+                old.unlink(missing_ok=True)
+        except OSError:  # the next start is slow again, and that is all
+            logger.warning("the beginning of the prompt could not be kept", exc_info=True)
 
     def drop(self, name: str) -> None:
         """Forget a file that the engine would not take."""

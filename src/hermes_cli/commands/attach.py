@@ -1,0 +1,62 @@
+"""`hermes attach`: a conversation that lives in a running server, on this terminal."""
+
+import importlib
+import os
+from functools import partial
+
+import click
+import msgspec
+
+from hermes_cli.commands.app import App, pass_app
+from hermes_cli.commands.tui import run
+from hermes_core.errors import ConfigError
+from hermes_core.paths import Home
+
+_START = "Start one: python -m tui_gateway.entry --ws"
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a running server is, and the word that opens it."""
+
+    url: str
+    token: str
+    pid: int = 0
+
+
+@click.command("attach")
+@click.argument("name", metavar="[ID]", default="")
+@pass_app
+def command(app: App, name: str) -> int:
+    """Open a conversation of a running server: by ID or title, else the one active last.
+
+    Leaving does not end it; another terminal may have it open at the same time.
+    """
+    address = find(app.home)
+    opening = importlib.import_module("hermes_tui.opening").Opening(live=name)
+    transport = importlib.import_module("hermes_tui.websocket").WebSocketTransport
+    return run(app, partial(transport.connect, address.url, address.token), opening)
+
+
+def find(home: Home) -> Address:
+    """The server that runs for this home; raises ConfigError when there is none."""
+    path = home.root / "tui_gateway.json"
+    try:
+        address = msgspec.json.decode(path.read_bytes(), type=Address)
+    except FileNotFoundError as error:
+        raise ConfigError("No server is running.", fix=_START) from error
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(f"{path} cannot be used: {error}.", fix=_START) from error
+    if not _is_alive(address.pid):
+        raise ConfigError("The server that was running has ended.", fix=_START)
+    return address
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process is there; one that is not ours counts."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

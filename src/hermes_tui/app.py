@@ -1,0 +1,177 @@
+"""The application: draws the first frame, furnishes the chat, opens dialogs, leaves in good order.
+
+The chat and all it is made of are loaded after the first frame.
+"""
+
+from collections.abc import Coroutine, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding
+from textual.screen import Screen
+
+from hermes_tui import themes
+from hermes_tui.screens.first import FirstScreen
+
+if TYPE_CHECKING:  # see the docstring
+    from hermes_core.paths import Home
+    from hermes_tui.client import Connect
+    from hermes_tui.opening import Opening
+    from hermes_tui.preferences import Preferences
+    from hermes_tui.screens.chat import ChatScreen
+    from hermes_tui.session import Session
+
+
+class HermesApp(App[int], inherit_bindings=False):
+    """Hermes on a terminal."""
+
+    TITLE = "Hermes"
+    CSS_PATH = Path(__file__).parent / "styles" / "chat.tcss"
+    BINDINGS = [Binding("ctrl+q,ctrl+c", "leave", "Leave", show=False)]  # noqa: RUF012 -- Textual's
+
+    session: "Session"
+    chat: "ChatScreen"
+    _preferences: "Preferences"
+
+    def __init__(self, connect: "Connect", home: "Home", opening: "Opening") -> None:
+        super().__init__()
+        self._connect = connect
+        self._home = home
+        self._opening = opening
+        self._first = FirstScreen()
+        self.is_furnished = False
+        self._is_leaving = False
+        for theme in themes.ALL:
+            self.register_theme(theme)
+        self.theme = themes.DEFAULT
+
+    def get_default_screen(self) -> Screen[Any]:
+        return self._first
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(self._furnish)
+
+    async def _furnish(self) -> None:
+        """Load the chat and start the server."""
+        from hermes_tui import furnishing  # noqa: PLC0415 -- after the first frame
+
+        self.session, self.chat = furnishing.furnish(
+            self._connect, self._home, self._opening, self._run_local
+        )
+        await self.push_screen(self.chat)
+        self.chat.composer.insert(self._first.typed)
+        self.run_worker(self.session.client.run, exit_on_error=False)
+        self._preferences, complaint = furnishing.preferences(self._home)
+        if complaint is not None:
+            await self.chat.complain(complaint)
+        if self._preferences.theme in self.available_themes:
+            self.theme = self._preferences.theme
+        self.set_keymap(self._preferences.keys)
+        self.is_furnished = True
+
+    # -- dialogs -----------------------------------------------------------------------------
+
+    async def _run_local(self, name: str, argument: str) -> None:
+        """Carry out a slash command of the interface."""
+        match name:
+            case "exit":
+                await self.action_leave()
+            case "new":
+                self.action_new()
+            case "resume" if argument:
+                self._go(self.session.switch(argument, self.size.width))
+            case "resume" | "sessions":
+                self.action_pick(argument)
+            case "branch":
+                self._go(self.session.branch(argument))
+            case "theme":
+                await self._choose_theme(argument)
+            case "copy" | "stop":
+                await self.chat.run_action(name)
+            case "model":
+                self.action_models()
+            case "keys":
+                self.action_help()
+            case _:
+                self.action_tree()
+
+    def _go(self, opening: Coroutine[Any, Any, None]) -> None:
+        """Open another conversation, unless a turn runs in this one."""
+        if self.session.conversation.is_running:
+            opening.close()
+            self.notify("A turn is running. Ctrl+C stops it.", severity="warning")
+            return
+        self.chat.open(opening)
+
+    def action_new(self) -> None:
+        self._go(self.session.new(self.size.width))
+
+    def action_pick(self, query: str = "") -> None:
+        from hermes_tui.screens.picker import PickerScreen  # noqa: PLC0415 -- when it is wanted
+
+        self.push_screen(PickerScreen(self.session, query), self._picked)
+
+    def action_tree(self) -> None:
+        from hermes_tui.screens.tree import TreeScreen  # noqa: PLC0415 -- when it is wanted
+
+        self.push_screen(TreeScreen(self.session), self._picked)
+
+    def _picked(self, stored_id: str | None) -> None:
+        if stored_id and stored_id != self.session.conversation.stored_id:
+            self._go(self.session.switch(stored_id, self.size.width))
+
+    def action_models(self) -> None:
+        from hermes_tui.screens.models import ModelScreen  # noqa: PLC0415 -- when it is wanted
+
+        self.push_screen(ModelScreen(self.session), self._model_chosen)
+
+    def _model_chosen(self, name: str | None) -> None:
+        if name:
+            self.chat.choose_model(name)
+
+    def action_help(self) -> None:
+        from hermes_tui.screens.help import HelpScreen  # noqa: PLC0415 -- when it is wanted
+
+        self.push_screen(HelpScreen(self._preferences.keys))
+
+    # -- looks -------------------------------------------------------------------------------
+
+    async def _choose_theme(self, name: str) -> None:
+        if name and name not in self.available_themes:
+            known = ", ".join(sorted(self.available_themes))
+            await self.chat.tell(f"There is no theme {name}. There are {known}.", "warning")
+        elif name:
+            self.theme = name
+        else:
+            self.search_themes()
+
+    def watch_theme(self, theme: str) -> None:
+        """Keep the theme for later starts."""
+        if self.is_furnished:
+            from hermes_tui import furnishing  # noqa: PLC0415 -- loaded by now
+
+            self._preferences = furnishing.keep_theme(self._home, self._preferences, theme)
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """What Ctrl+P offers."""
+        from hermes_tui import keymap  # noqa: PLC0415 -- loaded by now
+
+        del screen
+        for key in keymap.KEYS:
+            run = partial(self.chat.run_action, key.action)
+            yield SystemCommand(key.does, keymap.shown(key.keys), run)
+        yield SystemCommand("Change the theme", "Colours", self.search_themes)
+
+    # -- leaving -----------------------------------------------------------------------------
+
+    async def action_leave(self) -> None:
+        """End the conversation through the server and leave; a draft stays in the history."""
+        if self._is_leaving:
+            return
+        self._is_leaving = True
+        if self.is_furnished:
+            self.chat.keep_draft()
+            await self.session.close()
+        self.exit(0)

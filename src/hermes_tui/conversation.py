@@ -1,0 +1,120 @@
+"""The open conversation as the interface knows it: who answers, what it costs, what is going on."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from hermes_tui import messages as m
+from hermes_tui import wire
+
+State = Literal["starting", "ready", "working", "waiting", "stopping", "lost"]
+
+
+@dataclass
+class Conversation:
+    """Changed by answers and events; the status line shows it."""
+
+    live_id: str = ""
+    """Names it in calls; another one after every start of the server."""
+    stored_id: str = ""
+    """Names it in the store; another one after every shortening."""
+    state: State = "starting"
+    activity: str = ""
+    """What a working model is doing just now."""
+    info: wire.Info = field(default_factory=wire.Info)
+    began_at: float | None = None
+    """When the running turn began, on the monotonic clock."""
+    waiting: list[str] = field(default_factory=list)
+    """Prompts that will be answered after the running one."""
+    has_spoken: bool = False
+    """Whether anything was said, so that it exists in the store."""
+    _known: wire.Json = field(default_factory=dict)
+
+    @property
+    def is_running(self) -> bool:
+        return self.state in ("working", "waiting", "stopping")
+
+    def open(self, opened: wire.Opened) -> None:
+        """Be the conversation that the server has opened."""
+        self.live_id, self.stored_id = opened.session_id, opened.durable_id
+        self.has_spoken = opened.message_count > 0 or bool(opened.messages)
+        self._known = {}
+        self.info = wire.Info()
+        self._end()
+        self.learn(opened.info)
+
+    def learn(self, news: wire.Json) -> None:
+        """Take over what the server says; what it does not mention stays."""
+        known = {**self._known, **{key: value for key, value in news.items() if value is not None}}
+        try:
+            self.info = wire.read(known, wire.Info)
+        except msgspec.ValidationError:
+            return
+        self._known = known
+        self.stored_id = self.info.stored_session_id or self.stored_id
+
+    def hear(self, event: m.Event, now: float) -> bool:
+        """Take an event in; tells whether anything is different now."""
+        before = (self.state, self.activity, self.info, self.began_at)
+        match event:
+            case m.TurnStarted():
+                self.begin(now)
+            case m.TurnEnded(usage=usage):
+                self._end()
+                self._use(usage)
+            case m.UsageChanged(usage=usage):
+                self._use(usage)
+            case m.SessionChanged(info=info):
+                self.learn(info)
+            case m.TitleChanged(title=title):
+                self.learn({"title": title})
+            case m.ApprovalAsked() | m.QuestionAsked() | m.SecretAsked():
+                self.state, self.activity = "waiting", ""
+            case _:
+                self._do(_activity(event))
+        return before != (self.state, self.activity, self.info, self.began_at)
+
+    def _use(self, usage: wire.Json) -> None:
+        self.learn({"usage": {**self._known.get("usage", {}), **usage}})
+
+    def _do(self, activity: str | None) -> None:
+        if activity is not None and self.state != "stopping":
+            self.activity = activity
+
+    def begin(self, now: float) -> None:
+        """A turn runs."""
+        self.state, self.activity, self.began_at, self.has_spoken = "working", "", now, True
+
+    def answered(self) -> None:
+        """Nothing waits for the person any more."""
+        if self.state == "waiting":
+            self.state = "working"
+
+    def stop(self) -> None:
+        """The person wants the turn to stop."""
+        self.state, self.activity = "stopping", ""
+
+    def _end(self) -> None:
+        self.state, self.activity, self.began_at = "ready", "", None
+
+    def lose(self) -> None:
+        """The server is gone; what is known stays for the next one."""
+        self.live_id, self.state, self.activity, self.began_at = "", "lost", "", None
+
+
+def _activity(event: m.Event) -> str | None:
+    """What the model is doing when this is heard; None when it does not tell."""
+    match event:
+        case m.ReplyDelta():
+            return "writing"
+        case m.ReasoningDelta() | m.ToolEnded():
+            return "thinking"
+        case m.Thinking(text=text):
+            return text.strip() or "thinking"
+        case m.ToolGenerating(name=name) | m.ToolStarted(name=name):
+            return name
+        case m.StatusChanged(kind=kind, text=text):
+            return "" if kind == "ready" else text or kind
+        case _:
+            return None

@@ -1,0 +1,170 @@
+"""What a transcript consists of, as plain values; widgets are made of them when they are seen."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hermes_tui import wire
+
+_KEPT_OUTPUT = 200_000
+_PART = 1500
+"""Characters of a reply from which on it is parted."""
+
+
+@dataclass(eq=False)
+class Said:
+    """What a person said."""
+
+    text: str
+    images: list[str] = field(default_factory=list)
+    is_sent: bool = True
+    """False until the server has it on disk."""
+    whole: str = ""
+    """What the server was told, when that is more than is shown."""
+
+    def says(self, text: str) -> bool:
+        """Whether this is the message that the server knows as `text`."""
+        return wire.clean(self.whole or self.text).strip() == wire.clean(text).strip()
+
+
+@dataclass(eq=False)
+class Reply:
+    """What the model said between two tool calls, or a part of it when it is long."""
+
+    text: str = ""
+    is_done: bool = True
+    is_continued: bool = False
+    """Whether the entry before is the part before."""
+
+
+@dataclass(eq=False)
+class Thought:
+    """What the model thought aloud."""
+
+    text: str = ""
+    is_done: bool = True
+    seconds: float | None = None
+
+
+CallState = Literal["running", "done", "failed"]
+
+
+@dataclass(eq=False)
+class Call:
+    """A tool call, or a sub-agent, with what it shows while it runs and what came of it."""
+
+    tool_id: str
+    name: str
+    context: str = ""
+    arguments: str = ""
+    output: str = ""
+    result: str = ""
+    diff: str = ""
+    summary: str = ""
+    warning: str = ""
+    seconds: float | None = None
+    state: CallState = "running"
+
+    def add_output(self, text: str) -> None:
+        self.output = (self.output + text)[-_KEPT_OUTPUT:]
+
+
+Tone = Literal["info", "warning", "error"]
+
+
+@dataclass(eq=False)
+class Note:
+    """Something the interface or the server has to say."""
+
+    text: str
+    tone: Tone = "info"
+    fix: str = ""
+
+
+@dataclass(eq=False)
+class Divider:
+    """A line between two parts, such as what was summed up and what was not."""
+
+    text: str
+    detail: str = ""
+
+
+Entry = Said | Reply | Thought | Call | Note | Divider
+
+
+def from_messages(messages: Iterable[wire.Message]) -> list[Entry]:
+    """The entries that stored messages are shown as."""
+    return [entry for message in messages for entry in _entries_of(message)]
+
+
+def _entries_of(message: wire.Message) -> list[Entry]:
+    text = message.text or ""
+    if message.kind == "summary":
+        return [Divider("earlier messages were summed up here", text)]
+    if message.role == "user":
+        return [Said(text, list(message.images))]
+    if message.role == "assistant":
+        thought: list[Entry] = [Thought(message.reasoning)] if message.reasoning else []
+        return [*thought, *replies_of(text)]
+    if message.role == "tool":
+        return [_call_of(message)]
+    return [Note(text)] if text.strip() else []
+
+
+def replies_of(text: str) -> list[Reply]:
+    """A text of the model in parts that are quick to draw."""
+    replies: list[Reply] = []
+    while text.strip():
+        place = split_point(text) or len(text)
+        replies.append(Reply(text[:place], is_continued=bool(replies)))
+        text = text[place:]
+    return replies
+
+
+def last_reply(entries: Sequence[Entry]) -> str:
+    """The text of the last reply, all its parts together; empty when there is none."""
+    parts: list[str] = []
+    for entry in reversed(entries):
+        if isinstance(entry, Reply):
+            parts.insert(0, entry.text)
+            if not entry.is_continued:
+                break
+    return "".join(parts).strip()
+
+
+def split_point(text: str) -> int | None:
+    """Where a long text can be parted: before a paragraph that is not inside of something else."""
+    if len(text) < _PART:
+        return None
+    place, fence, is_blank = 0, "", False
+    for line in text.splitlines(keepends=True):
+        mark = line.lstrip()[:3]
+        if mark in ("```", "~~~") and fence in ("", mark):
+            fence = "" if fence else mark
+        is_outside = not fence or fence == mark
+        if is_blank and place >= _PART and is_outside and line.strip() and not line[0].isspace():
+            return place
+        is_blank = not line.strip() and not fence
+        place += len(line)
+    return None
+
+
+def lines_of(entry: Entry, columns: int) -> int:
+    """About how many lines of the screen an entry takes."""
+    if isinstance(entry, Said | Reply | Note):
+        lines = entry.text.split("\n")
+        return 2 + sum(1 + len(line) // max(columns, 20) for line in lines)
+    if isinstance(entry, Call):
+        return 1 + min(entry.diff.count("\n"), 20)
+    return 2
+
+
+def _call_of(message: wire.Message) -> Call:
+    return Call(
+        "",
+        message.name or "tool",
+        message.context or "",
+        result=message.result_text or message.text or "",
+        diff=message.inline_diff or "",
+        state="failed" if message.is_error else "done",
+    )

@@ -1,0 +1,73 @@
+"""Every key of the chat: one table that the bindings and the help are made of."""
+
+from typing import NamedTuple
+
+from textual.binding import Binding
+
+
+class Key(NamedTuple):
+    """Something a key does; `name` is how a person's own keys refer to it."""
+
+    name: str
+    keys: str
+    action: str
+    does: str
+    group: str
+
+
+KEYS: tuple[Key, ...] = (
+    Key("stop", "ctrl+c", "stop", "Stop the turn; twice: leave", "Conversation"),
+    Key("new", "ctrl+n", "app.new", "Start a new conversation", "Conversation"),
+    Key("open", "f3,ctrl+o", "app.pick", "Open another conversation", "Conversation"),
+    Key("tree", "f5", "app.tree", "Show branches and shortenings", "Conversation"),
+    Key("model", "f4", "app.models", "Choose the model", "Conversation"),
+    Key("answer", "f2", "answer", "Go to what waits for an answer", "Conversation"),
+    Key("take_back", "alt+up", "take_back", "Take the last waiting prompt back", "Conversation"),
+    Key("leave", "ctrl+q", "app.leave", "Leave", "Conversation"),
+    Key("up", "pageup", "page_up", "Scroll back", "Reading"),
+    Key("down", "pagedown", "page_down", "Scroll forward", "Reading"),
+    Key("first", "ctrl+home", "first", "To the beginning", "Reading"),
+    Key("last", "ctrl+end", "last", "To the end", "Reading"),
+    Key("details", "ctrl+t", "details", "Open or close all details", "Reading"),
+    Key("copy", "ctrl+y", "copy", "Copy the last code, or the last reply", "Reading"),
+    Key("redraw", "ctrl+l", "redraw", "Draw the screen anew", "Reading"),
+    Key("help", "f1", "app.help", "Show this help", "Reading"),
+)
+
+FIXED: tuple[tuple[str, str, str], ...] = (
+    ("Writing", "enter", "Send"),
+    ("Writing", "shift+enter, ctrl+j, alt+enter", "New line (or \\ and Enter)"),
+    ("Writing", "up, down", "What was typed before"),
+    ("Writing", "tab", "Complete / and @"),
+    ("Writing", "escape", "Close the list; back to writing"),
+    ("Writing", "shift+tab", "To the transcript (Enter opens, copies)"),
+    ("Writing", "?", "This help, when nothing is typed"),
+    ("Conversation", "ctrl+d", "Leave, when nothing is typed"),
+    ("Conversation", "ctrl+p", "Everything else, themes too"),
+)
+"""Keys that widgets deal with; they cannot be changed."""
+
+
+_NAMES = {"pageup": "PgUp", "pagedown": "PgDn", "escape": "Esc"}
+
+
+def bindings() -> list[Binding]:
+    """The bindings of the chat; they win over those of the text field."""
+    return [
+        Binding(key.keys, key.action, key.does, show=False, priority=True, id=key.name)
+        for key in KEYS
+    ]
+
+
+def names() -> list[str]:
+    """What own keys may refer to."""
+    return [key.name for key in KEYS]
+
+
+def shown(keys: str) -> str:
+    """Keys as people write them: Ctrl+C, F1."""
+    return ", ".join("+".join(map(_named, key.split("+"))) for key in keys.split(","))
+
+
+def _named(key: str) -> str:
+    return _NAMES.get(key.strip(), key.strip().capitalize())

@@ -1,0 +1,70 @@
+"""The conversations and models there are: listing, looking into, renaming, deleting, choosing."""
+
+from hermes_core.text import one_line
+from hermes_tui import wire
+from hermes_tui.session import Session
+
+_LISTED = 200
+_FOUND = 50
+_SHORTEST_QUERY = 3
+
+
+class Library:
+    """What can be opened instead of the open conversation, and who can answer it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.client = session.client
+
+    @property
+    def here(self) -> str:
+        """The stored id of the conversation that is open."""
+        return self._session.conversation.stored_id
+
+    async def rows(self, query: str) -> list[wire.Row]:
+        """Conversations by last activity; with a query those that have it, at last in a message."""
+        told = await self.client.ask(wire.Rows, "session.list", limit=_LISTED, query=query)
+        rows = told.sessions
+        if len(query) < _SHORTEST_QUERY:
+            return rows
+        found = await self.client.ask(wire.Hits, "session.search", query=query, limit=_FOUND)
+        known = {row.id for row in rows}
+        for hit in found.hits:
+            if hit.session_id not in known:
+                known.add(hit.session_id)
+                rows.append(_row_of(hit))
+        return rows
+
+    async def peek(self, stored_id: str, count: int) -> list[wire.Message]:
+        """The last messages of a conversation, which need not be open."""
+        told = await self.client.ask(
+            wire.History, "session.history", session_id=stored_id, limit=count
+        )
+        return told.messages
+
+    async def rename(self, stored_id: str, title: str) -> None:
+        live = self._session.conversation.live_id if stored_id == self.here else stored_id
+        await self.client.call("session.title", session_id=live, title=title)
+
+    async def delete(self, stored_id: str) -> None:
+        await self.client.call("session.delete", session_id=stored_id)
+
+    async def tree(self) -> list[wire.TreeNode]:
+        """The parts of the open conversation, parents before children."""
+        told = await self.client.ask(wire.TreeNodes, "session.tree", session_id=self.here)
+        return told.sessions
+
+    async def models(self) -> wire.ModelOptions:
+        """Every model that can be chosen here."""
+        return await self._session.ask(wire.ModelOptions, "model.options")
+
+    async def choose_model(self, name: str) -> str:
+        """Have another model answer from now on; returns what the server says about it."""
+        told = await self._session.call("config.set", key="model", value=name)
+        return one_line(
+            str(told.get("warning") or f"{told.get('value') or name} answers from now on.")
+        )
+
+
+def _row_of(hit: wire.Hit) -> wire.Row:
+    return wire.Row(hit.session_id, hit.title, hit.snippet, last_active=hit.timestamp)

@@ -1,0 +1,328 @@
+"""The events of the server as Textual messages, one class an event, and what the client adds to them."""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from textual.message import Message
+
+from hermes_tui import wire
+
+logger = logging.getLogger(__name__)
+
+# The classes are neither compared nor printed: that would triple what they cost at every start.
+
+
+@dataclass(repr=False, eq=False)
+class Event(Message):
+    """Something the server reports about a session; empty: about itself."""
+
+    session_id: str = ""
+
+
+@dataclass(repr=False, eq=False)
+class Words(Event):
+    """An event that consists of words."""
+
+    text: str = ""
+
+
+@dataclass(repr=False, eq=False)
+class TurnStarted(Event):
+    """A turn begins; tells what it answers, when the server says so."""
+
+    turn_id: str = ""
+    user: str = ""
+    is_recovered: bool = False
+    """Whether a process that is gone has left it unfinished."""
+
+
+class Steered(Words):
+    """The running turn has heard something that was said to it."""
+
+
+@dataclass(repr=False, eq=False)
+class Piece(Words):
+    """A piece of a text; those that follow it are added to it until it is shown."""
+
+    is_taken: bool = False
+
+    @property
+    def origin(self) -> tuple[type, str, str]:
+        """What a piece must have in common with another to be added to it."""
+        return type(self), self.session_id, ""
+
+    def take(self) -> str:
+        """The text, to which nothing is added any more."""
+        self.is_taken = True
+        return self.text
+
+
+class ReplyDelta(Piece):
+    """The next piece of the reply."""
+
+
+@dataclass(repr=False, eq=False)
+class ReplyInterim(Event):
+    """What the model said before it used tools, as a whole."""
+
+    text: str = ""
+    already_streamed: bool = False
+
+
+@dataclass(repr=False, eq=False)
+class TurnEnded(Event):
+    """A turn has ended: complete, interrupted or error."""
+
+    text: str = ""
+    status: str = "complete"
+    usage: wire.Json = field(default_factory=dict)
+    reasoning: str | None = ""
+    warning: str | None = ""
+
+
+class Thinking(Words):
+    """What the model is doing, in a few words."""
+
+
+class ReasoningDelta(Piece):
+    """The next piece of what the model thinks aloud."""
+
+
+class ReasoningAvailable(Words):
+    """What the model thought, as a whole."""
+
+
+@dataclass(repr=False, eq=False)
+class ToolGenerating(Event):
+    """The model writes a tool call."""
+
+    name: str = ""
+
+
+@dataclass(repr=False, eq=False)
+class ToolStarted(Event):
+    """A tool runs."""
+
+    tool_id: str = ""
+    name: str = ""
+    context: str | None = ""
+    args_text: str | None = ""
+
+
+@dataclass(repr=False, eq=False)
+class ToolProgress(Piece):
+    """A running tool has something to show."""
+
+    tool_id: str = ""
+
+    @property
+    def origin(self) -> tuple[type, str, str]:
+        return type(self), self.session_id, self.tool_id
+
+
+@dataclass(repr=False, eq=False)
+class ToolEnded(Event):
+    """A tool has ended."""
+
+    tool_id: str = ""
+    name: str = ""
+    args: Any = None
+    result: Any = None
+    duration_s: float | None = None
+    summary: str | None = ""
+    result_text: str | None = ""
+    inline_diff: str | None = ""
+    is_error: bool = False
+    error: str | None = ""
+
+
+@dataclass(repr=False, eq=False)
+class ToolRisk(Event):
+    """The output of a tool looks as if it wanted to give orders."""
+
+    tool_id: str = ""
+    name: str = ""
+    risk: str = ""
+
+
+@dataclass(repr=False, eq=False)
+class SubagentNews(Event):
+    """A sub-agent started, does something, or is done."""
+
+    stage: str = ""
+    goal: str = ""
+    subagent_id: str | None = ""
+    task_index: int = 0
+    tool_name: str | None = ""
+    tool_preview: str | None = ""
+    text: str | None = ""
+    status: str | None = ""
+    summary: str | None = ""
+    duration_seconds: float | None = None
+
+    @property
+    def key(self) -> str:
+        return self.subagent_id or f"{self.task_index}:{self.goal}"
+
+
+@dataclass(repr=False, eq=False)
+class StatusChanged(Event):
+    """A word about what the server is doing, such as compressing."""
+
+    kind: str = ""
+    text: str = ""
+    void: bool = False
+    """Whether what was streamed of this step does not count, because it is asked again."""
+
+
+@dataclass(repr=False, eq=False)
+class UsageChanged(Event):
+    """How full the window is; fields that are missing stay as they were."""
+
+    usage: wire.Json = field(default_factory=dict)
+
+
+@dataclass(repr=False, eq=False)
+class SessionChanged(Event):
+    """What is known about the session; fields that are missing stay as they were."""
+
+    info: wire.Json = field(default_factory=dict)
+
+
+@dataclass(repr=False, eq=False)
+class TitleChanged(Event):
+    """The conversation got a title."""
+
+    title: str = ""
+
+
+@dataclass(repr=False, eq=False)
+class ApprovalAsked(Event):
+    """A dangerous call needs a yes."""
+
+    request_id: str = ""
+    command: str = ""
+    description: str | None = ""
+    choices: list[str] = field(default_factory=list)
+    allow_permanent: bool = True
+
+
+@dataclass(repr=False, eq=False)
+class QuestionAsked(Event):
+    """The model wants to know something."""
+
+    request_id: str = ""
+    question: str = ""
+    choices: list[str] | None = None
+
+
+@dataclass(repr=False, eq=False)
+class SecretAsked(Event):
+    """A password or a key is needed; what is typed is not shown."""
+
+    request_id: str = ""
+    prompt: str = ""
+    env_var: str = ""
+    method: str = "secret.respond"
+    argument: str = "value"
+
+
+@dataclass(repr=False, eq=False)
+class RequestExpired(Event):
+    """Nobody needs the answer to a question any more."""
+
+    request_id: str = ""
+
+
+@dataclass(repr=False, eq=False)
+class Notified(Event):
+    """Something a person should see for a moment."""
+
+    text: str = ""
+    level: str = "info"
+
+
+class Told(Words):
+    """What came of something in the background."""
+
+
+@dataclass(repr=False, eq=False)
+class ServerFailed(Event):
+    """The server could not do something; says what to do about it when it knows."""
+
+    message: str = ""
+    fix: str = ""
+
+
+@dataclass(repr=False, eq=False)
+class ServerConnected(Message):
+    """The server is there; above attempt 0 it is there again."""
+
+    attempt: int = 0
+
+
+@dataclass(repr=False, eq=False)
+class ServerLost(Message):
+    """The server went away; it is started again after the delay, or not at all."""
+
+    reason: str = ""
+    delay_s: float | None = None
+
+
+_EVENTS: dict[str, type[Event]] = {
+    "message.start": TurnStarted,
+    "message.delta": ReplyDelta,
+    "message.interim": ReplyInterim,
+    "message.complete": TurnEnded,
+    "thinking.delta": Thinking,
+    "reasoning.delta": ReasoningDelta,
+    "reasoning.available": ReasoningAvailable,
+    "tool.generating": ToolGenerating,
+    "tool.start": ToolStarted,
+    "tool.progress": ToolProgress,
+    "tool.complete": ToolEnded,
+    "tool.output_risk": ToolRisk,
+    "status.update": StatusChanged,
+    "session.title": TitleChanged,
+    "prompt.steered": Steered,
+    "approval.request": ApprovalAsked,
+    "clarify.request": QuestionAsked,
+    "question.settled": RequestExpired,
+    "secret.request": SecretAsked,
+    "sudo.expire": RequestExpired,
+    "secret.expire": RequestExpired,
+    "notification.show": Notified,
+    "background.complete": Told,
+    "review.summary": Told,
+    "error": ServerFailed,
+}
+
+
+def from_event(kind: str, session_id: str, payload: wire.Json) -> Event | None:
+    """The message that an event becomes; None for one that the interface has no use for."""
+    fields = {key: value for key, value in payload.items() if key != "session_id"}
+    if kind == "session.info":
+        return SessionChanged(session_id, fields)
+    if kind == "usage.update":
+        return UsageChanged(session_id, fields)
+    if kind == "sudo.request":
+        asked = {
+            "prompt": "The password for sudo",
+            "method": "sudo.respond",
+            "argument": "password",
+        }
+        return _made(SecretAsked, session_id, {**fields, **asked})
+    if kind.startswith("subagent."):
+        return _made(SubagentNews, session_id, {**fields, "stage": kind.removeprefix("subagent.")})
+    known = _EVENTS.get(kind)
+    return _made(known, session_id, fields) if known is not None else None
+
+
+def _made(kind: type[Event], session_id: str, fields: wire.Json) -> Event | None:
+    try:
+        return msgspec.convert({**fields, "session_id": session_id}, kind, strict=False)
+    except msgspec.ValidationError as error:
+        logger.warning("the server reported %s wrongly: %s", kind.__name__, error)
+        return None

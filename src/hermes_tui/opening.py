@@ -1,0 +1,17 @@
+"""What is to be opened at the start."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What is to be opened at the start; nothing said: a new conversation."""
+
+    resume: str = ""
+    """An id or a title."""
+    continues: bool = False
+    """The one that was active last."""
+    live: str | None = None
+    """One that lives in a running server, by any of its names; empty: the one active last."""
+    cwd: str = ""
+    model: str = ""

@@ -1,0 +1,44 @@
+"""What a person likes about the interface, in `tui.json` in the home: the theme and own keys."""
+
+import logging
+from pathlib import Path
+
+import msgspec
+
+from hermes_core.errors import ConfigError
+from hermes_core.paths import Home, write_private
+
+logger = logging.getLogger(__name__)
+
+
+class Preferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What can be liked."""
+
+    theme: str = ""
+    keys: dict[str, str] = {}
+    """Keys by the name of what they do (docs/guide/tui.md lists the names)."""
+
+
+def path(home: Home) -> Path:
+    """Where they are kept."""
+    return home.root / "tui.json"
+
+
+def load(home: Home) -> Preferences:
+    """Read them; without a file everything is as it comes. Raises ConfigError for a broken file."""
+    try:
+        return msgspec.json.decode(path(home).read_bytes(), type=Preferences)
+    except FileNotFoundError:
+        return Preferences()
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(
+            f"{path(home)} cannot be used: {error}.", fix="Correct it or remove it."
+        ) from error
+
+
+def save(home: Home, wanted: Preferences) -> None:
+    """Write them; a disk that fails costs only this."""
+    try:
+        write_private(path(home), msgspec.json.format(msgspec.json.encode(wanted)).decode() + "\n")
+    except (OSError, ConfigError):
+        logger.warning("%s cannot be written", path(home), exc_info=True)

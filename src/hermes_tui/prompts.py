@@ -1,0 +1,156 @@
+"""Prompts on their way: shown at once, waiting for the running turn, or in doubt after a crash.
+
+The server answers when a prompt is on disk. One that it did not answer to before it died is sent again
+with the same key, so that it is taken exactly once.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from hermes_core.errors import HermesError
+from hermes_tui import messages as m
+from hermes_tui import wire
+from hermes_tui.client import ConnectionLostError
+from hermes_tui.entries import Said
+from hermes_tui.session import Session
+from hermes_tui.widgets.transcript import Transcript
+
+
+@dataclass(eq=False)
+class Prompt:
+    """One of them."""
+
+    entry: Said
+    turn_id: str = ""
+    key: str = field(default_factory=lambda: os.urandom(16).hex())
+    """Sent along, so that the server takes it once, however often it is sent."""
+
+    def is_answered_by(self, event: m.TurnStarted) -> bool:
+        if self.turn_id and event.turn_id:
+            return self.turn_id == event.turn_id
+        return self.entry.says(event.user)
+
+
+class Prompts:
+    """Everything that was sent and has not been answered yet."""
+
+    def __init__(
+        self, session: Session, transcript: Transcript, tell: Callable[[list[str]], None]
+    ) -> None:
+        """`tell` is called with what waits whenever that changes."""
+        self._session = session
+        self._transcript = transcript
+        self._tell = tell
+        self._waiting: list[Prompt] = []
+        """Shown above the composer, not in the transcript."""
+        self._flying: list[Prompt] = []
+        """Sent, and not answered by the server yet."""
+        self._doubtful: list[Prompt] = []
+        """Sent to a server that died before it answered."""
+
+    @property
+    def waiting(self) -> list[str]:
+        """What waits for the running turn, the next one first."""
+        return [prompt.entry.text for prompt in self._waiting]
+
+    async def send(self, shown: str, whole: str, images: list[str]) -> None:
+        """Hand a prompt over; raises HermesError when it is refused, and then it is shown no more."""
+        prompt = Prompt(Said(shown, images, is_sent=False, whole=whole))
+        if self._session.conversation.is_running:
+            self._wait(prompt)
+        else:
+            await self._transcript.add(prompt.entry)
+        await self._submit(prompt)
+
+    async def _submit(self, prompt: Prompt) -> None:
+        self._flying.append(prompt)
+        try:
+            told = await self._session.say(prompt.entry.whole, prompt.key)
+        except ConnectionLostError:
+            self._doubtful.append(prompt)
+            return
+        except HermesError:
+            self._wait_no_more(prompt)
+            await self._transcript.remove_entry(prompt.entry)
+            raise
+        finally:
+            self._flying.remove(prompt)
+        prompt.turn_id = str(told.get("turn_id", ""))
+        if told.get("duplicate"):  # the conversation as it was opened has it already
+            self._wait_no_more(prompt)
+        else:
+            await self._arrived(prompt, str(told.get("status", "")))
+
+    async def _arrived(self, prompt: Prompt, status: str) -> None:
+        prompt.entry.is_sent = True
+        is_shown = prompt.entry in self._transcript.entries
+        if status == "queued" and is_shown and self._session.conversation.is_running:
+            await self._transcript.remove_entry(prompt.entry)
+            self._wait(prompt)
+        elif status != "queued" and not is_shown:
+            await self._show(prompt)
+        else:
+            await self._transcript.changed(prompt.entry)
+
+    def _wait(self, prompt: Prompt) -> None:
+        self._waiting.append(prompt)
+        self._tell(self.waiting)
+
+    def _wait_no_more(self, prompt: Prompt) -> None:
+        if prompt in self._waiting:
+            self._waiting.remove(prompt)
+            self._tell(self.waiting)
+
+    async def _show(self, prompt: Prompt) -> None:
+        self._wait_no_more(prompt)
+        if prompt.entry not in self._transcript.entries:
+            await self._transcript.add(prompt.entry)
+
+    async def started(self, event: m.TurnStarted) -> None:
+        """A turn begins: what it answers waits no more. What was said elsewhere is shown as well."""
+        candidates = [*self._waiting, *self._flying]
+        answered = next((p for p in candidates if p.is_answered_by(event)), None)
+        if answered is not None:
+            await self._show(answered)
+        elif not event.user and self._waiting:  # a server that does not tell: the next one
+            await self._show(self._waiting[0])
+        elif event.user and not event.is_recovered:
+            await self._show_foreign(event.user)
+
+    async def steered(self, text: str) -> None:
+        """The running turn has heard something."""
+        candidates = [*self._waiting, *self._flying]
+        heard = next((prompt for prompt in candidates if prompt.entry.says(text)), None)
+        if heard is not None:
+            await self._show(heard)
+        else:
+            await self._show_foreign(text)
+
+    async def _show_foreign(self, text: str) -> None:
+        last = next((e for e in reversed(self._transcript.entries) if isinstance(e, Said)), None)
+        if last is None or not last.says(text):
+            await self._transcript.add(Said(text))
+
+    async def take_back(self) -> str:
+        """Take the last waiting prompt back; returns its text. Raises HermesError when it runs now."""
+        prompt = self._waiting[-1]
+        await self._session.call("prompt.unqueue", turn_id=prompt.turn_id)
+        self._wait_no_more(prompt)
+        return prompt.entry.whole
+
+    def give_up(self) -> list[str]:
+        """Everything was stopped: what waited is not answered any more; returns the texts."""
+        texts = [prompt.entry.whole for prompt in self._waiting]
+        self._waiting.clear()
+        self._tell([])
+        return texts
+
+    async def settle(self, queued: Sequence[wire.Queued]) -> None:
+        """A conversation was opened: know what waits in it, and send again what may not have arrived."""
+        self._waiting = [Prompt(Said(one.text, whole=one.text), one.turn_id) for one in queued]
+        self._tell(self.waiting)
+        doubtful, self._doubtful = self._doubtful, []
+        for prompt in doubtful:
+            self._wait(prompt)
+            await self._submit(prompt)

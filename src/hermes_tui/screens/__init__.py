@@ -1,0 +1,1 @@
+"""The screens: the chat, and the dialogs that are laid over it."""

@@ -1,0 +1,323 @@
+"""The chat: the transcript, what waits, the composer, the status line, and how they move each other."""
+
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+
+from textual import events, on, work
+from textual.app import ComposeResult
+from textual.screen import Screen
+
+from hermes_core.errors import HermesError
+from hermes_tui import commands, keymap, wire
+from hermes_tui import messages as m
+from hermes_tui.arrival import Earlier, entries_of, greeting
+from hermes_tui.client import ConnectionLostError
+from hermes_tui.entries import Note, Reply, Tone
+from hermes_tui.history import InputHistory
+from hermes_tui.host import app_of
+from hermes_tui.library import Library
+from hermes_tui.session import Session
+from hermes_tui.widgets.cards import Cards
+from hermes_tui.widgets.composer import Composer
+from hermes_tui.widgets.desk import Desk
+from hermes_tui.widgets.queue import WaitingPrompts
+from hermes_tui.widgets.stage import Stage
+from hermes_tui.widgets.status import StatusLine
+
+_SECOND_PRESS_S = 2.0
+
+
+class ChatScreen(Screen[None]):
+    """The one screen that is always there."""
+
+    BINDINGS = keymap.bindings()
+    AUTO_FOCUS = "#composer"
+
+    def __init__(
+        self,
+        session: Session,
+        history: InputHistory,
+        run_local: Callable[[str, str], Awaitable[None]],
+    ) -> None:
+        super().__init__()
+        self.session = session
+        self._run_local = run_local
+        self.stage = Stage(session, self._tell_waiting)
+        self.cards = Cards(session)
+        self.desk = Desk(session, history)
+        self.composer = self.desk.composer
+        self.status = StatusLine(session.conversation)
+        self._history = history
+        self._queue = WaitingPrompts()
+        session.shown = self._show
+        self._crash = ""
+        self._is_given_up = False
+        self._is_second_press = False
+
+    def compose(self) -> ComposeResult:
+        yield self.stage
+        yield self.cards
+        yield self._queue
+        yield self.desk
+        yield self.status
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(self._history.load)
+
+    # -- the server comes and goes -----------------------------------------------------------
+
+    @on(m.ServerConnected)
+    def _connected(self) -> None:
+        self._is_given_up = False
+        self.open(self.session.open(self.size.width))
+
+    @on(m.ServerLost)
+    async def _lost(self, event: m.ServerLost) -> None:
+        self.session.lose()
+        await self.cards.clear()
+        self._crash = event.reason
+        self._is_given_up = event.delay_s is None
+        if self._is_given_up:
+            fix = "What you typed is still here. Ctrl+L tries again; `hermes doctor` may tell more."
+            await self.tell(f"The server does not start: {event.reason}.", "error", fix)
+        self.status.tell()
+
+    @work(exclusive=True, group="open")
+    async def open(self, opening: Awaitable[None]) -> None:
+        """Open a conversation, and say so when that fails."""
+        try:
+            await opening
+        except HermesError as error:
+            await self.complain(error)
+
+    def _show(self, opened: wire.Opened) -> None:
+        """Show an opened conversation from its end."""
+        entries = entries_of(opened)
+        last = entries[-1] if entries else None
+        reply = last if isinstance(last, Reply) and not last.is_done else None
+        entries += greeting(self.session.conversation.info, is_new=not opened.messages)
+        if self._crash:
+            text = f"The server stopped ({self._crash}). It was started again; nothing is lost."
+            entries.append(Note(text, "warning"))
+            self._crash = ""
+        earlier = Earlier(opened.messages, self.session.page)
+        has_more = len(opened.messages) < opened.message_count
+        self.stage.post_message(Stage.Set(entries, earlier.fetch if has_more else None, reply))
+        if opened.running:
+            self.session.conversation.begin(time.monotonic())
+        self._settle(opened)
+        self.status.tell()
+
+    @work(group="prompts")
+    async def _settle(self, opened: wire.Opened) -> None:
+        await self.cards.clear(but=opened.session_id)
+        try:
+            await self.stage.prompts.settle(opened.queued)
+        except HermesError as error:
+            await self.complain(error)
+
+    async def tell(self, text: str, tone: Tone = "info", fix: str = "") -> None:
+        """Put a note at the end of the transcript."""
+        await self.stage.transcript.add(Note(text, tone, fix))
+
+    async def complain(self, error: HermesError) -> None:
+        """Say what went wrong and what to do about it."""
+        if not isinstance(error, ConnectionLostError):
+            await self.tell(error.message, "error", error.fix)
+
+    @work(group="commands")
+    async def choose_model(self, name: str) -> None:
+        """Have another model answer from now on."""
+        try:
+            await self.tell(await Library(self.session).choose_model(name))
+        except HermesError as error:
+            await self.complain(error)
+
+    # -- what the server reports -------------------------------------------------------------
+
+    @on(m.Event)
+    def _heard(self, event: m.Event) -> None:
+        if self.session.conversation.hear(event, time.monotonic()):
+            self.status.tell()
+
+    @on(m.TurnEnded)
+    async def _turn_ended(self) -> None:
+        await self.cards.clear()
+
+    @on(m.ApprovalAsked)
+    @on(m.QuestionAsked)
+    @on(m.SecretAsked)
+    async def _asked(self, event: m.Event) -> None:
+        await self.cards.ask(event, take_focus=not self.composer.text.strip())
+        app_of(self).bell()
+
+    @on(m.RequestExpired)
+    async def _expired(self, event: m.RequestExpired) -> None:
+        await self.cards.expire(event.request_id)
+
+    @on(Cards.Settled)
+    def _settled(self) -> None:
+        if self.cards.current is None:
+            self.session.conversation.answered()
+            self.composer.focus()
+            self.status.tell()
+
+    @on(m.Notified)
+    def _notified(self, event: m.Notified) -> None:
+        severity = "warning" if event.level in ("warning", "error") else "information"
+        self.notify(event.text, severity=severity, markup=False)
+
+    # -- what the person says ----------------------------------------------------------------
+
+    @on(Composer.Sent)
+    def _sent(self, event: Composer.Sent) -> None:
+        parsed = commands.parse(event.whole)
+        if parsed is None:
+            self._say(event.shown, event.whole)
+        elif (name := commands.local(parsed)) is not None:
+            self._local(name, parsed.argument)
+        else:
+            self._command(parsed)
+
+    @work(group="commands")
+    async def _local(self, name: str, argument: str) -> None:
+        await self._run_local(name, argument)
+
+    @work(group="prompts")
+    async def _say(self, shown: str, whole: str) -> None:
+        await self.stage.transcript.to_end()
+        try:
+            await self.stage.prompts.send(shown, whole, self.desk.take_images())
+        except HermesError as error:
+            self.composer.give_back(whole)
+            await self.complain(error)
+
+    @work(group="commands")
+    async def _command(self, parsed: commands.Parsed) -> None:
+        try:
+            outcome = await self.session.command(parsed.name, parsed.argument)
+            if parsed.name in commands.REWRITING and not self.session.conversation.is_running:
+                await self.session.again(self.size.width)
+        except HermesError as error:
+            await self.complain(error)
+            return
+        if outcome.output:
+            await self.tell(outcome.output)
+        if outcome.prefill:
+            self.composer.recall(outcome.prefill)
+        if outcome.send:
+            self._say(outcome.send, outcome.send)
+        if outcome.leaves:
+            await self.run_action("app.leave")
+
+    def keep_draft(self) -> None:
+        """Put what is typed into the history, where a later start finds it."""
+        self._history.add(self.composer.expanded())
+
+    def _tell_waiting(self, waiting: list[str]) -> None:
+        self.session.conversation.waiting = waiting
+        self._queue.show(waiting)
+        self.status.tell()
+
+    # -- keys --------------------------------------------------------------------------------
+
+    def action_stop(self) -> None:
+        """Stop the turn; a second press soon after it leaves."""
+        if self._is_second_press:
+            app_of(self).run_worker(app_of(self).run_action("app.leave"))
+            return
+        if self.session.conversation.is_running:
+            self._stop()
+        self._is_second_press = True
+        self.status.hint = "Ctrl+C again leaves"
+        self.status.tell()
+        self.set_timer(_SECOND_PRESS_S, self._forget_press)
+
+    def _forget_press(self) -> None:
+        self._is_second_press = False
+        self.status.hint = ""
+        self.status.tell()
+
+    @work(group="stop")
+    async def _stop(self) -> None:
+        self.session.conversation.stop()
+        self.status.tell()
+        try:
+            await self.session.stop()
+            for text in self.stage.prompts.give_up():
+                self.composer.give_back(text)
+        except HermesError as error:
+            await self.complain(error)
+
+    @work(exclusive=True, group="take-back")
+    async def action_take_back(self) -> None:
+        """Have the prompt that was sent last in the composer again, to change it or to drop it."""
+        if not self.stage.prompts.waiting:
+            self.notify("No prompt is waiting.")
+            return
+        try:
+            self.composer.give_back(await self.stage.prompts.take_back())
+        except HermesError as error:
+            self.notify(error.message, severity="warning", markup=False)
+
+    def action_answer(self) -> None:
+        if self.cards.current is not None:
+            self.cards.current.focus()
+        else:
+            self.notify("Nothing waits for an answer.")
+
+    def action_page_up(self) -> None:
+        self.stage.transcript.scroll_page_up(animate=False)
+
+    def action_page_down(self) -> None:
+        self.stage.transcript.scroll_page_down(animate=False)
+
+    def action_first(self) -> None:
+        self.stage.transcript.scroll_home(animate=False)
+
+    async def action_last(self) -> None:
+        await self.stage.transcript.to_end()
+
+    def action_details(self) -> None:
+        self.stage.toggle_details()
+
+    def action_copy(self) -> None:
+        self.notify(self.stage.copy_last(), timeout=2)
+
+    def action_redraw(self) -> None:
+        if self._is_given_up:
+            self.session.client.retry()
+        self.refresh(layout=True)
+
+    def key_escape(self) -> None:
+        self.composer.focus()
+
+    def on_key(self, event: events.Key) -> None:
+        """Who reads and starts to type wants to write."""
+        if event.is_printable and event.character and not self.cards.has_focus_within:
+            self.composer.focus()
+            self.composer.insert(event.character)
+
+    @on(events.TextSelected)
+    def _selected(self) -> None:
+        """What is selected with the mouse is copied at once, so that Ctrl+C can mean stop."""
+        if text := self.get_selected_text():
+            app_of(self).copy_to_clipboard(text)
+            self.notify("Copied.", timeout=1)
+
+    @on(Composer.Helpless)
+    async def _help(self) -> None:
+        await self.run_action("app.help")
+
+    @on(Composer.Leaving)
+    async def _leave(self) -> None:
+        await self.run_action("app.leave")
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._resized(event.size.width)
+
+    @work(exclusive=True, group="resize")
+    async def _resized(self, columns: int) -> None:
+        with contextlib.suppress(HermesError):
+            await self.session.call("terminal.resize", cols=columns)

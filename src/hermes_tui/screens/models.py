@@ -1,0 +1,80 @@
+"""The model picker: who can answer here, by provider."""
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
+
+from hermes_core.errors import HermesError
+from hermes_tui import wire
+from hermes_tui.library import Library
+from hermes_tui.screens.dialog import Dialog
+from hermes_tui.session import Session
+
+
+class ModelScreen(Dialog[str]):
+    """Gives the name of the model that was picked; one that is not listed can be typed."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._library = Library(session)
+        self._choices: list[wire.ModelChoice] = []
+        self._shown: list[wire.ModelChoice] = []
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog", id="models") as frame:
+            frame.border_title = "Models"
+            frame.border_subtitle = "Enter takes it · Esc closes"
+            yield Input(placeholder="Search, or type provider/model …", id="search")
+            yield OptionList(id="rows", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#rows").can_focus = False
+        self._load()
+
+    @work(exclusive=True)
+    async def _load(self) -> None:
+        try:
+            told = await self._library.models()
+        except HermesError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        self._choices = told.models
+        if told.error:
+            self.notify(told.error, severity="warning", markup=False)
+        self._list("")
+
+    def _list(self, typed: str) -> None:
+        wanted = typed.strip().lower()
+        self._shown = [c for c in self._choices if wanted in f"{c.name} {c.provider}".lower()]
+        rows = self.query_one("#rows", OptionList)
+        rows.clear_options()
+        rows.add_options(Option(_line(choice)) for choice in self._shown)
+        current = [number for number, choice in enumerate(self._shown) if choice.used]
+        rows.highlighted = (current or [0])[0] if self._shown else None
+
+    @on(Input.Changed)
+    def _searching(self, event: Input.Changed) -> None:
+        self._list(event.value)
+
+    def key_down(self) -> None:
+        self.query_one("#rows", OptionList).action_cursor_down()
+
+    def key_up(self) -> None:
+        self.query_one("#rows", OptionList).action_cursor_up()
+
+    @on(Input.Submitted)
+    @on(OptionList.OptionSelected)
+    def _take(self, event: Input.Submitted | OptionList.OptionSelected) -> None:
+        place = self.query_one("#rows", OptionList).highlighted
+        if self._shown and place is not None:
+            self.dismiss(self._shown[place].name)
+        elif isinstance(event, Input.Submitted) and event.value.strip():
+            self.dismiss(event.value.strip())
+
+
+def _line(choice: wire.ModelChoice) -> Content:
+    mark = "● " if choice.used else "  "
+    return Content.assemble(mark, choice.name, (f"  {choice.reason or choice.provider}", "dim"))

@@ -1,0 +1,227 @@
+"""The conversation picker: search, preview, open, rename, delete."""
+
+from textual import events, on, work
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from hermes_core import clock
+from hermes_core.errors import HermesError
+from hermes_core.text import one_line, truncate
+from hermes_tui import wire
+from hermes_tui.library import Library
+from hermes_tui.moments import ago
+from hermes_tui.screens.dialog import Dialog
+from hermes_tui.session import Session
+
+_HINT = "Enter opens · F2 renames · Del deletes · Esc closes"
+_PREVIEWED = 12
+
+
+class PickerScreen(Dialog[str]):
+    """Gives the id of the conversation that was picked."""
+
+    BINDINGS = [  # noqa: RUF012 -- Textual's own
+        Binding("down", "move(1)", show=False, priority=True),
+        Binding("up", "move(-1)", show=False, priority=True),
+        Binding("pagedown", "move(10)", show=False, priority=True),
+        Binding("pageup", "move(-10)", show=False, priority=True),
+        Binding("f2", "rename", "Rename", show=False, priority=True),
+        Binding("delete", "delete", "Delete", show=False, priority=True),
+    ]
+
+    def __init__(self, session: Session, query: str = "") -> None:
+        super().__init__()
+        self._library = Library(session)
+        self._query = query
+        self._rows: list[wire.Row] = []
+        self._renamed: wire.Row | None = None
+        self._doomed = ""
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog", id="picker") as frame:
+            frame.border_title = "Conversations"
+            frame.border_subtitle = _HINT
+            yield Input(self._query, placeholder="Search titles and messages …", id="search")
+            with Horizontal():
+                yield OptionList(id="rows", markup=False)
+                with VerticalScroll(id="preview", can_focus=False):
+                    yield Static("", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#rows").can_focus = False
+        self._load()
+
+    @work(exclusive=True, group="rows")
+    async def _load(self) -> None:
+        query = self._query.strip()
+        try:
+            self._rows = await self._library.rows(query)
+        except HermesError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        self._list()
+
+    def _list(self) -> None:
+        rows = self.query_one("#rows", OptionList)
+        before = self._picked()
+        rows.clear_options()
+        now = clock.now()
+        rows.add_options(
+            Option(_line(row, now, self._is_here(row)), id=row.id) for row in self._rows
+        )
+        ids = [row.id for row in self._rows]
+        kept = ids.index(before.id) if before is not None and before.id in ids else 0
+        rows.highlighted = kept if ids else None
+        if not ids:
+            self._preview(None)
+
+    def _is_here(self, row: wire.Row) -> bool:
+        return row.id == self._library.here
+
+    def _picked(self) -> wire.Row | None:
+        place = self.query_one("#rows", OptionList).highlighted
+        return self._rows[place] if place is not None and place < len(self._rows) else None
+
+    # -- searching and looking ---------------------------------------------------------------
+
+    @on(Input.Changed, "#search")
+    def _searching(self, event: Input.Changed) -> None:
+        if self._renamed is None and event.value != self._query:
+            self._query = event.value
+            self._load()
+
+    def action_move(self, steps: int) -> None:
+        rows = self.query_one("#rows", OptionList)
+        if self._rows:
+            rows.highlighted = max(0, min(len(self._rows) - 1, (rows.highlighted or 0) + steps))
+
+    @on(OptionList.OptionHighlighted)
+    def _looking(self) -> None:
+        self._spare()
+        self._preview(self._picked())
+
+    @work(exclusive=True, group="preview")
+    async def _preview(self, row: wire.Row | None) -> None:
+        shown = self.query_one("#preview Static", Static)
+        if row is None:
+            shown.update("Nothing found." if self._query else "There are no conversations yet.")
+            return
+        shown.update(_card(row, clock.now(), []))
+        try:
+            messages = await self._library.peek(row.id, _PREVIEWED)
+        except HermesError:
+            return  # the list's own words have to do
+        shown.update(_card(row, clock.now(), messages))
+
+    # -- doing something ---------------------------------------------------------------------
+
+    @on(Input.Submitted, "#search")
+    def _submitted(self, event: Input.Submitted) -> None:
+        if self._renamed is not None:
+            self._rename(self._renamed, event.value.strip())
+        else:
+            self._open()
+
+    @on(OptionList.OptionSelected)
+    def _open(self) -> None:
+        row = self._picked()
+        if row is not None:
+            self.dismiss(row.id)
+
+    def action_rename(self) -> None:
+        row = self._picked()
+        if row is None:
+            return
+        self._renamed = row
+        search = self.query_one("#search", Input)
+        search.value = row.title or ""
+        self._tell("The new title, then Enter · Esc leaves it")
+
+    @work(group="change")
+    async def _rename(self, row: wire.Row, title: str) -> None:
+        try:
+            if title:
+                await self._library.rename(row.id, title)
+        except HermesError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        self._search_again()
+
+    def action_delete(self) -> None:
+        row = self._picked()
+        if row is None or self._renamed is not None:
+            return
+        if self._doomed != row.id:
+            self._doomed = row.id
+            self._tell("Del again deletes it for good · any other key keeps it")
+            return
+        self._delete(row.id)
+
+    @work(group="change")
+    async def _delete(self, stored_id: str) -> None:
+        try:
+            await self._library.delete(stored_id)
+        except HermesError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        self._spare()
+        self._load()
+
+    def _search_again(self) -> None:
+        self._renamed = None
+        self.query_one("#search", Input).value = self._query
+        self._tell(_HINT)
+        self._load()
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key != "delete":
+            self._spare()
+
+    def _spare(self) -> None:
+        if self._doomed:
+            self._doomed = ""
+            self._tell(_HINT)
+
+    def action_close(self) -> None:
+        if self._renamed is not None:
+            self._search_again()
+        else:
+            super().action_close()
+
+    def _tell(self, hint: str) -> None:
+        self.query_one("#picker").border_subtitle = hint
+
+
+def _line(row: wire.Row, now: float, is_here: bool) -> Content:
+    title = one_line(row.title or row.preview or "(no title)")
+    when = ago(row.last_active or row.started_at, now)
+    return Content.assemble(("▸ " if is_here else "  "), truncate(title, 200), (f"  {when}", "dim"))
+
+
+def _card(row: wire.Row, now: float, messages: list[wire.Message]) -> Content:
+    facts = [
+        ago(row.last_active or row.started_at, now),
+        f"{row.message_count} messages",
+        row.source,
+    ]
+    head = [
+        Content.styled(one_line(row.title or "(no title)"), "bold"),
+        Content.styled(" · ".join(fact for fact in facts if fact), "dim"),
+        Content.styled(row.id, "dim"),
+        Content(""),
+    ]
+    if not messages:
+        return Content("\n").join([*head, Content(row.preview or "")])
+    told = [
+        Content.assemble(
+            ("you  " if message.role == "user" else "     ", "bold $text-accent"), text
+        )
+        for message in messages
+        if (text := truncate(one_line(message.text or ""), 300))
+        and message.role in ("user", "assistant")
+    ]
+    return Content("\n").join([*head, *told])

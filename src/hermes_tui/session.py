@@ -1,0 +1,215 @@
+"""What a person does to a conversation, as calls of the protocol: open, say, stop, command, close."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from hermes_tui import wire
+from hermes_tui.client import METHOD_UNKNOWN, CallError, Client, ConnectionLostError
+from hermes_tui.conversation import Conversation
+from hermes_tui.opening import Opening
+
+T = TypeVar("T")
+
+PAGE = 60
+"""Messages that are asked for at a time."""
+_NOT_FOUND = 4007
+_USE_DISPATCH = 4018
+_CLOSING_S = 1.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a slash command."""
+
+    output: str = ""
+    send: str = ""
+    """To be sent as if it had been typed."""
+    prefill: str = ""
+    """To be put into the composer."""
+    leaves: bool = False
+
+
+class Session:
+    """The conversation that is open, and the calls it takes."""
+
+    def __init__(self, client: Client, opening: Opening) -> None:
+        self.client = client
+        self.shown: Callable[[wire.Opened], None] = _ignore
+        """Called with every conversation that is opened, before any event of it is heard."""
+        self.conversation = Conversation()
+        self._opening = opening
+        self._is_open = asyncio.Event()
+        self.is_ours = opening.live is None
+        """Whether the server was started for this interface, so that leaving ends the conversation."""
+
+    # -- opening -----------------------------------------------------------------------------
+
+    async def open(self, columns: int) -> None:
+        """Open what was asked for at the start, or after a crash what was open before it."""
+        self._is_open.clear()
+        opened = await self._reopen(columns) if self.conversation.stored_id else None
+        self._take(opened if opened is not None else await self._first(columns))
+
+    async def _reopen(self, columns: int) -> wire.Opened | None:
+        """The same conversation again; None when nothing was said in it, so that there is none."""
+        stored = self.conversation.stored_id
+        try:
+            return await self._resume(stored, columns)
+        except CallError as error:
+            if error.number != _NOT_FOUND or self.conversation.has_spoken:
+                raise
+            return None
+
+    async def _first(self, columns: int) -> wire.Opened:
+        wanted = self._opening
+        if wanted.live is not None:
+            return await self._join(wanted.live, columns)
+        name = wanted.resume
+        if wanted.continues and not name:
+            name = str((await self.client.call("session.most_recent")).get("session_id") or "")
+        if not name:
+            return await self._create(columns)
+        opened = await self._resume(name, columns)
+        if wanted.model:
+            live = opened.session_id
+            await self.client.call("config.set", session_id=live, key="model", value=wanted.model)
+        return opened
+
+    async def _create(self, columns: int) -> wire.Opened:
+        wishes = {"cwd": self._opening.cwd, "model": self._opening.model}
+        given = {name: value for name, value in wishes.items() if value}
+        return await self.client.ask(wire.Opened, "session.create", cols=columns, **given)
+
+    async def _resume(self, name: str, columns: int) -> wire.Opened:
+        return await self.client.ask(
+            wire.Opened, "session.resume", session_id=name, cols=columns, limit=PAGE
+        )
+
+    async def _join(self, name: str, columns: int) -> wire.Opened:
+        """Join a conversation of a running server: the named one, else the one active last."""
+        rows = (await self.client.ask(wire.Rows, "session.active_list")).sessions
+        latest = max(rows, key=lambda row: row.last_active or 0, default=None)
+        known = next((row for row in rows if row.id == name), None if name else latest)
+        if known is not None:
+            return await self._activate(known.id)
+        return await (self._resume(name, columns) if name else self._create(columns))
+
+    async def _activate(self, live_id: str) -> wire.Opened:
+        return await self.client.ask(
+            wire.Opened, "session.activate", session_id=live_id, limit=PAGE
+        )
+
+    async def switch(self, stored_id: str, columns: int) -> None:
+        """Open another conversation and end this one."""
+        await self._move(await self._resume(stored_id, columns))
+
+    async def new(self, columns: int) -> None:
+        """Start a new conversation and end this one."""
+        await self._move(await self._create(columns))
+
+    async def branch(self, name: str) -> None:
+        """Go on in a copy; the original stays as it is."""
+        made = await self.call("session.branch", **({"name": name} if name else {}))
+        live = str(made.get("session_id", ""))
+        await self._move(await self._activate(live))
+
+    async def again(self, columns: int) -> None:
+        """Show the open conversation as it is now, after something has rewritten it."""
+        self._take(await self._resume(self.conversation.stored_id, columns))
+
+    async def _move(self, opened: wire.Opened) -> None:
+        before = self.conversation.live_id
+        self._take(opened)
+        if before and before != opened.session_id and self.is_ours:
+            await self.client.call("session.close", session_id=before)
+
+    def _take(self, opened: wire.Opened) -> None:
+        self.conversation.open(opened)
+        self.shown(opened)
+        self._is_open.set()
+
+    def lose(self) -> None:
+        """The server is gone: calls wait until the conversation is open again."""
+        self._is_open.clear()
+        self.conversation.lose()
+
+    # -- inside it ---------------------------------------------------------------------------
+
+    async def call(self, method: str, **params: Any) -> wire.Json:  # noqa: ANN401 -- JSON values
+        """A call about the open conversation; waits until it is open."""
+        await self._is_open.wait()
+        return await self.client.call(method, session_id=self.conversation.live_id, **params)
+
+    async def ask(self, kind: type[T], method: str, **params: Any) -> T:  # noqa: ANN401 -- JSON values
+        """The same with an answer of a type."""
+        await self._is_open.wait()
+        live = self.conversation.live_id
+        return await self.client.ask(kind, method, session_id=live, **params)
+
+    async def say(self, text: str, key: str) -> wire.Json:
+        """Hand over a prompt; returns once it is on disk, with what becomes of it.
+
+        The server takes a prompt once, however often it is sent with the same key.
+        """
+        return await self.call("prompt.submit", text=text, idempotency_key=key)
+
+    async def stop(self) -> wire.Json:
+        """Stop the turn that runs."""
+        return await self.call("session.interrupt")
+
+    async def command(self, name: str, argument: str) -> Outcome:
+        """Run a slash command of the server."""
+        try:
+            told = await self.call("slash.exec", command=f"/{name} {argument}".rstrip())
+        except CallError as error:
+            if error.number not in (_USE_DISPATCH, METHOD_UNKNOWN):
+                raise
+            told = await self.call("command.dispatch", name=name, arg=argument)
+        if told.get("type") == "alias" and told.get("target") not in (None, name):
+            return await self.command(str(told["target"]), argument)
+        cleaned = cast("wire.Json", wire.cleaned(told))
+        if isinstance(cleaned.get("session"), dict):
+            self._take(wire.read(cleaned["session"], wire.Opened))
+        return _outcome(cleaned)
+
+    async def page(self, before_id: int) -> wire.History:
+        """The messages before the one with this id."""
+        return await self.ask(wire.History, "session.history", limit=PAGE, before=before_id)
+
+    async def answer(self, method: str, **params: Any) -> bool:  # noqa: ANN401 -- JSON values
+        """Answer a question of the server; False when nobody waits for it any more."""
+        try:
+            await self.call(method, **params)
+        except CallError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """End the conversation in good order, within a second, and the server when it is ours."""
+        live = self.conversation.live_id
+        try:
+            if live and self.is_ours:
+                async with asyncio.timeout(_CLOSING_S):
+                    await self.client.call("session.close", session_id=live)
+        except (CallError, ConnectionLostError, TimeoutError):
+            pass  # the server ends it by itself when its input is closed
+        await self.client.close(_CLOSING_S)
+
+
+def _ignore(_opened: wire.Opened) -> None:
+    """Nobody looks."""
+
+
+def _outcome(told: wire.Json) -> Outcome:
+    notice = str(told.get("notice") or told.get("warning") or "")
+    message = str(told.get("message") or "")
+    output = "\n".join(part for part in (str(told.get("output") or ""), notice) if part)
+    match told.get("type"):
+        case "send" | "skill":
+            return Outcome(output, send=message)
+        case "prefill":
+            return Outcome(output, prefill=message)
+        case _:
+            return Outcome(output, leaves=bool(told.get("leave")))

@@ -1,0 +1,206 @@
+"""A turn as it becomes visible: the events of the server, one after the other, become entries."""
+
+import time
+from typing import Any, cast
+
+from hermes_tui import messages as m
+from hermes_tui.entries import Call, Divider, Note, Reply, Thought, replies_of, split_point
+from hermes_tui.widgets.transcript import Transcript
+
+
+class TurnView:
+    """Knows which reply is being written, which thought is being thought and which calls run."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self._parts: list[Reply] = []
+        """The reply that is being written; the last part still grows."""
+        self._thought: Thought | None = None
+        self._thinking_since = 0.0
+        self._calls: dict[str, Call] = {}
+        self._said: list[str] = []
+        """The replies of this turn that are complete."""
+        self._failures: set[str] = set()
+        self._blank = ""
+
+    def begin(self, reply: Reply | None = None) -> None:
+        """Forget the turn before; `reply` is what was written of this one already."""
+        self._parts, self._thought = [reply] if reply is not None else [], None
+        self._calls, self._blank = {}, ""
+        self._said, self._failures = [], set()
+
+    async def say(self, text: str) -> None:
+        """The next piece of the reply."""
+        await self._end_thought()
+        if not self._parts:
+            text = (self._blank + text).lstrip("\n")
+            self._blank = "" if text.strip() else text
+            if text.strip():
+                await self._add_part(text)
+            return
+        reply = self._parts[-1]
+        reply.text += text
+        if "\n" in text and (place := split_point(reply.text)) is not None:
+            rest, reply.text = reply.text[place:], reply.text[:place]
+            await self._finish(reply)
+            await self._add_part(rest)
+        elif (view := self._transcript.view_of(reply)) is not None:
+            cast("Any", view).write(text)  # a reply's view, whose module is loaded late
+
+    async def _add_part(self, text: str) -> None:
+        reply = Reply(text, is_done=False, is_continued=bool(self._parts))
+        self._parts.append(reply)
+        await self._transcript.add(reply)
+
+    async def _finish(self, reply: Reply) -> None:
+        reply.is_done = True
+        await self._transcript.changed(reply)
+
+    async def interim(self, event: m.ReplyInterim) -> None:
+        """What was said before tools are used is complete."""
+        if not event.already_streamed and not self._parts and event.text.strip():
+            await self.say(event.text)
+        await self._end_reply()
+
+    async def _void(self) -> None:
+        """What was streamed since the last tool call does not count."""
+        for entry in (*self._parts, self._thought):
+            if entry is not None:
+                await self._transcript.remove_entry(entry)
+        self._parts, self._thought = [], None
+
+    async def think(self, text: str) -> None:
+        """The next piece of a thought."""
+        if self._thought is None:
+            await self._end_reply()
+            self._thought = Thought(text, is_done=False)
+            self._thinking_since = time.monotonic()
+            await self._transcript.add(self._thought)
+            return
+        self._thought.text += text
+        await self._transcript.changed(self._thought)
+
+    async def thought(self, text: str) -> None:
+        """A thought as a whole, unless it was streamed."""
+        if self._thought is None and text.strip():
+            self._thought = Thought(text)
+            await self._transcript.add(self._thought)
+            self._thought = None
+        await self._end_thought()
+
+    async def start_call(self, event: m.ToolStarted) -> None:
+        await self._end_thought()
+        await self._end_reply()
+        call = Call(event.tool_id, event.name, event.context or "", event.args_text or "")
+        self._calls[event.tool_id] = call
+        await self._transcript.add(call)
+
+    async def progress(self, tool_id: str, text: str) -> None:
+        """A running call has something to show."""
+        call = self._calls.get(tool_id)
+        if call is not None and call.state == "running":
+            call.add_output(text)
+            await self._transcript.changed(call)
+
+    async def end_call(self, event: m.ToolEnded) -> None:
+        call = self._calls.get(event.tool_id)
+        if call is None:
+            await self.start_call(m.ToolStarted(event.session_id, event.tool_id, event.name))
+            call = self._calls[event.tool_id]
+        failed = event.is_error or bool(event.error)
+        call.state = "failed" if failed else "done"
+        call.seconds = event.duration_s
+        call.summary = event.summary or ""
+        call.diff = event.inline_diff or ""
+        call.result = event.result_text or event.error or _text_of(event.result)
+        await self._transcript.changed(call)
+
+    async def warn(self, event: m.ToolRisk) -> None:
+        call = self._calls.get(event.tool_id)
+        if call is not None:
+            call.warning = f"The output may try to give orders ({event.risk})."
+            await self._transcript.changed(call)
+
+    async def subagent(self, event: m.SubagentNews) -> None:
+        """A sub-agent is shown like a call whose output is what it does."""
+        call = self._calls.get(event.key)
+        if call is None:
+            await self.start_call(m.ToolStarted("", event.key, "sub-agent", event.goal))
+            call = self._calls[event.key]
+        line = event.tool_name or event.text or ""
+        preview = f" {event.tool_preview}" if event.tool_preview else ""
+        if event.stage in ("tool", "progress", "thinking") and line:
+            call.add_output(f"{line}{preview}\n")
+        if event.stage == "complete":
+            call.state = "failed" if event.status in ("failed", "error") else "done"
+            call.seconds = event.duration_seconds
+            call.result = event.summary or event.text or call.output
+        await self._transcript.changed(call)
+
+    async def status(self, event: m.StatusChanged) -> None:
+        """What the server says about its work, where it matters for what is seen."""
+        if event.void:
+            await self._void()
+        if event.kind == "compacted":
+            await self._transcript.add(Divider("the conversation was shortened", event.text))
+
+    async def fail(self, event: m.ServerFailed) -> None:
+        """Something could not be done; the end of the turn may say the same again."""
+        self._failures.add(event.message.strip())
+        await self._transcript.add(Note(event.message, "error", event.fix))
+
+    async def end(self, event: m.TurnEnded) -> None:
+        """Show the turn as it ended, whatever was streamed of it."""
+        await self._end_thought()
+        if event.status == "error":
+            await self._end_reply()
+            await self._fail(event)
+        else:
+            await self._settle(event.text)
+        for call in self._calls.values():
+            if call.state == "running":
+                call.state = "failed"
+                await self._transcript.changed(call)
+        if event.status == "interrupted":
+            await self._transcript.add(Note("Stopped."))
+        if event.warning:
+            await self._transcript.add(Note(event.warning, "warning"))
+
+    async def _settle(self, text: str) -> None:
+        """Have the last reply say what the turn's answer is."""
+        written = "".join(part.text for part in self._parts).strip()
+        wanted = text.strip()
+        is_told = not wanted or wanted in (
+            written,
+            *self._said,
+            "\n\n".join([*self._said, written]),
+        )
+        if not is_told:
+            for part in self._parts:
+                await self._transcript.remove_entry(part)
+            self._parts = []
+            for part in replies_of(text):
+                await self._transcript.add(part)
+        await self._end_reply()
+
+    async def _fail(self, event: m.TurnEnded) -> None:
+        text = event.text.removeprefix("Error: ").strip()
+        if text and text not in {*self._failures, *self._said}:
+            await self._transcript.add(Note(text, "error"))
+
+    async def _end_reply(self) -> None:
+        parts, self._parts = self._parts, []
+        if parts:
+            self._said.append("".join(part.text for part in parts).strip())
+            await self._finish(parts[-1])
+
+    async def _end_thought(self) -> None:
+        thought, self._thought = self._thought, None
+        if thought is not None:
+            thought.is_done = True
+            thought.seconds = time.monotonic() - self._thinking_since
+            await self._transcript.changed(thought)
+
+
+def _text_of(result: object) -> str:
+    return result if isinstance(result, str) else "" if result is None else repr(result)

@@ -1,0 +1,30 @@
+"""The card that asks whether something dangerous may be done."""
+
+from hermes_tui.messages import ApprovalAsked
+from hermes_tui.widgets.card import Card, Choice
+
+_CHOICES = {
+    "once": Choice("once", "Allow this once", "y"),
+    "session": Choice("session", "Allow it in this conversation", "s"),
+    "always": Choice("always", "Allow it always", "a"),
+    "deny": Choice("deny", "Do not allow it", "n"),
+}
+
+
+class ApprovalCard(Card):
+    """What is to be done, why it is dangerous, and who may say yes: the person in front of it."""
+
+    def __init__(self, asked: ApprovalAsked) -> None:
+        wanted = asked.choices or ["once", "session", "always", "deny"]
+        if not asked.allow_permanent:
+            wanted = [choice for choice in wanted if choice != "always"]
+        choices = [
+            _CHOICES.get(value, Choice(value, value.capitalize(), str(number + 1)))
+            for number, value in enumerate(wanted)
+        ]
+        text = "\n".join(part for part in (asked.command, asked.description or "") if part)
+        super().__init__(asked.request_id, "May this be done?", text, choices)
+        self.add_class("approval")
+
+    def reply(self, answer: str) -> tuple[str, dict[str, str]]:
+        return "approval.respond", {"choice": answer, "request_id": self.request_id}

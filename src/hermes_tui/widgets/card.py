@@ -1,0 +1,169 @@
+"""A question with choices that are picked by a key, by the arrows or by the mouse.
+
+A card that has just appeared takes no key for a moment: what was typed before it was seen is no answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+_ARMING_S = 0.4
+
+
+class Choice(NamedTuple):
+    """One answer: what the server is told, what a person reads, which key picks it."""
+
+    value: str
+    label: str
+    key: str
+
+
+class ChoiceLine(Static):
+    """A choice that can be clicked."""
+
+    DEFAULT_CSS = """
+    ChoiceLine {
+        height: 1;
+        &.highlighted {
+            text-style: bold;
+        }
+        &:hover {
+            background: $panel;
+        }
+    }
+    """
+
+    ALLOW_SELECT = False
+
+    @dataclass
+    class Picked(Message):
+        """Somebody clicked it."""
+
+        number: int
+
+    def __init__(self, number: int, choice: Choice) -> None:
+        super().__init__(markup=False, classes="choice")
+        self.number, self.choice = number, choice
+
+    def tell(self, *, is_highlighted: bool) -> None:
+        """Show whether Enter picks this one."""
+        self.set_class(is_highlighted, "highlighted")
+        mark = "▸ " if is_highlighted else "  "
+        self.update(
+            Content.assemble(mark, (f" {self.choice.key} ", "reverse"), f" {self.choice.label}")
+        )
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.post_message(self.Picked(self.number))
+
+
+class Card(Vertical, can_focus=True):
+    """Something that waits for an answer."""
+
+    DEFAULT_CSS = """
+    Card {
+        height: auto;
+        max-height: 100%;
+        margin: 0 0;
+        padding: 0 1;
+        border: round $warning 60%;
+        border-title-color: $text-warning;
+        border-title-style: bold;
+        border-subtitle-color: $text-muted;
+        background: $surface;
+        &:focus, &:focus-within {
+            border: round $warning;
+        }
+        .card-text {
+            height: auto;
+            max-height: 10;
+            margin: 0 0 1 0;
+            Static {
+                height: auto;
+            }
+        }
+    }
+    """
+
+    @dataclass
+    class Answered(Message):
+        """The answer; the card has done its work."""
+
+        card: "Card"
+        answer: str
+
+    def __init__(self, request_id: str, title: str, text: str, choices: Sequence[Choice]) -> None:
+        super().__init__(classes="card")
+        self.request_id = request_id
+        self.session_id = ""
+        self.border_title = title
+        self._text = text
+        self._choices = list(choices)
+        self._place = 0
+        self.hint = "↑↓ Enter, or a key"
+        self.is_armed = False
+        self._is_answered = False
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="card-text", can_focus=False):
+            yield Static(self._text, markup=False)
+        for number, choice in enumerate(self._choices):
+            yield ChoiceLine(number, choice)
+
+    def on_mount(self) -> None:
+        self._highlight(0)
+        self.set_timer(_ARMING_S, self.arm)
+
+    def arm(self) -> None:
+        """Take keys from now on."""
+        self.is_armed = True
+        self.border_subtitle = self.hint
+
+    def _highlight(self, place: int) -> None:
+        if self._choices:
+            self._place = place % len(self._choices)
+        for line in self.query(ChoiceLine):
+            line.tell(is_highlighted=line.number == self._place)
+
+    def on_key(self, event: events.Key) -> None:
+        if not self.has_focus:
+            return
+        keys = {choice.key: number for number, choice in enumerate(self._choices)}
+        if event.key in ("up", "down"):
+            self._highlight(self._place + (1 if event.key == "down" else -1))
+        elif event.key == "enter":
+            self._pick(self._place)
+        elif event.key in keys or (event.character or "") in keys:
+            self._pick(keys[event.key if event.key in keys else event.character or ""])
+        elif event.character and event.character.isdecimal():
+            self._pick(int(event.character) - 1)
+        else:
+            return
+        event.stop()
+
+    @on(ChoiceLine.Picked)
+    def _clicked(self, event: ChoiceLine.Picked) -> None:
+        event.stop()
+        self._pick(event.number)
+
+    def _pick(self, number: int) -> None:
+        if self.is_armed and 0 <= number < len(self._choices):
+            self.answer(self._choices[number].value)
+
+    def reply(self, answer: str) -> tuple[str, dict[str, str]]:
+        """The call that tells the server the answer, and what it takes beside the session."""
+        raise NotImplementedError
+
+    def answer(self, value: str) -> None:
+        """Give the answer; a second one does not count."""
+        if not self._is_answered:
+            self._is_answered = True
+            self.post_message(self.Answered(self, value))

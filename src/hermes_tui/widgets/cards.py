@@ -1,0 +1,94 @@
+"""What waits for an answer: cards above the composer, the first of them in full."""
+
+import importlib
+from typing import cast
+
+from textual import on, work
+from textual.containers import Vertical
+from textual.message import Message
+
+from hermes_tui import messages as m
+from hermes_tui.client import ConnectionLostError
+from hermes_tui.session import Session
+from hermes_tui.widgets.card import Card
+
+_KINDS: dict[type[m.Event], tuple[str, str]] = {
+    m.ApprovalAsked: ("approval", "ApprovalCard"),
+    m.QuestionAsked: ("question", "QuestionCard"),
+    m.SecretAsked: ("question", "SecretCard"),
+}
+
+
+class Cards(Vertical):
+    """The cards, one after the other, and how the server hears the answers."""
+
+    class Settled(Message):
+        """A card was put away."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(id="cards")
+        self._session = session
+
+    @property
+    def current(self) -> Card | None:
+        """The card that can be answered now."""
+        return next(iter(self.query(Card)), None)
+
+    async def ask(self, event: m.Event, *, take_focus: bool) -> None:
+        """Show a question; it gets the keys only when nothing is being typed."""
+        module, name = _KINDS[type(event)]
+        # By name: most conversations never see one.
+        kind = getattr(importlib.import_module(f"hermes_tui.widgets.{module}"), name)
+        card = cast("Card", kind(event))
+        card.session_id = event.session_id
+        if any(
+            shown.request_id == card.request_id for shown in self.query(Card) if card.request_id
+        ):
+            return
+        await self.mount(card)
+        self._arrange()
+        if take_focus and self.current is card:
+            card.focus()
+
+    async def expire(self, request_id: str) -> None:
+        """Put the card of a request away that nobody waits for any more."""
+        for card in list(self.query(Card)):
+            if card.request_id == request_id:
+                await self._put_away(card)
+
+    async def clear(self, but: str = "") -> None:
+        """Put all cards away, but those of one session."""
+        for card in list(self.query(Card)):
+            if not but or card.session_id != but:
+                await self._put_away(card)
+
+    async def _put_away(self, card: Card) -> None:
+        had_keys = card.has_focus_within or card.has_focus
+        await card.remove()
+        self._arrange()
+        if had_keys and self.current is not None:
+            self.current.focus()
+        self.post_message(self.Settled())
+
+    def _arrange(self) -> None:
+        cards = list(self.query(Card))
+        for number, card in enumerate(cards):
+            card.display = number == 0
+        if len(cards) > 1:
+            cards[0].border_subtitle = f"{len(cards) - 1} more after this"
+
+    @on(Card.Answered)
+    async def _answered(self, event: Card.Answered) -> None:
+        event.stop()
+        method, params = event.card.reply(event.answer)
+        await self._put_away(event.card)
+        self._answer(method, params)
+
+    @work(group="answers")
+    async def _answer(self, method: str, params: dict[str, str]) -> None:
+        try:
+            is_taken = await self._session.answer(method, **params)
+        except ConnectionLostError:
+            return  # the server asks again when it is back
+        if not is_taken:
+            self.notify("That question is settled already.", severity="warning")

@@ -1,0 +1,111 @@
+"""The desk: the composer, what completes its words, and what is attached to it."""
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from hermes_core.errors import HermesError
+from hermes_core.text import one_line, truncate
+from hermes_tui import commands, wire
+from hermes_tui.history import InputHistory
+from hermes_tui.session import Session
+from hermes_tui.widgets.completion import CompletionList
+from hermes_tui.widgets.composer import Composer
+
+
+class Desk(Vertical):
+    """Where a message is made; what is to be sent goes on to the screen."""
+
+    def __init__(self, session: Session, history: InputHistory) -> None:
+        super().__init__(id="desk")
+        self._session = session
+        self.completions = CompletionList()
+        self.composer = Composer(history, self.completions)
+        self.images: list[str] = []
+        """Pictures that go with the next message."""
+
+    def compose(self) -> ComposeResult:
+        yield self.completions
+        yield self.composer
+
+    def take_images(self) -> list[str]:
+        """The pictures of the message that is being sent."""
+        taken, self.images = self.images, []
+        self._tell_images()
+        return taken
+
+    def _tell_images(self) -> None:
+        names = ", ".join(image.rsplit("/", 1)[-1] for image in self.images)
+        self.composer.border_title = f"🖼  {truncate(names, 60)}" if names else ""
+
+    # -- completion --------------------------------------------------------------------------
+
+    @on(Composer.Completing)
+    def _completing(self, event: Composer.Completing) -> None:
+        event.stop()
+        self._complete(event)
+
+    @work(exclusive=True, group="completion")
+    async def _complete(self, event: Composer.Completing) -> None:
+        try:
+            found = await self._candidates(event)
+        except HermesError:
+            found = wire.Items()
+        if event.text == self._typed(event):
+            start = event.start + (found.replace_from if event.kind == "slash" else 0)
+            self.completions.show(found.items, start)
+
+    async def _candidates(self, event: Composer.Completing) -> wire.Items:
+        if event.kind == "path":
+            cwd = self._session.conversation.info.cwd
+            return await self._session.ask(wire.Items, "complete.path", word=event.text, cwd=cwd)
+        told = await self._session.ask(wire.Items, "complete.slash", text=event.text)
+        return wire.Items(commands.completed(event.text, told.items), told.replace_from)
+
+    def _typed(self, event: Composer.Completing) -> str:
+        """What stands there now, which may be more than when the server was asked."""
+        composer = self.composer
+        return composer.get_text_range((0, 0), composer.cursor_location)[event.start :]
+
+    @on(CompletionList.Chosen)
+    def _chosen(self, event: CompletionList.Chosen) -> None:
+        event.stop()
+        self.composer.complete()
+
+    # -- attachments -------------------------------------------------------------------------
+
+    @on(Composer.PastedMuch)
+    def _pasted_much(self, event: Composer.PastedMuch) -> None:
+        event.stop()
+        self._attach_text(event.text)
+
+    @work(group="paste")
+    async def _attach_text(self, text: str) -> None:
+        number, lines = self.composer.paste_count + 1, text.count("\n") + 1
+        placeholder = f"[Pasted text #{number}: {lines} lines]"
+        try:
+            told = await self._session.call("paste.collapse", text=text)
+            placeholder = str(told.get("placeholder") or placeholder)
+        except HermesError:
+            pass  # it is attached all the same, from memory
+        self.composer.attach(placeholder, text)
+
+    @on(Composer.PastedPath)
+    def _pasted_path(self, event: Composer.PastedPath) -> None:
+        event.stop()
+        self._attach_path(event.text)
+
+    @work(group="paste")
+    async def _attach_path(self, text: str) -> None:
+        """Attach a picture that was dropped; any other path is text."""
+        try:
+            dropped = await self._session.call("input.detect_drop", text=text)
+            path = str(dropped.get("path") or "")
+            if dropped.get("matched") and dropped.get("is_image") and path:
+                await self._session.call("image.attach", path=path)
+                self.images.append(path)
+                self._tell_images()
+                return
+        except HermesError as error:
+            self.notify(one_line(str(error)), severity="warning", markup=False)
+        self.composer.insert(text)

@@ -1,0 +1,134 @@
+"""A reply: Markdown that grows while it streams, with code that can be copied.
+
+Loaded when the first reply is shown: the parser costs as much as all the rest of the interface.
+"""
+
+import time
+from typing import Any, ClassVar
+
+from markdown_it import MarkdownIt
+from textual import on
+from textual.binding import Binding
+from textual.widgets import Markdown
+from textual.widgets.markdown import MarkdownFence
+
+from hermes_tui.entries import Reply
+from hermes_tui.host import app_of
+
+_DRAW_EVERY_S = 0.06
+"""Every drawing moves all that is on the screen, so a fast stream is drawn in steps."""
+_REST = 1.5
+"""On a slow machine it rests after a drawing for so many times as long as the drawing took."""
+
+
+def _parser() -> MarkdownIt:
+    # What looks like HTML is something the model wrote, and would vanish if it were taken as such.
+    return MarkdownIt("gfm-like", {"html": False})
+
+
+class CodeBlock(MarkdownFence, can_focus=True):
+    """Code with its language on top and a copy button below."""
+
+    DEFAULT_CSS = """
+    CodeBlock {
+        border: round $panel-lighten-1;
+        border-title-color: $text-muted;
+        border-subtitle-color: $text-muted;
+        background: $surface;
+        margin: 0 0 1 0;
+        padding: 0;
+        & > Label {
+            padding: 0 1;
+        }
+        &:focus {
+            border: round $primary;
+        }
+    }
+    """
+
+    BINDINGS = [Binding("enter", "copy", "Copy the code", show=False)]  # noqa: RUF012 -- Textual's
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 -- the base's
+        super().__init__(*args, **kwargs)
+        self._label()
+
+    def _label(self) -> None:
+        words = self.lexer.split()
+        self.border_title = words[0] if words else "text"
+        self.border_subtitle = "[@click='copy']copy[/]"
+
+    def action_copy(self) -> None:
+        """Put the code into the clipboard of the terminal."""
+        app_of(self).copy_to_clipboard(self.code)
+        lines = self.code.count("\n") + 1
+        self.notify(f"Copied {lines} line{'s' if lines > 1 else ''}.", timeout=2)
+
+    async def _update_from_block(self, block: Any) -> None:  # noqa: ANN401 -- the base's
+        await super()._update_from_block(block)
+        self._label()
+
+
+class ReplyView(Markdown):
+    """What the model said; more may come."""
+
+    DEFAULT_CSS = """
+    ReplyView {
+        padding: 0 1;
+        margin: 1 0 0 0;
+        background: transparent;
+        &.continued {
+            margin: 0;
+        }
+    }
+    """
+
+    BLOCKS = {**Markdown.BLOCKS, "fence": CodeBlock, "code_block": CodeBlock}  # noqa: RUF012 -- Textual's
+
+    cost_s: ClassVar[float] = 0.0
+    """What the last drawing of any reply took."""
+
+    def __init__(self, entry: Reply) -> None:
+        super().__init__(entry.text, parser_factory=_parser, open_links=False)
+        self.set_class(entry.is_continued, "continued")
+        self.entry = entry
+        self._pending = ""
+        self._is_waiting = False
+
+    def write(self, text: str) -> None:
+        """Add what has come; pieces that come faster than the eye reads are drawn together."""
+        self._pending += text
+        self._draw_soon()
+
+    def _draw_soon(self) -> None:
+        if self._pending and not self._is_waiting:
+            self._is_waiting = True
+            self.set_timer(max(_DRAW_EVERY_S, _REST * ReplyView.cost_s), self._draw)
+
+    async def _draw(self) -> None:
+        text, self._pending = self._pending, ""
+        began = time.thread_time()
+        if text:
+            # Only what is new is parsed and only the last block is made anew; `update` would do all.
+            await self.append(text)
+        self.call_after_refresh(self._drawn, began)
+
+    def _drawn(self, began: float) -> None:
+        ReplyView.cost_s = time.thread_time() - began
+        self._is_waiting = False
+        self._draw_soon()
+
+    async def follow(self) -> None:
+        """Show the reply as it is now, whatever was drawn."""
+        self._pending = ""
+        drawn, wanted = self.source, self.entry.text
+        if drawn and wanted.startswith(drawn):
+            await self.append(wanted.removeprefix(drawn))
+        else:
+            await self.update(wanted)
+
+    @on(Markdown.LinkClicked)
+    def _copy_link(self, event: Markdown.LinkClicked) -> None:
+        # A browser started here would run on the far side of an ssh connection.
+        event.stop()
+        app_of(self).copy_to_clipboard(event.href)
+        self.notify(event.href, title="Copied the address", timeout=4)

@@ -1,0 +1,130 @@
+"""The stage of a turn: takes the events of the server and shows them in the transcript.
+
+Every event goes on to the screen after it was shown here, so that it sees them in the same order.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.message import Message
+
+from hermes_tui import messages as m
+from hermes_tui.entries import Entry, Note, Reply, last_reply
+from hermes_tui.host import app_of
+from hermes_tui.prompts import Prompts
+from hermes_tui.session import Session
+from hermes_tui.turn import TurnView
+from hermes_tui.widgets.fold import Fold
+from hermes_tui.widgets.transcript import Fetch, Transcript
+
+_CODE = re.compile(r"^```[^\n]*\n(.*?)\n?^```", re.DOTALL | re.MULTILINE)
+
+
+class Stage(Vertical):
+    """The transcript, the turn that is being played on it, and the prompts that wait for theirs."""
+
+    @dataclass
+    class Set(Message):
+        """Another conversation is to be shown; `reply` is the one that is being written."""
+
+        entries: list[Entry]
+        fetch: Fetch | None
+        reply: Reply | None
+
+    def __init__(self, session: Session, tell_waiting: Callable[[list[str]], None]) -> None:
+        super().__init__(id="stage")
+        self.transcript = Transcript()
+        self.prompts = Prompts(session, self.transcript, tell_waiting)
+        self._turn = TurnView(self.transcript)
+
+    def compose(self) -> ComposeResult:
+        yield self.transcript
+
+    @on(Set)
+    async def _set(self, event: Set) -> None:
+        event.stop()
+        await self.transcript.show(event.entries, event.fetch)
+        self._turn.begin(event.reply)
+
+    @on(m.TurnStarted)
+    async def _start(self, event: m.TurnStarted) -> None:
+        self._turn.begin()
+        await self.prompts.started(event)
+
+    @on(m.Steered)
+    async def _steered(self, event: m.Steered) -> None:
+        await self.prompts.steered(event.text)
+
+    @on(m.ReplyDelta)
+    async def _say(self, event: m.ReplyDelta) -> None:
+        await self._turn.say(event.take())
+
+    @on(m.ReplyInterim)
+    async def _interim(self, event: m.ReplyInterim) -> None:
+        await self._turn.interim(event)
+
+    @on(m.StatusChanged)
+    async def _status(self, event: m.StatusChanged) -> None:
+        await self._turn.status(event)
+
+    @on(m.ReasoningDelta)
+    async def _think(self, event: m.ReasoningDelta) -> None:
+        await self._turn.think(event.take())
+
+    @on(m.ReasoningAvailable)
+    async def _thought(self, event: m.ReasoningAvailable) -> None:
+        await self._turn.thought(event.text)
+
+    @on(m.ToolStarted)
+    async def _start_call(self, event: m.ToolStarted) -> None:
+        await self._turn.start_call(event)
+
+    @on(m.ToolProgress)
+    async def _progress(self, event: m.ToolProgress) -> None:
+        await self._turn.progress(event.tool_id, event.take())
+
+    @on(m.ToolEnded)
+    async def _end_call(self, event: m.ToolEnded) -> None:
+        await self._turn.end_call(event)
+
+    @on(m.ToolRisk)
+    async def _warn(self, event: m.ToolRisk) -> None:
+        await self._turn.warn(event)
+
+    @on(m.SubagentNews)
+    async def _subagent(self, event: m.SubagentNews) -> None:
+        await self._turn.subagent(event)
+
+    @on(m.TurnEnded)
+    async def _end(self, event: m.TurnEnded) -> None:
+        await self._turn.end(event)
+
+    @on(m.ServerFailed)
+    async def _failed(self, event: m.ServerFailed) -> None:
+        await self._turn.fail(event)
+
+    @on(m.Told)
+    async def _told(self, event: m.Told) -> None:
+        await self.transcript.add(Note(event.text))
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def toggle_details(self) -> None:
+        """Open every tool call and thought in sight, or close all when any is open."""
+        folds = list(self.query(Fold))
+        is_any_open = any(fold.is_open for fold in folds)
+        for fold in folds:
+            fold.is_open = not is_any_open
+
+    def copy_last(self) -> str:
+        """Copy the last code of the last reply, or the reply when it has none; says what was done."""
+        reply = last_reply(self.transcript.entries)
+        if not reply:
+            return "There is nothing to copy yet."
+        blocks = _CODE.findall(reply)
+        app_of(self).copy_to_clipboard(blocks[-1] if blocks else reply)
+        return "Copied the last code." if blocks else "Copied the last reply."

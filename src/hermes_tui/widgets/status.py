@@ -1,0 +1,101 @@
+"""The status line: what is going on, who answers, how full the window is, what it cost."""
+
+import time
+
+from textual.content import Content
+from textual.widgets import Static
+
+from hermes_core.text import truncate, width
+from hermes_tui.conversation import Conversation
+
+_STATES = {
+    "starting": ("○", "starting", "$text-muted"),
+    "ready": ("●", "ready", "$text-success"),
+    "working": ("●", "working", "$text-warning"),
+    "waiting": ("▲", "waits for you", "$text-accent"),
+    "stopping": ("■", "stopping", "$text-warning"),
+    "lost": ("✗", "server gone", "$text-error"),
+}
+_HINT = "F1 help"
+_LONGEST_MODEL = 32
+_FULL = 80.0
+
+
+class StatusLine(Static):
+    """One line at the bottom; what does not fit is left out, the least important first."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        super().__init__(id="status", markup=False)
+        self.conversation = conversation
+        self.hint = ""
+        """Something to say instead of the usual hint, such as that Ctrl-C again leaves."""
+
+    def on_mount(self) -> None:
+        self.set_interval(1.0, self._tick)
+
+    def _tick(self) -> None:
+        if self.conversation.began_at is not None:
+            self.tell()
+
+    def on_resize(self) -> None:
+        self.tell()
+
+    def tell(self) -> None:
+        """Show how things are now."""
+        self.update(line(self.conversation, self.size.width, time.monotonic(), self.hint))
+
+
+def line(conversation: Conversation, columns: int, now: float, hint: str = "") -> Content:
+    """The status in one line of so many columns."""
+    mark, word, style = _STATES[conversation.state]
+    word = conversation.activity or word
+    if conversation.began_at is not None and now - conversation.began_at >= 1:
+        word += f" {now - conversation.began_at:.0f}s"
+    left = f"{mark} {word}"
+    facts = _facts(conversation)
+    right = hint or _HINT
+    while (
+        facts
+        and width(left) + sum(width(fact) + 3 for fact, _ in facts) + width(right) + 2 > columns
+    ):
+        facts.pop()
+    told = Content.assemble((left, style), *((f" · {fact}", how) for fact, how in facts))
+    gap = max(1, columns - width(told.plain) - width(right))
+    return Content.assemble(told, " " * gap, (right, "bold" if hint else "dim"))
+
+
+def _facts(conversation: Conversation) -> list[tuple[str, str]]:
+    """What is worth knowing, the most important first."""
+    info = conversation.info
+    usage = info.usage
+    facts: list[tuple[str, str]] = []
+    if info.model:
+        facts.append((truncate(info.model, _LONGEST_MODEL), ""))
+    if (share := _share(conversation)) is not None:
+        facts.append((f"{share:.0f}% of {_thousands(usage.context_max)}", _warmth(share)))
+    if usage.cost_usd is not None:
+        facts.append(
+            (f"${usage.cost_usd:.4f}" if usage.cost_usd < 1 else f"${usage.cost_usd:.2f}", "")
+        )
+    if conversation.waiting:
+        facts.append((f"{len(conversation.waiting)} waiting", ""))
+    if info.title:
+        facts.append((truncate(info.title, 40), "dim"))
+    return facts
+
+
+def _share(conversation: Conversation) -> float | None:
+    usage = conversation.info.usage
+    if usage.context_percent is not None:
+        return usage.context_percent
+    if usage.context_used is not None and usage.context_max:
+        return 100 * usage.context_used / usage.context_max
+    return None
+
+
+def _thousands(tokens: int | None) -> str:
+    return f"{tokens / 1000:.0f}k" if tokens else "the window"
+
+
+def _warmth(share: float) -> str:
+    return "$text-error" if share >= _FULL else ""

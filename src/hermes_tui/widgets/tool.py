@@ -1,0 +1,115 @@
+"""Tool calls: one line each, with live output while they run, diffs, and the whole result on request."""
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Static
+
+from hermes_core.text import one_line, truncate
+from hermes_tui.entries import Call
+from hermes_tui.widgets import diff
+from hermes_tui.widgets.fold import Fold
+
+_TAIL = 6
+_DIFF_LINES = 16
+_BODY = 40_000
+_TITLE = 300
+
+_MARKS = {
+    "running": ("● ", "$text-warning"),
+    "done": ("✓ ", "$text-success"),
+    "failed": ("✗ ", "$text-error"),
+}
+
+
+class ToolCall(Fold):
+    """A call: what is done to what, whether it worked, how long it took."""
+
+    DEFAULT_CSS = """
+    ToolCall {
+        .diff {
+            height: auto;
+            margin: 0 0 1 3;
+            padding: 0 1;
+            border-left: outer $panel;
+        }
+        .warning {
+            color: $text-warning;
+            margin: 0 0 0 3;
+            height: auto;
+        }
+    }
+    """
+
+    def __init__(self, entry: Call) -> None:
+        super().__init__(classes="tool")
+        self.entry = entry
+
+    def title(self) -> Content:
+        entry = self.entry
+        mark, style = _MARKS[entry.state]
+        what = truncate(one_line(entry.context), _TITLE)
+        return Content.assemble(
+            (mark, style),
+            (entry.name, "bold"),
+            (f"  {what}" if what else "", "$text-muted"),
+            (self._outcome(), "dim"),
+        )
+
+    def _outcome(self) -> str:
+        entry = self.entry
+        told = [one_line(entry.summary)] if entry.summary else []
+        if entry.diff:
+            added, removed = diff.counted(entry.diff)
+            told.append(f"+{added} -{removed}")
+        if entry.seconds is not None:
+            told.append(f"{entry.seconds:.1f}s")
+        return "".join(f"  {part}" for part in told)
+
+    def always(self) -> ComposeResult:
+        yield Static("", classes="glimpse", markup=False)
+        yield Static("", classes="diff", markup=False)
+        yield Static("", classes="warning", markup=False)
+
+    def body(self) -> Widget:
+        entry = self.entry
+        parts = (entry.arguments, entry.result or entry.output)
+        text = "\n\n".join(part.strip("\n")[:_BODY] for part in parts if part.strip())
+        whole = [Static(text, markup=False)] if text else []
+        if entry.diff:
+            whole.append(Static(diff.rendered(entry.diff), markup=False))
+        return Vertical(*(whole or [Static("(nothing)", classes="empty")]))
+
+    def on_mount(self) -> None:
+        self._show()
+
+    async def follow(self) -> None:
+        """Show the call as it is now."""
+        self.retitle()
+        self._show()
+        if self.is_open and self.entry.state != "running":
+            await self.renew()
+
+    def _show(self) -> None:
+        entry = self.entry
+        self.set_class(entry.state == "failed", "failed")
+        is_live = entry.state == "running" and bool(entry.output.strip())
+        self._put(".glimpse", _tail(entry.output) if is_live else "")
+        is_changed = bool(entry.diff) and not self.is_open
+        self._put(".diff", diff.rendered(entry.diff, _DIFF_LINES) if is_changed else "")
+        self._put(".warning", entry.warning)
+
+    def _put(self, where: str, what: Content | str) -> None:
+        static = self.query_one(where, Static)
+        static.display = bool(what)
+        if what:
+            static.update(what)
+
+    async def watch_is_open(self) -> None:
+        await super().watch_is_open()
+        self._show()
+
+
+def _tail(output: str) -> str:
+    return "\n".join(output.rstrip("\n").split("\n")[-_TAIL:])

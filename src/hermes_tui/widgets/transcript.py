@@ -1,0 +1,215 @@
+"""The transcript: every entry as a value, and widgets for the stretch of it that is near the screen."""
+
+import importlib
+from collections.abc import Awaitable, Callable, Sequence
+from inspect import isawaitable
+from typing import Any, cast
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.widget import Widget
+from textual.widgets import Static
+
+from hermes_tui.entries import Call, Divider, Entry, Note, Reply, Said, Thought, lines_of
+from hermes_tui.host import app_of
+
+_SHOWN_SCREENS = 1.5
+"""How much has widgets when the newest is in sight: all of it is laid out with every piece of text."""
+_PAGE_SCREENS = 1.5
+_MOST_SCREENS = 6.0
+"""How much has widgets when somebody reads far back."""
+_FEWEST_LINES = 24
+_NEAR = 2
+
+_VIEWS: dict[type[Any], tuple[str, str]] = {
+    Said: ("said", "SaidView"),
+    Note: ("said", "NoteView"),
+    Divider: ("said", "DividerView"),
+    Thought: ("reasoning", "Reasoning"),
+    Call: ("tool", "ToolCall"),
+    Reply: ("reply", "ReplyView"),
+}
+
+Fetch = Callable[[], Awaitable[list[Entry]]]
+"""Gives the entries before the first one, or none when there are no more."""
+
+
+class Transcript(VerticalScroll):
+    """What was said, with the newest at the bottom; stays there unless somebody scrolls back."""
+
+    def __init__(self) -> None:
+        super().__init__(id="transcript")
+        self.entries: list[Entry] = []
+        self._views: dict[int, Widget] = {}
+        self._first = self._last = 0
+        """The stretch that has widgets: from the first one up to, but without, the last one."""
+        self._fetch: Fetch | None = None
+        self._hint = Static("", id="earlier")
+
+    def compose(self) -> ComposeResult:
+        yield self._hint
+
+    def on_mount(self) -> None:
+        self._hint.display = False
+        self.anchor()
+
+    async def show(self, entries: Sequence[Entry], fetch: Fetch | None = None) -> None:
+        """Show another conversation, from its end; `fetch` gives what came before."""
+        with app_of(self).batch_update():
+            await self.remove_children(".entry")
+            self._views.clear()
+            self.entries, self._fetch = list(entries), fetch
+            self._last = len(self.entries)
+            self._first = self._back_from(self._last, _SHOWN_SCREENS)
+            await self.mount_all([self._make(entry) for entry in self.entries[self._first :]])
+            self._tell_earlier()
+        self.anchor()
+        self.call_after_refresh(self._look_around)
+
+    async def add(self, entry: Entry) -> None:
+        """Put something at the end."""
+        is_at_end = self._last == len(self.entries)
+        self.entries.append(entry)
+        if is_at_end:
+            self._last += 1
+            await self.mount(self._make(entry))
+            if self.is_following:
+                await self._forget_earlier()
+
+    async def remove_entry(self, entry: Entry) -> None:
+        """Take something back."""
+        if entry not in self.entries:
+            return
+        place = self.entries.index(entry)
+        await self._drop(place, place + 1)
+        del self.entries[place]
+        self._first -= place < self._first
+        self._last -= place < self._last
+
+    async def changed(self, entry: Entry) -> None:
+        """Show an entry as it is now, if it is on the screen at all."""
+        view = self._views.get(id(entry))
+        if view is not None:
+            result = cast("Any", view).follow()
+            if isawaitable(result):
+                await result
+
+    def view_of(self, entry: Entry) -> Widget | None:
+        """The widget of an entry, unless it is too far away to have one."""
+        return self._views.get(id(entry))
+
+    @property
+    def has_earlier(self) -> bool:
+        """Whether there is more before what has widgets."""
+        return self._first > 0 or self._fetch is not None
+
+    @property
+    def is_following(self) -> bool:
+        """Whether the newest is in sight and new things scroll it up."""
+        return self.scroll_offset.y >= self.max_scroll_y - 1
+
+    async def to_end(self) -> None:
+        """Go to the newest and stay there."""
+        if self._last < len(self.entries):
+            await self.show(self.entries, self._fetch)
+        self.anchor()
+        self.scroll_end(animate=False)
+
+    # -- the stretch that has widgets --------------------------------------------------------
+
+    def _back_from(self, place: int, screens: float) -> int:
+        """The first entry of so many screens that end before a place."""
+        room = max(self.size.height, _FEWEST_LINES) * screens
+        while place > 0 and room > 0:
+            place -= 1
+            room -= lines_of(self.entries[place], self.size.width)
+        return place
+
+    def _forward_from(self, place: int, screens: float) -> int:
+        """The end of so many screens that begin at a place."""
+        room = max(self.size.height, _FEWEST_LINES) * screens
+        while place < len(self.entries) and room > 0:
+            room -= lines_of(self.entries[place], self.size.width)
+            place += 1
+        return place
+
+    async def _forget_earlier(self) -> None:
+        """Give up the widgets of what has scrolled far away."""
+        first = self._back_from(self._last, _SHOWN_SCREENS)
+        # In larger steps: what is above the screen moves when something goes.
+        if first > self._first and self._back_from(self._last, _SHOWN_SCREENS + 0.5) > self._first:
+            await self._drop(self._first, first)
+            self._first = first
+            self._tell_earlier()
+
+    def _make(self, entry: Entry) -> Widget:
+        module, name = _VIEWS[type(entry)]
+        # By name: the Markdown parser is loaded with the first reply, not with the first frame.
+        kind = getattr(importlib.import_module(f"hermes_tui.widgets.{module}"), name)
+        view = cast("Widget", kind(entry))
+        self._views[id(entry)] = view
+        return view.add_class("entry")
+
+    async def _drop(self, first: int, last: int) -> None:
+        for entry in self.entries[first:last]:
+            view = self._views.pop(id(entry), None)
+            if view is not None:
+                await view.remove()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if self.is_mounted and self.entries:
+            self.call_later(self._look_around)
+
+    async def _look_around(self) -> None:
+        if self.scroll_offset.y <= _NEAR and self.has_earlier:
+            self.run_worker(self._reach_back, exclusive=True, group="earlier")
+        elif self._last < len(self.entries) and self.is_following:
+            await self._reach_forward()
+
+    async def _reach_back(self) -> None:
+        if self._first == 0 and self._fetch is not None:
+            await self._fetch_more(self._fetch)
+        start = self._back_from(self._first, _PAGE_SCREENS)
+        page = self.entries[start : self._first]
+        if not page:
+            self._tell_earlier()
+            return
+        seen = self._views[id(self.entries[self._first])]
+        place, was_at = self.scroll_offset.y, seen.virtual_region.y
+        self._first = start
+        self._tell_earlier()
+        await self.mount_all([self._make(entry) for entry in page], after=self._hint)
+        last = self._forward_from(self._first, _MOST_SCREENS)
+        if last < self._last and not self.is_following:
+            await self._drop(last, self._last)
+            self._last = last
+        self.call_after_refresh(self._keep_place, seen, place - was_at)
+
+    async def _fetch_more(self, fetch: Fetch) -> None:
+        earlier = await fetch()
+        self._fetch = fetch if earlier else None
+        self.entries[:0] = earlier
+        self._first += len(earlier)
+        self._last += len(earlier)
+
+    def _keep_place(self, seen: Widget, distance: int) -> None:
+        """Have the same lines on the screen as before there were more above them."""
+        if not seen.is_attached:
+            return
+        if self.max_scroll_y > 0:
+            self.scroll_to(
+                y=seen.virtual_region.y + distance, animate=False, force=True, immediate=True
+            )
+        if self.scroll_offset.y <= _NEAR:
+            self.call_later(self._look_around)
+
+    async def _reach_forward(self) -> None:
+        page = self.entries[self._last : self._forward_from(self._last, _PAGE_SCREENS)]
+        self._last += len(page)
+        await self.mount_all([self._make(entry) for entry in page])
+
+    def _tell_earlier(self) -> None:
+        self._hint.display = self.has_earlier
+        if self.has_earlier:
+            self._hint.update(f"▲ {self._first} earlier" if self._first else "▲ earlier")

@@ -1,0 +1,226 @@
+"""What the server's results and events contain, as far as the interface reads it.
+
+Everything has a default and unknown fields are ignored, so that an older or a newer server is understood
+as far as it goes. A value of the wrong type is an error of the server and is refused here, at the edge.
+"""
+
+import re
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from hermes_core.text import visible
+
+T = TypeVar("T")
+
+Json = dict[str, Any]
+
+_SEQUENCE = re.compile(
+    r"\x1b(?:\[[0-9;?:<=>]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
+)
+_OVERWRITTEN = re.compile(r"[^\n\r]*\r")
+"""What a lone carriage return goes back over, as progress bars do."""
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What a conversation has used so far."""
+
+    model: str = ""
+    input: int = 0
+    output: int = 0
+    total: int = 0
+    calls: int = 0
+    context_used: int | None = None
+    context_max: int | None = None
+    context_percent: float | None = None
+    compressions: int = 0
+    cost_usd: float | None = None
+
+
+class Info(msgspec.Struct, frozen=True):
+    """What the server knows about an open conversation."""
+
+    model: str = ""
+    provider: str = ""
+    title: str | None = None
+    stored_session_id: str = ""
+    cwd: str = ""
+    branch: str | None = None
+    running: bool = False
+    usage: Usage = Usage()
+    advice: str = ""
+    install_warning: str = ""
+    credential_warning: str = ""
+    config_warning: str = ""
+
+    @property
+    def warnings(self) -> list[str]:
+        found = (self.credential_warning, self.config_warning, self.install_warning)
+        return [text for text in found if text]
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A stored message as the server projects it."""
+
+    id: int | None = None
+    role: str = ""
+    text: str | None = ""
+    name: str = ""
+    context: str | None = ""
+    reasoning: str | None = ""
+    result_text: str | None = ""
+    inline_diff: str | None = ""
+    kind: str | None = ""
+    is_error: bool = False
+    images: list[str] = []
+
+
+class Inflight(msgspec.Struct, frozen=True):
+    """A turn that ran when the conversation was opened: its steps, and what is being written."""
+
+    user: str | None = ""
+    messages: list[Message] = []
+    assistant: str | None = ""
+    streaming: bool = False
+
+
+class Queued(msgspec.Struct, frozen=True):
+    """A prompt that waited when the conversation was opened."""
+
+    turn_id: str = ""
+    text: str = ""
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """The answer to creating, resuming or activating a session."""
+
+    session_id: str = ""
+    stored_session_id: str = ""
+    session_key: str = ""
+    resumed: str | None = ""
+    message_count: int = 0
+    messages: list[Message] = []
+    info: Json = {}
+    inflight: Inflight | None = None
+    running: bool = False
+    queued: list[Queued] = []
+
+    @property
+    def durable_id(self) -> str:
+        """The id under which the store knows the conversation."""
+        return self.stored_session_id or self.session_key or self.resumed or ""
+
+
+class History(msgspec.Struct, frozen=True):
+    """A page of stored messages."""
+
+    count: int = 0
+    messages: list[Message] = []
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A conversation in a list."""
+
+    id: str = ""
+    title: str | None = ""
+    preview: str | None = ""
+    started_at: float | None = None
+    last_active: float | None = None
+    message_count: int = 0
+    source: str | None = ""
+    status: str = ""
+    session_key: str = ""
+    model: str | None = ""
+    current: bool = False
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """A list of conversations."""
+
+    sessions: list[Row] = []
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A message that was found."""
+
+    session_id: str = ""
+    title: str | None = ""
+    snippet: str | None = ""
+    timestamp: float | None = None
+
+
+class Hits(msgspec.Struct, frozen=True):
+    """Messages that were found."""
+
+    hits: list[Hit] = []
+
+
+class TreeNode(msgspec.Struct, frozen=True):
+    """A part of a conversation: the beginning, a branch, or what goes on after a shortening."""
+
+    id: str = ""
+    parent_session_id: str | None = ""
+    relation: str | None = ""
+    title: str | None = ""
+    preview: str | None = ""
+    message_count: int = 0
+    started_at: float | None = None
+
+
+class TreeNodes(msgspec.Struct, frozen=True):
+    """The whole of a conversation, parents before children."""
+
+    sessions: list[TreeNode] = []
+
+
+class ModelChoice(msgspec.Struct, frozen=True):
+    """A model that can be chosen by its name, and why it is there."""
+
+    name: str = ""
+    provider: str = ""
+    reason: str | None = ""
+    used: bool = False
+
+
+class ModelOptions(msgspec.Struct, frozen=True):
+    """Who can answer here, and what to do when nobody can."""
+
+    models: list[ModelChoice] = []
+    error: str | None = ""
+
+
+class Item(msgspec.Struct, frozen=True):
+    """Something that completes what is being typed."""
+
+    text: str = ""
+    display: str = ""
+    meta: str | None = ""
+
+
+class Items(msgspec.Struct, frozen=True):
+    """What completes the text, and from which character on it is replaced."""
+
+    items: list[Item] = []
+    replace_from: int = 0
+
+
+def read(value: object, kind: type[T]) -> T:
+    """Turn a result into the type it is read as; raises msgspec.ValidationError."""
+    return msgspec.convert(value, kind, strict=False)
+
+
+def clean(text: str) -> str:
+    """Text as it may go to a terminal: without sequences that move the cursor, colour or ring."""
+    text = _SEQUENCE.sub("", text).replace("\r\n", "\n").replace("\t", "    ")
+    return visible(_OVERWRITTEN.sub("", text))
+
+
+def cleaned(value: object) -> object:
+    """The same for every text inside a JSON value."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [cleaned(member) for member in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {key: cleaned(member) for key, member in cast("Json", value).items()}
+    return value

@@ -1,0 +1,146 @@
+"""What goes along with a prompt: pictures, files, and long texts that were pasted."""
+
+import base64
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from hermes_core.paths import Home, make_folder, open_private
+from tui_gateway.protocol import BAD_ARGUMENT, RpcError
+from tui_gateway.runtime import LiveSession
+
+_KINDS = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+}
+_LARGEST = 20 * 1024 * 1024
+_MARK = "[Attached image: {}]"
+_PASTED = "[Pasted text #{number}: {lines} lines → {path}]"
+_PASTE = re.compile(r"\[Pasted text #\d+: \d+ lines → ([^\]\n]+)\]")
+_UNSAFE = re.compile(r"[^\w.-]+")
+
+
+def with_images(session: LiveSession, home: Home, text: str) -> Any:  # noqa: ANN401 -- text or parts
+    """The content of a prompt: what was typed and pasted, and the pictures that were attached."""
+    text = _PASTE.sub(lambda found: _pasted(home, found), text)
+    images = session.get("attached_images") or []
+    if not images:
+        return text
+    marks = "\n".join(_MARK.format(path) for path in images)
+    return [{"type": "text", "text": f"{text}\n{marks}".strip()}, *map(_picture, images)]
+
+
+def _picture(path: str) -> dict[str, Any]:
+    data = base64.b64encode(_read(Path(path))).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:{_kind(Path(path))};base64,{data}"}}
+
+
+def _pasted(home: Home, found: re.Match[str]) -> str:
+    """The text behind a placeholder; one that is not ours stays what it is."""
+    path = Path(found[1])
+    if path.parent != _folder(home) or not path.is_file():
+        return found[0]
+    return path.read_text("utf-8", "replace")
+
+
+def attach(session: LiveSession, path: Path) -> int:
+    """Have a picture go along with the next prompt; returns how many do."""
+    _kind(path)
+    _read(path)
+    images = session.setdefault("attached_images", [])
+    if str(path) not in images:
+        images.append(str(path))
+    return len(images)
+
+
+def _kind(path: Path) -> str:
+    kind = _KINDS.get(path.suffix.lower())
+    if kind is None:
+        known = ", ".join(sorted(_KINDS))
+        raise RpcError(BAD_ARGUMENT, f"{path.name} is no picture that models know.", fix=known)
+    return kind
+
+
+def is_image(path: Path) -> bool:
+    """Whether a file has the name of a picture."""
+    return path.suffix.lower() in _KINDS
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise RpcError(BAD_ARGUMENT, f"{path.name} is larger than {_LARGEST >> 20} MiB.")
+        return path.read_bytes()
+    except OSError as error:
+        raise RpcError(BAD_ARGUMENT, f"{path} cannot be read: {error.strerror}.") from error
+
+
+def named(text: str, cwd: Path) -> Path:
+    """The file that a client names; raises RpcError when there is none."""
+    path = cwd / Path(text).expanduser()
+    try:
+        is_file = path.is_file()
+    except (OSError, ValueError):
+        is_file = False
+    if not text or not is_file:
+        raise RpcError(BAD_ARGUMENT, f"There is no file {text[:200]!r}.")
+    return path.absolute()
+
+
+def decoded(text: str) -> bytes:
+    """The bytes of base64 text or of a data address; raises RpcError."""
+    _, _, data = text.rpartition("base64,") if text.startswith("data:") else ("", "", text)
+    try:
+        return base64.b64decode(data, validate=True)
+    except ValueError as error:
+        raise RpcError(BAD_ARGUMENT, "The content is no base64.") from error
+
+
+def keep(session: LiveSession, home: Home, name: str, data: bytes) -> Path:
+    """Put something a client sent into a private file of the home."""
+    if len(data) > _LARGEST:
+        raise RpcError(BAD_ARGUMENT, f"It is larger than {_LARGEST >> 20} MiB.")
+    number = session["image_counter"] = session.get("image_counter", 0) + 1
+    safe = _UNSAFE.sub("_", Path(name).name)[-80:].lstrip(".") or "file"
+    path = make_folder(_folder(home)) / f"{session['session_key']}_{number}_{safe}"
+    with open_private(path) as file:
+        file.write(data)
+    return path
+
+
+def collapse(session: LiveSession, home: Home, text: str) -> tuple[str, Path, int]:
+    """Keep a long text; returns what stands for it in a prompt, where it is, and its lines."""
+    path = keep(session, home, "paste.txt", text.encode("utf-8", "replace"))
+    lines = text.count("\n") + 1
+    number = session.get("image_counter", 0)
+    return _PASTED.format(number=number, lines=lines, path=path), path, lines
+
+
+def dropped(text: str, cwd: Path) -> Path | None:
+    """The file that was dropped on a terminal, which types its name there; None when it is none."""
+    text = text.strip()
+    if not text or "\n" in text or len(text) > 4096:
+        return None
+    if text.startswith("file://"):
+        text = unquote(urlsplit(text).path)
+    else:
+        try:
+            words = shlex.split(text)
+        except ValueError:
+            return None
+        if len(words) != 1:
+            return None
+        text = words[0]
+    try:
+        return named(text, cwd)
+    except RpcError:
+        return None
+
+
+def _folder(home: Home) -> Path:
+    return home.root / "attachments"

@@ -1,0 +1,110 @@
+"""The desk: an open session as slash commands see it."""
+
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any, cast
+
+from hermes_agent import commands
+from hermes_agent.agent import Agent
+from hermes_cli import plugins
+from tui_gateway import agents, info, intake, view
+from tui_gateway.loading import loading
+from tui_gateway.protocol import STILL_OPEN, RpcError
+from tui_gateway.runtime import Live, LiveSession, Runtime
+
+
+class Desk:
+    """The context of a command: it acts on one session, and remembers what the client has to do."""
+
+    def __init__(self, rt: Runtime, sid: str, session: LiveSession) -> None:
+        agents.wait(rt, sid, session)
+        self._rt = rt
+        self._sid = sid
+        self._session = session
+        self.sent: Any = None
+        """What is to be answered next; the client submits it."""
+        self.is_leaving = False
+        self.has_moved = False
+        """Whether the session is in another conversation now."""
+
+    @property
+    def agent(self) -> Agent:
+        agents.wait(self._rt, self._sid, self._session)
+        return cast("Agent", self._session.get("agent"))
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self._session.get("running"))
+
+    @property
+    def plugins(self) -> Mapping[str, commands.PluginCommand]:
+        return plugins.commands()
+
+    def open(self, session_id: str | None, end_reason: str) -> None:
+        """Have the session go on with another conversation, under the same id for its clients."""
+        if session_id is not None and view.opened(self._rt, session_id) not in (None, self._sid):
+            raise RpcError(STILL_OPEN, "That conversation is open in another window.")
+        before = self._rt.live(self._session)
+        self._rt.finalize(self._session, end_reason)
+        self._turn_to(session_id, before)
+        agents.begin(self._rt, self._sid, self._session)
+        if session_id is not None:
+            self._rt.afterwards(lambda: self._go_on())
+        self.has_moved = True
+
+    def _turn_to(self, session_id: str | None, before: Live) -> None:
+        # brings the store, which is open by now
+        with loading:
+            from hermes_state import sessions  # noqa: PLC0415
+
+        live = Live(
+            sid=self._sid,
+            source=before.source,
+            cwd=before.cwd,
+            model_name=before.model_name,
+            watchers=before.watchers,
+            closes_with_client=before.closes_with_client,
+            is_rendered=before.is_rendered,
+        )
+        key = session_id or sessions.new_id()
+        if session_id is not None:
+            intake.reopen(self._rt, key)
+        self._session.update(
+            {
+                "agent": None,
+                "session_key": key,
+                "history": [],
+                "history_lock": Lock(),
+                "history_version": 0,
+                "running": False,
+                "attached_images": [],
+                "pending_title": None,
+                "live": live,
+                "_finalized": False,
+            }
+        )
+
+    def _go_on(self) -> None:
+        intake.recover(self._rt, self._sid, self._session)
+
+    def send(self, content: Any) -> None:  # noqa: ANN401 -- text or parts
+        self.sent = content
+
+    def models(self) -> str:
+        live = self._rt.live(self._session)
+        findings = self._rt.assembly().registry(live.model_name).discovery.found()
+        return "\n".join(f"  {found.label}: {found.reason}" for found in findings)
+
+    def use_model(self, name: str) -> str:
+        """Ask another model in this session from now on."""
+        model = self._rt.assembly().model(name)
+        self.agent.model = model
+        self._rt.live(self._session).model_name = name
+        store, key = self._rt.db(), info.key_of(self._session)
+        if store.get_session(key) is not None:
+            store.update_session_model(key, model.facts.name)
+        self._rt.afterwards(lambda: info.tell(self._rt, self._sid, self._session))
+        return model.facts.name
+
+    def leave(self) -> None:
+        self.is_leaving = True

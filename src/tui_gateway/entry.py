@@ -1,0 +1,190 @@
+"""The process: pipes, signals, and the way out. `python -m tui_gateway.entry` serves stdio.
+
+The main thread does nothing but wait for a reason to leave, so that a signal finds it holding no lock;
+requests are read by a thread of their own.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from types import FrameType, TracebackType
+
+from hermes_core.errors import HermesError
+from tui_gateway import protocol, server
+from tui_gateway.protocol import Frame
+from tui_gateway.transport import Descriptor, Lines, Queued, Transport
+
+logger = logging.getLogger(__name__)
+
+LONGEST_LINE = 32 * 1024 * 1024
+_GRACE_S = 1.0
+"""From the wish to leave to the end of the process, whatever hangs."""
+_TWICE_S = 5.0
+"""A second Ctrl-C within this time leaves; a single one stops the turns that run."""
+_SWEEP_AFTER_S = 0.3
+
+_wishes: "SimpleQueue[int | str]" = SimpleQueue()
+"""Reasons to leave, and Ctrl-C: the number of a signal, or words."""
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """Serve until there is nobody left to serve; returns the exit status."""
+    if arguments:
+        return _serve_sockets(arguments)
+    out = Descriptor(_reserve_stdout())
+    transport = Queued(out.send, lambda reason: _wishes.put(f"the client is gone: {reason}"))
+    server.serve_stdio(transport)
+    return _supervise(lambda: _serve_stdio(transport), lambda: transport.drain(_GRACE_S / 5))
+
+
+def _serve_sockets(arguments: Sequence[str]) -> int:
+    try:
+        from tui_gateway import ws  # noqa: PLC0415 -- a server on stdio needs no sockets
+
+        service = ws.open_service(arguments)
+    except ModuleNotFoundError as error:
+        sys.stderr.write(f"{error}. Install it with: pip install 'hermes[tui]'\n")
+        return 1
+    except HermesError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_status
+    return _supervise(service.start, service.close)
+
+
+def ready(**more: object) -> Frame:
+    """The first frame that a client gets."""
+    skin = {
+        "name": "default",
+        "colors": {},
+        "branding": {"agent_name": "Hermes"},
+        "banner_logo": "",
+        "banner_hero": "",
+        "tool_prefix": "",
+        "help_header": "",
+    }
+    return protocol.event("gateway.ready", "", {"skin": skin, **more})
+
+
+def _serve_stdio(transport: Transport) -> None:
+    transport.write(ready())
+    threading.Thread(target=_read, args=(Lines(0, LONGEST_LINE), transport), daemon=True).start()
+
+
+def _reserve_stdout() -> int:
+    """Keep standard output for the protocol; whatever else is printed goes to standard error."""
+    out = os.dup(1)
+    try:
+        os.dup2(2, 1)
+    except OSError:  # there is no standard error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.stdout = sys.stderr
+    return out
+
+
+# -- reading -----------------------------------------------------------------------------------------
+
+
+def _read(lines: Lines, transport: Transport) -> None:
+    """Deal with one line after the other until there are no more. The boundary of the loop."""
+    for line in lines:
+        try:
+            if line is None:
+                text = f"A line may have {LONGEST_LINE} bytes."
+                transport.write(protocol.refusal(None, protocol.PARSE_ERROR, text))
+            elif line.strip():
+                server.receive(line, transport)
+        except Exception:
+            logger.exception("a request broke the loop; it goes on")
+    _wishes.put("the input was closed")
+
+
+# -- leaving -----------------------------------------------------------------------------------------
+
+
+def _supervise(serve: Callable[[], None], finish: Callable[[], object]) -> int:
+    """Serve until there is a reason to leave; then end every session and go, within a second."""
+    sys.excepthook = _tell_crash
+    threading.excepthook = lambda told: _tell_crash(
+        told.exc_type, told.exc_value or told.exc_type(), told.exc_traceback
+    )
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, _log_signal)
+    serve()
+    sweep = threading.Timer(_SWEEP_AFTER_S, _sweep)
+    sweep.daemon = True
+    sweep.start()
+    reason = _wait_for_a_reason()
+    sweep.cancel()
+    _leave(reason, finish)
+    return 0
+
+
+def _log_signal(number: int, _frame: FrameType | None) -> None:
+    """Take note of a signal. What follows from it is done outside of the handler, by the main thread."""
+    _wishes.put(number)
+
+
+def _wait_for_a_reason() -> str:
+    interrupted_at = -_TWICE_S
+    while True:
+        wish = _wishes.get()
+        if wish != signal.SIGINT:
+            return wish if isinstance(wish, str) else signal.Signals(wish).name
+        now = time.monotonic()
+        if now - interrupted_at < _TWICE_S:
+            return "Ctrl-C, twice"
+        interrupted_at = now
+        threading.Thread(target=server.interrupt_all, daemon=True).start()
+
+
+def _leave(reason: str, finish: Callable[[], object]) -> None:
+    """End every session; what has not ended in time is left behind."""
+    limit = threading.Timer(_GRACE_S, os._exit, (0,))
+    limit.daemon = True
+    limit.start()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"[gateway] leaving: {reason}\n")
+        sys.stderr.flush()
+    logger.info("leaving: %s", reason)
+    server.shut_down()
+    finish()
+    limit.cancel()
+
+
+def _sweep() -> None:
+    """End what earlier processes left open; the boundary of a chore that nobody waits for."""
+    try:
+        for session_id in server.end_orphans():
+            logger.info("%s was left open by a process that is gone; ended", session_id)
+    except Exception:
+        logger.exception("orphans could not be ended")
+
+
+def _tell_crash(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Write an error that nobody caught to a file of the home, and one line to standard error."""
+    from hermes_core import config, secrets  # noqa: PLC0415 -- rarely needed
+    from hermes_core.paths import make_folder  # noqa: PLC0415 -- as above
+
+    text = secrets.redact("".join(traceback.format_exception(kind, error, trace)))
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"[gateway-crash] {secrets.redact(repr(error))}\n")
+        sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        path = make_folder(config.home().logs) / "tui_gateway_crash.log"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,211 @@
+"""The events that clients are told, and what each carries. A client ignores those it does not know."""
+
+from typing import Any, NotRequired, TypedDict
+
+
+class Ready(TypedDict):
+    """The server takes requests. It is the first frame; it belongs to no session."""
+
+    skin: dict[str, Any]
+    url: NotRequired[str]
+    token_file: NotRequired[str]
+
+
+class Start(TypedDict):
+    """A turn begins. `user` is what it answers; `is_recovered`: an earlier process was cut off in it."""
+
+    turn_id: str
+    user: str
+    is_recovered: bool
+    queued: int
+
+
+class Delta(TypedDict):
+    """The next piece of the reply."""
+
+    text: str
+    rendered: NotRequired[str]
+
+
+class Interim(TypedDict):
+    """The model said this before it called tools; it is on disk."""
+
+    text: str
+    already_streamed: bool
+
+
+class Complete(TypedDict):
+    """The turn has its end, on disk: `complete`, `interrupted` or `error`."""
+
+    text: str
+    status: str
+    turn_id: str
+    usage: dict[str, Any]
+    error: NotRequired[str]
+    reasoning: NotRequired[str]
+    warning: NotRequired[str]
+    rendered: NotRequired[str | None]
+
+
+class Reasoning(TypedDict):
+    """The next piece of what the model thinks aloud."""
+
+    text: str
+
+
+class Generating(TypedDict):
+    """The model writes a tool call."""
+
+    name: str
+
+
+class ToolStart(TypedDict):
+    """A tool runs; `context` says on one line what about."""
+
+    tool_id: str
+    name: str
+    context: str
+    args_text: NotRequired[str]
+
+
+class ToolProgress(TypedDict):
+    """A running tool has something to show."""
+
+    tool_id: str
+    text: str
+
+
+class ToolComplete(TypedDict):
+    """A tool has ended and its result is on disk."""
+
+    tool_id: str
+    name: str
+    args: dict[str, Any]
+    context: str
+    result: str
+    result_text: str
+    duration_s: float
+    is_error: bool
+    inline_diff: NotRequired[str]
+
+
+class Approval(TypedDict):
+    """Something needs a yes; `approval.respond` gives it. Also sent to a client that comes later."""
+
+    request_id: str
+    tool_name: str
+    command: str
+    description: str
+    choices: list[str]
+    allow_permanent: bool
+
+
+class Clarification(TypedDict):
+    """The model asks something; `clarify.respond` answers it."""
+
+    request_id: str
+    question: str
+    choices: list[str]
+
+
+class Settled(TypedDict):
+    """A question needs no answer any more; `answer` is empty when nobody gave one."""
+
+    request_id: str
+    answer: str
+
+
+class Status(TypedDict):
+    """What goes on: `compressing`, `compacting`, `compacted`, `ready`, `retry`, `waiting`. With `void`,
+    what was streamed of this step does not count."""
+
+    kind: str
+    text: str
+    void: NotRequired[bool]
+
+
+class UsageUpdate(TypedDict, total=False):
+    """How full the model's window is."""
+
+    context_used: int
+    context_max: int
+    context_percent: float
+
+
+class Title(TypedDict):
+    """The conversation has a title; `session_id` is its id in the store."""
+
+    session_id: str
+    title: str
+
+
+class Steered(TypedDict):
+    """What was said to the running turn is on disk, and the model is shown it next."""
+
+    text: str
+
+
+class Notification(TypedDict):
+    """Something a person should know."""
+
+    text: str
+    level: str
+    kind: str
+
+
+class Failure(TypedDict):
+    """Something went wrong in a turn."""
+
+    message: str
+    turn_id: str
+
+
+class Info(TypedDict, total=False):
+    """What is known about a session. `lazy` until there is an agent."""
+
+    model: str
+    provider: str
+    tools: dict[str, list[str]]
+    skills: dict[str, Any]
+    cwd: str
+    branch: str
+    project: str
+    running: bool
+    title: str
+    stored_session_id: str
+    approval_mode: str
+    yolo: bool
+    busy: str
+    desktop_contract: int
+    version: str
+    profile_name: str
+    usage: dict[str, Any]
+    lazy: bool
+    advice: str
+    credential_warning: str
+    config_warning: str
+
+
+EVENTS: dict[str, Any] = {
+    "gateway.ready": Ready,
+    "session.info": Info,
+    "session.title": Title,
+    "message.start": Start,
+    "message.delta": Delta,
+    "message.interim": Interim,
+    "message.complete": Complete,
+    "reasoning.delta": Reasoning,
+    "tool.generating": Generating,
+    "tool.start": ToolStart,
+    "tool.progress": ToolProgress,
+    "tool.complete": ToolComplete,
+    "approval.request": Approval,
+    "clarify.request": Clarification,
+    "question.settled": Settled,
+    "prompt.steered": Steered,
+    "status.update": Status,
+    "usage.update": UsageUpdate,
+    "notification.show": Notification,
+    "error": Failure,
+}
+"""Every event by its name."""

@@ -1,0 +1,149 @@
+"""What clients are told about an open session: who answers, where, what it has used."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from hermes_core.errors import HermesError
+from hermes_core.version import VERSION
+from tui_gateway.loading import loading
+from tui_gateway.runtime import Live, LiveSession, Runtime
+
+logger = logging.getLogger(__name__)
+
+_CONTRACT = 4
+"""The version of the session objects that clients of this protocol know."""
+
+Payload = dict[str, Any]
+
+
+def key_of(session: LiveSession) -> str:
+    """The session in the store: the agent's, which knows of compactions first."""
+    known: object = getattr(session.get("agent"), "session_id", None)
+    return known if isinstance(known, str) and known else session["session_key"]
+
+
+def describe(rt: Runtime, session: LiveSession) -> Payload:
+    """The payload of `session.info`."""
+    live, agent = rt.live(session), session.get("agent")
+    facts = _facts(agent)
+    info: Payload = {
+        "model": facts.name if facts else live.model_name or rt.settings.model.name,
+        "provider": facts.provider if facts else rt.settings.model.provider,
+        "tools": _tools(agent),
+        "skills": {},
+        "cwd": str(live.cwd),
+        "branch": git_branch(live.cwd),
+        "project": live.cwd.name,
+        "running": bool(session.get("running")),
+        "title": session.get("pending_title") or "",
+        "stored_session_id": key_of(session),
+        "approval_mode": rt.settings.approvals.mode,
+        "yolo": rt.settings.approvals.mode == "allow",
+        "busy": rt.settings.terminal.busy,
+        "desktop_contract": _CONTRACT,
+        "version": VERSION,
+        "profile_name": "default",
+        "usage": {},
+    }
+    if agent is None:
+        info["lazy"] = True
+    else:
+        info["title"] = rt.db().get_session_title(key_of(session)) or info["title"]
+        info["usage"] = usage(rt, session)
+    if live.error is not None:
+        info["credential_warning"] = str(live.error)
+    if live.warning:
+        info["config_warning"] = live.warning
+    if facts is not None and facts.provider == "embedded":
+        with loading:
+            from hermes_agent.models import embedded  # noqa: PLC0415 -- loaded with the agent anyway
+
+        info["advice"] = embedded.advice()
+    return info
+
+
+def tell(rt: Runtime, sid: str, session: LiveSession) -> None:
+    """Send `session.info`; what the store does not say is left out."""
+    try:
+        payload = describe(rt, session)
+    except HermesError as error:
+        logger.warning("session.info is not complete: %s", error)
+        payload = {"stored_session_id": key_of(session), "running": bool(session.get("running"))}
+    rt.emit("session.info", sid, payload)
+
+
+def usage(rt: Runtime, session: LiveSession) -> Payload:
+    """What the conversation has used so far, all its sessions together."""
+    live, key = rt.live(session), key_of(session)
+    facts = _facts(session.get("agent"))
+    rows = rt.db().usage.of_conversation(key)
+    row = rt.db().get_session(key)
+    total: Payload = {
+        name: sum(row[column] for row in rows)
+        for name, column in (
+            ("input", "input_tokens"),
+            ("output", "output_tokens"),
+            ("reasoning", "reasoning_tokens"),
+            ("cache_read", "cache_read_tokens"),
+            ("calls", "calls"),
+            ("cost_usd", "cost_usd"),
+        )
+    }
+    total |= {
+        "model": facts.name if facts else "",
+        "prompt": total["input"],
+        "completion": total["output"],
+        "total": total["input"] + total["output"],
+        "compressions": row["depth"] if row else 0,
+        "active_subagents": 0,
+    }
+    if facts is not None:
+        total["context_max"] = facts.window
+    return total | window_share(live)
+
+
+def window_share(live: Live) -> Payload:
+    """How full the window was at the last model call; nothing when there was none."""
+    used = live.used
+    if used is None or not used.window:
+        return {}
+    taken = used.input_tokens + used.output_tokens
+    return {
+        "context_used": taken,
+        "context_max": used.window,
+        "context_percent": round(100 * taken / used.window, 1),
+    }
+
+
+def model_name(agent: object) -> str:
+    """The model of an agent, whatever kind of agent it is."""
+    model = getattr(agent, "model", None)
+    if isinstance(model, str) and model:
+        return model
+    facts = _facts(agent)
+    return facts.name if facts else "unknown"
+
+
+def _facts(agent: object) -> Any:  # noqa: ANN401 -- Facts, which a scenario's agent does not have
+    facts = getattr(getattr(agent, "model", None), "facts", None)
+    return facts if isinstance(getattr(facts, "name", None), str) else None
+
+
+def _tools(agent: object) -> dict[str, list[str]]:
+    toolbox = getattr(agent, "toolbox", None)
+    if toolbox is None:
+        return {}
+    sets: dict[str, list[str]] = {"core": [spec.name for spec in toolbox.core]}
+    return sets | {name: [tool.name for tool in tools] for name, tools in toolbox.toolsets.items()}
+
+
+def git_branch(folder: Path) -> str:
+    """The branch that is checked out in a folder or above it; empty when there is none."""
+    for place in (folder, *folder.parents):
+        head = place / ".git" / "HEAD"
+        try:
+            return head.read_text("utf-8").strip().removeprefix("ref: refs/heads/")[:80]
+        except (OSError, UnicodeDecodeError):
+            continue
+    return ""

@@ -1,0 +1,174 @@
+"""Taking prompts in: each is on disk before its sender is answered, and then waits for its turn.
+
+The queue in memory only orders what the store holds already; a process that dies loses nothing of it.
+"""
+
+import os
+from typing import Any
+
+from hermes_agent import lease
+from hermes_core import clock
+from hermes_core.errors import HermesError
+from hermes_state.protocol import Store
+from hermes_state.turns import Opening
+from tui_gateway import info, turns
+from tui_gateway.projection import text_of
+from tui_gateway.protocol import NO_SUCH_SESSION, RpcError
+from tui_gateway.runtime import Live, LiveSession, Runtime, Steering, Waiting
+
+
+def submit(
+    rt: Runtime,
+    sid: str,
+    session: LiveSession,
+    content: Any,  # noqa: ANN401 -- text or parts
+    key: str | None = None,
+) -> dict[str, Any]:
+    """Have a prompt answered: now, or after those that wait. It is on disk when this returns."""
+    live = rt.live(session)
+    with live.accepting:
+        waiting, is_new = _take_in(rt, session, content, key)
+        if not is_new and (known := _known(rt, live, waiting)) is not None:
+            return known
+        with live.lock:
+            live.queue.append(waiting)
+            was_running, session["running"] = bool(session.get("running")), True
+    if not was_running:
+        _start(rt, sid, session)
+    status = "queued" if was_running else "streaming"
+    return {"status": status, "turn_id": waiting.turn_id}
+
+
+def steer(rt: Runtime, session: LiveSession, steering: Steering) -> bool:
+    """Say something to the running turn; False when none runs that would hear it.
+
+    Its sender is answered when the turn has stored it. What the turn does not hear is next in line.
+    """
+    live = rt.live(session)
+    with live.lock:
+        agent = session.get("agent")
+        if agent is None or not live.takes_steers or live.is_closing:
+            return False
+        live.steering.append(steering)
+        agent.steer(steering.text)
+    return True
+
+
+def recover(rt: Runtime, sid: str, session: LiveSession) -> int:
+    """Queue the turns that a process which is gone left unfinished; returns how many."""
+    store, live = rt.db(), rt.live(session)
+    key = info.key_of(session)
+    if key in rt.presence.elsewhere():
+        return 0  # whoever has it open runs them
+    conversation_id = store.get_conversation_root(key)
+    lease.free_the_dead(store)
+    with live.accepting:
+        ours = {one.turn_id for one in (*live.queue, live.current) if one is not None}
+        left = [
+            Waiting(row["id"], row["idempotency_key"] or "", None, store.turns.user_text(row["id"]))
+            for row in store.turns.unfinished()
+            if row["conversation_id"] == conversation_id and row["id"] not in ours
+        ]
+        for waiting in left:
+            waiting.is_recovered = True
+        with live.lock:
+            live.queue.extendleft(reversed(left))  # they came before all that is new
+            was_running = bool(session.get("running"))
+            session["running"] = was_running or bool(left)
+    if left and not was_running:
+        _start(rt, sid, session)
+    return len(left)
+
+
+def reopen(rt: Runtime, session_id: str) -> None:
+    """Have a stored conversation open here, and say so in the store."""
+    store = rt.db()
+    rt.presence.add(session_id)
+    row = store.get_session(session_id)
+    if row is not None and row["ended_at"] is not None and row["is_tip"]:
+        store.reopen_session(session_id)
+
+
+def resume_waiting(rt: Runtime, sid: str, session: LiveSession) -> None:
+    """Answer what came in while something else than a turn kept the session busy."""
+    live = rt.live(session)
+    with live.lock:
+        is_due = bool(live.queue) and not session.get("running")
+        session["running"] = bool(session.get("running")) or is_due
+    if is_due:
+        _start(rt, sid, session)
+
+
+def _take_in(
+    rt: Runtime,
+    session: LiveSession,
+    content: Any,  # noqa: ANN401 -- text or parts
+    key: str | None,
+) -> tuple[Waiting, bool]:
+    live, store = rt.live(session), rt.db()
+    if live.is_closing:
+        raise RpcError(NO_SUCH_SESSION, "The session is being closed.")
+    session_id = info.key_of(session)
+    row = store.get_session(session_id)
+    rt.presence.add(session_id)
+    if row is None and live.seed:
+        _store_seed(store, live, session_id)
+    elif row is not None and row["ended_at"] is not None and row["is_tip"]:
+        store.reopen_session(session_id)
+    key = key or os.urandom(16).hex()
+    accepted = store.turns.accept(
+        session_id,
+        {"role": "user", "content": content},
+        idempotency_key=key,
+        opening=opening_of(session, live) if row is None else None,
+    )
+    live.last_active = clock.now()
+    makes_session = row is None and accepted.is_new
+    waiting = Waiting(accepted.turn_id, key, content, text_of(content), makes_session)
+    if makes_session:
+        turns.apply_title(rt, session)
+    return waiting, accepted.is_new
+
+
+def opening_of(session: LiveSession, live: Live) -> Opening:
+    """The session that the first message, or a title, makes."""
+    fields: dict[str, Any] = {"cwd": str(live.cwd)}
+    if (agent := session.get("agent")) is not None:
+        fields["model"] = info.model_name(agent)
+    if live.parent_session_id is not None:
+        fields["model_config"] = {"_branched_from": live.parent_session_id}
+    return Opening(live.source, fields, live.parent_session_id)
+
+
+def _store_seed(store: Store, live: Live, session_id: str) -> None:
+    """What the client brought along goes before what it says."""
+    store.create_session(session_id, live.source, cwd=str(live.cwd))
+    store.append_messages(session_id, live.seed)
+    live.seed = []
+
+
+def _known(rt: Runtime, live: Live, waiting: Waiting) -> dict[str, Any] | None:
+    """Where a prompt stands that was sent before; None when it is still to be run."""
+    told = {"turn_id": waiting.turn_id, "duplicate": True}
+    row = rt.db().turns.get(waiting.turn_id)
+    if row is not None and row["ended_at"] is not None:
+        return {**told, "status": row["state"]}
+    with live.lock:
+        if live.current is not None and live.current.turn_id == waiting.turn_id:
+            return {**told, "status": "streaming"}
+        if any(one.turn_id == waiting.turn_id for one in live.queue):
+            return {**told, "status": "queued"}
+    waiting.is_recovered = True
+    return None
+
+
+def _start(rt: Runtime, sid: str, session: LiveSession) -> None:
+    def requeue(unheard: list[Steering]) -> None:
+        """What was said to a turn that ended before it heard it is a prompt of its own."""
+        for one in unheard:
+            try:
+                one.settle(submit(rt, sid, session, one.text, one.key))
+            except HermesError as error:
+                one.settle(error)
+
+    rt.afterwards(lambda: rt.spawn(lambda: turns.run_waiting(rt, sid, session, requeue)))

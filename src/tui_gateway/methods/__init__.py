@@ -1,0 +1,110 @@
+"""The methods: one table from a name to the function that does it, loaded when it is first called.
+
+A method is a plain function `(rt, rid, params) -> result`; the type of `params` says what it takes, and
+it is checked before the function is called. It raises RpcError or another HermesError to say no, and
+returns None when it answers later.
+"""
+
+import importlib
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tui_gateway.loading import loading
+from tui_gateway.protocol import INVALID_PARAMS, SERVER_ERROR, Rid, RpcError
+from tui_gateway.runtime import Runtime
+
+Function = Callable[[Runtime, Rid, Any], Any]
+
+
+class Entry(NamedTuple):
+    """Where a method is."""
+
+    module: str
+    function: str
+    is_long: bool = False
+    """Whether it may take a while, and therefore runs beside the others."""
+    code: int = SERVER_ERROR
+    """The number of the error when it fails and the error has no number of its own."""
+
+
+class Method(NamedTuple):
+    """A method, loaded."""
+
+    function: Function
+    params: type[msgspec.Struct]
+
+
+TABLE: dict[str, Entry] = {
+    "session.create": Entry("opening", "create"),
+    "session.resume": Entry("opening", "resume", is_long=True, code=5000),
+    "session.activate": Entry("opening", "activate", is_long=True),
+    "session.branch": Entry("opening", "branch", is_long=True, code=5008),
+    "session.close": Entry("opening", "close", is_long=True),
+    "session.list": Entry("listing", "list_", is_long=True, code=5006),
+    "session.most_recent": Entry("listing", "most_recent", is_long=True, code=5006),
+    "session.active_list": Entry("listing", "active_list", is_long=True, code=5006),
+    "session.search": Entry("listing", "search", is_long=True, code=5006),
+    "session.tree": Entry("listing", "tree", is_long=True, code=5006),
+    "session.delete": Entry("listing", "delete", is_long=True, code=5036),
+    "session.title": Entry("session", "title", code=5007),
+    "session.interrupt": Entry("session", "interrupt"),
+    "session.steer": Entry("session", "steer"),
+    "session.undo": Entry("session", "undo", is_long=True),
+    "session.compress": Entry("session", "compress", is_long=True, code=5005),
+    "session.history": Entry("session", "history", is_long=True),
+    "session.usage": Entry("session", "usage", is_long=True),
+    "session.status": Entry("commands", "status", is_long=True),
+    "session.cwd.set": Entry("session", "set_cwd"),
+    "terminal.resize": Entry("session", "resize"),
+    "prompt.submit": Entry("prompt", "submit"),
+    "prompt.queue": Entry("prompt", "queue"),
+    "prompt.unqueue": Entry("prompt", "unqueue"),
+    "approval.respond": Entry("questions", "approve", code=5004),
+    "clarify.respond": Entry("questions", "clarify", code=5004),
+    "slash.exec": Entry("commands", "execute", is_long=True, code=5030),
+    "command.dispatch": Entry("commands", "dispatch", is_long=True, code=5030),
+    "command.resolve": Entry("commands", "resolve", is_long=True),
+    "commands.catalog": Entry("commands", "catalog", is_long=True),
+    "complete.path": Entry("completion", "path", is_long=True),
+    "complete.slash": Entry("completion", "slash", is_long=True),
+    "paste.collapse": Entry("attachments", "collapse"),
+    "input.detect_drop": Entry("attachments", "detect_drop"),
+    "image.attach": Entry("attachments", "attach_image"),
+    "image.attach_bytes": Entry("attachments", "attach_image_bytes"),
+    "image.detach": Entry("attachments", "detach_image"),
+    "file.attach": Entry("attachments", "attach_file"),
+    "config.get": Entry("configuration", "get"),
+    "config.set": Entry("configuration", "set_", is_long=True),
+    "config.show": Entry("configuration", "show"),
+    "model.options": Entry("models", "options", is_long=True),
+    "setup.status": Entry("models", "status", is_long=True),
+    "setup.runtime_check": Entry("models", "check", is_long=True),
+    "tools.list": Entry("tools", "list_tools", is_long=True),
+    "process.list": Entry("tools", "list_processes", is_long=True),
+    "process.kill": Entry("tools", "kill_process", is_long=True),
+    "process.stop": Entry("tools", "stop_processes", is_long=True),
+}
+
+
+@cache
+def load(name: str) -> Method:
+    """The function of a method and what it takes."""
+    entry = TABLE[name]
+    with loading:
+        module = importlib.import_module(f"tui_gateway.methods.{entry.module}")
+    function: Function = getattr(module, entry.function)
+    return Method(function, function.__annotations__["params"])
+
+
+def call(rt: Runtime, name: str, rid: Rid, params: dict[str, Any]) -> dict[str, Any] | None:
+    """Do what a method does; raises HermesError. A parameter that is null counts as not given."""
+    function, wanted = load(name)
+    given = {key: value for key, value in params.items() if value is not None}
+    try:
+        checked = msgspec.convert(given, wanted, strict=False)
+    except msgspec.ValidationError as error:
+        raise RpcError(INVALID_PARAMS, f"{name}: {error}.") from error
+    return function(rt, rid, checked)

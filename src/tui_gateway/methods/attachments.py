@@ -1,0 +1,145 @@
+"""What goes along with the next prompt: attached, detached, pasted, dropped."""
+
+from typing import Annotated, TypedDict
+
+from tui_gateway import attachment
+from tui_gateway.params import Session, says
+from tui_gateway.protocol import BAD_ARGUMENT, Rid, RpcError
+from tui_gateway.runtime import Runtime
+
+
+class Named(Session, frozen=True):
+    """A file by its name."""
+
+    path: Annotated[str, says("The file.")] = ""
+
+
+class Attached(TypedDict):
+    """What goes along, and how many pictures do."""
+
+    attached: bool
+    path: str
+    name: str
+    count: int
+
+
+def attach_image(rt: Runtime, rid: Rid, params: Named) -> Attached:
+    """Have a picture go along with the next prompt."""
+    del rid
+    session = rt.session(params.session_id)
+    path = attachment.named(params.path, rt.live(session).cwd)
+    count = attachment.attach(session, path)
+    return {"attached": True, "path": str(path), "name": path.name, "count": count}
+
+
+class Bytes(Session, frozen=True):
+    """A picture as it is."""
+
+    filename: Annotated[str, says("Its name.")] = "image"
+    content_base64: Annotated[str, says("Its bytes in base64, or a data address.")] = ""
+    data: Annotated[str, says("The same.")] = ""
+    ext: Annotated[str, says("Its kind, when the name does not tell: png, jpg, gif, webp.")] = ""
+
+
+def attach_image_bytes(rt: Runtime, rid: Rid, params: Bytes) -> Attached:
+    """Have a picture that the client sends go along with the next prompt."""
+    del rid
+    session = rt.session(params.session_id)
+    data = attachment.decoded(params.content_base64 or params.data)
+    if not data:
+        raise RpcError(BAD_ARGUMENT, "The picture is empty.")
+    suffix = f".{params.ext.lstrip('.')}" if params.ext else ""
+    name = params.filename if params.filename.endswith(suffix) else params.filename + suffix
+    path = attachment.keep(session, rt.home, name, data)
+    count = attachment.attach(session, path)
+    return {"attached": True, "path": str(path), "name": path.name, "count": count}
+
+
+class Detached(TypedDict):
+    """What does not go along any more."""
+
+    detached: bool
+    count: int
+
+
+def detach_image(rt: Runtime, rid: Rid, params: Named) -> Detached:
+    """Leave a picture out again; without a path, all of them."""
+    del rid
+    session = rt.session(params.session_id)
+    images = session.get("attached_images") or []
+    kept = [path for path in images if params.path and path != params.path]
+    session["attached_images"] = kept
+    return {"detached": len(kept) < len(images), "count": len(kept)}
+
+
+class File(Session, frozen=True):
+    """A file by its name, or as it is."""
+
+    path: Annotated[str, says("The file, when the server can read it.")] = ""
+    data_url: Annotated[str, says("Its content as a data address, when it cannot.")] = ""
+    name: Annotated[str, says("Its name then.")] = "file"
+
+
+class Reference(TypedDict):
+    """Where the file is, and how a prompt refers to it."""
+
+    attached: bool
+    path: str
+    name: str
+    ref: str
+
+
+def attach_file(rt: Runtime, rid: Rid, params: File) -> Reference:
+    """Make a file readable for the agent; the client puts `ref` into the prompt."""
+    del rid
+    session = rt.session(params.session_id)
+    if params.data_url:
+        data = attachment.decoded(params.data_url)
+        path = attachment.keep(session, rt.home, params.name, data)
+    else:
+        path = attachment.named(params.path, rt.live(session).cwd)
+    return {"attached": True, "path": str(path), "name": path.name, "ref": f"@{path}"}
+
+
+class Text(Session, frozen=True):
+    """A text of the composer."""
+
+    text: Annotated[str, says("The text.")] = ""
+
+
+class Collapsed(TypedDict):
+    """What stands for the text in a prompt; the model gets the text itself."""
+
+    placeholder: str
+    path: str
+    lines: int
+
+
+def collapse(rt: Runtime, rid: Rid, params: Text) -> Collapsed:
+    """Keep a long text that was pasted, and give back a short line for the composer."""
+    del rid
+    if not params.text:
+        raise RpcError(BAD_ARGUMENT, "There is no text.")
+    session = rt.session(params.session_id)
+    placeholder, path, lines = attachment.collapse(session, rt.home, params.text)
+    return {"placeholder": placeholder, "path": str(path), "lines": lines}
+
+
+class Drop(TypedDict, total=False):
+    """Whether a file was dropped, and which."""
+
+    matched: bool
+    is_image: bool
+    path: str
+    name: str
+
+
+def detect_drop(rt: Runtime, rid: Rid, params: Text) -> Drop:
+    """Whether what came in is the name of a file that was dropped on the terminal."""
+    del rid
+    session = rt.session(params.session_id)
+    path = attachment.dropped(params.text, rt.live(session).cwd)
+    if path is None:
+        return {"matched": False}
+    is_image = attachment.is_image(path)
+    return {"matched": True, "is_image": is_image, "path": str(path), "name": path.name}

@@ -1,0 +1,185 @@
+"""Slash commands: the table that all surfaces share, and how a client runs them."""
+
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from hermes_agent import commands
+from hermes_agent.commands import Parsed
+from hermes_cli import plugins
+from hermes_core.errors import UsageError
+from tui_gateway import intake, view
+from tui_gateway.desk import Desk
+from tui_gateway.params import Nothing, Params, Session, says
+from tui_gateway.projection import text_of
+from tui_gateway.protocol import BAD_ARGUMENT, UNKNOWN_COMMAND, Rid, RpcError
+from tui_gateway.runtime import Runtime, Steering
+
+_OURS = {
+    "queue": "Have this answered after what runs.",
+    "steer": "Say this to the running turn.",
+}
+"""Commands that only make sense where one can type while a turn runs."""
+
+
+class Outcome(TypedDict):
+    """What a command did. `send`: the client submits `message`. `session`: what is open now, when the
+    command opened another conversation."""
+
+    type: str
+    output: str
+    message: NotRequired[str]
+    session: NotRequired[view.Snapshot]
+    leave: NotRequired[bool]
+
+
+class Execute(Session, frozen=True):
+    """A command as it is typed."""
+
+    command: Annotated[str, says("The line, with or without the slash.")] = ""
+
+
+def execute(rt: Runtime, rid: Rid, params: Execute) -> Outcome | None:
+    """Run a slash command and give back what the person is to read."""
+    line = params.command.strip()
+    parsed = commands.parse(line if line.startswith("/") else f"/{line}")
+    if parsed is None:
+        raise RpcError(BAD_ARGUMENT, "This is no command.", fix="/help lists them.")
+    return _run(rt, rid, params.session_id, parsed)
+
+
+class Dispatch(Session, frozen=True):
+    """A command by its name."""
+
+    name: Annotated[str, says("Its name or an alias, with or without the slash.")] = ""
+    arg: Annotated[str, says("What follows it.")] = ""
+
+
+def dispatch(rt: Runtime, rid: Rid, params: Dispatch) -> Outcome | None:
+    """Run a slash command by its name."""
+    name = params.name.strip().lstrip("/").lower()
+    if not name:
+        raise RpcError(BAD_ARGUMENT, "Which command?", fix="/help lists them.")
+    return _run(rt, rid, params.session_id, Parsed(name, params.arg.strip()))
+
+
+def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
+    session = rt.session(sid)
+    if parsed.name in _OURS:
+        return _run_ours(rt, rid, sid, parsed)
+    desk = Desk(rt, sid, session)
+    is_plugin = commands.find(parsed.name) is None and parsed.name in desk.plugins
+    if commands.find(parsed.name) is None and not is_plugin:
+        raise _unknown(desk, parsed)
+    output = commands.run(desk, parsed)
+    told: Outcome = {"type": "plugin" if is_plugin else "exec", "output": output}
+    if desk.sent is not None:
+        told = {"type": "send", "output": output, "message": text_of(desk.sent)}
+    if desk.has_moved:
+        told["session"] = view.snapshot(rt, sid, view.PAGE)
+    if desk.is_leaving:
+        told["leave"] = True
+    return told
+
+
+def _run_ours(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
+    if not parsed.argument:
+        raise RpcError(BAD_ARGUMENT, "There is nothing to say.")
+    if parsed.name == "queue":
+        return {"type": "send", "output": "", "message": parsed.argument}
+    settle = rt.later(rid)
+
+    def told(result: Any) -> None:  # noqa: ANN401 -- a result or an error
+        settle({"type": "exec", "output": result["status"]} if isinstance(result, dict) else result)
+
+    if intake.steer(rt, rt.session(sid), Steering(parsed.argument, None, told)):
+        return None
+    return {"type": "send", "output": "", "message": parsed.argument}
+
+
+def _unknown(desk: Desk, parsed: Parsed) -> RpcError:
+    try:
+        commands.run(desk, parsed)
+    except UsageError as error:
+        return RpcError(UNKNOWN_COMMAND, error.message, fix=error.fix)
+    raise AssertionError("an unknown command ran")
+
+
+class Resolve(Params, frozen=True):
+    """A name."""
+
+    name: Annotated[str, says("A command or an alias.")] = ""
+
+
+class Resolved(TypedDict):
+    """The command that is meant."""
+
+    canonical: str
+    description: str
+    category: str
+
+
+def resolve(rt: Runtime, rid: Rid, params: Resolve) -> Resolved:
+    """Which command a name stands for."""
+    del rid
+    rt.assembly()  # loads the plugins, which may have commands
+    name = params.name.strip().lstrip("/").lower()
+    for category, found in _categories().items():
+        for command, description, aliases in found:
+            if name in (command, *aliases):
+                return {"canonical": command, "description": description, "category": category}
+    raise RpcError(UNKNOWN_COMMAND, f"There is no command /{name[:80]}.", fix="/help lists them.")
+
+
+class Catalog(TypedDict):
+    """Every command; names have their slash."""
+
+    pairs: list[list[str]]
+    sub: dict[str, list[str]]
+    canon: dict[str, str]
+    categories: list[dict[str, Any]]
+    skill_count: int
+    warning: str
+
+
+def catalog(rt: Runtime, rid: Rid, params: Nothing) -> Catalog:
+    """The slash commands, for completion and help."""
+    del rid, params
+    rt.assembly()
+    categories = _categories()
+    named = {
+        category: [[f"/{name}", description] for name, description, _ in found]
+        for category, found in categories.items()
+    }
+    canon = {
+        f"/{alias}": f"/{name}"
+        for found in categories.values()
+        for name, _, aliases in found
+        for alias in (name, *aliases)
+    }
+    return {
+        "pairs": [pair for pairs in named.values() for pair in pairs],
+        "sub": {"/undo": ["compress"], "/approve": ["session", "always"]},
+        "canon": canon,
+        "categories": [{"name": name, "pairs": pairs} for name, pairs in named.items() if pairs],
+        "skill_count": 0,
+        "warning": "",
+    }
+
+
+def _categories() -> dict[str, list[tuple[str, str, tuple[str, ...]]]]:
+    shared = [(c.name, c.help, c.aliases) for c in commands.COMMANDS]
+    ours = [(name, text, ()) for name, text in _OURS.items()]
+    theirs = [(c.name, c.description, ()) for c in plugins.commands().values()]
+    return {"Hermes": [*shared, *ours], "Plugins": theirs}
+
+
+class Said(TypedDict):
+    """Words for a person."""
+
+    output: str
+
+
+def status(rt: Runtime, rid: Rid, params: Session) -> Said:
+    """Where things stand, in words."""
+    del rid
+    desk = Desk(rt, params.session_id, rt.session(params.session_id))
+    return {"output": commands.run(desk, Parsed("status", ""))}

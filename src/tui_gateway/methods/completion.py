@@ -1,0 +1,181 @@
+"""What completes the text that is being typed: names of files, slash commands."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, TypedDict
+
+from hermes_agent import commands
+from hermes_cli import plugins
+from tui_gateway.params import Params, says
+from tui_gateway.protocol import Rid
+from tui_gateway.runtime import Runtime
+
+_MOST = 30
+_MOST_LOOKED_AT = 20_000
+_DEEPEST = 12
+_LEFT_OUT = frozenset(
+    {".git", ".venv", "node_modules", "__pycache__", ".mypy_cache", ".ruff_cache"}
+)
+
+
+class Item(TypedDict):
+    """One possibility: what is put in, what is shown, and a remark."""
+
+    text: str
+    display: str
+    meta: str
+
+
+class PathWord(Params, frozen=True):
+    """A word that may be a file."""
+
+    word: Annotated[
+        str, says("What was typed; with @ in front, a file anywhere in the folder.")
+    ] = ""
+    cwd: Annotated[str, says("The folder; without one, that of the session or the server.")] = ""
+    session_id: Annotated[str, says("The open session, for its folder.")] = ""
+
+
+class Items(TypedDict):
+    """At most 30 possibilities."""
+
+    items: list[Item]
+
+
+def path(rt: Runtime, rid: Rid, params: PathWord) -> Items:
+    """Files that complete a word: by their path, or after an @ by any part of their name."""
+    del rid
+    cwd = _folder(rt, params)
+    if not params.word.startswith("@"):
+        return {"items": list(_by_path(params.word, cwd, ""))}
+    word = params.word[1:].removeprefix("file:")
+    if "/" in word or word.startswith(("~", ".")):
+        return {"items": list(_by_path(word, cwd, "@"))}
+    return {"items": _by_name(word, cwd)}
+
+
+def _folder(rt: Runtime, params: PathWord) -> Path:
+    session = rt.sessions.get(params.session_id)
+    own = rt.live(session).cwd if session is not None else Path.cwd()
+    named = (own / Path(params.cwd).expanduser()) if params.cwd else own
+    return named if _is_folder(named) else own
+
+
+def _is_folder(place: Path) -> bool:
+    try:
+        return place.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def _by_path(word: str, cwd: Path, sign: str) -> Iterator[Item]:
+    head, slash, start = word.rpartition("/")
+    try:
+        folder = cwd / Path(head + slash).expanduser() if head + slash else cwd
+        entries = sorted(os.scandir(folder), key=lambda e: (not e.is_dir(), e.name))
+    except (OSError, ValueError, RuntimeError):
+        return
+    shown = [e for e in entries if e.name.startswith(start) and (start or e.name[0] != ".")]
+    for entry in shown[:_MOST]:
+        name = entry.name + ("/" if entry.is_dir() else "")
+        meta = "folder" if entry.is_dir() else _size(entry)
+        yield {"text": f"{sign}{head}{slash}{name}", "display": name, "meta": meta}
+
+
+def _size(entry: os.DirEntry[str]) -> str:
+    try:
+        size = entry.stat().st_size
+    except OSError:
+        return ""
+    return f"{size} B" if size < 1000 else f"{size / 1000:.0f} kB"
+
+
+def _by_name(word: str, cwd: Path) -> list[Item]:
+    """Files in the folder and below, those first whose own name fits best."""
+    ranked: list[tuple[int, int, str]] = []
+    for relative in _below(cwd):
+        rank = _rank(relative.lower(), word.lower())
+        if rank is not None:
+            ranked.append((rank, len(relative), relative))
+    ranked.sort()
+    return [
+        {"text": f"@{name}", "display": name.rpartition("/")[2], "meta": name.rpartition("/")[0]}
+        for _, _, name in ranked[:_MOST]
+    ]
+
+
+def _rank(name: str, word: str) -> int | None:
+    """How well a word fits a name; None when its letters are not in it in this order."""
+    own = name.rpartition("/")[2]
+    for rank, fits in enumerate((own.startswith(word), word in own, word in name)):
+        if fits:
+            return rank
+    letters = iter(name)
+    return 3 if all(letter in letters for letter in word) else None
+
+
+def _below(cwd: Path) -> Iterator[str]:
+    looked_at = 0
+    for folder, folders, files in os.walk(cwd):
+        relative = os.path.relpath(folder, cwd)
+        folders[:] = sorted(
+            name for name in folders if name not in _LEFT_OUT and not name.startswith(".")
+        )
+        if relative.count(os.sep) >= _DEEPEST:
+            folders.clear()
+        for name in sorted(files):
+            looked_at += 1
+            if looked_at > _MOST_LOOKED_AT:
+                return
+            yield name if relative == "." else f"{relative}/{name}"
+
+
+class SlashText(Params, frozen=True):
+    """A line that begins with a slash."""
+
+    text: Annotated[str, says("What was typed so far.")] = ""
+
+
+class Completions(TypedDict):
+    """Possibilities, and the character from which on they replace the text."""
+
+    items: list[Item]
+    replace_from: int
+
+
+def slash(rt: Runtime, rid: Rid, params: SlashText) -> Completions:
+    """Commands that complete a line; after /resume, conversations."""
+    del rid
+    rt.assembly()  # loads the plugins, which may have commands
+    text = params.text
+    if not text.startswith("/"):
+        return {"items": [], "replace_from": 0}
+    name, blank, argument = text[1:].partition(" ")
+    if blank:
+        return {"items": _arguments(rt, name, argument), "replace_from": len(name) + 2}
+    return {"items": list(_commands(name)), "replace_from": 0}
+
+
+def _commands(start: str) -> Iterator[Item]:
+    helps = {c.name: c.help for c in commands.COMMANDS}
+    helps |= {alias: f"/{c.name}" for c in commands.COMMANDS for alias in c.aliases}
+    helps |= {c.name: c.description for c in plugins.commands().values()}
+    for name in sorted(helps):
+        if name.startswith(start.lower()):
+            yield {"text": f"/{name}", "display": f"/{name}", "meta": helps[name]}
+
+
+def _arguments(rt: Runtime, name: str, start: str) -> list[Item]:
+    command = commands.find(name)
+    if command is None or command.name != "resume":
+        return []
+    rows = rt.db().list_sessions_rich(limit=_MOST, search_query=start or None)
+    return [
+        {
+            "text": row["id"],
+            "display": row["title"] or row["preview"] or row["id"],
+            "meta": row["id"],
+        }
+        for row in rows
+    ]

@@ -1,0 +1,208 @@
+"""Settings: read and changed, under their own names and under those that clients know."""
+
+from typing import Annotated, Any, TypedDict
+
+from hermes_core import config
+from hermes_core.errors import ConfigError
+from tui_gateway import agents
+from tui_gateway.loading import loading
+from tui_gateway.params import Nothing, Params, says
+from tui_gateway.protocol import BAD_ARGUMENT, BUSY, UNKNOWN_KEY, Rid, RpcError
+from tui_gateway.runtime import LiveSession, Runtime
+
+_SECRET = "model.api_key"
+_SHORT = {"busy": "terminal.busy", "approvals.mode": "approvals.mode", "provider": "model.provider"}
+"""Names that clients use for settings of ours."""
+_APPROVALS = {"manual": "ask", "smart": "ask", "off": "allow"}
+"""What other servers call the modes of approval."""
+_PROGRESS = ("off", "new", "all", "verbose")
+
+
+class Get(Params, frozen=True):
+    """Which setting."""
+
+    key: Annotated[
+        str,
+        says("full, model, provider, profile, busy, approvals.mode, reasoning, verbose, mtime, or any"
+             " section.field of the settings."),
+    ]  # fmt: skip
+    session_id: Annotated[str, says("The open session, for what belongs to one.")] = ""
+
+
+class Value(TypedDict, total=False):
+    """The value; for `full` and `mtime` the fields of those."""
+
+    key: str
+    value: Any
+    display: str
+    config: dict[str, Any]
+    mtime: float
+
+
+def get(rt: Runtime, rid: Rid, params: Get) -> Value:
+    """Read a setting."""
+    del rid
+    key = params.key
+    session = rt.sessions.get(params.session_id)
+    if key == "full":
+        return {"key": key, "config": _all(rt)}
+    if key == "mtime":
+        return {"key": key, "mtime": _mtime(rt)}
+    if key == "profile":
+        return {"key": key, "value": "default"}
+    if key == "model":
+        chosen = rt.live(session).model_name if session is not None else ""
+        return {"key": key, "value": chosen or rt.settings.model.name}
+    if key == "verbose":
+        return {"key": key, "value": session.get("tool_progress_mode", "all") if session else "all"}
+    if key == "reasoning":
+        is_shown = session.get("show_reasoning", True) if session is not None else True
+        return {"key": key, "value": "", "display": "show" if is_shown else "hide"}
+    return {"key": key, "value": _setting(rt, _SHORT.get(key, key))}
+
+
+def _setting(rt: Runtime, key: str) -> object:
+    option = next((option for option in config.options() if option.key == key), None)
+    if option is None:
+        raise RpcError(
+            UNKNOWN_KEY, f"There is no setting {key[:80]!r}.", fix="config.show has them."
+        )
+    if key == _SECRET:
+        return "set" if rt.settings.model.api_key else ""
+    return getattr(getattr(rt.settings, option.section), option.field)
+
+
+def _all(rt: Runtime) -> dict[str, Any]:
+    found: dict[str, dict[str, Any]] = {}
+    for option in config.options():
+        found.setdefault(option.section, {})[option.field] = _setting(rt, option.key)
+    return found
+
+
+def _mtime(rt: Runtime) -> float:
+    try:
+        return rt.home.config.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+class Set(Params, frozen=True):
+    """A setting and its value."""
+
+    key: Annotated[
+        str, says("model, busy, approvals.mode, verbose, reasoning, cwd, or any section.field.")
+    ]
+    value: Annotated[Any, says("The value, as text or as it is.")] = None
+    session_id: Annotated[str, says("The open session, for what belongs to one.")] = ""
+    scope: Annotated[str, says("For model: session (this session alone) or global.")] = ""
+
+
+class Changed(TypedDict, total=False):
+    """The value that holds now."""
+
+    key: str
+    value: Any
+    warning: str
+    scope: str
+
+
+def set_(rt: Runtime, rid: Rid, params: Set) -> Changed:
+    """Change a setting: in config.toml, or for one session where it belongs to one."""
+    del rid
+    session = rt.sessions.get(params.session_id)
+    if params.key == "model":
+        return _set_model(rt, params, session)
+    if params.key == "verbose":
+        return _set_progress(params, _needed(session))
+    if params.key == "reasoning":
+        return _set_reasoning(params, _needed(session))
+    return _write(rt, params.key, _SHORT.get(params.key, params.key), params.value)
+
+
+def _needed(session: LiveSession | None) -> LiveSession:
+    if session is None:
+        raise RpcError(BAD_ARGUMENT, "This belongs to a session.", fix="Give session_id.")
+    return session
+
+
+def _set_model(rt: Runtime, params: Set, session: LiveSession | None) -> Changed:
+    name = str(params.value or "").strip()
+    if not name:
+        raise RpcError(BAD_ARGUMENT, "Which model?", fix="model.options has them.")
+    scope = params.scope or ("session" if session is not None else "global")
+    if scope == "global":
+        return {**_write(rt, "model", "model.name", name), "scope": scope}
+    session = _needed(session)
+    if session.get("running"):
+        raise RpcError(BUSY, "A turn is running.", fix="Interrupt it first.")
+    # the commands bring the agent, which a session that is talked in has loaded
+    with loading:
+        from tui_gateway.desk import Desk  # noqa: PLC0415
+
+    used = rt.assembly().model(name).facts.name
+    rt.live(session).model_name = name
+    if session.get("agent") is None:  # made with this model, if there was none to ask before
+        agents.wait(rt, params.session_id, session)
+    else:
+        Desk(rt, params.session_id, session).use_model(name)
+    return {"key": "model", "value": used, "scope": scope}
+
+
+def _set_progress(params: Set, session: LiveSession) -> Changed:
+    mode = str(params.value or "cycle")
+    if mode == "cycle":
+        now = session.get("tool_progress_mode", "all")
+        mode = _PROGRESS[(_PROGRESS.index(now) + 1) % len(_PROGRESS)]
+    if mode not in _PROGRESS:
+        raise RpcError(UNKNOWN_KEY, f"{mode[:80]!r} is none of {', '.join(_PROGRESS)}.")
+    session["tool_progress_mode"] = mode
+    return {"key": params.key, "value": mode}
+
+
+def _set_reasoning(params: Set, session: LiveSession) -> Changed:
+    value = str(params.value or "")
+    if value not in ("show", "full", "clamp", "hide"):
+        raise RpcError(UNKNOWN_KEY, f"{value[:80]!r} is none of show, hide.")
+    session["show_reasoning"] = value != "hide"
+    return {"key": params.key, "value": value}
+
+
+def _write(rt: Runtime, asked: str, key: str, value: object) -> Changed:
+    """Write config.toml and go on with what it says; the environment may be stronger."""
+    if key == "approvals.mode":
+        value = _APPROVALS.get(str(value), value)
+    try:
+        parsed = config.parse_value(key, value) if isinstance(value, str) else value
+        config.change(rt.home, key, parsed)
+    except ConfigError as error:
+        raise RpcError(UNKNOWN_KEY, error.message, fix=error.fix) from error
+    rt.reload()
+    holds = _setting(rt, key)
+    told: Changed = {"key": asked, "value": holds}
+    if holds != parsed and key != _SECRET:
+        told["warning"] = f"{key} is set in the environment, which is stronger."
+    elif key.startswith(("approvals.", "tools.", "model.")) and rt.sessions:
+        told["warning"] = "It holds for conversations that are opened from now on."
+    return told
+
+
+class Shown(TypedDict):
+    """The settings by section."""
+
+    sections: list[dict[str, Any]]
+
+
+def show(rt: Runtime, rid: Rid, params: Nothing) -> Shown:
+    """Every setting with its value and what it does."""
+    del rid, params
+    sections: dict[str, list[dict[str, Any]]] = {}
+    for option in config.options():
+        row = {
+            "key": option.key,
+            "value": _setting(rt, option.key),
+            "default": option.default,
+            "description": option.description,
+            "type": config.describe(option.type),
+        }
+        sections.setdefault(option.section, []).append(row)
+    return {"sections": [{"name": name, "rows": rows} for name, rows in sections.items()]}

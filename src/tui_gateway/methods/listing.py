@@ -1,0 +1,198 @@
+"""Conversations in the store and sessions that are open: listed, searched, deleted."""
+
+from typing import Annotated, Any, TypedDict
+
+from hermes_core.errors import HermesError
+from hermes_core.text import one_line, truncate
+from hermes_state.records import Row
+from tui_gateway import info, view
+from tui_gateway.params import AnyId, Limit, Nothing, Params, says
+from tui_gateway.protocol import ID_MISSING, STILL_OPEN, Rid, RpcError
+from tui_gateway.runtime import LiveSession, Runtime
+
+_HIDDEN = ("tool",)
+_PREVIEW = 120
+
+
+class List(Params, frozen=True):
+    """Which conversations."""
+
+    limit: Limit = 200
+    offset: Annotated[int, says("How many to leave out at the beginning.", ge=0)] = 0
+    query: Annotated[str, says("Only those with this in title, first words or id.")] = ""
+
+
+class Sessions(TypedDict):
+    """Conversations, the most recently active first."""
+
+    sessions: list[dict[str, Any]]
+
+
+def list_(rt: Runtime, rid: Rid, params: List) -> Sessions:
+    """Stored conversations, one row each; `pending` counts prompts without an answer."""
+    del rid
+    rows = rt.db().list_sessions_rich(
+        limit=params.limit,
+        offset=params.offset,
+        exclude_sources=_HIDDEN,
+        search_query=params.query or None,
+    )
+    pending = _pending(rt)
+    return {"sessions": [_row(row) | {"pending": pending.get(row["id"], 0)} for row in rows]}
+
+
+def _pending(rt: Runtime) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for turn in rt.db().turns.unfinished():
+        found[turn["session_id"]] = found.get(turn["session_id"], 0) + 1
+    return found
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "title": row["title"] or "",
+        "preview": row["preview"] or "",
+        "started_at": row["started_at"],
+        "last_active": row["last_active_at"],
+        "ended_at": row["ended_at"],
+        "message_count": row["message_count"],
+        "source": row["source"],
+        "model": row["model"] or "",
+        "cwd": row["cwd"] or "",
+        "cost_usd": row["cost_usd"],
+        "relation": row["relation"] or "",
+        "parent_session_id": row["parent_session_id"],
+        "compressions": row["depth"],
+    }
+
+
+class Recent(TypedDict):
+    """The conversation that was spoken in last; the id is null when there is none."""
+
+    session_id: str | None
+    title: str
+    started_at: float | None
+    source: str
+
+
+def most_recent(rt: Runtime, rid: Rid, params: Nothing) -> Recent:
+    """The conversation that was spoken in last; never an error."""
+    del rid, params
+    try:
+        rows = rt.db().list_sessions_rich(limit=1, exclude_sources=_HIDDEN)
+    except HermesError:
+        rows = []
+    if not rows:
+        return {"session_id": None, "title": "", "started_at": None, "source": ""}
+    row = rows[0]
+    return {
+        "session_id": row["id"],
+        "title": row["title"] or "",
+        "started_at": row["started_at"],
+        "source": row["source"],
+    }
+
+
+class ActiveList(Params, frozen=True):
+    """Who asks."""
+
+    current_session_id: Annotated[str, says("The open session that the client shows.")] = ""
+
+
+def active_list(rt: Runtime, rid: Rid, params: ActiveList) -> Sessions:
+    """The sessions that are open in this server."""
+    del rid
+    found = list(rt.sessions.items())
+    return {
+        "sessions": [
+            _active(rt, sid, session) | {"current": sid == params.current_session_id}
+            for sid, session in found
+        ]
+    }
+
+
+def _active(rt: Runtime, sid: str, session: LiveSession) -> dict[str, Any]:
+    live, key = rt.live(session), info.key_of(session)
+    row = rt.db().get_session(key) or {}
+    return {
+        "id": sid,
+        "session_key": key,
+        "title": row.get("title") or session.get("pending_title") or "",
+        "status": view.status_of(rt, session),
+        "preview": truncate(one_line(row.get("preview") or ""), _PREVIEW),
+        "message_count": row.get("message_count", 0),
+        "model": row.get("model") or "",
+        "last_active": live.last_active,
+        "started_at": row.get("started_at", live.created_at),
+    }
+
+
+class Search(Params, frozen=True):
+    """What to look for."""
+
+    query: Annotated[str, says("Words, as a person types them.")]
+    limit: Limit = 20
+
+
+class Found(TypedDict):
+    """Messages that fit."""
+
+    hits: list[dict[str, Any]]
+
+
+def search(rt: Runtime, rid: Rid, params: Search) -> Found:
+    """Find messages of all times."""
+    del rid
+    keys = ("session_id", "title", "role", "snippet", "timestamp")
+    hits = rt.db().search_messages(params.query, limit=params.limit)
+    return {"hits": [{key: hit.get(key) for key in keys} for hit in hits]}
+
+
+class Tree(Params, frozen=True):
+    """A conversation."""
+
+    session_id: AnyId
+
+
+class Branches(TypedDict):
+    """Sessions, parents before children; `level` is how deep each lies."""
+
+    sessions: list[dict[str, Any]]
+
+
+def tree(rt: Runtime, rid: Rid, params: Tree) -> Branches:
+    """Every session that hangs together with this one through branches and compactions."""
+    del rid
+    return {"sessions": rt.db().get_session_tree(_key(rt, params.session_id))}
+
+
+class Delete(Params, frozen=True):
+    """A conversation to delete."""
+
+    session_id: Annotated[str, says("Its id in the store.")] = ""
+
+
+class Deleted(TypedDict):
+    """What went."""
+
+    deleted: str
+
+
+def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
+    """Delete a stored conversation with all its sessions; one that is open has to be closed first."""
+    del rid
+    if not params.session_id:
+        raise RpcError(ID_MISSING, "Which conversation?", fix="Give session_id.")
+    store = rt.db()
+    key = view.stored(store, params.session_id)
+    if view.opened(rt, key) is not None or key in rt.presence.elsewhere():
+        raise RpcError(STILL_OPEN, "The conversation is open.", fix="Close it first.")
+    store.delete_session(key)
+    return {"deleted": key}
+
+
+def _key(rt: Runtime, name: str) -> str:
+    """The stored session that is meant: of an open session, or by its own name."""
+    session = rt.sessions.get(name)
+    return info.key_of(session) if session is not None else view.stored(rt.db(), name)

@@ -1,0 +1,132 @@
+"""Models: which there are, which one answers, whether any does."""
+
+from typing import Annotated, Any, TypedDict
+
+from hermes_agent.models import embedded
+from hermes_agent.models.discovery import Finding
+from hermes_agent.models.registry import Registry
+from hermes_core.errors import ModelError
+from tui_gateway.params import Nothing, Params, says
+from tui_gateway.protocol import Rid
+from tui_gateway.runtime import Runtime
+
+
+class Ask(Params, frozen=True):
+    """For whom."""
+
+    session_id: Annotated[str, says("The open session, for the model it has chosen.")] = ""
+
+
+class Options(TypedDict):
+    """Every model that can be chosen. `name` is what `config.set model` takes."""
+
+    model: str
+    provider: str
+    models: list[dict[str, Any]]
+    providers: list[dict[str, Any]]
+    error: str
+
+
+def options(rt: Runtime, rid: Rid, params: Ask) -> Options:
+    """The models that were found here, which one answers, and why."""
+    del rid
+    registry = _registry(rt, params.session_id)
+    used, error = _used(registry)
+    found = registry.discovery.found()
+    if used is not None and all(used.label not in _labels(finding) for finding in found):
+        found = [used, *found]
+    models = [
+        {
+            "name": label,
+            "provider": finding.provider,
+            "reason": finding.reason,
+            "used": used is not None and label == used.label,
+        }
+        for finding in found
+        for label in _labels(finding)
+    ]
+    return {
+        "model": used.model if used else "",
+        "provider": used.provider if used else "",
+        "models": list({model["name"]: model for model in reversed(models)}.values())[::-1],
+        "providers": [_provider(finding) for finding in found],
+        "error": error,
+    }
+
+
+def _registry(rt: Runtime, sid: str) -> Registry:
+    session = rt.sessions.get(sid)
+    return rt.assembly().registry(rt.live(session).model_name if session is not None else "")
+
+
+def _used(registry: Registry) -> tuple[Finding | None, str]:
+    try:
+        return registry.discovery.chosen(), ""
+    except ModelError as error:
+        return None, str(error)
+
+
+def _labels(finding: Finding) -> list[str]:
+    names = [name for name in (finding.model, *finding.others) if name]
+    return [
+        name if finding.provider == "plugin" else f"{finding.provider}/{name}" for name in names
+    ]
+
+
+def _provider(finding: Finding) -> dict[str, Any]:
+    return {
+        "slug": finding.provider,
+        "name": finding.provider,
+        "models": _labels(finding),
+        "total_models": len(_labels(finding)),
+        "authenticated": bool(finding.model),
+        "source": finding.reason,
+    }
+
+
+class Configured(TypedDict):
+    """Whether there is a model to ask."""
+
+    provider_configured: bool
+
+
+def status(rt: Runtime, rid: Rid, params: Nothing) -> Configured:
+    """Whether there is a model to ask."""
+    del rid, params
+    used, _ = _used(rt.assembly().registry())
+    return {"provider_configured": used is not None}
+
+
+class Checked(TypedDict):
+    """Which model answers and why, or what to do to have one."""
+
+    ok: bool
+    provider: str
+    model: str
+    source: str
+    error: str
+    advice: str
+
+
+def check(rt: Runtime, rid: Rid, params: Ask) -> Checked:
+    """Which model answers and why; without one, what to do."""
+    del rid
+    used, error = _used(_registry(rt, params.session_id))
+    if used is None:
+        told = embedded.advice()
+        return {
+            "ok": False,
+            "provider": "",
+            "model": "",
+            "source": "",
+            "error": error,
+            "advice": told,
+        }
+    return {
+        "ok": True,
+        "provider": used.provider,
+        "model": used.model,
+        "source": used.reason,
+        "error": "",
+        "advice": embedded.advice() if used.provider == "embedded" else "",
+    }

@@ -1,0 +1,238 @@
+"""Opening sessions and letting go of them: create, resume, activate, branch, close."""
+
+from pathlib import Path
+from threading import Lock
+from typing import Annotated, Any, TypedDict
+
+from hermes_state import sessions
+from tui_gateway import agents, info, intake, view
+from tui_gateway.params import Cols, OpenId, Params, Session, says
+from tui_gateway.projection import projected
+from tui_gateway.protocol import (
+    BAD_ARGUMENT,
+    ID_MISSING,
+    NO_FOLDER,
+    NOTHING_SAID,
+    Rid,
+    RpcError,
+)
+from tui_gateway.runtime import SOURCE, Live, LiveSession, Runtime
+from tui_gateway.view import Snapshot
+
+_PAGE = (
+    Annotated[
+        int, says("Only the last so many messages; `session.history` has more.", ge=0, le=1000)
+    ]
+    | None
+)
+_MOST_SEEDS = 10_000
+_resuming = Lock()
+"""Held while it is found out whether a conversation is open, so that two clients open it once."""
+
+
+class Created(TypedDict):
+    """A session in which nothing has been said here yet."""
+
+    session_id: str
+    stored_session_id: str
+    message_count: int
+    messages: list[dict[str, Any]]
+    info: dict[str, Any]
+
+
+class SeedMessage(Params, frozen=True):
+    """A message that a client brings along."""
+
+    role: str
+    content: str | list[Any] | None = None
+    text: str | None = None
+
+
+class Create(Params, frozen=True):
+    """A new conversation."""
+
+    cols: Cols = 80
+    messages: Annotated[
+        tuple[SeedMessage, ...], says("What was said before, elsewhere.", max_length=_MOST_SEEDS)
+    ] = ()
+    title: Annotated[str, says("Its title; set with the first message.")] = ""
+    cwd: Annotated[str, says("The folder to work in; without one, the server's own.")] = ""
+    source: Annotated[str, says("What the store calls the surface.")] = SOURCE
+    model: Annotated[str, says("The model for this session alone: a name or provider/name.")] = ""
+    provider: Annotated[str, says("Who serves the model.")] = ""
+    parent_session_id: Annotated[str, says("The stored session that this is a branch of.")] = ""
+    close_on_disconnect: Annotated[bool, says("End it when its last client goes away.")] = False
+    render: Annotated[bool, says("Send replies also as text for a terminal (`rendered`).")] = False
+
+
+def create(rt: Runtime, rid: Rid, params: Create) -> Created:
+    """Open a new conversation. Nothing is stored before its first message or title."""
+    del rid
+    live = Live(
+        source=params.source,
+        cwd=_folder(params.cwd),
+        model_name="/".join(filter(None, (params.provider, params.model))) if params.model else "",
+        parent_session_id=params.parent_session_id or None,
+        closes_with_client=params.close_on_disconnect,
+        is_rendered=params.render,
+        seed=[_seed(message) for message in params.messages],
+    )
+    session = _new(sessions.new_id(), live, params.cols)
+    session["pending_title"] = params.title.strip() or None
+    sid = _open(rt, session)
+    rt.afterwards(lambda: agents.begin(rt, sid, session))
+    return {
+        "session_id": sid,
+        "stored_session_id": session["session_key"],
+        "message_count": len(live.seed),
+        "messages": projected(live.seed),
+        "info": info.describe(rt, session),
+    }
+
+
+class Resume(Params, frozen=True):
+    """A conversation that was there before."""
+
+    session_id: Annotated[str, says("Its id, the beginning of its id, or its title.")] = ""
+    cols: Cols = 80
+    limit: _PAGE = None
+    cwd: Annotated[str, says("Where to work when its own folder is gone.")] = ""
+    close_on_disconnect: Annotated[bool, says("End it when its last client goes away.")] = False
+    render: Annotated[bool, says("Send replies also as text for a terminal (`rendered`).")] = False
+
+
+def resume(rt: Runtime, rid: Rid, params: Resume) -> Snapshot:
+    """Go on with a stored conversation, where it is now; what it left unfinished goes on by itself."""
+    del rid
+    if not params.session_id:
+        raise RpcError(ID_MISSING, "Which conversation?", fix="Give session_id.")
+    live = Live(
+        cwd=_folder(params.cwd),
+        closes_with_client=params.close_on_disconnect,
+        is_rendered=params.render,
+    )
+    key = view.stored(rt.db(), params.session_id)
+    with _resuming:
+        if (known := view.opened(rt, key)) is not None:
+            return view.snapshot(rt, known, params.limit)
+        session = _new(key, live, params.cols)
+        sid = _open(rt, session)
+    intake.reopen(rt, key)
+    rt.afterwards(lambda: _go_on(rt, sid, session))
+    return view.snapshot(rt, sid, params.limit)
+
+
+def _go_on(rt: Runtime, sid: str, session: LiveSession) -> None:
+    agents.begin(rt, sid, session)
+    intake.recover(rt, sid, session)
+
+
+class Activate(Session, frozen=True):
+    """An open session to look at."""
+
+    limit: _PAGE = None
+
+
+def activate(rt: Runtime, rid: Rid, params: Activate) -> Snapshot:
+    """Watch a session that is open here, also one that another client opened."""
+    del rid
+    return view.snapshot(rt, params.session_id, params.limit)
+
+
+class Branch(Session, frozen=True):
+    """The copy of a conversation."""
+
+    name: Annotated[
+        str, says("Its title; without one, the next free one after the original's.")
+    ] = ""
+
+
+class Branched(TypedDict):
+    """A session that is a copy."""
+
+    session_id: str
+    stored_session_id: str
+    title: str
+    parent: str
+
+
+def branch(rt: Runtime, rid: Rid, params: Branch) -> Branched:
+    """Copy the conversation into a new one and open that; the original stays open."""
+    del rid
+    session, store = rt.session(params.session_id), rt.db()
+    parent = store.get_compression_tip(info.key_of(session))
+    row = store.get_session(parent)
+    if row is None or not row["message_count"]:
+        raise RpcError(NOTHING_SAID, "There is nothing to branch from yet.")
+    key = sessions.new_id()
+    rt.presence.add(key)
+    store.branch_session(parent, child_id=key)
+    if params.name:
+        store.set_session_title(key, params.name)
+    origin = rt.live(session)
+    live = Live(source=origin.source, cwd=origin.cwd, model_name=origin.model_name)
+    child = _new(key, live, session.get("cols", 80))
+    sid = _open(rt, child)
+    rt.afterwards(lambda: agents.begin(rt, sid, child))
+    title = store.get_session_title(key) or ""
+    return {"session_id": sid, "stored_session_id": key, "title": title, "parent": parent}
+
+
+class Closed(TypedDict):
+    """Whether there was something to close."""
+
+    closed: bool
+
+
+class Close(Params, frozen=True):
+    """A session to end."""
+
+    session_id: OpenId = ""
+
+
+def close(rt: Runtime, rid: Rid, params: Close) -> Closed:
+    """End a session: its turn is stopped, what is not stored is stored, the conversation is ended."""
+    del rid
+    return {"closed": rt.close(params.session_id, "tui_close")}
+
+
+# -- how sessions are made and told ------------------------------------------------------------------
+
+
+def _new(key: str, live: Live, cols: int) -> LiveSession:
+    return {
+        "agent": None,
+        "session_key": key,
+        "history": [],
+        "history_lock": Lock(),
+        "history_version": 0,
+        "running": False,
+        "attached_images": [],
+        "image_counter": 0,
+        "cols": cols,
+        "show_reasoning": True,
+        "tool_progress_mode": "all",
+        "pending_title": None,
+        "_finalized": False,
+        "live": live,
+    }
+
+
+def _open(rt: Runtime, session: LiveSession) -> str:
+    sid = rt.register(session)
+    rt.watch(session)
+    return sid
+
+
+def _folder(name: str) -> Path:
+    path = Path(name).expanduser().absolute() if name else Path.cwd()
+    if not path.is_dir():
+        raise RpcError(NO_FOLDER, f"{path} is no folder.", fix="Make it, or name another.")
+    return path
+
+
+def _seed(message: SeedMessage) -> dict[str, Any]:
+    if message.role not in ("user", "assistant", "system"):
+        raise RpcError(BAD_ARGUMENT, f"{message.role!r} cannot be brought along.")
+    content = message.content if message.content is not None else message.text
+    return {"role": message.role, "content": content or ""}

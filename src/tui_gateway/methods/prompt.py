@@ -1,0 +1,102 @@
+"""Prompts: submitted, and those that wait."""
+
+from typing import Annotated, Any, TypedDict
+
+from tui_gateway import intake, rewinding, turns
+from tui_gateway.attachment import with_images
+from tui_gateway.params import Session, says
+from tui_gateway.protocol import BAD_ARGUMENT, BUSY, Rid, RpcError
+from tui_gateway.runtime import LiveSession, Runtime, Steering
+
+_LONGEST = 4_000_000
+
+
+class Submit(Session, frozen=True):
+    """Something to be answered."""
+
+    text: Annotated[str, says("What the person says.")] = ""
+    truncate_before_user_ordinal: Annotated[
+        Any, says("Take back the user message with this number, counted from 0, and all after it.")
+    ] = None
+    idempotency_key: Annotated[
+        str, says("A name for this prompt: sent again under it, it is found, not repeated.")
+    ] = ""
+
+
+def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
+    """Have a prompt answered. It is answered here when the prompt is on disk, not before.
+
+    `{status, turn_id}`: `streaming` when its turn begins now; `queued` when it waits; `steered` when the
+    running turn has taken it in (by the setting terminal.busy). A key that is known answers with
+    `duplicate: true` and where that prompt stands.
+    """
+    sid, session = params.session_id, rt.session(params.session_id)
+    _check(params.text, session)
+    rt.watch(session)
+    ordinal = params.truncate_before_user_ordinal
+    if ordinal is not None:
+        if not isinstance(ordinal, int) or isinstance(ordinal, bool):
+            raise RpcError(BAD_ARGUMENT, "truncate_before_user_ordinal has to be a whole number.")
+        rewinding.cut_before(rt, session, ordinal)
+    busy = rt.settings.terminal.busy if session.get("running") else ""
+    is_plain = not session.get("attached_images")
+    if busy == "steer" and is_plain:
+        steering = Steering(params.text, params.idempotency_key or None, rt.later(rid))
+        if intake.steer(rt, session, steering):
+            return None
+    content = with_images(session, rt.home, params.text)
+    told = intake.submit(rt, sid, session, content, params.idempotency_key or None)
+    session["attached_images"] = []
+    if busy == "interrupt" and told["status"] == "queued":
+        turns.interrupt(rt, session, drops_queue=False)
+    return told
+
+
+def _check(text: str, session: LiveSession) -> None:
+    if not text.strip() and not session.get("attached_images"):
+        raise RpcError(BAD_ARGUMENT, "There is nothing to answer.")
+    if len(text) > _LONGEST:
+        raise RpcError(
+            BAD_ARGUMENT,
+            f"{len(text)} characters are too many for a prompt.",
+            fix="Put the text into a file and name the file.",
+        )
+
+
+class Queue(TypedDict):
+    """Prompts that wait, in their order."""
+
+    queued: list[dict[str, str]]
+
+
+def queue(rt: Runtime, rid: Rid, params: Session) -> Queue:
+    """The prompts that wait for their turn."""
+    del rid
+    live = rt.live(rt.session(params.session_id))
+    with live.lock:
+        return {"queued": [{"turn_id": one.turn_id, "text": one.text} for one in live.queue]}
+
+
+class Unqueue(Session, frozen=True):
+    """A prompt that waits."""
+
+    turn_id: Annotated[str, says("Its turn, as `prompt.submit` told it.")]
+
+
+class Unqueued(TypedDict):
+    """The text of what was taken out."""
+
+    text: str
+
+
+def unqueue(rt: Runtime, rid: Rid, params: Unqueue) -> Unqueued:
+    """Take a prompt back that waits; it ends as interrupted."""
+    del rid
+    live = rt.live(rt.session(params.session_id))
+    with live.lock:
+        found = next((one for one in live.queue if one.turn_id == params.turn_id), None)
+        if found is None:
+            raise RpcError(BUSY, "This prompt does not wait any more.")
+        live.queue.remove(found)
+    turns.withdraw(rt, found)
+    return {"text": found.text}

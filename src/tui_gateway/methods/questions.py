@@ -1,0 +1,72 @@
+"""Answers to what a turn asks a person: approvals and clarifications."""
+
+from typing import Annotated, TypedDict
+
+from hermes_core.errors import IllegalTransitionError, StoreError
+from hermes_state.records import Row
+from tui_gateway import view
+from tui_gateway.params import OpenId, Params, says
+from tui_gateway.protocol import BUSY, Rid, RpcError
+from tui_gateway.runtime import SOURCE, Runtime
+
+_YES = ("once", "session", "always")
+
+
+class Approve(Params, frozen=True):
+    """A yes or a no."""
+
+    session_id: OpenId
+    choice: Annotated[
+        str, says("once, session, always or deny; all else is a no, with a remark.")
+    ] = "deny"
+    all: Annotated[bool, says("Answer everything that waits, not only the oldest.")] = False
+    request_id: Annotated[str, says("Which question; without one, the oldest.")] = ""
+
+
+class Resolved(TypedDict):
+    """How many questions were answered."""
+
+    resolved: int
+
+
+def approve(rt: Runtime, rid: Rid, params: Approve) -> Resolved:
+    """Allow or deny what waits for an approval."""
+    del rid
+    session = rt.session(params.session_id)
+    waiting = [row for row in view.questions_of(rt, session) if row["kind"] == "approval"]
+    if params.request_id:
+        waiting = [row for row in waiting if row["id"] == params.request_id]
+    chosen = waiting if params.all else waiting[:1]
+    answer = params.choice if params.choice in (*_YES, "deny") else f"deny: {params.choice}"
+    return {"resolved": sum(_answered(rt, row, answer) for row in chosen)}
+
+
+def _answered(rt: Runtime, row: Row, answer: str) -> bool:
+    try:
+        rt.db().questions.answer(row["id"], answer, by=SOURCE)
+    except IllegalTransitionError:  # somebody was faster, on this surface or another
+        return False
+    return True
+
+
+class Clarify(Params, frozen=True):
+    """What the model wanted to know."""
+
+    request_id: Annotated[str, says("Which question.")]
+    answer: Annotated[str, says("The answer.")] = ""
+
+
+class Settled(TypedDict):
+    """ok, or expired when it was settled before."""
+
+    status: str
+
+
+def clarify(rt: Runtime, rid: Rid, params: Clarify) -> Settled:
+    """Answer a question of the model."""
+    del rid
+    try:
+        row = rt.db().questions.get(params.request_id)
+    except StoreError as error:
+        raise RpcError(BUSY, "There is no such question.") from error
+    return {"status": "ok" if _answered(rt, row, params.answer) else "expired"}

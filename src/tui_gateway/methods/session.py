@@ -1,0 +1,299 @@
+"""What can be done with an open session: title, stop, steer, undo, shorten, look, move."""
+
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+from hermes_core.errors import Interrupted, TitleError
+from tui_gateway import agents, info, intake, rewinding, turns, view
+from tui_gateway.params import AnyId, Cols, Params, Session, says
+from tui_gateway.projection import projected
+from tui_gateway.protocol import (
+    BAD_ARGUMENT,
+    BUSY,
+    FOLDER_MISSING,
+    NO_FOLDER,
+    NOTHING_RUNS,
+    TITLE_EMPTY,
+    TITLE_REFUSED,
+    Rid,
+    RpcError,
+)
+from tui_gateway.runtime import LiveSession, Runtime, Steering
+
+_FEWEST = 4
+"""Below so many messages there is nothing to shorten."""
+
+
+class Title(Params, frozen=True):
+    """A title, or the question for it."""
+
+    session_id: AnyId
+    title: Annotated[str | None, says("The new title; without one, the present one is told.")] = (
+        None
+    )
+
+
+class Titled(TypedDict, total=False):
+    """The title; `pending` when it is set with the first message."""
+
+    title: str
+    session_key: str
+    pending: bool
+
+
+def title(rt: Runtime, rid: Rid, params: Title) -> Titled:
+    """Show or set the title. A conversation without messages is stored with its title."""
+    del rid
+    session = rt.sessions.get(params.session_id)
+    if session is None:
+        return _title_stored(rt, params)
+    key = info.key_of(session)
+    if params.title is None:
+        if rt.db().get_session(key) is not None:
+            turns.apply_title(rt, session)
+        current = rt.db().get_session_title(key) or session.get("pending_title") or ""
+        return {"title": current, "session_key": key}
+    wanted = _cleaned(rt, params.title)
+    _store(rt, session, key)
+    _set(rt, key, wanted)
+    session["pending_title"] = None
+    rt.emit("session.title", params.session_id, {"session_id": key, "title": wanted})
+    return {"pending": False, "title": wanted, "session_key": key}
+
+
+def _title_stored(rt: Runtime, params: Title) -> Titled:
+    key = view.stored(rt.db(), params.session_id)
+    if params.title is None:
+        return {"title": rt.db().get_session_title(key) or "", "session_key": key}
+    wanted = _cleaned(rt, params.title)
+    _set(rt, key, wanted)
+    return {"pending": False, "title": wanted, "session_key": key}
+
+
+def _cleaned(rt: Runtime, wanted: str) -> str:
+    try:
+        cleaned = rt.db().sanitize_title(wanted)
+    except TitleError as error:
+        raise RpcError(TITLE_REFUSED, error.message, fix=error.fix) from error
+    if not cleaned:
+        raise RpcError(TITLE_EMPTY, "The title is empty.")
+    return cleaned
+
+
+def _set(rt: Runtime, key: str, wanted: str) -> None:
+    try:
+        rt.db().set_session_title(key, wanted)
+    except TitleError as error:
+        raise RpcError(TITLE_REFUSED, error.message, fix=error.fix) from error
+
+
+def _store(rt: Runtime, session: LiveSession, key: str) -> None:
+    """Make the session in the store when it is not there."""
+    if rt.db().get_session(key) is None:
+        rt.presence.add(key)
+        source, fields, parent = intake.opening_of(session, rt.live(session))
+        rt.db().create_session(key, source, parent_session_id=parent, **fields)
+
+
+class Stopped(TypedDict):
+    """What was done."""
+
+    status: str
+
+
+def interrupt(rt: Runtime, rid: Rid, params: Session) -> Stopped:
+    """Stop the running turn at once; prompts that wait are not run, and questions are withdrawn."""
+    del rid
+    turns.interrupt(rt, rt.session(params.session_id), drops_queue=True)
+    return {"status": "interrupted"}
+
+
+class Steer(Session, frozen=True):
+    """Something for the running turn."""
+
+    text: Annotated[str, says("What the model is to hear after its next tool call.")] = ""
+
+
+def steer(rt: Runtime, rid: Rid, params: Steer) -> dict[str, Any] | None:
+    """Say something to the running turn; the answer comes when it is on disk.
+
+    `{status: steered | queued, text}`: what the turn does not hear any more is the next prompt.
+    """
+    if not params.text.strip():
+        raise RpcError(BAD_ARGUMENT, "There is nothing to say.")
+    session = rt.session(params.session_id)
+    if not intake.steer(rt, session, Steering(params.text, None, rt.later(rid))):
+        raise RpcError(NOTHING_RUNS, "No turn runs that could hear it.", fix="Send it as a prompt.")
+    return None
+
+
+class Undone(TypedDict):
+    """How many messages were taken back."""
+
+    removed: int
+
+
+def undo(rt: Runtime, rid: Rid, params: Session) -> Undone:
+    """Take back the last exchange; it stays in the store, out of the conversation."""
+    del rid
+    return {"removed": rewinding.take_back_last(rt, rt.session(params.session_id))}
+
+
+class Compress(Session, frozen=True):
+    """How to shorten."""
+
+    focus_topic: Annotated[str, says("What the summary should keep above all.")] = ""
+
+
+class Compressed(TypedDict):
+    """What came of it; the conversation goes on in another session of the store."""
+
+    status: str
+    removed: int
+    before_messages: int
+    after_messages: int
+    before_tokens: int
+    after_tokens: int
+    summary: dict[str, Any]
+    usage: dict[str, Any]
+    info: dict[str, Any]
+    messages: list[dict[str, Any]]
+
+
+def compress(rt: Runtime, rid: Rid, params: Compress) -> Compressed:
+    """Shorten the conversation now; the originals stay readable and it can be undone."""
+    del rid
+    sid, session = params.session_id, rt.session(params.session_id)
+    agents.wait(rt, sid, session)
+    live = rt.live(session)
+    with live.lock:
+        if session.get("running"):
+            raise RpcError(BUSY, "A turn is running.", fix="Interrupt it first.")
+        session["running"] = True
+    rt.emit("status.update", sid, {"kind": "compressing", "text": "Shortening the conversation."})
+    before = rt.db().message_count(info.key_of(session))
+    try:
+        told = _shortened(session, params.focus_topic, before)
+    except Interrupted:
+        told = {"compressed": False, "aborted": True}
+    finally:
+        with live.lock:
+            session["running"] = False
+        rt.emit("status.update", sid, {"kind": "ready", "text": ""})
+    rt.sync_key(sid, session, clear_pending_title=True)
+    intake.resume_waiting(rt, sid, session)
+    return _account(rt, session, told, before)
+
+
+def _shortened(session: LiveSession, focus: str, messages: int) -> dict[str, Any]:
+    agent = session.get("agent")
+    if messages < _FEWEST or agent is None:
+        return {"compressed": False}
+    return agent.compress(focus)
+
+
+def _account(rt: Runtime, session: LiveSession, told: dict[str, Any], before: int) -> Compressed:
+    key = info.key_of(session)
+    after = rt.db().message_count(key)
+    tokens = told.get("tokens_before", 0), told.get("tokens_after", 0)
+    is_done = bool(told["compressed"])
+    headline = f"{before} messages became {after}." if is_done else "Nothing to shorten yet."
+    return {
+        "status": "compressed" if is_done else "aborted",
+        "removed": max(before - after, 0),
+        "before_messages": before,
+        "after_messages": after,
+        "before_tokens": tokens[0],
+        "after_tokens": tokens[1],
+        "summary": {
+            "noop": not is_done,
+            "aborted": bool(told.get("aborted")),
+            "fallback_used": told.get("strategy") in ("digest", "cut"),
+            "headline": headline,
+            "token_line": f"{tokens[0]} → {tokens[1]} tokens" if is_done else "",
+            "note": "/expand shows the originals, /undo compress takes it back." * is_done,
+        },
+        "usage": info.usage(rt, session),
+        "info": info.describe(rt, session),
+        "messages": projected(rt.db().get_messages_as_conversation(key)),
+    }
+
+
+class History(Params, frozen=True):
+    """Which messages."""
+
+    session_id: AnyId
+    limit: Annotated[int, says("Only the last so many.", ge=0, le=1000)] | None = None
+    before: Annotated[int | None, says("Only those before the message with this `id`.")] = None
+
+
+class Messages(TypedDict):
+    """Messages, oldest first, and how many the session has."""
+
+    count: int
+    messages: list[dict[str, Any]]
+
+
+def history(rt: Runtime, rid: Rid, params: History) -> Messages:
+    """What was said: all of it, or page by page from the end; also of one that is not open."""
+    del rid
+    store = rt.db()
+    session = rt.sessions.get(params.session_id)
+    key = info.key_of(session) if session is not None else view.stored(store, params.session_id)
+    found = view.transcript(store, key, params.limit, params.before)
+    if not found and session is not None and params.before is None:
+        found = rt.live(session).seed
+    return {
+        "count": store.message_count(key) or len(found),
+        "messages": projected(found),
+    }
+
+
+def usage(rt: Runtime, rid: Rid, params: Session) -> dict[str, Any]:
+    """What the conversation has used: tokens, calls, money, and how full the window is."""
+    del rid
+    return info.usage(rt, rt.session(params.session_id))
+
+
+class SetCwd(Session, frozen=True):
+    """A folder to work in."""
+
+    cwd: Annotated[str, says("The folder.")] = ""
+
+
+def set_cwd(rt: Runtime, rid: Rid, params: SetCwd) -> dict[str, Any]:
+    """Work in another folder from now on; answers with `session.info`."""
+    del rid
+    session = rt.session(params.session_id)
+    if not params.cwd:
+        raise RpcError(FOLDER_MISSING, "Which folder?", fix="Give cwd.")
+    path = Path(params.cwd).expanduser().absolute()
+    if not path.is_dir():
+        raise RpcError(NO_FOLDER, f"{path} is no folder.", fix="Make it, or name another.")
+    if session.get("running"):
+        raise RpcError(BUSY, "A turn is running.", fix="Interrupt it first.")
+    rt.live(session).cwd = path
+    if (agent := session.get("agent")) is not None:
+        agent.bench.workspace = agent.bench.cwd = path
+    if rt.db().get_session(info.key_of(session)) is not None:
+        rt.db().update_session_cwd(info.key_of(session), str(path))
+    return info.describe(rt, session)
+
+
+class Resize(Session, frozen=True):
+    """The client's terminal."""
+
+    cols: Cols = 80
+
+
+class Resized(TypedDict):
+    """The width that is used."""
+
+    cols: int
+
+
+def resize(rt: Runtime, rid: Rid, params: Resize) -> Resized:
+    """Remember how wide the client's terminal is."""
+    del rid
+    rt.session(params.session_id)["cols"] = params.cols
+    return {"cols": params.cols}

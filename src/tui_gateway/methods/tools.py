@@ -1,0 +1,106 @@
+"""What the agent can use and what it has running: tools, background processes."""
+
+from typing import Annotated, Any, TypedDict
+
+from hermes_agent.agent import Agent
+from hermes_core.errors import ToolError
+from tui_gateway import agents
+from tui_gateway.params import Params, Session, says
+from tui_gateway.protocol import BAD_ARGUMENT, Rid, RpcError
+from tui_gateway.runtime import Runtime
+
+
+class Ask(Params, frozen=True):
+    """For whom."""
+
+    session_id: Annotated[str, says("The open session.")] = ""
+
+
+class Tools(TypedDict):
+    """Tools by the set they belong to; the core is offered in every request."""
+
+    toolsets: list[dict[str, Any]]
+
+
+def list_tools(rt: Runtime, rid: Rid, params: Ask) -> Tools:
+    """The tools that the model is offered, and those it may ask for."""
+    del rid, params
+    toolbox = rt.assembly().toolbox
+    core = [{"name": spec.name, "description": spec.description} for spec in toolbox.core]
+    further = {
+        name: [{"name": tool.name, "description": tool.description} for tool in tools]
+        for name, tools in toolbox.toolsets.items()
+    }
+    sets = {"core": core, **further}
+    return {
+        "toolsets": [
+            {"name": name, "enabled": True, "tools": tools, "tool_count": len(tools)}
+            for name, tools in sets.items()
+        ]
+    }
+
+
+class Processes(TypedDict):
+    """Background processes, oldest first."""
+
+    processes: list[dict[str, Any]]
+
+
+def list_processes(rt: Runtime, rid: Rid, params: Session) -> Processes:
+    """The background processes of a session's conversation."""
+    del rid
+    agent = _agent(rt, params.session_id)
+    return {
+        "processes": [
+            {
+                "process_id": process.id,
+                "command": process.command,
+                "status": "running" if process.is_running else "exited",
+                "exit_code": process.exit_code,
+                "started_at": process.started_at,
+            }
+            for process in agent.bench.processes.of(agent.conversation_id)
+        ]
+    }
+
+
+class Kill(Session, frozen=True):
+    """A process."""
+
+    process_id: Annotated[str, says("Its id.")]
+
+
+class Killed(TypedDict):
+    """How many processes were ended."""
+
+    killed: int
+
+
+def kill_process(rt: Runtime, rid: Rid, params: Kill) -> Killed:
+    """End a background process and all it started."""
+    del rid
+    agent = _agent(rt, params.session_id)
+    try:
+        process = agent.bench.processes.get(agent.conversation_id, params.process_id)
+    except ToolError as error:
+        raise RpcError(BAD_ARGUMENT, error.message, fix=error.fix) from error
+    was_running = process.is_running
+    process.kill()
+    return {"killed": int(was_running)}
+
+
+def stop_processes(rt: Runtime, rid: Rid, params: Session) -> Killed:
+    """End every background process of a session's conversation."""
+    del rid
+    agent = _agent(rt, params.session_id)
+    running = [p for p in agent.bench.processes.of(agent.conversation_id) if p.is_running]
+    for process in running:
+        process.kill()
+    return {"killed": len(running)}
+
+
+def _agent(rt: Runtime, sid: str) -> Agent:
+    session = rt.session(sid)
+    agents.wait(rt, sid, session)
+    agent: Any = session.get("agent")
+    return agent

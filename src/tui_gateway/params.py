@@ -1,0 +1,36 @@
+"""What methods take: one structure a method, checked before the method is called.
+
+The description of a field is what docs/reference/rpc.md says about it.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+
+
+def says(text: str, **limits: Any) -> Any:  # noqa: ANN401 -- msgspec's own
+    """Describe a parameter, and limit it."""
+    return msgspec.Meta(description=text, **limits)
+
+
+Cols = Annotated[int, says("Width of the client's terminal.", ge=1, le=10_000)]
+OpenId = Annotated[str, says("The open session.")]
+AnyId = Annotated[
+    str,
+    says("An open session; or a stored conversation: its id, the beginning of it, or its title."),
+]
+Limit = Annotated[int, says("At most so many.", ge=0, le=1000)]
+
+
+class Params(msgspec.Struct, frozen=True, kw_only=True):
+    """What every method's parameters are; unknown ones are ignored."""
+
+
+class Nothing(Params, frozen=True):
+    """No parameters."""
+
+
+class Session(Params, frozen=True):
+    """The open session that is meant."""
+
+    session_id: OpenId

@@ -1,0 +1,116 @@
+"""Presence: which sessions are open in which living process, told by files that are locked.
+
+Nothing here has to survive a power cut: then every process is gone, which is what missing files say.
+"""
+
+import contextlib
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from hermes_core.paths import make_folder
+
+
+class Presence:
+    """The sessions this process has open, for others to see, and those that others have."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._ids: set[str] = set()
+        self._path: Path | None = None
+        self._descriptor = -1
+
+    def add(self, session_id: str) -> None:
+        """A session is open here."""
+        with self._lock:
+            if session_id not in self._ids:
+                self._ids.add(session_id)
+                self._write()
+
+    def remove(self, session_id: str) -> None:
+        """A session is not open here any more."""
+        with self._lock:
+            if session_id in self._ids:
+                self._ids.discard(session_id)
+                self._write()
+
+    def move(self, old_id: str, new_id: str) -> None:
+        """A conversation goes on in another session."""
+        with self._lock:
+            if old_id in self._ids:
+                self._ids = {*self._ids - {old_id}, new_id}
+                self._write()
+
+    def close(self) -> None:
+        """Nothing is open here any more."""
+        with self._lock:
+            self._ids.clear()
+            if self._path is not None:
+                self._path.unlink(missing_ok=True)
+                os.close(self._descriptor)
+                self._path = None
+
+    def _write(self) -> None:
+        if self._path is None:
+            self._claim()
+        # The new list first, then the end of the old one: who reads in between reads too much, not less.
+        text = "".join(f"{session_id}\n" for session_id in sorted(self._ids)).encode()
+        os.pwrite(self._descriptor, text, 0)
+        os.ftruncate(self._descriptor, len(text))
+
+    def _claim(self) -> None:
+        draft = make_folder(self._folder) / f"{os.getpid()}-{os.urandom(4).hex()}"
+        self._descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        # Others look at the name it gets now: at no moment is it there without its lock.
+        self._path = draft.rename(draft.with_suffix(".open"))
+
+    @property
+    def own(self) -> set[str]:
+        """The sessions that are open here."""
+        with self._lock:
+            return set(self._ids)
+
+    def elsewhere(self) -> set[str]:
+        """The sessions that are open in other processes, which are alive."""
+        found: set[str] = set()
+        for path, is_alive in self._others():
+            if is_alive:
+                found |= _ids_in(path)
+        return found
+
+    def left_behind(self) -> set[str]:
+        """The sessions of processes that are gone; told once."""
+        found: set[str] = set()
+        for path, is_alive in self._others():
+            if not is_alive:
+                found |= _ids_in(path)
+                path.unlink(missing_ok=True)
+        return found
+
+    def _others(self) -> Iterator[tuple[Path, bool]]:
+        if not self._folder.is_dir():
+            return
+        for path in self._folder.glob("*.open"):
+            if path == self._path:
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                yield path, _is_locked(path)
+
+
+def _is_locked(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _ids_in(path: Path) -> set[str]:
+    with contextlib.suppress(FileNotFoundError):
+        return set(path.read_text("utf-8", "replace").split("\n")) - {""}
+    return set()

@@ -1,0 +1,96 @@
+"""Stored messages as clients are shown them."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from hermes_core.text import one_line, truncate, visible
+
+_TELLING = (
+    "command",
+    "path",
+    "pattern",
+    "query",
+    "url",
+    "task",
+    "question",
+    "action",
+    "name",
+    "code",
+)
+"""Arguments that say what a call is about; the others only matter when none of these is there."""
+_ATTACHED = re.compile(r"^\[Attached image: (.+)\]$", re.MULTILINE)
+_LONGEST_CONTEXT = 200
+_LONGEST_RESULT = 4_000
+
+Shown = dict[str, Any]
+
+
+def projected(messages: Iterable[Mapping[str, Any]]) -> list[Shown]:
+    """What a client shows of a transcript; steps that only call tools are told by their results."""
+    contexts: dict[str, str] = {}
+    shown: list[Shown] = []
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            contexts[call["id"]] = context_of(_arguments(call["function"].get("arguments")))
+        if (one := _one(message, contexts)) is not None:
+            shown.append(one)
+    return shown
+
+
+def _one(message: Mapping[str, Any], contexts: Mapping[str, str]) -> Shown | None:
+    role = message["role"]
+    text = text_of(message.get("content"))
+    shown: Shown = {"role": role}
+    if role == "tool":
+        call_id = message.get("tool_call_id") or ""
+        shown["name"] = message.get("tool_name") or "tool"
+        shown["context"] = contexts.get(call_id, "")
+        shown["tool_id"] = call_id
+        shown["result_text"] = truncate(text, _LONGEST_RESULT)
+    elif not text and not message.get("reasoning"):
+        return None
+    else:
+        shown["text"] = text
+    for key in ("id", "timestamp", "kind", "reasoning"):
+        if message.get(key) is not None:
+            shown[key] = message[key]
+    if images := images_of(message.get("content")):
+        shown["images"] = images
+    return shown
+
+
+def text_of(content: Any) -> str:  # noqa: ANN401 -- text or parts
+    """The words of a message."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(str(part["text"]) for part in _parts(content) if part.get("text"))
+
+
+def images_of(content: Any) -> list[str]:  # noqa: ANN401 -- as above
+    """The pictures of a message: where they lie, else what they are."""
+    others = [str(part.get("type")) for part in _parts(content) if part.get("type") != "text"]
+    return (_ATTACHED.findall(text_of(content)) or others) if others else []
+
+
+def _parts(content: Any) -> list[Shown]:  # noqa: ANN401 -- as above
+    entries = cast("list[object]", content) if isinstance(content, list) else [content]
+    return [cast("Shown", entry) for entry in entries if isinstance(entry, dict)]
+
+
+def context_of(arguments: Mapping[str, Any]) -> str:
+    """What a call is about, on one line."""
+    telling = [str(arguments[name]) for name in _TELLING if arguments.get(name)]
+    if not telling and arguments:
+        telling = [msgspec.json.encode(arguments, enc_hook=str).decode()]
+    return truncate(one_line(visible(" ".join(telling))), _LONGEST_CONTEXT)
+
+
+def _arguments(text: object) -> Mapping[str, Any]:
+    try:
+        decoded: object = msgspec.json.decode(text) if isinstance(text, str) else None
+    except msgspec.DecodeError:
+        return {}
+    return cast("Shown", decoded) if isinstance(decoded, dict) else {}

@@ -1,0 +1,101 @@
+"""What the server opens when it is first needed, and closes at its end: settings, store, agent parts."""
+
+import threading
+from typing import TYPE_CHECKING
+
+from tui_gateway.loading import loading
+
+if TYPE_CHECKING:
+    from hermes_agent.assembly import Assembly
+    from hermes_core.paths import Home
+    from hermes_core.settings import Settings
+    from hermes_state.protocol import Store
+    from tui_gateway.presence import Presence
+
+
+class Resources:
+    """Everything is made once, by whoever asks first. After `close` it can be asked for anew."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._home: Home | None = None
+        self._settings: Settings | None = None
+        self._store: Store | None = None
+        self._assembly: Assembly | None = None
+        self._presence: Presence | None = None
+
+    @property
+    def home(self) -> "Home":
+        with loading:
+            from hermes_core import config  # noqa: PLC0415 -- a server that waits needs no settings
+
+        with self._lock:
+            if self._home is None:
+                self._home = config.home()
+            return self._home
+
+    @property
+    def settings(self) -> "Settings":
+        """The settings; read once, and the log is set up with them."""
+        with loading:
+            from hermes_core import config, log  # noqa: PLC0415 -- as above
+
+        with self._lock:
+            if self._settings is None:
+                self._settings = config.load(self.home)
+                log.set_up(self.home.logs, self._settings.log.level)
+            return self._settings
+
+    def reload(self) -> None:
+        """Read the settings anew; what is made from now on follows them."""
+        with loading:
+            from hermes_core import config  # noqa: PLC0415 -- as above
+
+        with self._lock:
+            self._settings = config.load(self.home)
+            if self._assembly is not None:
+                self._assembly.renew(self._settings)
+
+    @property
+    def presence(self) -> "Presence":
+        with loading:
+            from tui_gateway.presence import Presence  # noqa: PLC0415 -- as above
+
+        with self._lock:
+            if self._presence is None:
+                self._presence = Presence(self.home.root / "open")
+            return self._presence
+
+    def store(self) -> "Store":
+        """The store of the home; raises StoreError."""
+        with loading:
+            import hermes_state  # noqa: PLC0415 -- as above
+
+        with self._lock:
+            if self._store is None:
+                self.home.create()
+                self._store = hermes_state.SessionDB(
+                    self.home.database, busy_timeout_s=self.settings.store.busy_timeout_s
+                )
+            return self._store
+
+    def assembly(self, store: "Store") -> "Assembly":
+        """What agents are made of."""
+        # the agent with its tools, and the plugins: loaded with the first session
+        with loading:
+            from hermes_agent.assembly import Assembly  # noqa: PLC0415
+            from hermes_cli import plugins  # noqa: PLC0415
+
+        with self._lock:
+            if self._assembly is None:
+                self._assembly = Assembly(self.home, self.settings, store, plugins)
+            return self._assembly
+
+    def close(self) -> None:
+        """Let go of everything; one part that fails does not keep the others."""
+        with self._lock:
+            assembly, store, presence = self._assembly, self._store, self._presence
+            self._assembly = self._store = self._presence = self._settings = self._home = None
+        for part in (assembly, store, presence):
+            if part is not None:
+                part.close()

@@ -1,0 +1,73 @@
+"""Taking back what was said: a request and everything after it."""
+
+from hermes_agent import lease
+from hermes_state.protocol import Store
+from hermes_state.records import Row
+from tui_gateway import info
+from tui_gateway.protocol import BUSY, NOTHING_SAID, OUT_OF_RANGE, RpcError
+from tui_gateway.runtime import LiveSession, Runtime
+
+
+def take_back_last(rt: Runtime, session: LiveSession) -> int:
+    """Take back the last exchange; returns how many messages went."""
+    store, key = _idle_store(rt, session)
+    requests = _requests(store.get_messages_as_conversation(key))
+    if not requests:
+        raise RpcError(NOTHING_SAID, "There is nothing to take back in this conversation.")
+    return _rewind(rt, store, session, requests[-1])
+
+
+def cut_before(rt: Runtime, session: LiveSession, ordinal: int) -> int:
+    """Take back the user message with this number, counted from 0, and all after it."""
+    store, key = _idle_store(rt, session)
+    originals = _requests(store.get_messages_as_conversation(key, include_ancestors=True))
+    if not 0 <= ordinal < len(originals):
+        raise RpcError(
+            OUT_OF_RANGE, f"There is no user message {ordinal}; there are {len(originals)}."
+        )
+    wanted = _number(originals[ordinal])
+    for message in _requests(store.get_messages_as_conversation(key)):
+        if _number(message) == wanted:
+            return _rewind(rt, store, session, message)
+    raise RpcError(
+        OUT_OF_RANGE,
+        "This message was summed up and cannot be taken back.",
+        fix="/undo compress brings back what was said before.",
+    )
+
+
+def _idle_store(rt: Runtime, session: LiveSession) -> tuple[Store, str]:
+    if session.get("running"):
+        raise RpcError(BUSY, "A turn is running.", fix="Interrupt it first.")
+    store = rt.db()
+    return store, store.get_compression_tip(info.key_of(session))
+
+
+def _rewind(rt: Runtime, store: Store, session: LiveSession, message: Row) -> int:
+    agent = session.get("agent")
+    root = store.get_conversation_root(info.key_of(session))
+    with lease.held(store, root, lambda: None):
+        key = store.get_compression_tip(root)
+        taken = store.rewind_to_message(key, message["id"])
+    with rt.live(session).lock:
+        session["history"] = store.get_messages_as_conversation(key)
+        session["history_version"] = session.get("history_version", 0) + 1
+    if agent is not None:
+        agent._session_messages = session["history"]
+    return taken["rewound_count"]
+
+
+def _requests(messages: list[Row]) -> list[Row]:
+    """What the person asked for; what was said into a running turn belongs to its request."""
+    return [
+        message
+        for message in messages
+        if message["role"] == "user"
+        and message.get("kind") != "summary"
+        and message.get("answers") is None
+    ]
+
+
+def _number(message: Row) -> int:
+    """What a message and its copies have in common."""
+    return message.get("origin_id") or message["id"]

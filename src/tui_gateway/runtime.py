@@ -1,0 +1,209 @@
+"""What a method may touch: the runtime, and the open sessions as it holds them.
+
+A session is a dictionary, because scenarios build it as one and may leave keys out; what else there is
+to remember of it is in `Live`, under one of its keys.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Required, TypedDict
+
+from hermes_core import clock
+from hermes_core.errors import HermesError
+from tui_gateway.protocol import Rid
+from tui_gateway.transport import Transport
+
+if (
+    TYPE_CHECKING
+):  # each of these brings parts of the agent, which a session loads when it needs them
+    from hermes_agent.assembly import Assembly
+    from hermes_agent.events import Used
+    from hermes_core.paths import Home
+    from hermes_core.settings import Settings
+    from hermes_state.protocol import Store
+    from tui_gateway.presence import Presence
+
+SOURCE = "tui"
+"""What the store says about conversations that were begun here."""
+
+
+@dataclass
+class Waiting:
+    """A prompt that is on disk and is to be answered."""
+
+    turn_id: str
+    key: str
+    """The idempotency key of the turn, by which an agent finds it again."""
+    content: Any
+    """Text, or parts when it has more than text."""
+    text: str
+    makes_session: bool = False
+    """Whether the session was made by accepting it."""
+    is_recovered: bool = False
+    """Whether it was accepted by a process that is gone."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set when it is not to run, or not to run on."""
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+Settle = Callable[[dict[str, Any] | HermesError], None]
+"""Answers a request later: with its result, or with why there is none."""
+
+
+@dataclass
+class Steering:
+    """Something said to the running turn, whose sender is answered when it is on disk."""
+
+    text: str
+    key: str | None
+    settle: "Settle"
+
+
+@dataclass
+class Live:
+    """What the server remembers of an open session and no scenario has to know."""
+
+    sid: str = ""
+    source: str = SOURCE
+    cwd: Path = field(default_factory=Path.cwd)
+    model_name: str = ""
+    """The model that was chosen for this session; empty: the one of the settings."""
+    parent_session_id: str | None = None
+    """The session that this one is a branch of, until it is stored."""
+    seed: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Messages the client brought along; stored with the first prompt."""
+    watchers: list[Transport] = field(default_factory=list[Transport])
+    """The clients that are told what happens."""
+    closes_with_client: bool = False
+    is_rendered: bool = False
+    """Whether clients want replies also as text for a terminal."""
+    created_at: float = field(default_factory=clock.now)
+    last_active: float = field(default_factory=clock.now)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    """Held while the queue, the current turn or `running` change."""
+    accepting: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a prompt is taken in, so that the order on disk is the order of the queue."""
+    queue: deque[Waiting] = field(default_factory=deque[Waiting])
+    current: Waiting | None = None
+    streamed: list[str] = field(default_factory=list[str])
+    """What was streamed of the current reply."""
+    steering: list[Steering] = field(default_factory=list[Steering])
+    takes_steers: bool = False
+    """Whether a turn runs that hears what is said to it."""
+    used: "Used | None" = None
+    """What the last model call took."""
+    is_building: bool = False
+    ready: threading.Event = field(default_factory=threading.Event)
+    """Set when there is an agent, or none could be made."""
+    error: HermesError | None = None
+    """Why no agent could be made."""
+    warning: str = ""
+    """Something a person should know about this conversation."""
+    is_closing: bool = False
+    detached_at: float | None = None
+    """When the last client went away."""
+
+
+class LiveSession(TypedDict, total=False):
+    """An open session. Every key may be missing but `session_key`."""
+
+    agent: Any
+    """Who answers; None until it is made."""
+    session_key: Required[str]
+    """The session in the store, which changes when the conversation is compacted."""
+    history: list[dict[str, Any]]
+    """The transcript after the last turn."""
+    history_lock: threading.Lock
+    history_version: int
+    """Counts changes of the history, so that a turn notices one that happened meanwhile."""
+    running: bool
+    """Whether a turn runs or is about to."""
+    attached_images: list[str]
+    """Files that go along with the next prompt."""
+    image_counter: int
+    cols: int
+    """The width of the client's terminal."""
+    show_reasoning: bool
+    tool_progress_mode: str
+    """Which tool events are sent: off, new, all, verbose."""
+    pending_title: str | None
+    """A title for when the session is stored."""
+    _finalized: bool
+    """Whether it was let go of; set once."""
+    live: Live
+
+
+class Renderer(Protocol):
+    """Makes text for a terminal of a reply that comes in pieces."""
+
+    def feed(self, text: str) -> str | None:
+        """What can be shown by now, or None."""
+        ...
+
+
+class Runtime(Protocol):
+    """The server, as methods and turns see it."""
+
+    @property
+    def sessions(self) -> dict[str, LiveSession]: ...
+    @property
+    def transport(self) -> Transport | None:
+        """The client that asked."""
+        ...
+
+    @property
+    def home(self) -> "Home": ...
+    @property
+    def settings(self) -> "Settings": ...
+    @property
+    def presence(self) -> "Presence": ...
+
+    def db(self) -> "Store":
+        """The store; raises StoreError when it cannot be opened."""
+        ...
+
+    def assembly(self) -> "Assembly":
+        """What agents are made of."""
+        ...
+
+    def reload(self) -> None:
+        """Read the settings anew."""
+        ...
+
+    def live(self, session: LiveSession) -> Live: ...
+    def session(self, sid: str) -> LiveSession:
+        """An open session; raises RpcError."""
+        ...
+
+    def register(self, session: LiveSession) -> str:
+        """Add a session and return its id; raises RpcError when there are too many."""
+        ...
+
+    def close(self, sid: str, end_reason: str) -> bool:
+        """End a session and forget it; tells whether there was one."""
+        ...
+
+    def finalize(self, session: LiveSession, end_reason: str) -> None: ...
+    def sync_key(self, sid: str, session: LiveSession, *, clear_pending_title: bool) -> None: ...
+    def notify_boundary(self, event: str, session_id: str, source: str, /) -> None: ...
+    def emit(self, kind: str, sid: str, payload: dict[str, Any] | None = None) -> None: ...
+    def make_stream_renderer(self, cols: int) -> Renderer | None: ...
+    def render_message(self, text: str, cols: int) -> str | None: ...
+    def watch(self, session: LiveSession) -> None:
+        """Have the client that asked told what happens in a session."""
+        ...
+
+    def spawn(self, target: Callable[[], None]) -> None:
+        """Run a function in a thread of its own."""
+        ...
+
+    def later(self, rid: Rid) -> Settle:
+        """How a request is answered whose method returns None."""
+        ...
+
+    def afterwards(self, target: Callable[[], None]) -> None:
+        """Run a function when the client has its answer."""
+        ...

@@ -1,0 +1,456 @@
+"""The server: open sessions, the table of methods, and how a request becomes an answer.
+
+The names that begin with an underscore are pinned (docs/reference/pins.md): scenarios replace them, so
+everything else reaches them through `_Runtime`, which reads them when they are needed.
+"""
+
+import contextvars
+import logging
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_core.errors import HermesError
+from tui_gateway import clients, methods, protocol
+from tui_gateway.loading import loading
+from tui_gateway.pool import Pool
+from tui_gateway.protocol import NO_SUCH_SESSION, TOO_MANY, Frame, Rid, RpcError
+from tui_gateway.resources import Resources
+from tui_gateway.runtime import Live, LiveSession, Renderer, Settle
+from tui_gateway.transport import Transport, decode
+
+if TYPE_CHECKING:
+    from hermes_agent.assembly import Assembly
+    from hermes_core.paths import Home
+    from hermes_core.settings import Settings
+    from hermes_state.protocol import Store
+    from tui_gateway.presence import Presence
+
+logger = logging.getLogger(__name__)
+
+MOST_SESSIONS = 256
+_PATIENCE_S = 0.2
+_SHOWN = 200
+
+_sessions: dict[str, LiveSession] = {}
+"""The open sessions by their id here, which dies with the process."""
+_sessions_lock = threading.RLock()
+_ends = threading.Condition(_sessions_lock)
+"""Told when a session that was being ended has come to its end."""
+_ending: set[str] = set()
+"""Sessions that are being ended: not open any more, but not over."""
+_resources = Resources()
+_pool = Pool()
+_stdio: Transport | None = None
+"""The client whose child this process is, if there is one."""
+
+_caller: contextvars.ContextVar[Transport | None] = contextvars.ContextVar("caller", default=None)
+_after: contextvars.ContextVar[list[Callable[[], None]] | None] = contextvars.ContextVar(
+    "after", default=None
+)
+
+
+# -- what scenarios replace --------------------------------------------------------------------------
+
+
+def _get_db() -> "Store":
+    """The store that all sessions share, opened when it is first needed; raises StoreError."""
+    return _resources.store()
+
+
+def _emit(event: str, sid: str, payload: dict[str, Any] | None = None) -> None:
+    """Tell the clients of a session that something happened."""
+    write_json(protocol.event(event, sid, payload))
+
+
+def make_stream_renderer(cols: int) -> Renderer | None:
+    """Renders a reply while it comes in, for clients that want text for a terminal."""
+    with loading:
+        from tui_gateway.rendering import StreamRenderer  # noqa: PLC0415 -- few clients want it
+
+    return StreamRenderer(cols)
+
+
+def render_message(text: str, cols: int) -> str | None:
+    """A whole reply as text for a terminal."""
+    with loading:
+        from tui_gateway.rendering import rendered  # noqa: PLC0415 -- as above
+
+    return rendered(text, cols)
+
+
+def _notify_session_boundary(event: str, session_id: str, source: str) -> None:
+    """Tell plugins that a session began or is over; never raises."""
+    with loading:
+        from hermes_cli import plugins  # noqa: PLC0415 -- loaded with the first session
+
+    try:
+        plugins.invoke_hook(event, session_id=session_id, platform=source)
+    except Exception:
+        logger.exception("the hook %s failed", event)
+
+
+def _finalize_session(session: LiveSession | None, end_reason: str = "tui_close") -> None:
+    """Let go of a session: once, whatever fails on the way, on the agent's current session id."""
+    with loading:
+        from tui_gateway import closing  # noqa: PLC0415 -- loaded with the first session
+
+    if not session:
+        return
+    with _sessions_lock:
+        if session.get("_finalized"):
+            return
+        session["_finalized"] = True
+    closing.let_go(_runtime, session, end_reason)
+
+
+def _sync_session_key_after_compress(
+    sid: str,
+    session: LiveSession,
+    *,
+    clear_pending_title: bool = True,
+    restart_slash_worker: bool = True,
+) -> None:
+    """Follow the agent to the session that a compaction moved its conversation to.
+
+    Commands run in this process, so there is no worker to restart; the argument is part of the contract.
+    """
+    del restart_slash_worker
+    old = session["session_key"]
+    new: object = getattr(session.get("agent"), "session_id", None)
+    if not isinstance(new, str) or not new or new == old:
+        return
+    session["session_key"] = new
+    if clear_pending_title:
+        session["pending_title"] = None
+    logger.info("session %s goes on in %s (was %s)", sid, new, old)
+    _resources.presence.move(old, new)
+
+
+# -- sessions ----------------------------------------------------------------------------------------
+
+
+def _register(session: LiveSession) -> str:
+    with _sessions_lock:
+        if len(_sessions) >= MOST_SESSIONS:
+            raise RpcError(TOO_MANY, f"{MOST_SESSIONS} sessions are open.", fix="Close one first.")
+        while (sid := os.urandom(4).hex()) in _sessions:
+            pass
+        _sessions[sid] = session
+    _live_of(session).sid = sid
+    return sid
+
+
+def _live_of(session: LiveSession) -> Live:
+    """What is remembered of a session; of one that a scenario made, from now on."""
+    live = session.get("live")
+    if live is None:
+        with _sessions_lock:
+            live = session.setdefault("live", Live())
+    return live
+
+
+def _close_session_by_id(sid: str, end_reason: str = "tui_close") -> bool:
+    """End a session and forget it; tells whether there was one."""
+    with _sessions_lock:
+        session = _sessions.pop(sid, None)
+        if session is None:
+            return False
+        _ending.add(sid)
+    try:
+        _finalize_session(session, end_reason)
+    finally:
+        with _ends:
+            _ending.discard(sid)
+            _ends.notify_all()
+    return True
+
+
+def _shutdown_sessions(end_reason: str = "tui_shutdown") -> None:
+    """End every session, all at the same time; returns when each has come to its end."""
+    with _sessions_lock:
+        sids = list(_sessions)
+    threads = [
+        threading.Thread(target=partial(_close_session_by_id, sid, end_reason), daemon=True)
+        for sid in sids
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with _ends:
+        _ends.wait_for(lambda: not _ending)
+
+
+def shut_down() -> None:
+    """Answer what was asked, as far as that is soon done; end every session; close what is open."""
+    _pool.drain(_PATIENCE_S)
+    _shutdown_sessions()
+    _resources.close()
+
+
+def interrupt_all() -> int:
+    """Stop every turn that runs; returns how many."""
+    with _sessions_lock:
+        running = [session for session in _sessions.values() if session.get("running")]
+    if running:
+        with loading:
+            from tui_gateway import turns  # noqa: PLC0415 -- loaded with the first turn
+
+        for session in running:
+            turns.interrupt(_runtime, session, drops_queue=True)
+    return len(running)
+
+
+def end_orphans() -> list[str]:
+    """End what processes that are gone have left open; returns the sessions."""
+    if not _resources.home.database.exists():
+        return []
+    with loading:
+        from tui_gateway.orphans import end_orphans  # noqa: PLC0415 -- brings the store
+
+    return end_orphans(_get_db(), _resources.presence)
+
+
+# -- clients -----------------------------------------------------------------------------------------
+
+
+def serve_stdio(transport: Transport) -> None:
+    """Have this client told what no other client is told."""
+    global _stdio  # noqa: PLW0603 -- there is one, and it belongs to the process
+    _stdio = transport
+
+
+def write_json(frame: Frame) -> bool:
+    """Send a frame: an event to the clients of its session, all else to whoever asked."""
+    params: Frame = frame.get("params") or {}
+    session = _sessions.get(params.get("session_id", ""))
+    live = _live_of(session) if session is not None else None
+    return clients.tell(live, frame, _caller.get() or _stdio)
+
+
+def detach(transport: Transport, now: float) -> list[str]:
+    """A client is gone: its sessions live on, or end if it wished so; returns those left alone."""
+    alone = [sid for sid, live in _lives() if clients.leave(live, transport, now)]
+    return [sid for sid in alone if not _ends_with_client(sid)]
+
+
+def _ends_with_client(sid: str) -> bool:
+    session = _sessions.get(sid)
+    if session is None or not _live_of(session).closes_with_client:
+        return False
+    return _close_session_by_id(sid, "ws_disconnect")
+
+
+def reap(now: float, grace_s: float) -> list[str]:
+    """End sessions that have had no client for so long and do nothing; returns them."""
+    with _sessions_lock:
+        idle = [(sid, live) for sid, live in _lives() if not _sessions[sid].get("running")]
+    forsaken = clients.forsaken(idle, now, grace_s)
+    return [sid for sid in forsaken if _close_session_by_id(sid, "ws_orphan_reap")]
+
+
+def _lives() -> list[tuple[str, Live]]:
+    with _sessions_lock:
+        return [(sid, _live_of(session)) for sid, session in _sessions.items()]
+
+
+# -- requests ----------------------------------------------------------------------------------------
+
+
+def receive(data: bytes | str, transport: Transport) -> None:
+    """Deal with what a client sent: a line or a message."""
+    try:
+        request = decode(data)
+    except (ValueError, RecursionError) as error:
+        transport.write(protocol.refusal(None, protocol.PARSE_ERROR, f"No JSON: {error}."))
+        return
+    dispatch(request, transport)
+
+
+def dispatch(request: object, transport: Transport | None = None) -> Frame | None:
+    """Answer a request to the client it came from; what may take a while is done beside.
+
+    Without a client the answer is returned.
+    """
+    if transport is None:
+        return handle_request(request)
+    frame = cast("Frame", request) if isinstance(request, dict) else {}
+    name = frame.get("method")
+    entry = methods.TABLE.get(name) if isinstance(name, str) else None
+    if entry is None or not entry.is_long:
+        _answer(cast("object", request), transport)
+    elif not _pool.run(partial(_answer, frame, transport)):
+        busy = "Too many requests are waiting."
+        transport.write(protocol.refusal(frame.get("id"), protocol.SERVER_ERROR, busy))
+    return None
+
+
+def _answer(request: object, transport: Transport) -> None:
+    token = _caller.set(transport)
+    afterwards: list[Callable[[], None]] = []
+    after_token = _after.set(afterwards)
+    try:
+        response = handle_request(request)
+    finally:
+        _after.reset(after_token)
+        _caller.reset(token)
+    if response is not None:
+        transport.write(response)
+    for target in afterwards:
+        _run_afterwards(target)
+
+
+def _run_afterwards(target: Callable[[], None]) -> None:
+    """The boundary of what follows an answer: nobody waits for it, so what goes wrong is logged."""
+    try:
+        target()
+    except Exception:
+        logger.exception("what was to follow an answer failed")
+
+
+def handle_request(request: object) -> Frame | None:
+    """Do what a request asks and return the answer; None for a notification, or when it comes later.
+
+    The boundary of a request: whatever goes wrong in it becomes an answer that says so.
+    """
+    if not isinstance(request, dict):
+        return protocol.refusal(None, protocol.INVALID_REQUEST, "A request is an object.")
+    frame = cast("Frame", request)
+    rid = frame.get("id")
+    try:
+        response = _handle(frame, rid)
+    except HermesError as error:
+        response = protocol.refusal_of(rid, error)
+    except Exception as error:
+        logger.exception("the request %s failed", str(frame.get("method"))[:_SHOWN])
+        response = protocol.refusal(rid, protocol.INTERNAL_ERROR, f"Unexpected error: {error!r}.")
+    return response if "id" in frame else None
+
+
+def _handle(frame: Frame, rid: Rid) -> Frame | None:
+    name, params = frame.get("method"), frame.get("params")
+    if not isinstance(name, str) or not name:
+        raise RpcError(protocol.INVALID_REQUEST, "The name of the method is missing.")
+    if params is not None and not isinstance(params, dict):
+        raise RpcError(protocol.INVALID_PARAMS, "The parameters have to be an object.")
+    method = _methods.get(name)
+    if method is None:
+        raise RpcError(protocol.UNKNOWN_METHOD, f"There is no method {name[:_SHOWN]!r}.")
+    return method(rid, cast("Frame", params or {}))
+
+
+class _Runtime:
+    """What methods and turns may touch. It reads the module's names late, so that scenarios may replace
+    them."""
+
+    @property
+    def sessions(self) -> dict[str, LiveSession]:
+        return _sessions
+
+    @property
+    def transport(self) -> Transport | None:
+        return _caller.get() or _stdio
+
+    @property
+    def home(self) -> "Home":
+        return _resources.home
+
+    @property
+    def settings(self) -> "Settings":
+        return _resources.settings
+
+    @property
+    def presence(self) -> "Presence":
+        return _resources.presence
+
+    def db(self) -> "Store":
+        return _get_db()
+
+    def assembly(self) -> "Assembly":
+        return _resources.assembly(_get_db())
+
+    def reload(self) -> None:
+        _resources.reload()
+
+    def live(self, session: LiveSession) -> Live:
+        return _live_of(session)
+
+    def session(self, sid: str) -> LiveSession:
+        session = _sessions.get(sid)
+        if session is None:
+            raise RpcError(
+                NO_SUCH_SESSION,
+                f"No session {sid[:_SHOWN]!r} is open here.",
+                fix="Create one, or resume a conversation.",
+            )
+        return session
+
+    def register(self, session: LiveSession) -> str:
+        return _register(session)
+
+    def close(self, sid: str, end_reason: str) -> bool:
+        return _close_session_by_id(sid, end_reason)
+
+    def finalize(self, session: LiveSession, end_reason: str) -> None:
+        _finalize_session(session, end_reason)
+
+    def sync_key(self, sid: str, session: LiveSession, *, clear_pending_title: bool) -> None:
+        _sync_session_key_after_compress(sid, session, clear_pending_title=clear_pending_title)
+
+    def notify_boundary(self, event: str, session_id: str, source: str, /) -> None:
+        _notify_session_boundary(event, session_id, source)
+
+    def emit(self, kind: str, sid: str, payload: dict[str, Any] | None = None) -> None:
+        _emit(kind, sid, payload)
+
+    def make_stream_renderer(self, cols: int) -> Renderer | None:
+        return make_stream_renderer(cols)
+
+    def render_message(self, text: str, cols: int) -> str | None:
+        return render_message(text, cols)
+
+    def watch(self, session: LiveSession) -> None:
+        clients.watch(_live_of(session), self.transport)
+
+    def spawn(self, target: Callable[[], None]) -> None:
+        threading.Thread(target=target, daemon=True).start()
+
+    def later(self, rid: Rid) -> Settle:
+        transport = self.transport
+
+        def settle(result: dict[str, Any] | HermesError) -> None:
+            if isinstance(result, HermesError):
+                frame = protocol.refusal_of(rid, result)
+            else:
+                frame = protocol.answer(rid, result)
+            if transport is not None:
+                transport.write(frame)
+
+        return settle
+
+    def afterwards(self, target: Callable[[], None]) -> None:
+        waiting = _after.get()
+        if waiting is None:
+            target()
+        else:
+            waiting.append(target)
+
+
+_runtime = _Runtime()
+
+
+def _call(name: str, rid: Rid, params: Frame) -> Frame | None:
+    try:
+        result = methods.call(_runtime, name, rid, params)
+    except HermesError as error:
+        return protocol.refusal_of(rid, error, methods.TABLE[name].code)
+    return None if result is None else protocol.answer(rid, result)
+
+
+_methods: dict[str, Callable[[Rid, Frame], Frame | None]] = {
+    name: partial(_call, name) for name in methods.TABLE
+}
+"""Every method by its name, bound to this server."""

@@ -1,0 +1,289 @@
+"""Ways to a client, each with one verb: write a frame.
+
+A client may be slow or may not read at all, and nobody here waits for it: frames are queued, pieces of
+one reply that follow each other are joined while they wait, and a client whose queue grows beyond all
+measure is given up.
+"""
+
+import contextlib
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import msgspec
+
+from hermes_core.secrets import redact_bytes
+from hermes_core.text import without_surrogates
+from tui_gateway import protocol
+from tui_gateway.protocol import Frame
+
+MOST_QUEUED_BYTES = 64 * 1024 * 1024
+_CHUNK = 256 * 1024
+_JOINED = frozenset({"message.delta", "reasoning.delta", "thinking.delta", "tool.progress"})
+"""Events whose texts add up."""
+
+_encoder = msgspec.json.Encoder(enc_hook=str)
+
+
+class Transport(Protocol):
+    """Somebody to write to."""
+
+    def write(self, frame: Frame) -> bool:
+        """Hand over a frame, without waiting for it to arrive; False when the client is gone."""
+        ...
+
+
+def encode(frame: Frame) -> bytes:
+    """A frame as bytes without a line break and without secrets."""
+    try:
+        return redact_bytes(_encoder.encode(frame))
+    except UnicodeEncodeError:  # half characters somewhere inside: rare, so mended the slow way
+        return redact_bytes(_encoder.encode(_whole(frame)))
+
+
+def decode(data: bytes | str) -> object:
+    """What a client sent; raises ValueError or RecursionError."""
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        # Half characters are common where JavaScript cuts texts; the fast decoder takes none.
+        import json  # noqa: PLC0415 -- rarely needed
+
+        return _whole(json.loads(data))
+
+
+def _whole(value: Any) -> Any:  # noqa: ANN401 -- whatever JSON is
+    if isinstance(value, str):
+        return without_surrogates(value)
+    if isinstance(value, dict):
+        return {_whole(key): _whole(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list | tuple):
+        return [_whole(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+class _Pieces:
+    """Events of one kind that follow each other, as one event."""
+
+    __slots__ = ("key", "params", "size", "texts")
+
+    def __init__(self, key: object, params: Frame) -> None:
+        self.key = key
+        self.params = params
+        self.texts: list[str] = []
+        self.size = 0
+
+    def encoded(self) -> bytes:
+        payload = {**self.params["payload"], "text": "".join(self.texts)}
+        return encode(protocol.event(self.params["type"], self.params["session_id"], payload))
+
+
+def _joins(frame: Frame) -> object:
+    """What a frame has in common with those it may be joined with; None when it stands alone."""
+    params: Frame = frame.get("params") or {}
+    if params.get("type") not in _JOINED or "rendered" in params["payload"]:
+        return None
+    return params["type"], params["session_id"], params["payload"].get("tool_id")
+
+
+class Queued:
+    """Writes from a thread of its own, so that whoever has something to say need not wait."""
+
+    def __init__(
+        self,
+        send: Callable[[bytes], None],
+        on_gone: Callable[[str], None],
+        *,
+        ending: bytes = b"\n",
+        limit_bytes: int = MOST_QUEUED_BYTES,
+    ) -> None:
+        """`send` may block and raises OSError when the client is gone; `on_gone` is told why, once."""
+        self._send = send
+        self._on_gone = on_gone
+        self._ending = ending
+        self._limit = limit_bytes
+        self._queue: deque[bytes | _Pieces] = deque()
+        self._size = 0
+        self._news = threading.Condition()
+        self._is_sending = False
+        self.is_gone = False
+        threading.Thread(target=self._run, name="transport", daemon=True).start()
+
+    def write(self, frame: Frame) -> bool:
+        """Queue a frame; False when the client is gone."""
+        key = _joins(frame)
+        data = b"" if key is not None else encode(frame)
+        with self._news:
+            if self.is_gone:
+                return False
+            self._size += len(data) if key is None else self._join(key, frame["params"])
+            if key is None:
+                self._queue.append(data)
+            is_full = self._size > self._limit
+            self._news.notify()
+        if is_full:
+            self._give_up("it does not read what is sent to it")
+        return not is_full
+
+    def _join(self, key: object, params: Frame) -> int:
+        last = self._queue[-1] if self._queue else None
+        if not isinstance(last, _Pieces) or last.key != key:
+            last = _Pieces(key, params)
+            self._queue.append(last)
+        text = str(params["payload"]["text"])
+        last.texts.append(text)
+        last.size += len(text)
+        return len(text)
+
+    def drain(self, seconds: float) -> bool:
+        """Wait until everything is sent; tells whether it is."""
+        with self._news:
+            return self._news.wait_for(self._is_drained, seconds)
+
+    def _is_drained(self) -> bool:
+        return self.is_gone or not (self._queue or self._is_sending)
+
+    def close(self) -> None:
+        """Send nothing more."""
+        with self._news:
+            self.is_gone = True
+            self._queue.clear()
+            self._news.notify_all()
+
+    def _give_up(self, reason: str) -> None:
+        with self._news:
+            was_gone = self.is_gone
+        self.close()
+        if not was_gone:
+            self._on_gone(reason)
+
+    def _run(self) -> None:
+        while True:
+            with self._news:
+                self._is_sending = False
+                self._news.notify_all()
+                self._news.wait_for(lambda: self._queue or self.is_gone)
+                if self.is_gone:
+                    return
+                waiting = list(self._queue)
+                self._queue.clear()
+                self._is_sending = True
+            try:
+                self._send_all(waiting)
+            except (OSError, ValueError) as error:
+                self._give_up(str(error))
+                return
+
+    def _send_all(self, waiting: list[bytes | _Pieces]) -> None:
+        """Send what was waiting; it counts as queued until it is sent."""
+        for item in waiting:
+            is_whole = isinstance(item, bytes)
+            self._send((item if is_whole else item.encoded()) + self._ending)
+            with self._news:
+                self._size -= len(item) if is_whole else item.size
+
+
+class Descriptor:
+    """Bytes into a pipe or a file."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def send(self, data: bytes) -> None:
+        """Write all of it, however long the other side takes; raises OSError."""
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self._descriptor, view) :]
+            except BlockingIOError:  # somebody shares the pipe and has made it non-blocking
+                select.select([], [self._descriptor], [])
+
+    def close(self) -> None:
+        """Let the other side see the end."""
+        with contextlib.suppress(OSError):
+            os.close(self._descriptor)
+
+
+class Lines:
+    """Lines out of a pipe or a file; None stands for one that was too long and has been left out.
+
+    It reads the descriptor itself: a thread that waits inside a file object of Python's keeps the
+    interpreter from ending.
+    """
+
+    def __init__(self, descriptor: int, longest: int) -> None:
+        self._descriptor = descriptor
+        self._longest = longest
+        self._read = bytearray()
+        self._looked_at = 0
+        self._is_skipping = False
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        while data := self._more():
+            self._read += data
+            while (end := self._read.find(b"\n", self._looked_at)) >= 0:
+                line = bytes(self._read[:end])
+                del self._read[: end + 1]
+                self._looked_at = 0
+                yield None if self._is_skipping or len(line) > self._longest else line
+                self._is_skipping = False
+            self._looked_at = len(self._read)
+            if len(self._read) > self._longest:
+                self._read.clear()
+                self._looked_at, self._is_skipping = 0, True
+        if self._read.strip() and not self._is_skipping:
+            yield bytes(self._read)
+
+    def _more(self) -> bytes:
+        while True:
+            try:
+                return os.read(self._descriptor, _CHUNK)
+            except BlockingIOError:  # somebody shares the pipe and has made it non-blocking
+                select.select([self._descriptor], [], [])
+            except OSError:
+                return b""
+
+
+class Memory:
+    """A client inside the process, which keeps what it is sent; for tests and for embedding."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self._news = threading.Condition()
+
+    def write(self, frame: Frame) -> bool:
+        """Keep a frame as a client would read it."""
+        read = msgspec.json.decode(encode(frame))
+        with self._news:
+            self.frames.append(read)
+            self._news.notify_all()
+        return True
+
+    def events(self, kind: str) -> list[Frame]:
+        """The events of a kind so far."""
+        with self._news:
+            found = [frame["params"] for frame in self.frames if "method" in frame]
+        return [params for params in found if params["type"] == kind]
+
+    def wait_for(self, kind: str, number: int = 1, seconds: float = 5.0) -> Frame:
+        """The event of a kind, or the second, or the third; raises TimeoutError."""
+        with self._news:
+            if not self._news.wait_for(lambda: len(self.events(kind)) >= number, seconds):
+                known = [frame.get("params", frame) for frame in self.frames]
+                raise TimeoutError(f"no {kind} (number {number}) came; there were {known}")
+        return self.events(kind)[number - 1]
+
+    def answer_to(self, rid: object, seconds: float = 5.0) -> Frame:
+        """The answer to a request; raises TimeoutError."""
+
+        def found() -> Frame | None:
+            return next((f for f in self.frames if f.get("id") == rid and "method" not in f), None)
+
+        with self._news:
+            answer = self._news.wait_for(found, seconds)
+        if not isinstance(answer, dict):
+            raise TimeoutError(f"no answer to {rid!r} came")
+        return answer

@@ -1,0 +1,312 @@
+"""Running the turns of a session, one after the other, in a thread that lives as long as any wait."""
+
+import inspect
+import logging
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, cast
+
+from hermes_cli import plugins
+from hermes_core.errors import ConversationBusyError, HermesError
+from tui_gateway import agents, info
+from tui_gateway.protocol import NO_AGENT, RpcError
+from tui_gateway.runtime import Live, LiveSession, Runtime, Steering, Waiting
+
+logger = logging.getLogger(__name__)
+
+_LOOK_AGAIN_S = 0.1
+_ASK_AGAIN_S = 1.0
+_PRESS_EVERY_S = 0.05
+_MOST_PRESSES = 100
+_STOPPED = "stopped by the user"
+
+Result = dict[str, Any]
+
+
+def run_waiting(
+    rt: Runtime, sid: str, session: LiveSession, requeue: Callable[[list[Steering]], None]
+) -> None:
+    """Answer what waits until nothing does. The boundary of a turn: what fails is told, once."""
+    live = rt.live(session)
+    waiting = _next(session, live)
+    while waiting is not None:
+        try:
+            _run(rt, sid, session, waiting)
+        except HermesError as error:
+            _tell_failure(rt, sid, session, waiting, str(error))
+        except Exception as error:
+            logger.exception("turn %s failed", waiting.turn_id)
+            _tell_failure(rt, sid, session, waiting, f"Something went wrong: {error!r}")
+        requeue(_unheard(live))
+        waiting.done.set()
+        waiting = _next(session, live)
+        if not live.is_closing:
+            info.tell(rt, sid, session)
+
+
+def _next(session: LiveSession, live: Live) -> Waiting | None:
+    with live.lock:
+        live.current = live.queue.popleft() if live.queue and not live.is_closing else None
+        session["running"] = live.current is not None
+        return live.current
+
+
+def _unheard(live: Live) -> list[Steering]:
+    with live.lock:
+        live.takes_steers = False
+        unheard, live.steering = live.steering, []
+    return unheard
+
+
+def _run(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> None:
+    _wait_for_agent(rt, sid, session, waiting)
+    if rt.live(session).is_closing and not waiting.stop.is_set():
+        return  # it stays in the store as it is, and goes on when the conversation is resumed
+    if waiting.stop.is_set():
+        rt.db().turns.finish(waiting.turn_id, "interrupted", reason=_STOPPED)
+        rt.emit("message.complete", sid, _completion(waiting, "", "interrupted"))
+        return
+    agent = session.get("agent")
+    if waiting.makes_session:
+        _tell_start(rt, session)
+    _begin(rt, sid, session, waiting)
+    version = session.get("history_version", 0)
+    result = _ask(rt, sid, session, waiting)
+    if not isinstance(result, dict):
+        raise RpcError(NO_AGENT, f"The agent answered with {type(result).__name__}.")
+    told = cast("Result", result)
+    if not _knows_turns(agent):
+        _settle(rt, waiting, told)
+    warning = _take_over(session, told, version)
+    rt.sync_key(sid, session, clear_pending_title=False)
+    _complete(rt, sid, session, waiting, told, warning)
+
+
+def _wait_for_agent(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> None:
+    if session.get("agent") is not None:
+        return
+    agents.begin(rt, sid, session)
+    live = rt.live(session)
+    while not live.ready.wait(_LOOK_AGAIN_S):
+        if waiting.stop.is_set() or live.is_closing:
+            return
+    if live.error is not None and not waiting.stop.is_set():
+        rt.db().turns.finish(waiting.turn_id, "failed", reason=str(live.error))
+        raise live.error
+
+
+def _tell_start(rt: Runtime, session: LiveSession) -> None:
+    """The hook for a session that its first message has made; plugins are loaded by now."""
+    plugins.invoke_hook(
+        "on_session_start",
+        session_id=info.key_of(session),
+        model=info.model_name(session.get("agent")),
+        platform=rt.live(session).source,
+    )
+
+
+def _begin(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> None:
+    live, agent = rt.live(session), session.get("agent")
+    if (forget := getattr(agent, "clear_interrupt", None)) is not None:
+        forget()
+    with live.lock:
+        live.streamed.clear()
+        live.takes_steers = callable(getattr(agent, "steer", None))
+    rt.emit(
+        "message.start",
+        sid,
+        {
+            "turn_id": waiting.turn_id,
+            "user": waiting.text,
+            "is_recovered": waiting.is_recovered,
+            "queued": len(live.queue),
+        },
+    )
+
+
+def _ask(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> object:
+    """Have the agent answer; a conversation that another process runs is waited for."""
+    live, is_told = rt.live(session), False
+    while True:
+        try:
+            return _call(session.get("agent"), session, waiting, _stream(rt, sid, session))
+        except ConversationBusyError as error:
+            if not is_told:
+                rt.emit("status.update", sid, {"kind": "waiting", "text": str(error)})
+                is_told = True
+            if waiting.stop.wait(_ASK_AGAIN_S) and not live.is_closing:
+                rt.db().turns.finish(waiting.turn_id, "interrupted", reason=_STOPPED)
+                return {"interrupted": True, "messages": session.get("history", [])}
+            if live.is_closing:
+                raise
+
+
+def _call(
+    agent: Any,  # noqa: ANN401 -- ours, or a scenario's
+    session: LiveSession,
+    waiting: Waiting,
+    stream: Callable[[str], None],
+) -> object:
+    if waiting.is_recovered and hasattr(agent, "run_turn"):
+        return agent.run_turn(waiting.turn_id, stream)
+    how: dict[str, Any] = {
+        "conversation_history": list(session.get("history", [])),
+        "stream_callback": stream,
+    }
+    if _knows_turns(agent):
+        how["task_id"] = waiting.key
+    return agent.run_conversation(waiting.content, **how)
+
+
+def _knows_turns(agent: Any) -> bool:  # noqa: ANN401 -- ours, or a scenario's
+    """Whether an agent finds the accepted turn by its key; others just answer what they are told."""
+    return "task_id" in inspect.signature(agent.run_conversation).parameters
+
+
+def _stream(rt: Runtime, sid: str, session: LiveSession) -> Callable[[str], None]:
+    live = rt.live(session)
+    renderer = rt.make_stream_renderer(session.get("cols", 80)) if live.is_rendered else None
+
+    def stream(text: str) -> None:
+        live.streamed.append(text)
+        payload = {"text": text}
+        if renderer is not None and (rendered := renderer.feed(text)) is not None:
+            payload["rendered"] = rendered
+        rt.emit("message.delta", sid, payload)
+
+    return stream
+
+
+def _settle(rt: Runtime, waiting: Waiting, told: Result) -> None:
+    """Store the end of a turn for an agent that does not do so itself."""
+    turns = rt.db().turns
+    turns.start(waiting.turn_id)
+    text = told.get("final_response")
+    message = {"role": "assistant", "content": text} if text else None
+    if told.get("interrupted"):
+        turns.finish(waiting.turn_id, "interrupted", message=message, reason=_STOPPED)
+    elif told.get("failed") or told.get("error"):
+        reason = str(told.get("error") or "The agent failed.")
+        turns.finish(waiting.turn_id, "failed", message=message, reason=reason)
+    else:
+        turns.finish(waiting.turn_id, "answered", message=message)
+
+
+def _take_over(session: LiveSession, told: Result, version: int) -> str:
+    """Go on from the transcript that a turn left; returns a warning when that cannot be done."""
+    messages = told.get("messages")
+    if not isinstance(messages, list):
+        return ""
+    with session.get("history_lock") or nullcontext():
+        if session.get("history_version", 0) != version:
+            return "The history was changed while the turn ran; the change was kept."
+        session["history"] = cast("list[dict[str, Any]]", messages)
+        session["history_version"] = version + 1
+    return ""
+
+
+def _complete(
+    rt: Runtime, sid: str, session: LiveSession, waiting: Waiting, told: Result, warning: str
+) -> None:
+    status = "complete"
+    if told.get("interrupted"):
+        status = "interrupted"
+    elif told.get("error"):
+        status = "error"
+    text = str(told.get("final_response") or "")
+    if not text and told.get("error") and (told.get("failed") or told.get("partial")):
+        text = f"Error: {told['error']}"
+    payload = _completion(waiting, text, status)
+    payload["usage"] = info.usage(rt, session)
+    if warning:
+        payload["warning"] = warning
+    if told.get("error"):
+        payload["error"] = told["error"]
+    if reasoning := _reasoning(told):
+        payload["reasoning"] = reasoning
+    if rt.live(session).is_rendered:
+        payload["rendered"] = rt.render_message(text, session.get("cols", 80))
+    rt.emit("message.complete", sid, payload)
+    if status == "complete":
+        apply_title(rt, session)
+
+
+def _completion(waiting: Waiting, text: str, status: str) -> Result:
+    return {"text": text, "status": status, "turn_id": waiting.turn_id, "usage": {}}
+
+
+def _reasoning(told: Result) -> str:
+    messages = cast("list[Result]", told.get("messages") or [])
+    if not messages or messages[-1].get("role") != "assistant":
+        return ""
+    return str(messages[-1].get("reasoning") or "")
+
+
+def _tell_failure(
+    rt: Runtime, sid: str, session: LiveSession, waiting: Waiting, reason: str
+) -> None:
+    if rt.live(session).is_closing:
+        return
+    rt.emit("error", sid, {"message": reason, "turn_id": waiting.turn_id})
+    payload = {**_completion(waiting, f"Error: {reason}", "error"), "error": reason}
+    rt.emit("message.complete", sid, payload)
+
+
+def apply_title(rt: Runtime, session: LiveSession) -> None:
+    """Give the session the title that was asked for; one that cannot be had is dropped."""
+    pending = session.get("pending_title")
+    if not pending:
+        return
+    try:
+        if rt.db().set_session_title(info.key_of(session), pending):
+            session["pending_title"] = None
+    except ValueError:
+        logger.info("the title %r cannot be used", pending, exc_info=True)
+        session["pending_title"] = None
+    except Exception:
+        logger.warning("the title %r is tried again later", pending, exc_info=True)
+
+
+# -- stopping ----------------------------------------------------------------------------------------
+
+
+def interrupt(rt: Runtime, session: LiveSession, *, drops_queue: bool) -> int:
+    """Stop the current turn, and with it what waits unless that is kept; returns how many."""
+    live = rt.live(session)
+    with live.lock:
+        current = live.current
+        dropped = list(live.queue) if drops_queue else []
+        if drops_queue:
+            live.queue.clear()
+    for waiting in dropped:
+        withdraw(rt, waiting)
+    if current is None:
+        _press(session, live, None)  # a compaction, which is no turn
+        return len(dropped)
+    current.stop.set()
+    if not _press(session, live, current):
+        rt.spawn(lambda: _keep_pressing(session, live, current))
+    return len(dropped) + 1
+
+
+def withdraw(rt: Runtime, waiting: Waiting) -> None:
+    """End a turn that is not to begin."""
+    rt.db().turns.withdraw(waiting.turn_id, _STOPPED)
+    waiting.done.set()
+
+
+def _keep_pressing(session: LiveSession, live: Live, waiting: Waiting) -> None:
+    """A turn that was about to begin has not heard the first stop."""
+    for _ in range(_MOST_PRESSES):
+        if waiting.done.wait(_PRESS_EVERY_S) or _press(session, live, waiting):
+            return
+
+
+def _press(session: LiveSession, live: Live, waiting: Waiting | None) -> bool:
+    """Stop a turn if it is the one that runs; True when it is not any more."""
+    with live.lock:
+        if live.current is not waiting or not session.get("running"):
+            return True
+        if (stop := getattr(session.get("agent"), "interrupt", None)) is not None:
+            stop()
+    return False

@@ -1,0 +1,155 @@
+"""A conversation as a client finds it: what was said, what runs, what waits, what is asked."""
+
+from typing import Any, TypedDict
+
+from hermes_state.protocol import Store
+from hermes_state.records import Row
+from tui_gateway import info
+from tui_gateway.loading import loading
+from tui_gateway.projection import projected
+from tui_gateway.protocol import NOT_STORED, RpcError
+from tui_gateway.runtime import Live, LiveSession, Runtime
+
+PAGE = 50
+_SHOWN = 200
+
+
+class Snapshot(TypedDict):
+    """An open session at this moment. What the running turn has done is in `inflight`."""
+
+    session_id: str
+    session_key: str
+    stored_session_id: str
+    resumed: str
+    message_count: int
+    messages: list[dict[str, Any]]
+    info: dict[str, Any]
+    inflight: dict[str, Any] | None
+    queued: list[dict[str, str]]
+    running: bool
+    started_at: float
+    status: str
+
+
+def snapshot(rt: Runtime, sid: str, limit: int | None) -> Snapshot:
+    """What a client needs that comes in the middle; it watches the session from now on."""
+    session, store = rt.session(sid), rt.db()
+    live, key = rt.live(session), info.key_of(session)
+    rt.watch(session)
+    row = store.get_session(store.get_compression_tip(key))
+    messages, inflight = _parted(store, live, transcript(store, key, limit) or live.seed)
+    described = info.describe(rt, session)
+    if row is not None:  # known before there is an agent
+        described |= {"title": row["title"] or "", "usage": info.usage(rt, session)}
+    rt.afterwards(lambda: _ask_again(rt, sid, session))
+    return {
+        "session_id": sid,
+        "session_key": key,
+        "stored_session_id": key,
+        "resumed": key,
+        "message_count": row["message_count"] if row else len(live.seed),
+        "messages": projected(messages),
+        "info": described,
+        "inflight": inflight,
+        "queued": [{"turn_id": one.turn_id, "text": one.text} for one in list(live.queue)],
+        "running": bool(session.get("running")),
+        "started_at": row["started_at"] if row else live.created_at,
+        "status": status_of(rt, session),
+    }
+
+
+def stored(store: Store, name: str) -> str:
+    """The session where a stored conversation is now: by id, beginning of an id, or title."""
+    found = store.resolve_session_id(name) or store.resolve_session_by_title(name)
+    if found is None:
+        raise RpcError(
+            NOT_STORED, f"There is no conversation {name[:_SHOWN]!r}.", fix="session.list has them."
+        )
+    return store.get_compression_tip(found)
+
+
+def opened(rt: Runtime, key: str) -> str | None:
+    """The open session that is in the conversation of a stored one."""
+    store = rt.db()
+    root = store.get_conversation_root(key)
+    for sid, session in list(rt.sessions.items()):
+        if store.get_conversation_root(info.key_of(session)) == root:
+            return sid
+    return None
+
+
+def transcript(
+    store: Store, key: str, limit: int | None, before_id: int | None = None
+) -> list[Row]:
+    """The originals of a conversation, or a page of them."""
+    if limit is None and before_id is None:
+        return store.get_messages_as_conversation(key, include_ancestors=True)
+    return store.get_conversation_page(key, before_id, PAGE if limit is None else limit)
+
+
+def _parted(
+    store: Store, live: Live, messages: list[Row]
+) -> tuple[list[Row], dict[str, Any] | None]:
+    """What is over, and the turn that runs; prompts that wait are in neither."""
+    with live.lock:
+        current, waiting = live.current, list(live.queue)
+        streamed = "".join(live.streamed)
+    begun = {one.turn_id: _user_message(store, one.turn_id) for one in (current, *waiting) if one}
+    first = min(begun.values(), default=None)
+    if first is None:
+        return messages, None
+    over = [message for message in messages if _exchange(message) < first]
+    if current is None:
+        return over, None
+    steps = [m for m in messages if m.get("answers") == begun[current.turn_id]]
+    return over, {
+        "turn_id": current.turn_id,
+        "user": current.text,
+        "messages": projected(steps),
+        "assistant": streamed,
+        "streaming": True,
+    }
+
+
+def _user_message(store: Store, turn_id: str) -> int:
+    row = store.turns.get(turn_id)
+    return row["user_message_id"] if row is not None else 2**63 - 1
+
+
+def _exchange(message: Row) -> int:
+    """The user message that a message belongs to; one that a client brought along is old."""
+    return message.get("answers") or message.get("origin_id") or message.get("id") or 0
+
+
+def status_of(rt: Runtime, session: LiveSession) -> str:
+    """What a session does: waiting (for a person), starting, working or idle."""
+    if session.get("running"):
+        return "waiting" if questions_of(rt, session) else "working"
+    has_failed = rt.live(session).error is not None
+    return "idle" if session.get("agent") is not None or has_failed else "starting"
+
+
+def questions_of(rt: Runtime, session: LiveSession) -> list[Row]:
+    """What the conversation of a session asks a person, sub-agents included."""
+    store = rt.db()
+    root = store.get_conversation_root(info.key_of(session))
+    return [row for row in store.questions.pending() if _origin(store, row["session_id"]) == root]
+
+
+def _origin(store: Store, session_id: str) -> str:
+    """The conversation that a person sees of a session: a sub-agent's is its parent's."""
+    row = store.get_session(session_id)
+    while row is not None and row["relation"] == "delegate":
+        row = store.get_session(row["parent_session_id"])
+    return row["conversation_id"] if row is not None else session_id
+
+
+def _ask_again(rt: Runtime, sid: str, session: LiveSession) -> None:
+    """A client that comes in the middle is told what waits for an answer."""
+    # brings the events of the agent, which a session that asks something has loaded
+    with loading:
+        from tui_gateway.translation import request_of  # noqa: PLC0415
+
+    for question in questions_of(rt, session):
+        kind, payload = request_of(question)
+        rt.emit(kind, sid, payload)

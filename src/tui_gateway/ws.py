@@ -1,0 +1,160 @@
+"""The websocket: the same protocol for clients that come and go, on this machine and with a token.
+
+Whoever can read the private file with the token is let in; a page in a browser is not, whatever name it
+has made this address look like.
+"""
+
+import argparse
+import hmac
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Sequence
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+from websockets.sync.server import Server, ServerConnection, serve
+
+from hermes_core import clock, config
+from hermes_core.errors import UsageError
+from hermes_core.paths import write_private
+from tui_gateway import entry, server
+from tui_gateway.transport import MOST_QUEUED_BYTES, Queued, Transport
+
+logger = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+REAP_AFTER_S = 20.0
+_REAP_EVERY_S = 5.0
+_NAMES = (HOST, "localhost", "[::1]")
+
+
+class Address(msgspec.Struct, frozen=True):
+    """What the private file says: where the server is, and the word that opens it."""
+
+    url: str
+    token: str
+    pid: int
+
+
+def token_file() -> Path:
+    """The private file of the home in which a running server is found."""
+    return config.home().root / "tui_gateway.json"
+
+
+def open_service(arguments: Sequence[str]) -> "Service":
+    """Read the command line and listen as it says; raises UsageError."""
+    parser = argparse.ArgumentParser(prog="python -m tui_gateway.entry")
+    parser.add_argument("--ws", action="store_true", help="serve a websocket on this machine")
+    parser.add_argument("--port", type=int, default=0, help="its port; 0: any that is free")
+    parser.add_argument("--token-file", type=Path, help="where address and token are written")
+    given = parser.parse_args(arguments)
+    if not given.ws:
+        parser.error("without --ws there is nothing to set: the server speaks on its pipes")
+    try:
+        return Service(given.port, given.token_file or token_file())
+    except OSError as error:
+        raise UsageError(f"Port {given.port} cannot be used: {error.strerror}.") from error
+
+
+class Service:
+    """A listening socket and the clients that it has."""
+
+    def __init__(self, port: int, file: Path, *, limit_bytes: int = MOST_QUEUED_BYTES) -> None:
+        """`file` gets the address; `limit_bytes` may wait for a client before it is given up."""
+        self._limit_bytes = limit_bytes
+        self._token = secrets.token_urlsafe(32)
+        self._server: Server = serve(
+            self._attend,
+            HOST,
+            port,
+            process_request=self._admit,
+            max_size=entry.LONGEST_LINE,
+            compression=None,
+            server_header=None,
+        )
+        self.port: int = self._server.socket.getsockname()[1]
+        self.address = Address(f"ws://{HOST}:{self.port}/", self._token, os.getpid())
+        self._file = file
+        self._is_over = threading.Event()
+
+    def start(self) -> None:
+        """Serve beside, and say where."""
+        write_private(self._file, msgspec.json.encode(self.address).decode())
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._reap, daemon=True).start()
+        line = msgspec.json.encode(entry.ready(url=self.address.url, token_file=str(self._file)))
+        os.write(1, line + b"\n")
+
+    def close(self) -> None:
+        """Take no more clients, and let nobody look for them here."""
+        self._is_over.set()
+        self._file.unlink(missing_ok=True)
+        self._server.shutdown()
+
+    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
+        """Let in who knows the token, and speaks to us by our own name."""
+        host = (request.headers.get("Host") or "").rpartition(":")[0]
+        origin = request.headers.get("Origin")
+        is_near = origin is None or (urlsplit(origin).hostname or "") in ("127.0.0.1", "localhost")
+        if host not in _NAMES or not is_near:
+            return connection.respond(HTTPStatus.FORBIDDEN, "Only from this machine.\n")
+        if not hmac.compare_digest(_token_of(request).encode(), self._token.encode()):
+            return connection.respond(HTTPStatus.UNAUTHORIZED, "The token is missing or wrong.\n")
+        return None
+
+    def _attend(self, connection: ServerConnection) -> None:
+        """Serve one client until it goes away. The boundary of a client."""
+
+        def send(data: bytes) -> None:
+            try:
+                connection.send(data.decode())
+            except ConnectionClosed as error:
+                raise ConnectionError(str(error)) from error
+
+        def give_up(reason: str) -> None:
+            logger.info("a client is given up: %s", reason)
+            _cut(connection)
+
+        transport = Queued(send, give_up, ending=b"", limit_bytes=self._limit_bytes)
+        transport.write(entry.ready())
+        try:
+            for message in connection:
+                server.receive(message, transport)
+        except ConnectionClosed as error:
+            logger.debug("a client hung up: %s", error)
+        except Exception:
+            logger.exception("a client broke its connection; the others go on")
+        finally:
+            self._let_go(transport)
+
+    def _let_go(self, transport: Transport) -> None:
+        assert isinstance(transport, Queued)
+        transport.close()
+        server.detach(transport, clock.now())
+
+    def _reap(self) -> None:
+        while not self._is_over.wait(_REAP_EVERY_S):
+            for sid in server.reap(clock.now(), REAP_AFTER_S):
+                logger.info("session %s has had no client for a while; ended", sid)
+
+
+def _token_of(request: Request) -> str:
+    header = request.headers.get("Authorization") or ""
+    if header.startswith("Bearer "):
+        return header.removeprefix("Bearer ").strip()
+    return parse_qs(urlsplit(request.path).query).get("token", [""])[0]
+
+
+def _cut(connection: ServerConnection) -> None:
+    """End a connection at once, also one whose other side does not read."""
+    try:
+        connection.socket.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        logger.debug("the connection had ended by itself", exc_info=True)

@@ -1,0 +1,531 @@
+"""A server that speaks the protocol over its pipes and plays a script: the double of tui_gateway.
+
+`python double.py FOLDER` keeps its conversations in FOLDER, so that the next process finds them. What a
+prompt says decides what happens, see SCRIPTS; every other prompt is repeated. It is an ordinary process:
+tests kill it, and it kills itself when it is told to.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+MARKDOWN = """\
+Two ways to read a file, **shortest first**:
+
+1. `Path.read_text` reads it *whole*.
+2. A loop reads it line by line.
+
+```python
+from pathlib import Path
+
+def shout(name: str) -> str:
+    return Path(name).read_text("utf-8").upper()
+```
+
+| way | memory |
+| --- | --- |
+| whole | all of it |
+| loop | one line |
+
+> Replace <name> with yours, see [the manual](https://example.org/manual).
+"""
+
+DIFF = """\
+--- a/greet.py
++++ b/greet.py
+@@ -1,3 +1,4 @@
+ def greet(name):
+-    print("hello " + name)
++    text = f"Hello, {name}!"
++    print(text)
+     return name
+"""
+
+NOW = 1_790_000_000.0
+
+
+def event(name: str, /, **payload: Any) -> Json:
+    return {"event": name, "payload": payload}
+
+
+def streamed(text: str) -> Iterator[Json]:
+    for start in range(0, len(text), 7):
+        yield event("message.delta", text=text[start : start + 7])
+
+
+def wait(what: str) -> Json:
+    return {"wait": what}
+
+
+def markdown(_text: str) -> Iterator[Json]:
+    yield event("reasoning.delta", text="The person wants to read a file. ")
+    yield event("reasoning.delta", text="I show both ways.")
+    yield from streamed(MARKDOWN)
+
+
+def tool(_text: str) -> Iterator[Json]:
+    yield from streamed("I look first, then I change it.")
+    yield event("message.interim", text="I look first, then I change it.", already_streamed=True)
+    yield event(
+        "tool.start", tool_id="t1", name="terminal", context="pytest -q tests/test_greet.py"
+    )
+    yield event("tool.progress", tool_id="t1", text="collected 2 items\n")
+    yield event("tool.progress", tool_id="t1", text="\x1b[32mtests/test_greet.py ..\x1b[0m\n")
+    result = "collected 2 items\ntests/test_greet.py ..\n2 passed"
+    yield event("tool.complete", tool_id="t1", name="terminal", result=result, duration_s=1.25)
+    yield event("tool.start", tool_id="t2", name="patch", context="greet.py")
+    yield event("tool.complete", tool_id="t2", name="patch", duration_s=0.02, inline_diff=DIFF)
+    yield event("tool.start", tool_id="t3", name="read_file", context="missing.txt")
+    failed = "There is no file missing.txt."
+    yield event("tool.complete", tool_id="t3", name="read_file", result=failed, is_error=True)
+    yield from streamed("The greeting is friendlier now.")
+
+
+def running(_text: str) -> Iterator[Json]:
+    yield event("tool.start", tool_id="r1", name="terminal", context="make test")
+    for number in range(1, 10):
+        yield event("tool.progress", tool_id="r1", text=f"test {number} of 400 passed\n")
+    yield wait("interrupt")
+
+
+def danger(_text: str) -> Generator[Json, str, None]:
+    yield event(
+        "approval.request",
+        request_id="q1",
+        command="rm -rf build dist",
+        description="It deletes folders with everything in them.",
+        choices=["once", "session", "always", "deny"],
+        allow_permanent=True,
+    )
+    answer = yield wait("approval.respond")
+    yield event("tool.start", tool_id="d1", name="terminal", context="rm -rf build dist")
+    yield event("tool.complete", tool_id="d1", name="terminal", result="", duration_s=0.1)
+    yield from streamed(f"You said: {answer}.")
+
+
+def question(_text: str) -> Generator[Json, str, None]:
+    choices = ["The tests", "The documentation"]
+    yield event(
+        "clarify.request", request_id="q2", question="What shall I do first?", choices=choices
+    )
+    answer = yield wait("clarify.respond")
+    yield from streamed(f"You said: {answer}.")
+
+
+def secret(_text: str) -> Generator[Json, str, None]:
+    yield event("sudo.request", request_id="q3")
+    answer = yield wait("sudo.respond")
+    yield from streamed(f"You gave {len(answer)} characters.")
+
+
+def slow(_text: str) -> Iterator[Json]:
+    yield from streamed("This takes a while")
+    yield wait("interrupt")
+
+
+def many(text: str) -> Iterator[Json]:
+    for number in range(int(text.split()[1])):
+        yield event("message.delta", text=f"word{number} ")
+
+
+def retried(_text: str) -> Iterator[Json]:
+    yield from streamed("This is void.")
+    yield event("status.update", kind="retry", text="Overloaded. Trying again.", void=True)
+    yield from streamed("This counts.")
+
+
+def compacted(_text: str) -> Iterator[Json]:
+    yield event("status.update", kind="compacted", text="Shortened from 9000 to 900 tokens.")
+    yield from streamed("Much shorter now.")
+
+
+def fail(_text: str) -> Iterator[Json]:
+    yield event(
+        "message.complete", text="Error: The model refused the key.", status="error", usage={}
+    )
+
+
+def no_model(_text: str) -> Iterator[Json]:
+    yield event("error", message="There is no model to ask.", fix="Fetch one: hermes model pull")
+    yield event("message.complete", text="", status="error", usage={})
+
+
+def crash(_text: str) -> Iterator[Json]:
+    yield from streamed("Half of an ans")
+    yield {"exit": 3}
+
+
+SCRIPTS = {
+    "markdown": markdown,
+    "tool": tool,
+    "running": running,
+    "danger": danger,
+    "question": question,
+    "secret": secret,
+    "slow": slow,
+    "many": many,
+    "retried": retried,
+    "compacted": compacted,
+    "fail": fail,
+    "no-model": no_model,
+    "crash": crash,
+}
+
+
+def echo(text: str) -> Iterator[Json]:
+    yield from streamed(f"You said: {text}")
+
+
+class Double:
+    """The server: open sessions, one running turn each, and the file that outlives it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "conversations.json"
+        self.stored: dict[str, Json] = (
+            json.loads(self.file.read_text()) if self.file.exists() else {}
+        )
+        self.open: dict[str, str] = {}
+        self.turns: dict[str, Any] = {}
+        self.waits: dict[str, str] = {}
+        self.said: dict[str, str] = {}
+        self.queues: dict[str, list[str]] = {}
+        self.answer = ""
+
+    # -- frames ------------------------------------------------------------------------------
+
+    def write(self, frame: Json) -> None:
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **frame}) + "\n")
+        sys.stdout.flush()
+
+    def emit(self, kind: str, live: str, payload: Json) -> None:
+        params = {"type": kind, "session_id": live, "payload": payload}
+        self.write({"method": "event", "params": params})
+
+    def serve(self) -> None:
+        self.emit("gateway.ready", "", {})
+        for line in sys.stdin:
+            request = json.loads(line)
+            with (self.folder / "requests.jsonl").open("a") as log:
+                log.write(line)
+            name = request["method"].replace(".", "_")
+            method = getattr(self, name, None)
+            if method is None:
+                error = {"code": -32601, "message": f"no method {request['method']}"}
+                self.write({"id": request["id"], "error": error})
+                continue
+            result = method(request["params"])
+            kind = "error" if "code" in result else "result"
+            self.write({"id": request["id"], kind: result})
+            for live in list(self.turns):
+                self.play(live, request["method"])
+
+    def keep(self, conversation: Json, role: str, text: str) -> None:
+        messages = conversation["messages"]
+        messages.append({"id": len(messages) + 1, "role": role, "text": text})
+        self.save()
+
+    def save(self) -> None:
+        draft = self.file.with_suffix(".new")
+        draft.write_text(json.dumps(self.stored))
+        draft.replace(self.file)
+
+    # -- turns -------------------------------------------------------------------------------
+
+    def play(self, live: str, method: str) -> None:
+        if live in self.waits and method not in (self.waits[live], "session.interrupt"):
+            return
+        is_stopped = method == "session.interrupt" and live in self.waits
+        self.waits.pop(live, None)
+        if not is_stopped:
+            for step in self.steps(live):
+                if "wait" in step:
+                    self.waits[live] = step["wait"]
+                    return
+                if "exit" in step:
+                    os._exit(step["exit"])
+                self.step(live, step)
+                if step["event"] == "message.complete":
+                    self.turns.pop(live)
+                    self.next(live)
+                    return
+        self.turns.pop(live)
+        self.end(live, "interrupted" if is_stopped else "complete")
+        self.next(live)
+
+    def steps(self, live: str) -> Iterator[Json]:
+        """What comes next; a turn that has asked something goes on with the answer."""
+        turn = self.turns[live]
+        if self.answer:
+            answer, self.answer = self.answer, ""
+            yield turn.send(answer)
+        for step in turn:  # noqa: UP028 -- `yield from` would close the turn when it waits
+            yield step
+
+    def step(self, live: str, step: Json) -> None:
+        payload = step["payload"]
+        if step["event"] == "message.delta":
+            self.said[live] += payload["text"]
+        if step["event"] == "message.interim" or payload.get("void"):
+            self.said[live] = ""
+        self.emit(step["event"], live, payload)
+
+    def end(self, live: str, status: str) -> None:
+        conversation = self.stored[self.open[live]]
+        self.keep(conversation, "assistant", self.said[live])
+        usage = {
+            "context_used": 4200,
+            "context_max": 32000,
+            "context_percent": 13.1,
+            "cost_usd": 0.0123,
+        }
+        self.emit(
+            "message.complete", live, {"text": self.said[live], "status": status, "usage": usage}
+        )
+
+    def next(self, live: str) -> None:
+        if self.queues.get(live):
+            self.start(live, self.queues[live].pop(0))
+            self.play(live, "")
+
+    def start(self, live: str, text: str) -> None:
+        self.said[live] = ""
+        self.turns[live] = SCRIPTS.get(text.split(maxsplit=1)[0], echo)(text)
+        self.emit("message.start", live, {"user": text})
+
+    # -- methods -----------------------------------------------------------------------------
+
+    def info(self, stored: str) -> Json:
+        conversation = self.stored.get(stored, {})
+        return {
+            "model": "scripted-1",
+            "provider": "local",
+            "cwd": "~/project",
+            "title": conversation.get("title", ""),
+            "stored_session_id": stored,
+            "usage": {"context_max": 32000},
+        }
+
+    def opened(self, live: str, limit: int | None = None) -> Json:
+        stored = self.open[live]
+        messages = self.stored.get(stored, {}).get("messages", [])
+        return {
+            "session_id": live,
+            "session_key": stored,
+            "message_count": len(messages),
+            "messages": messages[-limit:] if limit else messages,
+            "info": self.info(stored),
+            "running": live in self.turns,
+        }
+
+    def session_create(self, _params: Json) -> Json:
+        live = f"live{os.getpid()}-{len(self.open)}"
+        self.open[live] = f"conv{len(self.stored)}-{len(self.open)}"
+        return {**self.opened(live), "stored_session_id": self.open[live]}
+
+    def session_resume(self, params: Json) -> Json:
+        stored = params["session_id"]
+        if stored not in self.stored:
+            return {"code": 4007, "message": f"There is no conversation {stored}."}
+        known = [live for live, key in self.open.items() if key == stored]
+        live = known[0] if known else f"live{os.getpid()}-{len(self.open)}"
+        self.open[live] = stored
+        return {**self.opened(live, params.get("limit")), "resumed": stored}
+
+    def session_history(self, params: Json) -> Json:
+        messages = self.stored[self.name(params)]["messages"]
+        before = [m for m in messages if m["id"] < params.get("before", len(messages) + 1)]
+        return {"count": len(messages), "messages": before[-params["limit"] :]}
+
+    def session_most_recent(self, _params: Json) -> Json:
+        return {"session_id": next(reversed(self.stored), None)}
+
+    def session_list(self, params: Json) -> Json:
+        rows = [
+            {
+                "id": stored,
+                "title": conversation.get("title", ""),
+                "preview": next((m["text"] for m in conversation["messages"]), ""),
+                "started_at": NOW - 3600 * (number + 1),
+                "message_count": len(conversation["messages"]),
+                "source": "tui",
+            }
+            for number, (stored, conversation) in enumerate(self.stored.items())
+        ]
+        query = params.get("query", "").lower()
+        return {
+            "sessions": [row for row in rows if query in f"{row['title']} {row['preview']}".lower()]
+        }
+
+    def session_search(self, params: Json) -> Json:
+        hits = [
+            {"session_id": stored, "title": conversation["title"], "snippet": message["text"][:60]}
+            for stored, conversation in self.stored.items()
+            for message in conversation["messages"]
+            if params["query"].lower() in message["text"].lower()
+        ]
+        return {"hits": hits}
+
+    def name(self, params: Json) -> str:
+        """The stored conversation that is meant, by its own name or as an open session."""
+        given = str(params["session_id"])
+        return self.open.get(given, given)
+
+    def session_tree(self, params: Json) -> Json:
+        first = {
+            "id": "first",
+            "title": "Read a file",
+            "message_count": 40,
+            "started_at": NOW - 90000,
+        }
+        short = {
+            "id": params["session_id"],
+            "parent_session_id": "first",
+            "relation": "compression",
+        }
+        branch = {
+            "id": "branch",
+            "parent_session_id": "first",
+            "relation": "branch",
+            "title": "Try it in Rust",
+        }
+        return {
+            "sessions": [
+                first,
+                {**short, "title": "Read a file", "message_count": 12, "started_at": NOW - 7200},
+                {**branch, "message_count": 9, "started_at": NOW - 3600},
+            ]
+        }
+
+    def session_title(self, params: Json) -> Json:
+        self.stored[self.name(params)]["title"] = params["title"]
+        self.save()
+        return {"title": params["title"], "pending": False}
+
+    def session_delete(self, params: Json) -> Json:
+        del self.stored[params["session_id"]]
+        self.save()
+        return {"deleted": params["session_id"]}
+
+    def session_close(self, params: Json) -> Json:
+        stored = self.open.pop(params["session_id"], None)
+        (self.folder / "closed").write_text(str(stored))
+        return {"closed": stored is not None}
+
+    def session_interrupt(self, params: Json) -> Json:
+        self.queues.pop(params["session_id"], None)
+        return {"status": "interrupted"}
+
+    def session_active_list(self, _params: Json) -> Json:
+        return {"sessions": [{"id": live, "session_key": key} for live, key in self.open.items()]}
+
+    def session_activate(self, params: Json) -> Json:
+        return self.opened(params["session_id"])
+
+    def session_branch(self, params: Json) -> Json:
+        before = self.stored[self.open[params["session_id"]]]
+        stored, live = f"branch{len(self.stored)}", f"live{os.getpid()}-{len(self.open)}"
+        self.stored[stored] = {
+            "title": params.get("name", ""),
+            "messages": list(before["messages"]),
+        }
+        self.open[live] = stored
+        self.save()
+        return {"session_id": live, "title": params.get("name", ""), "parent": ""}
+
+    def prompt_submit(self, params: Json) -> Json:
+        live, text = params["session_id"], params["text"]
+        if text == "refuse":
+            return {
+                "code": 5032,
+                "message": "It cannot be taken.",
+                "data": {"fix": "Say it again."},
+            }
+        if text == "crash unheard" and not (self.folder / "crashed").exists():
+            (self.folder / "crashed").write_text("")
+            os._exit(3)
+        conversation = self.stored.setdefault(self.open[live], {"title": "", "messages": []})
+        keys = conversation.setdefault("keys", [])
+        if params["idempotency_key"] in keys:
+            return {"status": "answered", "duplicate": True}
+        keys.append(params["idempotency_key"])
+        self.keep(conversation, "user", text)
+        if live in self.turns:
+            self.queues.setdefault(live, []).append(text)
+            return {"status": "queued", "turn_id": f"turn of {text}"}
+        self.start(live, text)
+        return {"status": "streaming"}
+
+    def prompt_unqueue(self, params: Json) -> Json:
+        text = params["turn_id"].removeprefix("turn of ")
+        self.queues[params["session_id"]].remove(text)
+        return {"text": text}
+
+    def approval_respond(self, params: Json) -> Json:
+        self.answer = params["choice"]
+        return {"resolved": 1}
+
+    def clarify_respond(self, params: Json) -> Json:
+        self.answer = params["answer"]
+        return {"status": "ok"}
+
+    def sudo_respond(self, params: Json) -> Json:
+        self.answer = params["password"]
+        return {"status": "ok"}
+
+    def slash_exec(self, params: Json) -> Json:
+        if params["command"].startswith("/nonsense"):
+            return {"code": 4011, "message": "There is no command /nonsense."}
+        return {"output": f"done: {params['command']}"}
+
+    def complete_slash(self, params: Json) -> Json:
+        known = {"/help": "Show the commands.", "/title": "Set the title.", "/undo": "Take back."}
+        items = [
+            {"text": name, "display": name, "meta": help}
+            for name, help in known.items()
+            if name.startswith(params["text"])
+        ]
+        return {"items": items, "replace_from": 0}
+
+    def complete_path(self, params: Json) -> Json:
+        known = ["@src/", "@src/greet.py", "@README.md"]
+        items = [
+            {"text": n, "display": n[1:], "meta": ""} for n in known if n.startswith(params["word"])
+        ]
+        return {"items": items}
+
+    def paste_collapse(self, params: Json) -> Json:
+        lines = params["text"].count("\n") + 1
+        return {"placeholder": f"[Pasted: {lines} lines]", "path": "paste.txt", "lines": lines}
+
+    def input_detect_drop(self, params: Json) -> Json:
+        is_image = params["text"].endswith(".png")
+        return {"matched": is_image, "is_image": is_image, "path": params["text"]}
+
+    def image_attach(self, params: Json) -> Json:
+        return {"attached": True, "path": params["path"]}
+
+    def model_options(self, _params: Json) -> Json:
+        names = ["local/scripted-1", "local/scripted-2", "openai/gpt-6.1-terra"]
+        reasons = ["a server on this machine", "a server on this machine", "OPENAI_API_KEY is set"]
+        return {
+            "models": [
+                {"name": name, "provider": name.split("/")[0], "reason": reason, "used": not number}
+                for number, (name, reason) in enumerate(zip(names, reasons, strict=True))
+            ]
+        }
+
+    def config_set(self, params: Json) -> Json:
+        return {"key": params["key"], "value": params["value"]}
+
+    def terminal_resize(self, params: Json) -> Json:
+        return {"cols": params["cols"]}
+
+
+if __name__ == "__main__":
+    Double(Path(sys.argv[1])).serve()

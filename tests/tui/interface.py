@@ -1,0 +1,149 @@
+"""The interface, driven by a pilot, with the double as its server: a real process on real pipes."""
+
+import asyncio
+import contextlib
+import json
+import re
+import sys
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from textual.pilot import Pilot
+from textual.widgets import TextArea
+
+from hermes_core.paths import Home
+from hermes_tui.app import HermesApp
+from hermes_tui.client import Connect
+from hermes_tui.entries import Entry, Note, Reply, Said
+from hermes_tui.opening import Opening
+from hermes_tui.transport import ChildTransport
+from hermes_tui.widgets.composer import Composer
+
+DOUBLE = Path(__file__).with_name("double.py")
+PATIENCE_S = 15.0
+"""A process on a busy machine takes its time to start."""
+
+
+def connection(folder: Path) -> Connect:
+    """The way to a double that keeps its conversations in a folder."""
+    return partial(ChildTransport.start, [sys.executable, str(DOUBLE), str(folder)])
+
+
+@dataclass
+class Interface:
+    """A running interface, what can be done with it and what can be seen of it."""
+
+    app: HermesApp
+    pilot: Pilot[int]
+    folder: Path
+
+    # -- doing -------------------------------------------------------------------------------
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+
+    def type(self, text: str) -> None:
+        self.composer.insert(text)
+
+    async def send(self, text: str) -> None:
+        """Type a text and press Enter."""
+        self.composer.focus()
+        self.composer.recall(text)
+        await self.press("enter")
+
+    async def say(self, text: str) -> None:
+        """Send a text and wait until it is answered."""
+        told = self._told()
+        await self.send(text)
+        await self.until(lambda: self.state == "ready" and self._told() > told)
+        await self.pilot.pause()
+
+    def _told(self) -> int:
+        return len(self.notes) + len(self.replies)
+
+    async def until(self, is_so: Callable[[], object]) -> None:
+        """Wait until something is so; raises TimeoutError."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not is_so():
+                await self.pilot.pause(0.01)
+
+    # -- seeing ------------------------------------------------------------------------------
+
+    @property
+    def composer(self) -> Composer:
+        return self.app.chat.composer
+
+    @property
+    def state(self) -> str:
+        return self.app.session.conversation.state
+
+    @property
+    def entries(self) -> list[Entry]:
+        return self.app.chat.stage.transcript.entries
+
+    @property
+    def replies(self) -> list[str]:
+        return [entry.text for entry in self.entries if isinstance(entry, Reply)]
+
+    @property
+    def said(self) -> list[str]:
+        return [entry.text for entry in self.entries if isinstance(entry, Said)]
+
+    @property
+    def notes(self) -> list[str]:
+        return [entry.text for entry in self.entries if isinstance(entry, Note)]
+
+    @property
+    def transport(self) -> ChildTransport:
+        transport = self.app.session.client.transport
+        assert isinstance(transport, ChildTransport)
+        return transport
+
+    def picture(self) -> str:
+        """What is on the screen, as text."""
+        lines = self.app.screen._compositor.render_strips()
+        return "\n".join("".join(s.text for s in line).rstrip() for line in lines)
+
+    def svg(self) -> str:
+        """What is on the screen, with its colours; without what differs from run to run."""
+        drawn = self.app.export_screenshot()
+        without_fonts = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
+        return re.sub(r"terminal-\d+", "terminal", without_fonts)
+
+    async def hold_still(self) -> None:
+        """Stop what moves by itself: the cursor, and the seconds of a running turn."""
+        for field in self.app.screen.query(TextArea):
+            field.cursor_blink = False
+        self.app.session.conversation.began_at = None
+        self.app.chat.status.tell()
+        await self.pilot.pause()
+
+    def requests(self, method: str) -> list[dict[str, Any]]:
+        """The parameters of the calls that the double has got."""
+        lines = (self.folder / "requests.jsonl").read_text().splitlines()
+        got = [json.loads(line) for line in lines]
+        return [request["params"] for request in got if request["method"] == method]
+
+
+@contextlib.asynccontextmanager
+async def running(
+    folder: Path,
+    home: Home,
+    *,
+    size: tuple[int, int] = (80, 24),
+    opening: Opening | None = None,
+    connect: Connect | None = None,
+    waits: bool = True,
+) -> AsyncGenerator[Interface]:
+    """Run the interface until the end of the block; unless told otherwise, with a conversation open."""
+    app = HermesApp(connect or connection(folder), home, opening or Opening())
+    async with app.run_test(size=size, notifications=True) as pilot:
+        interface = Interface(app, pilot, folder)
+        await interface.until(lambda: app.is_furnished)
+        if waits:
+            await interface.until(lambda: interface.state == "ready" and interface.entries)
+            await pilot.pause()
+        yield interface

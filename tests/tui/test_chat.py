@@ -1,0 +1,296 @@
+"""The chat: what is said and answered, as a person sees it."""
+
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input
+
+from hermes_core.paths import Home
+from hermes_tui.entries import Call, Divider, Note, Thought
+from hermes_tui.opening import Opening
+from hermes_tui.widgets.card import Card
+from hermes_tui.widgets.reasoning import Reasoning
+from hermes_tui.widgets.reply import CodeBlock
+from hermes_tui.widgets.tool import ToolCall
+from tests.tui.double import MARKDOWN
+from tests.tui.interface import Interface, running
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_prompt_is_answered(ui: Interface) -> None:
+    await ui.say("hello")
+    assert ui.said == ["hello"]
+    assert ui.replies == ["You said: hello"]
+    assert "You said: hello" in ui.picture()
+
+
+async def test_a_streamed_reply_ends_as_the_server_meant_it(ui: Interface) -> None:
+    await ui.say("markdown")
+    assert "".join(ui.replies) == MARKDOWN
+    assert "Replace <name> with yours" in ui.picture()
+
+
+async def test_a_long_stream_is_shown_whole_in_parts(ui: Interface) -> None:
+    await ui.say("many 3000")
+    assert "".join(ui.replies).split() == [f"word{number}" for number in range(3000)]
+
+
+async def test_code_is_copied_by_key_and_by_click(ui: Interface) -> None:
+    await ui.say("markdown")
+    block = ui.app.screen.query_one(CodeBlock)
+    block.focus()
+    await ui.press("enter")
+    assert ui.app.clipboard.startswith("from pathlib import Path")
+    ui.app.copy_to_clipboard("")
+    await ui.press("ctrl+y")
+    assert ui.app.clipboard.endswith(".upper()")
+
+
+async def test_a_link_is_copied_not_opened(ui: Interface) -> None:
+    await ui.say("markdown")
+    await ui.app.screen.query_one(CodeBlock).action_link("https://example.org/manual")
+    await ui.pilot.pause()
+    assert ui.app.clipboard == "https://example.org/manual"
+
+
+async def test_reasoning_is_closed_until_somebody_opens_it(ui: Interface) -> None:
+    await ui.say("markdown")
+    [thought] = [entry for entry in ui.entries if isinstance(entry, Thought)]
+    assert thought.text == "The person wants to read a file. I show both ways."
+    view = ui.app.screen.query_one(Reasoning)
+    assert "I show both ways" not in ui.picture()
+    view.query_one("FoldTitle").focus()
+    await ui.press("enter")
+    await ui.pilot.pause()
+    assert "I show both ways" in ui.picture()
+
+
+async def test_tool_calls_show_their_outcome_and_diffs(ui: Interface) -> None:
+    await ui.say("tool")
+    calls = {entry.name: entry for entry in ui.entries if isinstance(entry, Call)}
+    assert [call.state for call in calls.values()] == ["done", "done", "failed"]
+    picture = ui.picture()
+    assert "+    text = f" in picture and "+2 -1" in picture
+    assert "2 passed" not in picture
+    ui.app.screen.query(ToolCall).first().is_open = True
+    await ui.pilot.pause()
+    assert "2 passed" in ui.picture()
+
+
+async def test_a_running_call_shows_the_end_of_its_output(ui: Interface) -> None:
+    await ui.send("running")
+    await ui.until(lambda: "test 9 of 400" in ui.picture())
+    assert "test 3 of 400" not in ui.picture()
+
+
+async def test_all_details_open_and_close_with_one_key(ui: Interface) -> None:
+    await ui.say("tool")
+    await ui.press("ctrl+t")
+    await ui.pilot.pause()
+    assert all(view.is_open for view in ui.app.screen.query(ToolCall))
+    await ui.press("ctrl+t")
+    assert not any(view.is_open for view in ui.app.screen.query(ToolCall))
+
+
+async def test_sequences_of_a_tool_do_not_reach_the_terminal(ui: Interface) -> None:
+    await ui.say("tool")
+    assert not any("\x1b" in entry.output for entry in ui.entries if isinstance(entry, Call))
+
+
+async def test_what_is_void_vanishes(ui: Interface) -> None:
+    await ui.say("retried")
+    assert ui.replies == ["This counts."]
+
+
+async def test_a_failed_turn_is_told_once(ui: Interface) -> None:
+    await ui.say("fail")
+    assert ui.notes.count("The model refused the key.") == 1
+    await ui.say("hello")
+    assert ui.replies == ["You said: hello"]
+
+
+async def test_without_a_model_it_says_what_to_do(ui: Interface) -> None:
+    await ui.say("no-model")
+    [note] = [e for e in ui.entries if isinstance(e, Note) and e.tone == "error"]
+    assert note.fix == "Fetch one: hermes model pull"
+    assert "hermes model pull" in ui.picture()
+
+
+async def test_a_refused_prompt_goes_back_to_the_composer(ui: Interface) -> None:
+    await ui.say("refuse")
+    assert ui.composer.text == "refuse"
+    assert ui.said == []
+    assert "Say it again." in ui.picture()
+
+
+# -- questions ---------------------------------------------------------------------------------------
+
+
+async def armed(ui: Interface) -> Card:
+    """The card that waits, when it takes keys."""
+    await ui.until(lambda: ui.app.chat.cards.current is not None)
+    card = ui.app.chat.cards.current
+    assert card is not None
+    await ui.until(lambda: card.is_armed)
+    return card
+
+
+async def test_an_approval_is_answered_by_a_key(ui: Interface) -> None:
+    await ui.send("danger")
+    await armed(ui)
+    assert ui.state == "waiting"
+    await ui.press("s")
+    await ui.until(lambda: ui.state == "ready")
+    assert ui.replies == ["You said: session."]
+    assert ui.composer.has_focus
+
+
+async def test_an_approval_is_answered_with_the_arrows(ui: Interface) -> None:
+    await ui.send("danger")
+    await armed(ui)
+    await ui.press("up", "enter")
+    await ui.until(lambda: ui.state == "ready")
+    assert ui.replies == ["You said: deny."]
+
+
+async def test_an_approval_is_answered_by_a_click(ui: Interface) -> None:
+    await ui.send("danger")
+    card = await armed(ui)
+    await ui.pilot.click(card.query("ChoiceLine").last())
+    await ui.until(lambda: ui.state == "ready")
+    assert ui.replies == ["You said: deny."]
+
+
+async def test_who_is_typing_does_not_answer_by_accident(ui: Interface) -> None:
+    await ui.send("danger")
+    ui.composer.focus()
+    ui.type("yes and no")
+    card = await armed(ui)
+    ui.composer.focus()
+    await ui.press("y")
+    assert ui.composer.text == "yes and noy"
+    await ui.press("f2")
+    assert card.has_focus
+    await ui.press("n")
+    await ui.until(lambda: ui.state == "ready")
+    assert ui.replies == ["You said: deny."]
+    assert ui.composer.text == "yes and noy"
+
+
+async def test_keys_pressed_before_a_card_was_seen_are_no_answer(ui: Interface) -> None:
+    await ui.send("danger")
+    await ui.until(lambda: ui.app.chat.cards.current is not None)
+    card = ui.app.chat.cards.current
+    assert card is not None
+    card.is_armed = False
+    await ui.press("y")
+    assert not ui.requests("approval.respond")
+
+
+async def test_a_question_is_answered_by_number_or_in_own_words(ui: Interface) -> None:
+    await ui.send("question")
+    await armed(ui)
+    await ui.press("2")
+    await ui.until(lambda: ui.state == "ready")
+    assert ui.replies == ["You said: The documentation."]
+    await ui.send("question")
+    card = await armed(ui)
+    await ui.press("down", "down")
+    assert card.query_one(Input).has_focus
+    await ui.press(*"Both", "enter")
+    await ui.until(lambda: ui.state == "ready")
+    assert ui.replies[-1] == "You said: Both."
+
+
+async def test_a_secret_is_not_shown_and_not_remembered(ui: Interface, home: Home) -> None:
+    await ui.send("secret")
+    await armed(ui)
+    await ui.press(*"hunter22")
+    assert "hunter22" not in ui.picture()
+    await ui.press("enter")
+    await ui.until(lambda: ui.state == "ready")
+    assert ui.replies == ["You gave 8 characters."]
+    assert "hunter22" not in home.history.read_text()
+
+
+# -- busy --------------------------------------------------------------------------------------------
+
+
+async def test_prompts_wait_for_the_running_turn_and_are_seen_waiting(ui: Interface) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    await ui.send("first")
+    await ui.send("second")
+    await ui.until(lambda: ui.app.session.conversation.waiting == ["first", "second"])
+    await ui.pilot.pause()
+    assert "next  first" in ui.picture() and "then  second" in ui.picture()
+    assert ui.said == ["slow"]
+
+
+async def test_a_waiting_prompt_is_taken_back_to_be_changed(ui: Interface) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    await ui.send("first")
+    await ui.send("second")
+    await ui.until(lambda: ui.app.session.conversation.waiting == ["first", "second"])
+    await ui.press("alt+up")
+    await ui.until(lambda: ui.composer.text == "second")
+    assert ui.app.session.conversation.waiting == ["first"]
+
+
+async def test_ctrl_c_stops_the_turn_and_gives_waiting_prompts_back(ui: Interface) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    await ui.send("waits")
+    await ui.until(lambda: ui.app.session.conversation.waiting)
+    await ui.press("ctrl+c")
+    await ui.until(lambda: ui.state == "ready")
+    assert "Stopped." in ui.notes
+    await ui.until(lambda: ui.composer.text == "waits")
+    assert not ui.app.session.conversation.waiting
+
+
+async def test_a_prompt_from_another_terminal_is_shown(ui: Interface) -> None:
+    await ui.say("hello")
+    await ui.app.session.call("prompt.submit", text="elsewhere", idempotency_key="other")
+    await ui.until(lambda: ui.replies[-1] == "You said: elsewhere")
+    assert ui.said == ["hello", "elsewhere"]
+
+
+async def test_shortening_is_marked_in_the_transcript(ui: Interface) -> None:
+    await ui.say("compacted")
+    [mark] = [entry for entry in ui.entries if isinstance(entry, Divider)]
+    assert "from 9000 to 900 tokens" in mark.detail
+
+
+# -- leaving -----------------------------------------------------------------------------------------
+
+
+async def test_ctrl_c_twice_leaves_and_closes_the_session(ui: Interface) -> None:
+    await ui.say("hello")
+    await ui.press("ctrl+c")
+    assert "Ctrl+C again leaves" in ui.picture()
+    await ui.press("ctrl+c")
+    await ui.until(lambda: ui.app.return_code is not None)
+    assert ui.app.return_code == 0
+    assert (ui.folder / "closed").read_text() == ui.app.session.conversation.stored_id
+
+
+@pytest.mark.parametrize("way", ["/exit", "/quit"])
+async def test_a_command_leaves(ui: Interface, way: str) -> None:
+    await ui.send(way)
+    await ui.until(lambda: ui.app.return_code is not None)
+    assert (ui.folder / "closed").exists()
+
+
+async def test_what_is_half_typed_when_leaving_is_found_in_the_history(
+    folder: Path, home: Home
+) -> None:
+    async with running(folder, home) as ui:
+        ui.type("half a thou")
+        await ui.press("ctrl+q")
+        await ui.until(lambda: ui.app.return_code is not None)
+    async with running(folder, home, opening=Opening(continues=True)) as ui:
+        await ui.press("up")
+        assert ui.composer.text == "half a thou"

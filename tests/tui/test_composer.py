@@ -1,0 +1,190 @@
+"""The composer: lines, history, completion, attachments, commands."""
+
+import stat
+from pathlib import Path
+
+import pytest
+from textual import events
+
+from hermes_core import secrets
+from hermes_core.paths import Home
+from hermes_tui.screens.help import HelpScreen
+from tests.tui.interface import Interface, running
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("key", ["ctrl+j", "shift+enter", "alt+enter"])
+async def test_a_new_line_does_not_send(ui: Interface, key: str) -> None:
+    ui.type("one")
+    await ui.press(key)
+    ui.type("two")
+    assert ui.composer.text == "one\ntwo"
+    await ui.press("enter")
+    await ui.until(lambda: ui.replies == ["You said: one\ntwo"])
+
+
+async def test_a_backslash_before_enter_makes_a_new_line(ui: Interface) -> None:
+    ui.type("one\\")
+    await ui.press("enter")
+    assert ui.composer.text == "one\n"
+
+
+async def test_it_grows_with_the_text_but_not_over_the_screen(ui: Interface) -> None:
+    ui.type("\n".join(map(str, range(50))))
+    await ui.pilot.pause()
+    assert 5 < ui.composer.size.height <= 12
+    assert ui.app.chat.stage.size.height > 5
+
+
+async def test_nothing_is_not_sent(ui: Interface) -> None:
+    ui.type("  \n ")
+    await ui.press("enter")
+    await ui.pilot.pause()
+    assert ui.said == []
+
+
+async def test_what_was_typed_before_comes_back_and_the_draft_too(ui: Interface) -> None:
+    await ui.say("first")
+    await ui.say("second\nwith two lines")
+    ui.type("a draft")
+    await ui.press("up")
+    assert ui.composer.text == "second\nwith two lines"
+    await ui.press("up", "up")
+    assert ui.composer.text == "first"
+    await ui.press("down")
+    await ui.press("down", "down")
+    assert ui.composer.text == "a draft"
+
+
+async def test_the_history_is_kept_in_a_private_file_without_secrets(
+    folder: Path, home: Home
+) -> None:
+    secrets.register({"TOKEN": "s3cret-value"})
+    try:
+        async with running(folder, home) as ui:
+            await ui.say("the token is s3cret-value")
+    finally:
+        secrets.forget()
+    assert stat.S_IMODE(home.history.stat().st_mode) == 0o600
+    assert "s3cret-value" not in home.history.read_text()
+    async with running(folder, home) as ui:
+        await ui.press("up")
+        assert ui.composer.text == "the token is [secret TOKEN]"
+
+
+async def test_commands_are_completed_ours_and_the_servers(ui: Interface) -> None:
+    await ui.press("/", "t")
+    await ui.until(lambda: ui.app.chat.desk.completions.is_shown)
+    assert [item.text for item in ui.app.chat.desk.completions.items] == [
+        "/theme",
+        "/title",
+        "/tree",
+    ]
+    await ui.press("down", "tab")
+    assert ui.composer.text == "/title "
+
+
+async def test_enter_completes_first_and_sends_then(ui: Interface) -> None:
+    await ui.press("/", "h", "e")
+    await ui.until(lambda: ui.app.chat.desk.completions.is_shown)
+    await ui.press("enter")
+    assert ui.composer.text == "/help "
+    await ui.press("enter")
+    await ui.until(lambda: "done: /help" in ui.notes)
+
+
+async def test_files_are_completed_inside_a_sentence(ui: Interface) -> None:
+    ui.type("look at ")
+    await ui.press("@", "s", "r")
+    await ui.until(lambda: len(ui.app.chat.desk.completions.items) == 2)
+    await ui.press("tab")
+    assert ui.composer.text == "look at @src/"
+    await ui.until(lambda: ui.app.chat.desk.completions.is_shown)
+    await ui.press("down", "tab")
+    assert ui.composer.text == "look at @src/greet.py "
+
+
+async def test_escape_closes_the_list(ui: Interface) -> None:
+    await ui.press("/")
+    await ui.until(lambda: ui.app.chat.desk.completions.is_shown)
+    await ui.press("escape")
+    assert not ui.app.chat.desk.completions.is_shown
+    assert ui.composer.text == "/"
+
+
+async def test_a_long_paste_is_an_attachment_and_sent_whole(ui: Interface) -> None:
+    pasted = "\n".join(f"line {number}" for number in range(40))
+    ui.type("Read this: ")
+    ui.app.post_message(events.Paste(pasted))
+    await ui.until(lambda: "[Pasted: 40 lines]" in ui.composer.text)
+    await ui.press("enter")
+    await ui.until(lambda: ui.state == "ready" and ui.replies)
+    assert ui.said == ["Read this: [Pasted: 40 lines]"]
+    [sent] = ui.requests("prompt.submit")
+    assert sent["text"] == f"Read this: {pasted}"
+
+
+async def test_a_short_paste_is_text(ui: Interface) -> None:
+    ui.app.post_message(events.Paste("two\nlines"))
+    await ui.until(lambda: ui.composer.text == "two\nlines")
+
+
+async def test_a_dropped_picture_goes_with_the_message_as_a_link(ui: Interface) -> None:
+    ui.app.post_message(events.Paste("/tmp/cat.png"))
+    await ui.until(lambda: ui.app.chat.desk.images)
+    assert "cat.png" in ui.picture()
+    await ui.say("what is this?")
+    assert ui.requests("image.attach") == [
+        {"path": "/tmp/cat.png", "session_id": ui.app.session.conversation.live_id}
+    ]
+    assert "cat.png" in ui.picture()
+    assert not ui.app.chat.desk.images
+
+
+async def test_another_path_is_text(ui: Interface) -> None:
+    ui.app.post_message(events.Paste("/tmp/notes.txt"))
+    await ui.until(lambda: ui.composer.text == "/tmp/notes.txt")
+
+
+async def test_a_command_of_the_server_shows_what_it_says(ui: Interface) -> None:
+    await ui.say("/usage")
+    assert ui.notes[-1] == "done: /usage"
+
+
+async def test_an_unknown_command_is_told(ui: Interface) -> None:
+    await ui.say("/nonsense")
+    assert ui.notes[-1] == "There is no command /nonsense."
+
+
+async def test_a_path_is_something_to_say(ui: Interface) -> None:
+    await ui.say("/etc/hosts is a file")
+    assert ui.replies == ["You said: /etc/hosts is a file"]
+
+
+async def test_who_reads_and_starts_to_type_writes(ui: Interface) -> None:
+    await ui.say("tool")
+    await ui.press("shift+tab")
+    assert not ui.composer.has_focus
+    await ui.press("h", "i")
+    assert ui.composer.has_focus
+    assert ui.composer.text == "hi"
+
+
+async def test_a_question_mark_in_an_empty_composer_shows_the_keys(ui: Interface) -> None:
+    await ui.press("?")
+    await ui.until(lambda: isinstance(ui.app.screen, HelpScreen))
+    assert "What was typed before" in ui.picture()
+    await ui.press("escape")
+    ui.type("why")
+    await ui.press("?")
+    assert ui.composer.text == "why?"
+
+
+async def test_control_d_leaves_only_an_empty_composer(ui: Interface) -> None:
+    ui.type("text")
+    await ui.press("ctrl+d")
+    assert ui.app.return_code is None
+    ui.composer.empty()
+    await ui.press("ctrl+d")
+    await ui.until(lambda: ui.app.return_code == 0)

@@ -1,0 +1,202 @@
+"""Many conversations: opening, finding, renaming, deleting, branching; and very long ones."""
+
+import json
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input, OptionList
+
+from hermes_core.paths import Home
+from hermes_tui.opening import Opening
+from hermes_tui.screens.models import ModelScreen
+from hermes_tui.screens.picker import PickerScreen
+from hermes_tui.screens.tree import TreeScreen
+from tests.tui.interface import Interface, running
+
+pytestmark = pytest.mark.anyio
+
+
+def store(folder: Path, **conversations: list[str]) -> None:
+    """Put conversations into the double: texts of the person and the model in turns."""
+    stored = {
+        name: {
+            "title": name.replace("_", " "),
+            "messages": [
+                {"id": number + 1, "role": ("user", "assistant")[number % 2], "text": text}
+                for number, text in enumerate(texts)
+            ],
+        }
+        for name, texts in conversations.items()
+    }
+    (folder / "conversations.json").write_text(json.dumps(stored))
+
+
+async def picker(ui: Interface) -> PickerScreen:
+    await ui.press("f3")
+    await ui.until(lambda: isinstance(ui.app.screen, PickerScreen))
+    screen = ui.app.screen
+    assert isinstance(screen, PickerScreen)
+    await ui.until(lambda: screen.query_one(OptionList).option_count)
+    return screen
+
+
+async def test_the_last_conversation_goes_on(folder: Path, home: Home) -> None:
+    async with running(folder, home) as ui:
+        await ui.say("remember me")
+        stored = ui.app.session.conversation.stored_id
+    async with running(folder, home, opening=Opening(continues=True)) as ui:
+        assert ui.app.session.conversation.stored_id == stored
+        assert ui.said == ["remember me"]
+        assert "You said: remember me" in ui.picture()
+
+
+async def test_a_conversation_that_is_not_there_is_told(folder: Path, home: Home) -> None:
+    async with running(folder, home, opening=Opening(resume="nowhere"), waits=False) as ui:
+        await ui.until(lambda: "There is no conversation nowhere." in ui.notes)
+
+
+async def test_a_picked_conversation_is_opened_and_the_other_closed(
+    folder: Path, home: Home
+) -> None:
+    store(folder, About_cats=["cats?", "They purr."], About_dogs=["dogs?", "They bark."])
+    async with running(folder, home) as ui:
+        before = ui.app.session.conversation.live_id
+        screen = await picker(ui)
+        await ui.press(*"dogs")
+        await ui.until(lambda: screen.query_one(OptionList).option_count == 1)
+        await ui.until(lambda: "They bark." in ui.picture())
+        await ui.press("enter")
+        await ui.until(lambda: ui.said == ["dogs?"])
+        assert ui.requests("session.close") == [{"session_id": before}]
+
+
+async def test_a_conversation_is_found_by_what_was_said_in_it(folder: Path, home: Home) -> None:
+    store(folder, One=["hi", "hello"], Two=["hi", "the word is xylophone"])
+    async with running(folder, home) as ui:
+        screen = await picker(ui)
+        await ui.press(*"xylophone")
+        rows = screen.query_one(OptionList)
+        await ui.until(lambda: rows.option_count == 1)
+        assert rows.get_option_at_index(0).id == "Two"
+
+
+async def test_a_conversation_is_renamed_in_the_picker(folder: Path, home: Home) -> None:
+    store(folder, Old_name=["a", "b"])
+    async with running(folder, home) as ui:
+        screen = await picker(ui)
+        await ui.press("f2")
+        field = screen.query_one(Input)
+        assert field.value == "Old name"
+        field.value = "New name"
+        await ui.press("enter")
+        await ui.until(lambda: "New name" in ui.picture())
+        assert ui.requests("session.title")[-1] == {"session_id": "Old_name", "title": "New name"}
+
+
+async def test_deleting_takes_two_presses_of_the_same_key(folder: Path, home: Home) -> None:
+    store(folder, Keep=["a", "b"], Gone=["c", "d"])
+    async with running(folder, home) as ui:
+        screen = await picker(ui)
+        await ui.press("delete", "down", "delete")
+        assert not ui.requests("session.delete")
+        await ui.press("delete")
+        await ui.until(lambda: screen.query_one(OptionList).option_count == 1)
+        assert ui.requests("session.delete") == [{"session_id": "Gone"}]
+
+
+async def test_a_new_conversation_is_empty(ui: Interface) -> None:
+    await ui.say("hello")
+    await ui.press("ctrl+n")
+    await ui.until(lambda: ui.said == [] and ui.notes)
+    await ui.say("anew")
+    assert ui.replies == ["You said: anew"]
+
+
+async def test_another_conversation_is_not_opened_while_a_turn_runs(ui: Interface) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    await ui.press("ctrl+n")
+    await ui.until(lambda: "A turn is running" in ui.picture())
+    assert ui.said == ["slow"]
+
+
+async def test_a_branch_is_a_copy_that_goes_on(ui: Interface) -> None:
+    await ui.say("hello")
+    before = ui.app.session.conversation.stored_id
+    await ui.send("/branch another way")
+    await ui.until(lambda: ui.app.session.conversation.stored_id != before)
+    await ui.until(lambda: ui.said == ["hello"])
+    await ui.say("further")
+    assert ui.said == ["hello", "further"]
+
+
+async def test_the_tree_shows_where_one_is_and_opens_a_branch(folder: Path, home: Home) -> None:
+    store(folder, branch=["in the branch", "yes"])
+    async with running(folder, home) as ui:
+        await ui.say("hello")
+        await ui.press("f5")
+        await ui.until(lambda: isinstance(ui.app.screen, TreeScreen))
+        await ui.until(lambda: "← here" in ui.picture())
+        await ui.press("down", "enter")
+        await ui.until(lambda: ui.said == ["in the branch"])
+
+
+async def test_a_model_is_chosen(ui: Interface) -> None:
+    await ui.send("/model")
+    await ui.until(lambda: isinstance(ui.app.screen, ModelScreen))
+    await ui.until(lambda: "scripted-2" in ui.picture())
+    await ui.press("down", "enter")
+    await ui.until(lambda: "local/scripted-2 answers from now on." in ui.notes)
+    assert ui.requests("config.set")[-1]["value"] == "local/scripted-2"
+
+
+async def test_a_model_that_is_not_listed_can_be_typed(ui: Interface) -> None:
+    await ui.press("f4")
+    await ui.until(lambda: "scripted-2" in ui.picture())
+    await ui.press(*"openrouter/new", "enter")
+    await ui.until(lambda: "openrouter/new answers from now on." in ui.notes)
+
+
+async def test_of_a_long_conversation_only_the_end_is_fetched_and_drawn(
+    folder: Path, home: Home
+) -> None:
+    store(folder, Long=[f"text {number}" for number in range(10_000)])
+    async with running(folder, home, opening=Opening(resume="Long")) as ui:
+        transcript = ui.app.chat.stage.transcript
+        assert len(ui.entries) == 60
+        assert len(transcript.query(".entry")) < 30
+        assert "text 9999" in ui.picture()
+
+
+async def test_scrolling_back_fetches_more_and_keeps_the_place(folder: Path, home: Home) -> None:
+    store(folder, Long=[f"text {number}" for number in range(150)])
+    async with running(folder, home, opening=Opening(resume="Long")) as ui:
+        transcript = ui.app.chat.stage.transcript
+        for _ in range(100):
+            await ui.press("ctrl+home")
+            await ui.pilot.pause()
+            if not transcript.has_earlier:
+                break
+        assert ui.said[:2] == ["text 0", "text 2"]
+        assert len(transcript.query(".entry")) < 120
+        await ui.press("ctrl+end")
+        await ui.until(lambda: "text 149" in ui.picture())
+        await ui.say("and now")
+        assert "You said: and now" in ui.picture()
+
+
+async def test_what_was_scrolled_back_to_stays_in_sight_while_a_reply_comes(
+    folder: Path, home: Home
+) -> None:
+    store(folder, Long=[f"text {number}" for number in range(60)])
+    async with running(folder, home, opening=Opening(resume="Long")) as ui:
+        await ui.send("slow")
+        await ui.until(lambda: ui.state == "working" and ui.replies[-1] == "This takes a while")
+        for _ in range(3):
+            await ui.press("pageup")
+        await ui.pilot.pause()
+        before = ui.picture().splitlines()[3]
+        await ui.app.session.call("session.interrupt")
+        await ui.until(lambda: ui.state == "ready")
+        await ui.pilot.pause()
+        assert ui.picture().splitlines()[3] == before

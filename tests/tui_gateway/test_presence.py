@@ -1,0 +1,134 @@
+"""Who has which session open, and what becomes of those nobody has."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_state import SessionDB
+from tests.tui_gateway.serving import PATIENCE_S
+from tui_gateway.orphans import end_orphans
+from tui_gateway.presence import Presence
+
+CHILD = """
+import sys
+from pathlib import Path
+from tui_gateway.presence import Presence
+presence = Presence(Path(sys.argv[1]))
+presence.add("theirs")
+presence.add("moved")
+presence.move("moved", "there")
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "open"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SessionDB]:
+    with SessionDB(tmp_path / "state.db") as opened:
+        yield opened
+
+
+def stored(store: SessionDB, name: str, source: str = "tui", **fields: str) -> None:
+    store.create_session(name, source, **fields)
+    store.append_message(name, "user", "hi")
+
+
+def ended(store: SessionDB, name: str) -> str | None:
+    return (store.get_session(name) or {})["end_reason"]
+
+
+def test_others_see_what_is_open_until_the_process_is_gone(folder: Path) -> None:
+    ours = Presence(folder)
+    ours.add("ours")
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"open\n"
+        assert ours.elsewhere() == {"theirs", "there"}
+        assert ours.left_behind() == set()
+        child.kill()
+        child.wait(PATIENCE_S)
+    assert ours.elsewhere() == set()
+    assert ours.left_behind() == {"theirs", "there"}
+    assert ours.left_behind() == set(), "told once"
+    assert ours.own == {"ours"}
+
+
+def test_what_is_closed_is_not_open_any_more_and_files_are_private(folder: Path) -> None:
+    ours, theirs = Presence(folder), Presence(folder)
+    for name in ("a", "b"):
+        ours.add(name)
+        ours.add(name)
+    [file] = folder.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    ours.remove("a")
+    ours.remove("unknown")
+    ours.move("unknown", "x")
+    assert theirs.elsewhere() == {"b"}
+    ours.close()
+    ours.close()
+    assert list(folder.iterdir()) == []
+    assert theirs.elsewhere() == set()
+
+
+def test_an_orphan_is_ended_and_nothing_else_is(store: SessionDB, folder: Path) -> None:
+    ours, theirs = Presence(folder), Presence(folder)
+    for name in ("orphan", "ours", "theirs", "unfinished", "held", "ended"):
+        stored(store, name)
+    stored(store, "cli", source="cli")
+    ours.add("ours")
+    theirs.add("theirs")
+    store.turns.accept("unfinished", {"role": "user", "content": "x"})
+    lease = store.leases.acquire("held", "another-machine:1:1:1")
+    assert lease is not None
+    store.end_session("ended", "tui_close")
+    assert end_orphans(store, ours) == ["orphan"]
+    reasons = {name: ended(store, name) for name in ("ours", "theirs", "unfinished", "held", "cli")}
+    assert set(reasons.values()) == {None}
+    assert (ended(store, "orphan"), ended(store, "ended")) == ("tui_orphan", "tui_close")
+    assert end_orphans(store, ours) == []
+
+
+def test_what_a_dead_process_had_resumed_from_elsewhere_is_ended_too(
+    store: SessionDB, folder: Path
+) -> None:
+    stored(store, "theirs", source="cli")
+    stored(store, "there", source="telegram", session_key="agent:main:telegram:dm:1")
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        child.kill()
+    assert end_orphans(store, Presence(folder)) == ["theirs"]
+    assert ended(store, "there") is None, "a messenger's chat belongs to its gateway"
+
+
+def test_an_orphan_is_ended_where_its_conversation_is(store: SessionDB, folder: Path) -> None:
+    stored(store, "old")
+    ours = Presence(folder)
+    ours.add("old")
+    new = store.rotate_session("old", [{"role": "user", "content": "summary"}])
+    assert end_orphans(store, ours) == [], "it is open here under its former id"
+    ours.close()
+    assert end_orphans(store, ours) == [new]
+    assert ended(store, "old") == "compression"
+
+
+def test_a_file_without_a_lock_is_nobodys(folder: Path) -> None:
+    folder.mkdir()
+    (folder / f"{os.getpid()}-x.open").write_text("ghost\n")
+    assert Presence(folder).elsewhere() == set()
+    assert Presence(folder).left_behind() == {"ghost"}

@@ -1,0 +1,383 @@
+"""The server as a process: its greeting, its pipes, every way it can end, and what is left then."""
+
+import json
+import random
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
+from hermes_agent.testing.server import Recorded, ScriptedServer
+from hermes_core import config
+from hermes_core.paths import Home
+from tests.tui_gateway.serving import PATIENCE_S, Process, World
+from tests.tui_gateway.test_requests import Fuzz
+from tui_gateway import entry
+
+KILLS = 8
+"""Ends at random moments in one run of the tests."""
+
+
+def speaking(world: World, process: Process) -> tuple[str, str]:
+    """A session whose model has said half a sentence and fallen silent; returns it and its key."""
+    quiet = Quiet()
+    world.model.add(silence(quiet, after="I was say"))
+    opened = process.call("session.create")
+    process.call("prompt.submit", session_id=opened["session_id"], text="tell me")
+    assert quiet.begun.wait(PATIENCE_S)
+    process.event("message.delta")
+    return opened["session_id"], opened["stored_session_id"]
+
+
+def test_the_first_line_is_the_greeting_and_the_output_is_kept_for_the_protocol(
+    world: World, home: Home
+) -> None:
+    folder = home.root / "plugins" / "loud"
+    folder.mkdir(parents=True)
+    (folder / "plugin.toml").write_text('name = "loud"\nversion = "1"\ndescription = "x"\n')
+    (folder / "__init__.py").write_text(
+        "import os\n"
+        "def register(ctx):\n"
+        "    print('noise from Python')\n"
+        "    os.write(1, b'noise from below\\n')\n"
+    )
+    config.change(home, "plugins.enabled", ["loud"])
+    process = world.start()
+    assert process.frames[0]["params"]["type"] == "gateway.ready"
+    assert process.frames[0]["params"]["payload"]["skin"]["name"]
+    process.open()
+    process.event("session.info", lazy=None)
+    process.hang_up()
+    assert process.wait_for_end() == 0
+    assert b"noise from Python" in process.errors
+    assert b"noise from below" in process.errors
+
+
+@pytest.mark.parametrize(
+    "how", ["SIGTERM", "SIGHUP", "SIGINT twice", "closed input", "closed output"]
+)
+def test_every_way_out_stores_what_was_streamed_and_ends_the_conversation_in_time(
+    world: World, how: str
+) -> None:
+    process = world.start()
+    sid, key = speaking(world, process)
+    process.call("prompt.submit", session_id=sid, text="and then")
+    if how == "closed input":
+        process.hang_up()
+    elif how == "closed output":
+        process.stop_reading()
+        process.post("session.active_list")
+    elif how == "SIGINT twice":
+        process.signal(signal.SIGINT)
+        process.event("message.complete", status="interrupted")
+        process.signal(signal.SIGINT)
+    else:
+        process.signal(signal.Signals[how])
+    assert process.process.wait(PATIENCE_S) == 0
+    assert world.row(key)["end_reason"] == "tui_shutdown"
+    assert world.transcript(key)[:2] == [("user", "tell me"), ("assistant", "I was say")]
+    states = world.states(key)
+    assert states[0] == "interrupted"
+    assert states[1] == ("interrupted" if how == "SIGINT twice" else "accepted")
+
+
+def test_what_waited_when_the_process_ended_goes_on_when_it_is_resumed(world: World) -> None:
+    process = world.start()
+    sid, key = speaking(world, process)
+    process.call("prompt.submit", session_id=sid, text="and then")
+    process.signal(signal.SIGTERM)
+    process.wait_for_end()
+    world.model.add("Then this.")
+    again = world.start()
+    resumed = again.call("session.resume", session_id=key)
+    assert again.event("message.complete")["text"] == "Then this."
+    assert [message["text"] for message in resumed["messages"]][:2] == ["tell me", "I was say"]
+    assert world.states(key) == ["interrupted", "answered"]
+
+
+def test_a_prompt_that_came_before_the_agent_was_there_outlives_the_process(world: World) -> None:
+    answering = threading.Event()
+
+    class SlowList(dict[str, Any]):
+        def items(self) -> Any:
+            answering.wait(PATIENCE_S)
+            return super().items()
+
+    world.model.models = SlowList(scripted={})
+    process = world.start(HERMES_MODEL_CONTEXT_WINDOW="0")  # so that the model's server is asked
+    opened = process.call("session.create")
+    process.call("prompt.submit", session_id=opened["session_id"], text="tell me")
+    process.signal(signal.SIGTERM)
+    assert process.wait_for_end() == 0
+    key = opened["stored_session_id"]
+    assert world.states(key) == ["accepted"]
+    assert world.row(key)["end_reason"] == "tui_shutdown"
+    answering.set()
+    world.model.add("Here it is.")
+    again = world.start()
+    again.call("session.resume", session_id=key)
+    assert again.event("message.complete")["text"] == "Here it is."
+    assert world.states(key) == ["answered"]
+
+
+def test_a_single_interrupt_stops_the_turn_and_the_server_goes_on(world: World) -> None:
+    process = world.start()
+    sid, _ = speaking(world, process)
+    process.signal(signal.SIGINT)
+    assert process.event("message.complete")["status"] == "interrupted"
+    world.model.add("still here")
+    assert process.say(sid)["text"] == "still here"
+
+
+def test_a_kill_in_the_middle_of_a_turn_loses_nothing_and_the_turn_is_answered_after_resuming(
+    world: World,
+) -> None:
+    process = world.start()
+    sid, key = speaking(world, process)
+    process.call("prompt.submit", session_id=sid, text="and then")
+    process.kill()
+    assert world.states(key) == ["running", "accepted"]
+    world.model.add("What I meant to say.", "Then this.")
+    again = world.start()
+    resumed = again.call("session.resume", session_id=key)
+    texts = [again.event("message.complete")["text"] for _ in range(2)]
+    assert texts == ["What I meant to say.", "Then this."]
+    assert world.transcript(key) == [
+        ("user", "tell me"),
+        ("assistant", "What I meant to say."),
+        ("user", "and then"),
+        ("assistant", "Then this."),
+    ]
+    again.call("session.close", session_id=resumed["session_id"])
+    assert world.row(key)["end_reason"] == "tui_close"
+
+
+def test_a_tool_that_a_kill_cut_off_is_not_run_again(world: World) -> None:
+    world.environment |= {"HERMES_APPROVALS_MODE": "allow", "HERMES_TOOLS_SANDBOX": "host"}
+    mark = world.workspace / "mark"
+    world.model.add(call("terminal", command=f"echo once >> {mark}; sleep 1000"))
+    process = world.start()
+    opened = process.call("session.create")
+    process.call("prompt.submit", session_id=opened["session_id"], text="do it")
+    process.event("tool.start")
+    _until(mark.exists)
+    process.kill()
+    world.model.add("I do not know whether it ran.")
+    again = world.start()
+    again.call("session.resume", session_id=opened["stored_session_id"])
+    assert again.event("message.complete")["status"] == "complete"
+    assert mark.read_text() == "once\n"
+    told = [m for m in world.model.asked[-1].json["messages"] if m["role"] == "tool"]
+    assert "unknown" in told[0]["content"]
+
+
+def _until(wanted: Any) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not wanted():
+        assert time.monotonic() < end
+        threading.Event().wait(0.02)
+
+
+@pytest.mark.timeout(300)
+def test_kills_at_random_moments_lose_nothing_that_was_acknowledged(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_nothing(world, KILLS, random.Random(7))
+
+
+def lose_nothing(world: World, kills: int, chance: random.Random) -> None:
+    """Talk, kill, resume, again and again; then every acknowledged prompt has its answer."""
+    world.model._make = _echo
+    acknowledged: list[str] = []
+    key, number = "", 0
+    for _ in range(kills):
+        process = world.start()
+        if acknowledged:
+            sid = process.call("session.resume", session_id=key)["session_id"]
+        else:
+            opened = process.call("session.create")
+            sid, key = opened["session_id"], opened["stored_session_id"]
+        killer = threading.Timer(chance.uniform(0, 0.5), process.process.kill)
+        killer.start()
+        for _ in range(chance.randint(1, 4)):
+            number += 1
+            text = f"prompt {number}"
+            try:
+                told = process.call("prompt.submit", session_id=sid, text=text)
+            except (OSError, AssertionError):
+                break
+            assert told["status"] in ("streaming", "queued")
+            acknowledged.append(text)
+        killer.join()
+        process.kill()
+    process = world.start()
+    process.call("session.resume", session_id=key)
+    _until(lambda: all(state != "accepted" and state != "running" for state in world.states(key)))
+    said = world.transcript(key)
+    asked = [text for role, text in said if role == "user"]
+    assert [text for text in asked if text in acknowledged] == acknowledged, "in order, once"
+    assert set(world.states(key)) == {"answered"}
+    for position, (role, text) in enumerate(said):
+        if role == "user":
+            assert said[position + 1] == ("assistant", f"answer to {text}")
+
+
+def _echo(recorded: Recorded) -> Step:
+    last = recorded.json["messages"][-1]
+    return say(f"answer to {last['content']}")
+
+
+def test_conversations_that_a_dead_process_left_open_are_ended_at_the_next_start(
+    world: World, model: ScriptedServer
+) -> None:
+    model.add("one", "two", "three")
+    dead, alive = world.start(), world.start()
+    left, kept = dead.call("session.create"), alive.call("session.create")
+    dead.say(left["session_id"])
+    alive.say(kept["session_id"])
+    unfinished = dead.call("session.create")
+    quiet = Quiet()
+    model._steps.clear()
+    model.add(silence(quiet))
+    dead.call("prompt.submit", session_id=unfinished["session_id"], text="tell me")
+    assert quiet.begun.wait(PATIENCE_S)
+    dead.kill()
+    assert world.row(left["stored_session_id"])["ended_at"] is None
+    world.start()
+    _until(lambda: world.row(left["stored_session_id"])["ended_at"] is not None)
+    assert world.row(left["stored_session_id"])["end_reason"] == "tui_orphan"
+    assert world.row(kept["stored_session_id"])["ended_at"] is None, "it is open elsewhere"
+    assert world.row(unfinished["stored_session_id"])["ended_at"] is None, "it has to be answered"
+
+
+def test_a_line_of_ten_megabytes_is_dealt_with_and_a_longer_one_refused(world: World) -> None:
+    process = world.start()
+    sid = process.open()
+    process.send(b"{" + b"x" * 10_000_000)
+    assert process.wait(lambda f: f.get("error", {}).get("code") == -32700)
+    process.send(
+        json.dumps(
+            {
+                "id": "big",
+                "method": "prompt.submit",
+                "params": {"session_id": sid, "text": "x" * 10**7},
+            }
+        ).encode()
+    )
+    assert process.wait(lambda f: f.get("id") == "big")["error"]["code"] == 4004
+    start = len(process.frames)
+    process.send(b"y" * (entry.LONGEST_LINE + 10))
+    assert process.wait(lambda f: f.get("error", {}).get("code") == -32700, start)
+    assert process.call("session.active_list")["sessions"]
+
+
+def test_thousands_of_broken_lines_do_not_end_the_process(world: World) -> None:
+    process = world.start()
+    fuzz = Fuzz(11, [process.open(), process.open()])
+    for _ in range(3000):
+        process.send(fuzz.line().replace(b"\n", b" ") or b" ")
+    number = process.post("session.create")
+    assert process.answer(number)["session_id"]
+    process.hang_up()
+    assert process.wait_for_end() == 0
+    assert b"gateway-crash" not in process.errors
+
+
+def test_a_client_that_never_reads_does_not_keep_the_server_from_ending(world: World) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tui_gateway.entry"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=world.workspace,
+        env=world.environment,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    request = json.dumps({"id": 1, "method": "x" * 150}).encode() + b"\n"
+    for _ in range(20_000):
+        child.stdin.write(request)
+    child.stdin.flush()
+    assert select.select([child.stdout], [], [], PATIENCE_S)[0]
+    child.stdin.close()
+    assert child.wait(PATIENCE_S) == 0
+    child.stdout.close()
+
+
+def test_what_was_asked_before_the_input_was_closed_is_still_answered(world: World) -> None:
+    process = world.start()
+    opened = process.call("session.create")
+    world.model.add("hi")
+    process.say(opened["session_id"])
+    close = process.post("session.close", session_id=opened["session_id"])
+    listing = process.post("session.list")
+    process.hang_up()
+    assert process.wait_for_end() == 0
+    assert process.answer(close) == {"closed": True}
+    assert len(process.answer(listing)["sessions"]) == 1
+    assert world.row(opened["stored_session_id"])["end_reason"] == "tui_close"
+
+
+def test_several_sessions_run_at_the_same_time(world: World) -> None:
+    world.model._make = _echo
+    process = world.start()
+    opened = [process.call("session.create") for _ in range(8)]
+    for turn in range(3):
+        for session in opened:
+            process.post("prompt.submit", session_id=session["session_id"], text=f"turn {turn}")
+    _until(lambda: len(process.events("message.complete")) == 24)
+    for session in opened:
+        said = world.transcript(session["stored_session_id"])
+        assert [text for _, text in said[1::2]] == [f"answer to turn {n}" for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("how", "noted"),
+    [("SIGTERM", {}), ("SIGHUP", {}), ("SIGINT twice", {}), ("SIGKILL", {"lost": True})],
+)
+def test_the_journal_of_the_shipped_plugin_knows_what_was_cut_off(
+    world: World, home: Home, how: str, noted: dict[str, bool]
+) -> None:
+    config.change(home, "plugins.enabled", ["crash_recovery"])
+    process = world.start()
+    _, key = speaking(world, process)
+    notes = home.root / "plugin-data" / "crash_recovery" / "open"
+    assert _noted(notes) == {key: False}
+    if how == "SIGINT twice":
+        process.signal(signal.SIGINT)
+        process.event("message.complete")
+        process.signal(signal.SIGINT)
+    else:
+        process.signal(signal.Signals[how])
+    process.wait_for_end()
+    assert _noted(notes) == ({key: False} if noted else {})
+
+
+def _noted(folder: Any) -> dict[str, bool]:
+    found = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    return {note["session_id"]: note["interrupted"] for note in found}
+
+
+def test_what_nobody_caught_is_written_down(world: World, home: Home) -> None:
+    code = (
+        "import sys, threading\n"
+        "from tui_gateway import entry\n"
+        "def serve():\n"
+        "    threading.Thread(target=lambda: 1 / 0).start()\n"
+        "    entry._wishes.put('done')\n"
+        "sys.exit(entry._supervise(serve, lambda: None))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env=world.environment, timeout=PATIENCE_S
+    )
+    assert done.returncode == 0
+    assert b"[gateway-crash] ZeroDivisionError" in done.stderr
+    log = home.logs / "tui_gateway_crash.log"
+    assert "division by zero" in log.read_text()
+    assert log.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,423 @@
+"""Prompts: on disk before they are answered, one after the other, stopped, steered, never twice."""
+
+import base64
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_agent.testing.faults import Hold, wrong_key
+from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
+from hermes_agent.testing.server import ScriptedServer
+from hermes_core import config
+from hermes_core.paths import Home
+from tests.tui_gateway.serving import PATIENCE_S, Inside, RefusedError, World
+from tui_gateway import server
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def started(client: Inside, **params: Any) -> tuple[str, str]:
+    opened = client.call("session.create", **params)
+    return opened["session_id"], opened["stored_session_id"]
+
+
+def held(model: ScriptedServer, after: str = "", then: str = "Here I am.") -> Quiet:
+    """Have the model fall silent in the middle of its next reply."""
+    quiet = Quiet()
+    model.add(silence(quiet, after=after, then=then))
+    return quiet
+
+
+def test_a_prompt_is_on_disk_when_it_is_answered_also_before_there_is_an_agent(
+    world: World, monkeypatch: pytest.MonkeyPatch, client: Inside
+) -> None:
+    quiet = Quiet()
+    world.model.add(Hold(quiet))
+    monkeypatch.delenv(
+        "HERMES_MODEL_CONTEXT_WINDOW"
+    )  # so that the model's server is asked about it
+    sid, key = started(client)
+    told = client.call("prompt.submit", session_id=sid, text="remember this")
+    assert told["status"] == "streaming"
+    assert world.transcript(key) == [("user", "remember this")]
+    assert world.states(key)[0] in ("accepted", "running")
+    quiet.release()
+    assert client.event("message.complete")["text"] == "Here I am."
+    assert world.states(key) == ["answered"]
+
+
+def test_a_reply_is_streamed_and_then_told_as_a_whole(
+    client: Inside, model: ScriptedServer
+) -> None:
+    sid, _ = started(client)
+    model.add(Step(chunks=("Pa", "ris", "."), reasoning="Hm."))
+    done = client.say(sid, "capital of France?")
+    assert "".join(delta["text"] for delta in client.events("message.delta")) == "Paris."
+    assert "".join(delta["text"] for delta in client.events("reasoning.delta")) == "Hm."
+    assert (done["text"], done["status"], done["reasoning"]) == ("Paris.", "complete", "Hm.")
+    start = client.events("message.start")[0]
+    assert (start["user"], start["turn_id"]) == ("capital of France?", done["turn_id"])
+    assert not client.event("session.info")["running"]
+
+
+def test_tools_are_told_with_what_they_do_and_show(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, _ = started(client)
+    model.add(call("write_file", path="a.txt", content="one\n"), say("Written."))
+    model.add(call("terminal", command="echo first; echo second"), say("Ran."))
+    client.say(sid, "write it")
+    assert (world.workspace / "a.txt").read_text() == "one\n"
+    ended = client.events("tool.complete")[0]
+    assert (ended["name"], ended["context"], ended["is_error"]) == ("write_file", "a.txt", False)
+    assert "+one" in ended["inline_diff"]
+    begun = client.events("tool.start")[0]
+    assert begun["tool_id"] == ended["tool_id"]
+    client.say(sid, "run it")
+    shown = "".join(progress["text"] for progress in client.events("tool.progress"))
+    assert "first" in shown
+    history = client.call("session.history", session_id=sid)["messages"]
+    tools = [message for message in history if message["role"] == "tool"]
+    assert [tool["context"] for tool in tools] == ["a.txt", "echo first; echo second"]
+
+
+def test_quiet_sessions_are_told_only_what_tools_changed(
+    client: Inside, model: ScriptedServer
+) -> None:
+    sid, _ = started(client)
+    client.call("config.set", key="verbose", value="off", session_id=sid)
+    client.call("config.set", key="reasoning", value="hide", session_id=sid)
+    model.add(call("terminal", command="true"), call("write_file", path="b", content="b"))
+    model.add(Step(chunks=("Done.",), reasoning="Hm."))
+    client.say(sid, "do it")
+    assert client.events("tool.start") == client.events("reasoning.delta") == []
+    assert [event["name"] for event in client.events("tool.complete")] == ["write_file"]
+
+
+def test_prompts_that_come_while_a_turn_runs_wait_on_disk_and_are_answered_in_order(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, key = started(client)
+    quiet = held(model)
+    model.add("second", "third")
+    client.call("prompt.submit", session_id=sid, text="one")
+    assert quiet.begun.wait(PATIENCE_S)
+    for text in ("two", "three"):
+        assert client.call("prompt.submit", session_id=sid, text=text)["status"] == "queued"
+    assert world.states(key) == ["running", "accepted", "accepted"]
+    queued = client.call("prompt.queue", session_id=sid)["queued"]
+    assert [waiting["text"] for waiting in queued] == ["two", "three"]
+    shown = client.call("session.activate", session_id=sid)
+    assert shown["inflight"]["user"] == "one"
+    assert shown["messages"] == [], "what runs and what waits is told apart from what is over"
+    assert [waiting["text"] for waiting in shown["queued"]] == ["two", "three"]
+    quiet.release()
+    texts = [client.event("message.complete")["text"] for _ in range(3)]
+    assert texts == ["Here I am.", "second", "third"]
+    said = [text for _, text in world.transcript(key)]
+    assert said == ["one", "Here I am.", "two", "second", "three", "third"]
+
+
+def test_a_prompt_that_waits_can_be_taken_back(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, key = started(client)
+    quiet = held(model)
+    client.call("prompt.submit", session_id=sid, text="one")
+    assert quiet.begun.wait(PATIENCE_S)
+    waiting = client.call("prompt.submit", session_id=sid, text="never mind")["turn_id"]
+    taken = client.call("prompt.unqueue", session_id=sid, turn_id=waiting)
+    assert taken == {"text": "never mind"}
+    with pytest.raises(RefusedError):
+        client.call("prompt.unqueue", session_id=sid, turn_id=waiting)
+    quiet.release()
+    client.event("message.complete")
+    assert [text for _, text in world.transcript(key)] == ["one", "Here I am."]
+    assert world.states(key) == ["answered", "interrupted"]
+
+
+def test_a_stop_ends_the_turn_at_once_keeps_what_was_streamed_and_drops_what_waits(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, key = started(client)
+    quiet = held(model, after="I was say")
+    client.call("prompt.submit", session_id=sid, text="one")
+    assert quiet.begun.wait(PATIENCE_S)
+    client.call("prompt.submit", session_id=sid, text="two")
+    client.event("message.delta")
+    assert client.call("session.interrupt", session_id=sid) == {"status": "interrupted"}
+    done = client.event("message.complete")
+    assert (done["status"], done["text"]) == ("interrupted", "I was say")
+    assert not client.event("session.info")["running"]
+    assert world.states(key) == ["interrupted", "interrupted"]
+    assert world.transcript(key) == [("user", "one"), ("assistant", "I was say")]
+    assert client.call("session.interrupt", session_id=sid) == {"status": "interrupted"}
+    model.add("better")
+    assert client.say(sid, "three")["text"] == "better"
+
+
+def test_a_stop_before_there_is_an_agent_ends_the_turn(
+    client: Inside, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering = threading.Event()
+
+    class SlowList(dict[str, Any]):
+        def items(self) -> Any:
+            answering.wait(PATIENCE_S)
+            return super().items()
+
+    world.model.models = SlowList(scripted={})
+    monkeypatch.delenv(
+        "HERMES_MODEL_CONTEXT_WINDOW"
+    )  # so that the model's server is asked about it
+    sid, key = started(client)
+    client.call("prompt.submit", session_id=sid, text="one")
+    client.call("session.interrupt", session_id=sid)
+    assert client.event("message.complete")["status"] == "interrupted"
+    assert world.states(key) == ["interrupted"]
+    answering.set()
+    client.event("session.info", lazy=None)
+    world.model.add("two")
+    assert client.say(sid)["text"] == "two"
+
+
+def test_by_setting_a_prompt_stops_the_turn_and_is_next(
+    client: Inside, world: World, home: Home, model: ScriptedServer
+) -> None:
+    config.change(home, "terminal.busy", "interrupt")
+    sid, key = started(client)
+    quiet = held(model, after="Long stor")
+    model.add("short")
+    client.call("prompt.submit", session_id=sid, text="one")
+    assert quiet.begun.wait(PATIENCE_S)
+    assert client.call("prompt.submit", session_id=sid, text="two")["status"] == "queued"
+    assert client.event("message.complete")["status"] == "interrupted"
+    assert client.event("message.complete")["text"] == "short"
+    assert world.states(key) == ["interrupted", "answered"]
+
+
+def test_by_setting_a_prompt_is_said_to_the_running_turn_and_answered_when_stored(
+    client: Inside, world: World, home: Home, model: ScriptedServer
+) -> None:
+    config.change(home, "terminal.busy", "steer")
+    sid, key = started(client)
+    quiet = Quiet()
+    model.add(Step(calls=call("todo").calls, quiet=quiet), say("In blue."))
+    client.call("prompt.submit", session_id=sid, text="paint it")
+    assert quiet.begun.wait(PATIENCE_S)
+    number = client.post("prompt.submit", session_id=sid, text="in blue")
+    assert world.transcript(key) == [("user", "paint it")]
+    quiet.release()
+    assert client.answer(number)["status"] == "steered"
+    assert ("user", "in blue") in world.transcript(key)
+    assert client.event("message.complete")["text"] == "In blue."
+    assert client.events("prompt.steered") == [{"text": "in blue"}]
+    assert world.states(key) == ["answered"]
+
+
+def test_what_the_turn_does_not_hear_any_more_is_the_next_prompt(
+    client: Inside, world: World, home: Home, model: ScriptedServer
+) -> None:
+    config.change(home, "terminal.busy", "steer")
+    sid, key = started(client)
+    quiet = held(model, then="Done.")
+    model.add("Also done.")
+    client.call("prompt.submit", session_id=sid, text="one")
+    assert quiet.begun.wait(PATIENCE_S)
+    number = client.post("prompt.submit", session_id=sid, text="two")
+    steer = client.post("session.steer", session_id=sid, text="three")
+    model.add("Done too.")
+    quiet.release()
+    assert client.answer(number)["status"] == "queued"
+    assert client.answer(steer)["status"] == "queued"
+    assert [client.event("message.complete")["text"] for _ in range(3)][1] == "Also done."
+    said = [text for role, text in world.transcript(key) if role == "user"]
+    assert said == ["one", "two", "three"], "each once"
+    with pytest.raises(RefusedError) as refused:
+        client.call("session.steer", session_id=sid, text="nobody hears this")
+    assert refused.value.number == 4010
+
+
+def test_a_prompt_that_is_sent_again_under_its_key_is_found_not_repeated(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, key = started(client)
+    quiet = held(model)
+    first = client.call("prompt.submit", session_id=sid, text="once", idempotency_key="k1")
+    assert quiet.begun.wait(PATIENCE_S)
+    again = client.call("prompt.submit", session_id=sid, text="once", idempotency_key="k1")
+    assert again == {"turn_id": first["turn_id"], "duplicate": True, "status": "streaming"}
+    quiet.release()
+    client.event("message.complete")
+    again = client.call("prompt.submit", session_id=sid, text="once", idempotency_key="k1")
+    assert again["status"] == "answered"
+    assert world.transcript(key) == [("user", "once"), ("assistant", "Here I am.")]
+    assert len(model.asked) == 1
+
+
+def test_a_failing_model_ends_the_turn_with_words(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, key = started(client)
+    model.add(wrong_key(), "better now")
+    done = client.say(sid)
+    assert done["status"] == "error"
+    assert done["text"].startswith("Error: ")
+    assert world.states(key) == ["failed"]
+    assert client.say(sid)["text"] == "better now"
+
+
+def test_without_any_model_the_prompt_fails_with_what_to_do_and_a_model_can_be_chosen(
+    client: Inside, world: World, monkeypatch: pytest.MonkeyPatch, model: ScriptedServer
+) -> None:
+    monkeypatch.setenv("HERMES_MODEL", "anthropic/nobody")
+    sid, key = started(client)
+    done = client.say(sid)
+    assert done["status"] == "error"
+    assert "ANTHROPIC_API_KEY" in done["text"]
+    assert world.states(key) == ["failed"]
+    assert "ANTHROPIC_API_KEY" in client.event("session.info")["credential_warning"]
+    told = client.call("config.set", session_id=sid, key="model", value="openai/scripted")
+    assert told == {"key": "model", "value": "scripted", "scope": "session"}
+    model.add("hello")
+    assert client.say(sid)["text"] == "hello"
+
+
+def test_pictures_and_pasted_texts_go_along(
+    client: Inside, world: World, model: ScriptedServer, home: Home
+) -> None:
+    (world.workspace / "pixel.png").write_bytes(PIXEL)
+    sid, key = started(client)
+    client.call("image.attach", session_id=sid, path="pixel.png")
+    encoded = base64.b64encode(PIXEL).decode()
+    sent = client.call(
+        "image.attach_bytes", session_id=sid, filename="../../x", ext="png", content_base64=encoded
+    )
+    assert sent["count"] == 2
+    assert Path(sent["path"]).parent == home.root / "attachments"
+    assert Path(sent["path"]).stat().st_mode & 0o777 == 0o600
+    client.call("image.detach", session_id=sid, path=sent["path"])
+    pasted = client.call("paste.collapse", session_id=sid, text="line one\nline two")
+    assert pasted["lines"] == 2
+    model.add("I see.", "I see nothing new.")
+    client.say(sid, f"look at {pasted['placeholder']}")
+    text, picture = world.transcript(key)[0][1]
+    assert text["text"].startswith("look at line one\nline two\n[Attached image: ")
+    assert picture["image_url"]["url"] == f"data:image/png;base64,{encoded}"
+    shown = client.call("session.history", session_id=sid)["messages"][0]
+    assert shown["images"] == [str(world.workspace / "pixel.png")]
+    client.say(sid, "and now?")
+    assert world.transcript(key)[2][1] == "and now?", "a picture goes along once"
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("image.attach", {"path": "nowhere.png"}),
+        ("image.attach", {"path": "text.txt"}),
+        ("image.attach", {"path": ""}),
+        ("image.attach_bytes", {"content_base64": "!!", "ext": "png"}),
+        ("image.attach_bytes", {"content_base64": "", "ext": "png"}),
+        ("file.attach", {"path": "/"}),
+        ("paste.collapse", {"text": ""}),
+        ("prompt.submit", {"text": "  "}),
+        ("prompt.submit", {"text": "x" * 5_000_000}),
+    ],
+)
+def test_what_cannot_go_along_is_refused(
+    client: Inside, world: World, method: str, params: dict[str, Any]
+) -> None:
+    (world.workspace / "text.txt").write_text("no picture")
+    with pytest.raises(RefusedError) as refused:
+        client.call(method, session_id=client.open(), **params)
+    assert refused.value.number == 4004
+
+
+def test_a_dropped_file_is_recognised(client: Inside, world: World) -> None:
+    (world.workspace / "my file.txt").write_text("x")
+    (world.workspace / "a.png").write_bytes(PIXEL)
+    sid = client.open()
+    for text in ("my\\ file.txt", "'my file.txt'", (world.workspace / "my file.txt").as_uri()):
+        found = client.call("input.detect_drop", session_id=sid, text=text)
+        assert (found["matched"], found["name"], found["is_image"]) == (True, "my file.txt", False)
+    assert client.call("input.detect_drop", session_id=sid, text="a.png")["is_image"]
+    for text in ("hello world", "", "it's", "/no/such/file", "a\nb"):
+        assert client.call("input.detect_drop", session_id=sid, text=text) == {"matched": False}
+    data = base64.b64encode(b"some,data").decode()
+    kept = client.call(
+        "file.attach", session_id=sid, data_url=f"data:text/csv;base64,{data}", name="t.csv"
+    )
+    assert Path(kept["path"]).read_bytes() == b"some,data"
+    assert kept["ref"] == f"@{kept['path']}"
+
+
+def test_a_turn_that_another_process_runs_is_waited_for(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, key = started(client)
+    model.add("one", "two")
+    client.say(sid)
+    with world.store() as store:
+        other = store.leases.acquire(key, "another-machine:1:1:1")
+        assert other is not None
+        client.call("prompt.submit", session_id=sid, text="again")
+        assert "another process" in client.event("status.update", kind="waiting")["text"]
+        store.leases.release(other)
+    assert client.event("message.complete")["text"] == "two"
+
+
+def test_a_stop_ends_the_waiting_for_another_process(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, key = started(client)
+    model.add("one")
+    client.say(sid)
+    with world.store() as store:
+        assert store.leases.acquire(key, "another-machine:1:1:1") is not None
+    client.call("prompt.submit", session_id=sid, text="again")
+    client.event("status.update", kind="waiting")
+    client.call("session.interrupt", session_id=sid)
+    assert client.event("message.complete")["status"] == "interrupted"
+    assert world.states(key) == ["answered", "interrupted"]
+    client.call("session.close", session_id=sid)
+    assert world.row(key)["ended_at"] is None, "who runs it may end it"
+
+
+def test_a_session_can_be_closed_in_the_middle_of_a_turn(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, key = started(client)
+    quiet = held(model, after="I was say")
+    client.call("prompt.submit", session_id=sid, text="one")
+    assert quiet.begun.wait(PATIENCE_S)
+    client.event("message.delta")
+    client.call("prompt.submit", session_id=sid, text="two")
+    client.call("session.close", session_id=sid)
+    assert world.row(key)["end_reason"] == "tui_close"
+    assert world.transcript(key) == [("user", "one"), ("assistant", "I was say")]
+    assert world.states(key) == ["interrupted", "interrupted"]
+    with pytest.raises(RefusedError) as refused:
+        client.call("prompt.submit", session_id=sid, text="three")
+    assert refused.value.number == 4001
+
+
+def test_what_was_left_unfinished_goes_on_when_the_conversation_is_resumed(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    with world.store() as store:
+        store.create_session("cut", "tui", cwd=str(world.workspace))
+        store.turns.accept("cut", {"role": "user", "content": "one"})
+        store.turns.accept("cut", {"role": "user", "content": "two"})
+    assert client.call("session.list")["sessions"][0]["pending"] == 2
+    model.add("first", "second")
+    resumed = client.call("session.resume", session_id="cut")
+    texts = [client.event("message.complete")["text"] for _ in range(2)]
+    assert texts == ["first", "second"]
+    assert all(start["is_recovered"] for start in client.events("message.start"))
+    assert world.states("cut") == ["answered", "answered"]
+    assert client.call("session.list")["sessions"][0]["pending"] == 0
+    assert resumed["session_id"] in server._sessions

@@ -1,0 +1,297 @@
+"""Requests: what is none is refused, what breaks is told, and nothing ends the server."""
+
+import json
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hermes_core.errors import StoreError
+from tests.tui_gateway.serving import PATIENCE_S, Inside, RefusedError
+from tui_gateway import methods, server
+from tui_gateway.pool import Pool
+from tui_gateway.protocol import CODES
+from tui_gateway.transport import Memory
+
+FRAMES = 100_000
+
+
+@pytest.mark.parametrize(
+    ("request_", "number"),
+    [
+        ([], -32600),
+        ("text", -32600),
+        (None, -32600),
+        (7, -32600),
+        ([{"id": 1, "method": "session.list"}], -32600),
+        ({"id": 1}, -32600),
+        ({"id": 1, "method": 7}, -32600),
+        ({"id": 1, "method": ""}, -32600),
+        ({"id": 1, "method": "session.list", "params": []}, -32602),
+        ({"id": 1, "method": "session.list", "params": "x"}, -32602),
+        ({"id": 1, "method": "session.list", "params": {"limit": "many"}}, -32602),
+        ({"id": 1, "method": "session.list", "params": {"limit": -1}}, -32602),
+        ({"id": 1, "method": "prompt.submit", "params": {}}, -32602),
+        ({"id": 1, "method": "prompt.submit", "params": {"session_id": {}}}, -32602),
+        ({"id": 1, "method": "pet.feed"}, -32601),
+        ({"id": 1, "method": "__class__"}, -32601),
+        ({"id": 1, "method": "prompt.submit", "params": {"session_id": "x"}}, 4001),
+        ({"id": 1, "method": "session.interrupt", "params": {"session_id": "x"}}, 4001),
+    ],
+)
+def test_what_is_no_request_is_refused_with_its_code(
+    client: Inside, request_: Any, number: int
+) -> None:
+    answer = server.handle_request(request_)
+    assert answer is not None
+    assert answer["error"]["code"] == number
+    assert answer["id"] == (1 if isinstance(request_, dict) else None)
+    assert client.call("session.active_list") == {"sessions": []}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"{", b"\xff\xfe", b'{"id": 1', b"[" * 200_000, b'"\xed\xa0\x80"', b"nonsense", b"1e999"],
+    ids=lambda line: str(line[:8]),
+)
+def test_what_is_no_json_is_refused(client: Inside, line: bytes) -> None:
+    client.send(line)
+    with pytest.raises(RefusedError) as refused:
+        client.answer(None)
+    assert refused.value.number in (-32700, -32600)
+    assert client.call("session.active_list") == {"sessions": []}
+
+
+def test_any_id_is_given_back_and_a_notification_is_not_answered(client: Inside) -> None:
+    for rid in ("a", 0, None, 1.5, [1], {"x": 1}, True):
+        answer = server.handle_request({"id": rid, "method": "session.active_list"})
+        assert answer == {"jsonrpc": "2.0", "id": rid, "result": {"sessions": []}}
+    assert server.handle_request({"method": "session.active_list"}) is None
+    assert server.handle_request({"method": "nonsense"}) is None
+    assert server.dispatch({"id": 1, "method": "session.active_list"}) is not None
+    assert client.frames == []
+
+
+def test_null_counts_as_not_given_and_unknown_parameters_are_ignored(client: Inside) -> None:
+    told = client.call("session.list", limit=None, query=None, profile="x", unknown=[1])
+    assert told == {"sessions": []}
+
+
+def test_half_characters_do_no_harm(client: Inside) -> None:
+    client.send(b'{"id": 9, "method": "session.create", "params": {"title": "a \\ud83d b"}}')
+    sid = client.answer(9)["session_id"]
+    assert client.call("session.title", session_id=sid)["title"] == "a ? b"
+    memory = Memory()
+    memory.write({"text": "half \ud83d", "list": ["\udc00"], "key": {"\udc00": 1}})
+    assert memory.frames[0]["text"] == "half ?"
+
+
+def test_a_method_that_breaks_is_told_and_the_next_request_is_answered(
+    client: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(rid: Any, params: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(server._methods, "session.usage", broken)
+    with pytest.raises(RefusedError) as refused:
+        client.call("session.usage", session_id="x")
+    assert refused.value.number == -32603
+    assert client.call("session.active_list") == {"sessions": []}
+
+
+def test_a_store_that_fails_is_told_with_the_code_of_the_method(
+    client: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise StoreError("The disk is gone.", fix="Put it back.")
+
+    monkeypatch.setattr(server, "_get_db", broken)
+    with pytest.raises(RefusedError) as refused:
+        client.call("session.list")
+    assert refused.value.number == 5006
+    assert refused.value.data == {"code": "store", "fix": "Put it back."}
+    assert client.call("session.most_recent")["session_id"] is None
+    sid = client.open()
+    with pytest.raises(RefusedError) as refused:
+        client.call("prompt.submit", session_id=sid, text="lost?")
+    assert str(refused.value) == "The disk is gone.", "it is not taken in, and the client knows"
+
+
+def test_what_takes_long_does_not_keep_others_waiting(client: Inside) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def slow(rid: Any, params: Any) -> Any:
+        begun.set()
+        over.wait(PATIENCE_S)
+        return {"id": rid, "result": {}}
+
+    before = server._methods["session.usage"]
+    server._methods["session.usage"] = slow
+    try:
+        number = client.post("session.usage")
+        assert begun.wait(PATIENCE_S)
+        assert client.open()
+        over.set()
+        client.answer(number)
+    finally:
+        server._methods["session.usage"] = before
+
+
+def test_a_pool_runs_what_it_is_given_and_refuses_too_much() -> None:
+    pool = Pool(threads=2, waiting=3)
+    over, done = threading.Event(), threading.Semaphore(0)
+
+    def work() -> None:
+        over.wait(PATIENCE_S)
+        done.release()
+
+    taken = [pool.run(work) for _ in range(20)]
+    assert 3 <= sum(taken) <= 5
+    over.set()
+    for _ in range(sum(taken)):
+        assert done.acquire(timeout=PATIENCE_S)
+    assert pool.run(done.release)
+    assert done.acquire(timeout=PATIENCE_S)
+
+
+def test_every_code_that_is_used_is_explained() -> None:
+    assert {entry.code for entry in methods.TABLE.values()} <= set(CODES)
+
+
+# -- fuzzing -----------------------------------------------------------------------------------------
+
+JUNK: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    2**70,
+    1.5,
+    "",
+    "x",
+    "\0",
+    "ä" * 300,
+    [],
+    [[]],
+    {},
+    {"a": {"b": []}},
+    "../../etc/passwd",
+    "/",
+    "~",
+    "%s%n",
+    "'; DROP TABLE sessions; --",
+)
+
+
+class Fuzz:
+    """Makes frames that are nearly right, from the methods that there are."""
+
+    def __init__(self, seed: int, sids: list[str]) -> None:
+        self._random = random.Random(seed)
+        self._sids = sids
+        self._fields = {
+            name: list(methods.load(name).params.__struct_fields__) for name in methods.TABLE
+        }
+        # What these do is tried elsewhere; here they would make the test a test of the disk.
+        self._names = [
+            name
+            for name in methods.TABLE
+            if name not in ("config.set", "session.create", "session.branch", "session.resume")
+        ]
+        self._mutations: list[Callable[[bytes], bytes]] = [
+            lambda line: line,
+            lambda line: line,
+            self._cut,
+            self._flip,
+            self._repeat,
+            self._swap,
+        ]
+
+    def line(self) -> bytes:
+        frame = self._frame()
+        line = json.dumps(frame).encode()
+        return self._random.choice(self._mutations)(line)
+
+    def _frame(self) -> Any:
+        pick = self._random
+        name = pick.choice(self._names)
+        params = {field: self._value(field) for field in self._fields[name] if pick.random() < 0.8}
+        frame: dict[str, Any] = {"jsonrpc": "2.0", "id": pick.choice(JUNK), "method": name}
+        frame["params"] = params if pick.random() < 0.9 else pick.choice(JUNK)
+        if pick.random() < 0.1:
+            frame[pick.choice(list(frame))] = pick.choice(JUNK)
+        if pick.random() < 0.05:
+            del frame[pick.choice(list(frame))]
+        return frame if pick.random() < 0.97 else pick.choice(JUNK)
+
+    def _value(self, field: str) -> Any:
+        if field == "session_id" and self._random.random() < 0.5:
+            return self._random.choice(self._sids)
+        return self._random.choice(JUNK)
+
+    def _cut(self, line: bytes) -> bytes:
+        return line[: self._random.randrange(len(line) + 1)]
+
+    def _flip(self, line: bytes) -> bytes:
+        changed = bytearray(line)
+        for _ in range(self._random.randint(1, 8)):
+            changed[self._random.randrange(len(changed))] = self._random.randrange(256)
+        return bytes(changed)
+
+    def _repeat(self, line: bytes) -> bytes:
+        return line * self._random.randint(2, 4)
+
+    def _swap(self, line: bytes) -> bytes:
+        middle = self._random.randrange(len(line) + 1)
+        return line[middle:] + line[:middle]
+
+
+class Counting:
+    """A client that looks at every answer and keeps none."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+
+    def write(self, frame: dict[str, Any]) -> bool:
+        if "method" not in frame:
+            assert ("result" in frame) != ("error" in frame)
+            self.answers += 1
+        return True
+
+
+@pytest.mark.timeout(600)
+def test_a_hundred_thousand_broken_frames_do_not_end_the_server(
+    client: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sids = [client.open() for _ in range(3)]
+    fuzz, transport = Fuzz(4, sids), Counting()
+    # One after the other, so that each is dealt with and none is refused because others wait.
+    monkeypatch.setattr(server, "_pool", SameThread())
+    for _ in range(FRAMES):
+        server.receive(fuzz.line(), transport)
+    assert transport.answers > FRAMES / 2
+    assert client.call("session.active_list")["sessions"] is not None
+    assert client.open()
+
+
+class SameThread(Pool):
+    """A pool without threads."""
+
+    def run(self, work: Callable[[], None]) -> bool:
+        work()
+        return True
+
+
+def test_a_flood_is_answered_or_refused_and_then_goes_on(client: Inside) -> None:
+    fuzz, transport = Fuzz(5, [client.open()]), Counting()
+    for _ in range(3000):
+        server.receive(fuzz.line(), transport)
+    while True:  # until the pool has caught up
+        try:
+            assert client.call("session.list")["sessions"] is not None
+        except RefusedError as refused:
+            assert refused.number == -32000
+        else:
+            return

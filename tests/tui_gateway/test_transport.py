@@ -1,0 +1,139 @@
+"""Ways to a client: in order, joined while they wait, bounded, and never waited for."""
+
+import json
+import os
+import threading
+from typing import Any
+
+import pytest
+
+from tests.tui_gateway.serving import PATIENCE_S
+from tui_gateway import protocol
+from tui_gateway.transport import Descriptor, Lines, Queued
+
+
+class Slow:
+    """Somebody who reads only when told to."""
+
+    def __init__(self) -> None:
+        self.got: list[dict[str, Any]] = []
+        self.reads = threading.Semaphore(0)
+        self.waits = threading.Event()
+
+    def send(self, data: bytes) -> None:
+        self.waits.set()
+        if not self.reads.acquire(timeout=PATIENCE_S):
+            raise TimeoutError
+        self.got.append(json.loads(data))
+
+
+def delta(text: str, sid: str = "s") -> dict[str, Any]:
+    return protocol.event("message.delta", sid, {"text": text})
+
+
+def progress(tool: str, text: str) -> dict[str, Any]:
+    return protocol.event("tool.progress", "s", {"tool_id": tool, "text": text})
+
+
+def test_pieces_that_wait_are_joined_and_the_order_stays() -> None:
+    slow = Slow()
+    transport = Queued(slow.send, pytest.fail)
+    transport.write(protocol.answer(1, {}))
+    assert slow.waits.wait(PATIENCE_S)
+    for frame in (
+        delta("a"),
+        delta("b"),
+        delta("x", "other"),
+        delta("c"),
+        delta("d"),
+        progress("t1", "1"),
+        progress("t1", "2"),
+        progress("t2", "3"),
+        protocol.answer(2, {}),
+        delta("e"),
+    ):
+        assert transport.write(frame)
+    for _ in range(20):
+        slow.reads.release()
+    assert transport.drain(PATIENCE_S)
+    told = [
+        (f["params"]["session_id"], f["params"]["payload"]["text"]) if "params" in f else f["id"]
+        for f in slow.got
+    ]
+    assert told == [
+        1, ("s", "ab"), ("other", "x"), ("s", "cd"), ("s", "12"), ("s", "3"), 2, ("s", "e"),
+    ]  # fmt: skip
+
+
+def test_a_client_that_never_reads_is_given_up_and_told_once() -> None:
+    slow = Slow()
+    gone: list[str] = []
+    transport = Queued(slow.send, gone.append, limit_bytes=10_000)
+    while transport.write(protocol.answer(1, {"text": "x" * 100})):
+        assert len(gone) == 0
+    assert gone == ["it does not read what is sent to it"]
+    assert not transport.write(protocol.answer(1, {}))
+    assert transport.is_gone
+    slow.reads.release()
+
+
+def test_a_client_that_is_gone_is_noticed() -> None:
+    reading, writing = os.pipe()
+    gone = threading.Event()
+    transport = Queued(Descriptor(writing).send, lambda _reason: gone.set())
+    os.close(reading)
+    transport.write(protocol.answer(1, {}))
+    assert gone.wait(PATIENCE_S)
+    assert not transport.write(protocol.answer(2, {}))
+    assert transport.drain(PATIENCE_S)
+    os.close(writing)
+
+
+def test_a_pipe_that_somebody_made_non_blocking_still_carries_everything() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    sent = b"x" * 1_000_000
+    got = bytearray()
+
+    def read() -> None:
+        while len(got) < len(sent):
+            got.extend(os.read(reading, 65536))
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    Descriptor(writing).send(sent)
+    thread.join(PATIENCE_S)
+    assert bytes(got) == sent
+    os.close(reading)
+    os.close(writing)
+
+
+def test_lines_are_read_whole_and_too_long_ones_are_left_out() -> None:
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        for piece in (
+            b"one\ntw",
+            b"o\n\n",
+            b"x" * 150,
+            b"y" * 150 + b"\nthree\n",
+            b"z" * 101,
+            b"\n",
+        ):
+            os.write(writing, piece)
+        os.write(writing, b"w" * 100 + b"\nlast")
+        os.close(writing)
+
+    threading.Thread(target=write, daemon=True).start()
+    os.set_blocking(reading, False)
+    lines = list(Lines(reading, 100))
+    assert lines == [b"one", b"two", b"", None, b"three", None, b"w" * 100, b"last"]
+    os.close(reading)
+
+
+def test_a_closed_descriptor_is_the_end() -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    assert list(Lines(reading, 10)) == []
+    os.close(reading)
+    assert list(Lines(reading, 10)) == []

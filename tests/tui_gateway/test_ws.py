@@ -1,0 +1,251 @@
+"""The websocket: who is let in, and that clients come and go while sessions live on."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Origin
+
+from hermes_agent.testing.scripted import Quiet, silence
+from hermes_agent.testing.server import ScriptedServer
+from hermes_core import clock
+from hermes_core.paths import Home
+from tests.tui_gateway.serving import PATIENCE_S, Client, Inside, Json, World
+from tui_gateway import server, ws
+from tui_gateway.ws import Address, Service
+
+
+class Socket(Client):
+    """A client on a websocket."""
+
+    def __init__(self, address: Json) -> None:
+        super().__init__()
+        headers = {"Authorization": f"Bearer {address['token']}"}
+        self._stack = ExitStack()
+        self.connection: ClientConnection = self._stack.enter_context(
+            connect(address["url"], additional_headers=headers, max_size=None)
+        )
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def send(self, data: bytes) -> None:
+        self.connection.send(data.decode())
+
+    def _listen(self) -> None:
+        with suppress(ConnectionClosed):
+            for message in self.connection:
+                self.heard(json.loads(message))
+        self.over()
+
+    def close(self) -> None:
+        self._stack.close()
+        self._thread.join(PATIENCE_S)
+
+
+@pytest.fixture
+def service(client: Inside, home: Home, capfd: pytest.CaptureFixture[str]) -> Iterator[Service]:
+    del client  # gives the server its surroundings
+    opened = Service(0, ws.token_file())
+    opened.start()
+    greeting = json.loads(capfd.readouterr().out)
+    assert greeting["params"]["payload"]["url"] == opened.address.url
+    assert ws.token_file().parent == home.root
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def address(service: Service) -> Json:
+    del service
+    return json.loads(ws.token_file().read_text())
+
+
+def test_the_token_is_private_and_opens_the_server(service: Service, address: Json) -> None:
+    assert ws.token_file().stat().st_mode & 0o777 == 0o600
+    assert Address(**address) == service.address
+    one = Socket(address)
+    one.event("gateway.ready")
+    assert one.open()
+    one.close()
+    with connect(f"{address['url']}?token={address['token']}") as other:
+        assert json.loads(other.recv())["params"]["type"] == "gateway.ready"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": "Bearer äöü"}, 401),
+        ({"Authorization": "Bearer {token}", "Origin": "https://example.com"}, 403),
+        ({"Authorization": "Bearer {token}", "Origin": "null"}, 403),
+        ({"Authorization": "Bearer {token}", "Host": "evil.example:80"}, 403),
+    ],
+)
+def test_nobody_else_is_let_in(
+    service: Service, address: Json, headers: dict[str, str], status: int
+) -> None:
+    given = {name: value.replace("{token}", address["token"]) for name, value in headers.items()}
+    host = given.pop("Host", None)
+    how: dict[str, Any] = {"additional_headers": given}
+    url = address["url"]
+    if host is not None:
+        how |= {"address": ("127.0.0.1", service.port), "proxy": None}
+        url = f"ws://{host}/"
+    with pytest.raises(InvalidStatus) as refused, connect(url, **how):
+        pytest.fail("it was let in")
+    assert refused.value.response.status_code == status
+
+
+def test_a_page_of_this_machine_is_let_in(service: Service, address: Json) -> None:
+    headers = {"Authorization": f"Bearer {address['token']}"}
+    with connect(
+        address["url"], additional_headers=headers, origin=Origin("http://localhost:3000")
+    ) as page:
+        assert json.loads(page.recv())["params"]["type"] == "gateway.ready"
+    del service
+
+
+def test_a_turn_goes_on_without_its_client_and_another_one_finds_it(
+    address: Json, model: ScriptedServer, world: World
+) -> None:
+    quiet = Quiet()
+    model.add(silence(quiet, after="I was say", then="ing something."))
+    first = Socket(address)
+    opened = first.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    first.call("prompt.submit", session_id=sid, text="tell me")
+    assert quiet.begun.wait(PATIENCE_S)
+    first.event("message.delta")
+    first.close()
+    second = Socket(address)
+    rows = second.call("session.active_list")["sessions"]
+    assert [(row["id"], row["status"]) for row in rows] == [(sid, "working")]
+    shown = second.call("session.activate", session_id=sid)
+    assert shown["inflight"]["assistant"].startswith("I was say")
+    assert shown["inflight"]["user"] == "tell me"
+    quiet.release()
+    assert second.event("message.complete")["text"] == "I was saying something."
+    assert world.states(key) == ["answered"]
+    second.close()
+
+
+def test_sessions_without_a_client_end_after_a_while_unless_they_work(
+    address: Json, model: ScriptedServer, world: World
+) -> None:
+    model.add("hi")
+    one = Socket(address)
+    opened = one.call("session.create")
+    busy = one.call("session.create")
+    one.say(opened["session_id"])
+    one.event("session.info", running=False)
+    quiet = Quiet()
+    model.add(silence(quiet))
+    one.call("prompt.submit", session_id=busy["session_id"], text="work")
+    assert quiet.begun.wait(PATIENCE_S)
+    assert server.reap(clock.now() + 1000, 20) == [], "they have a client"
+    one.close()
+    _until_detached(opened["session_id"])
+    assert server.reap(clock.now(), 20) == [], "it may come back"
+    assert server.reap(clock.now() + 100, 20) == [opened["session_id"]]
+    assert world.row(opened["stored_session_id"])["end_reason"] == "ws_orphan_reap"
+    assert list(server._sessions) == [busy["session_id"]]
+    quiet.release()
+
+
+def test_a_session_may_end_with_its_client(
+    address: Json, model: ScriptedServer, world: World
+) -> None:
+    model.add("hi")
+    one, two = Socket(address), Socket(address)
+    opened = one.call("session.create", close_on_disconnect=True)
+    one.say(opened["session_id"])
+    two.call("session.activate", session_id=opened["session_id"])
+    one.close()
+    assert two.call("session.active_list")["sessions"], "the other client is still there"
+    two.close()
+    _until(lambda: world.row(opened["stored_session_id"])["ended_at"] is not None)
+    assert world.row(opened["stored_session_id"])["end_reason"] == "ws_disconnect"
+
+
+def test_a_client_that_never_reads_is_dropped_and_the_others_are_served(
+    client: Inside, tmp_path: Path
+) -> None:
+    del client  # gives the server its surroundings
+    service = Service(0, tmp_path / "address.json", limit_bytes=1_000_000)
+    service.start()
+    address = json.loads((tmp_path / "address.json").read_text())
+    good = Socket(address)
+    headers = {"Authorization": f"Bearer {address['token']}"}
+    request = json.dumps({"id": 1, "method": "config.show"})
+    with (
+        connect(address["url"], additional_headers=headers, max_queue=1) as bad,
+        pytest.raises(ConnectionClosed),
+    ):
+        while True:
+            bad.send(request)
+    assert good.call("session.active_list") == {"sessions": []}
+    good.close()
+    service.close()
+
+
+def test_broken_messages_are_answered(address: Json) -> None:
+    one = Socket(address)
+    one.connection.send("{")
+    assert one.wait(lambda frame: frame.get("error", {}).get("code") == -32700)
+    one.connection.send(b"\xff\xfe")
+    one.connection.send(json.dumps({"id": 5, "method": "nonsense"}))
+    assert one.wait(lambda frame: frame.get("id") == 5)["error"]["code"] == -32601
+    one.close()
+
+
+def test_the_server_is_started_from_the_command_line(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "address.json"
+    process = world.start("--ws", "--token-file", str(file))
+    greeting = process.events("gateway.ready")[0]
+    assert greeting["token_file"] == str(file)
+    one = Socket(json.loads(file.read_text()))
+    world.model.add("hi")
+    opened = one.call("session.create", cwd=str(world.workspace))
+    assert one.say(opened["session_id"])["text"] == "hi"
+    process.process.terminate()
+    assert process.wait_for_end() == 0
+    assert not file.exists()
+    assert world.row(opened["stored_session_id"])["end_reason"] == "tui_shutdown"
+    one.close()
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["--ws", "--port", "{port}"], 2), (["--x"], 2)])
+def test_what_cannot_be_served_is_said(
+    service: Service, world: World, arguments: list[str], status: int
+) -> None:
+    given = [argument.replace("{port}", str(service.port)) for argument in arguments]
+    done = subprocess.run(
+        [sys.executable, "-m", "tui_gateway.entry", *given],
+        capture_output=True,
+        env=world.environment,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == status
+    assert done.stderr
+    assert done.stdout == b""
+
+
+def _until_detached(sid: str) -> None:
+    _until(lambda: server._live_of(server._sessions[sid]).detached_at is not None)
+
+
+def _until(wanted: Any) -> None:
+    for _ in range(500):
+        if wanted():
+            return
+        threading.Event().wait(0.02)
+    raise AssertionError("it did not happen")
