@@ -1,15 +1,11 @@
-"""What is shown of a conversation when it is opened: its end, what is being answered, a greeting."""
+"""What is shown when a conversation is opened: its end, what is being answered, a greeting."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from hermes_core.text import one_line
 from hermes_core.version import VERSION
 from hermes_tui import wire
 from hermes_tui.entries import Entry, Note, Reply, Said, from_messages
-
-_BETTER = (
-    "The embedded model answers: small, private, free. For a better one choose it with F4, or set"
-    " OPENAI_API_KEY or ANTHROPIC_API_KEY before you start."
-)
 
 Page = Callable[[int], Awaitable[wire.History]]
 """Gives the messages before the one with this id."""
@@ -30,17 +26,18 @@ def entries_of(opened: wire.Opened) -> list[Entry]:
     return entries
 
 
-def greeting(info: wire.Info, *, is_new: bool) -> list[Entry]:
-    """The first words: who answers, how to get a better one, and what is wrong with the set-up."""
-    who = f"{info.model} answers." if info.model else "Welcome."
+def greeting(info: wire.Info) -> Note:
+    """The first words in a new conversation: who answers, and where it works."""
+    who = f" {info.model} answers." if info.model else ""
     where = f" It works in {info.cwd}." if info.cwd else ""
-    first = [Note(f"Hermes {VERSION}. {who}{where}")] if is_new else []
-    advice = info.advice or (_BETTER if info.provider == "embedded" and is_new else "")
-    return [
-        *first,
-        *([Note(advice)] if advice else []),
-        *(Note(text, "warning") for text in info.warnings),
-    ]
+    return Note(f"Hermes {VERSION}.{who}{where}")
+
+
+def news(info: wire.Info) -> list[Note]:
+    """What a person should know about the set-up: how to get a better model, what is wrong with it."""
+    told = [Note(one_line(info.advice))] if info.advice else []
+    told += [Note(text, "warning") for text in (info.config_warning, info.install_warning) if text]
+    return [*told, *([Note(info.credential_warning, "error")] if info.credential_warning else [])]
 
 
 class Earlier:

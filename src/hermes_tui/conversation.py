@@ -69,7 +69,7 @@ class Conversation:
                 self.learn(info)
             case m.TitleChanged(title=title):
                 self.learn({"title": title})
-            case m.ApprovalAsked() | m.QuestionAsked() | m.SecretAsked():
+            case m.ApprovalAsked() | m.QuestionAsked():
                 self.state, self.activity = "waiting", ""
             case _:
                 self._do(_activity(event))
@@ -110,8 +110,6 @@ def _activity(event: m.Event) -> str | None:
             return "writing"
         case m.ReasoningDelta() | m.ToolEnded():
             return "thinking"
-        case m.Thinking(text=text):
-            return text.strip() or "thinking"
         case m.ToolGenerating(name=name) | m.ToolStarted(name=name):
             return name
         case m.StatusChanged(kind=kind, text=text):

@@ -51,7 +51,7 @@ CallState = Literal["running", "done", "failed"]
 
 @dataclass(eq=False)
 class Call:
-    """A tool call, or a sub-agent, with what it shows while it runs and what came of it."""
+    """A tool call with what it shows while it runs and what came of it."""
 
     tool_id: str
     name: str
@@ -61,7 +61,6 @@ class Call:
     result: str = ""
     diff: str = ""
     summary: str = ""
-    warning: str = ""
     seconds: float | None = None
     state: CallState = "running"
 

@@ -82,16 +82,8 @@ class TurnEnded(Event):
     warning: str | None = ""
 
 
-class Thinking(Words):
-    """What the model is doing, in a few words."""
-
-
 class ReasoningDelta(Piece):
     """The next piece of what the model thinks aloud."""
-
-
-class ReasoningAvailable(Words):
-    """What the model thought, as a whole."""
 
 
 @dataclass(repr=False, eq=False)
@@ -136,35 +128,6 @@ class ToolEnded(Event):
     inline_diff: str | None = ""
     is_error: bool = False
     error: str | None = ""
-
-
-@dataclass(repr=False, eq=False)
-class ToolRisk(Event):
-    """The output of a tool looks as if it wanted to give orders."""
-
-    tool_id: str = ""
-    name: str = ""
-    risk: str = ""
-
-
-@dataclass(repr=False, eq=False)
-class SubagentNews(Event):
-    """A sub-agent started, does something, or is done."""
-
-    stage: str = ""
-    goal: str = ""
-    subagent_id: str | None = ""
-    task_index: int = 0
-    tool_name: str | None = ""
-    tool_preview: str | None = ""
-    text: str | None = ""
-    status: str | None = ""
-    summary: str | None = ""
-    duration_seconds: float | None = None
-
-    @property
-    def key(self) -> str:
-        return self.subagent_id or f"{self.task_index}:{self.goal}"
 
 
 @dataclass(repr=False, eq=False)
@@ -219,17 +182,6 @@ class QuestionAsked(Event):
 
 
 @dataclass(repr=False, eq=False)
-class SecretAsked(Event):
-    """A password or a key is needed; what is typed is not shown."""
-
-    request_id: str = ""
-    prompt: str = ""
-    env_var: str = ""
-    method: str = "secret.respond"
-    argument: str = "value"
-
-
-@dataclass(repr=False, eq=False)
 class RequestExpired(Event):
     """Nobody needs the answer to a question any more."""
 
@@ -242,10 +194,6 @@ class Notified(Event):
 
     text: str = ""
     level: str = "info"
-
-
-class Told(Words):
-    """What came of something in the background."""
 
 
 @dataclass(repr=False, eq=False)
@@ -276,26 +224,18 @@ _EVENTS: dict[str, type[Event]] = {
     "message.delta": ReplyDelta,
     "message.interim": ReplyInterim,
     "message.complete": TurnEnded,
-    "thinking.delta": Thinking,
     "reasoning.delta": ReasoningDelta,
-    "reasoning.available": ReasoningAvailable,
     "tool.generating": ToolGenerating,
     "tool.start": ToolStarted,
     "tool.progress": ToolProgress,
     "tool.complete": ToolEnded,
-    "tool.output_risk": ToolRisk,
     "status.update": StatusChanged,
     "session.title": TitleChanged,
     "prompt.steered": Steered,
     "approval.request": ApprovalAsked,
     "clarify.request": QuestionAsked,
     "question.settled": RequestExpired,
-    "secret.request": SecretAsked,
-    "sudo.expire": RequestExpired,
-    "secret.expire": RequestExpired,
     "notification.show": Notified,
-    "background.complete": Told,
-    "review.summary": Told,
     "error": ServerFailed,
 }
 
@@ -307,15 +247,6 @@ def from_event(kind: str, session_id: str, payload: wire.Json) -> Event | None:
         return SessionChanged(session_id, fields)
     if kind == "usage.update":
         return UsageChanged(session_id, fields)
-    if kind == "sudo.request":
-        asked = {
-            "prompt": "The password for sudo",
-            "method": "sudo.respond",
-            "argument": "password",
-        }
-        return _made(SecretAsked, session_id, {**fields, **asked})
-    if kind.startswith("subagent."):
-        return _made(SubagentNews, session_id, {**fields, "stage": kind.removeprefix("subagent.")})
     known = _EVENTS.get(kind)
     return _made(known, session_id, fields) if known is not None else None
 

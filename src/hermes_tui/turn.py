@@ -80,14 +80,6 @@ class TurnView:
         self._thought.text += text
         await self._transcript.changed(self._thought)
 
-    async def thought(self, text: str) -> None:
-        """A thought as a whole, unless it was streamed."""
-        if self._thought is None and text.strip():
-            self._thought = Thought(text)
-            await self._transcript.add(self._thought)
-            self._thought = None
-        await self._end_thought()
-
     async def start_call(self, event: m.ToolStarted) -> None:
         await self._end_thought()
         await self._end_reply()
@@ -113,28 +105,6 @@ class TurnView:
         call.summary = event.summary or ""
         call.diff = event.inline_diff or ""
         call.result = event.result_text or event.error or _text_of(event.result)
-        await self._transcript.changed(call)
-
-    async def warn(self, event: m.ToolRisk) -> None:
-        call = self._calls.get(event.tool_id)
-        if call is not None:
-            call.warning = f"The output may try to give orders ({event.risk})."
-            await self._transcript.changed(call)
-
-    async def subagent(self, event: m.SubagentNews) -> None:
-        """A sub-agent is shown like a call whose output is what it does."""
-        call = self._calls.get(event.key)
-        if call is None:
-            await self.start_call(m.ToolStarted("", event.key, "sub-agent", event.goal))
-            call = self._calls[event.key]
-        line = event.tool_name or event.text or ""
-        preview = f" {event.tool_preview}" if event.tool_preview else ""
-        if event.stage in ("tool", "progress", "thinking") and line:
-            call.add_output(f"{line}{preview}\n")
-        if event.stage == "complete":
-            call.state = "failed" if event.status in ("failed", "error") else "done"
-            call.seconds = event.duration_seconds
-            call.result = event.summary or event.text or call.output
         await self._transcript.changed(call)
 
     async def status(self, event: m.StatusChanged) -> None:

@@ -53,11 +53,6 @@ class Info(msgspec.Struct, frozen=True):
     credential_warning: str = ""
     config_warning: str = ""
 
-    @property
-    def warnings(self) -> list[str]:
-        found = (self.credential_warning, self.config_warning, self.install_warning)
-        return [text for text in found if text]
-
 
 class Message(msgspec.Struct, frozen=True):
     """A stored message as the server projects it."""

@@ -4,6 +4,7 @@ The main thread does nothing but wait for a reason to leave, so that a signal fi
 requests are read by a thread of their own.
 """
 
+import atexit
 import contextlib
 import logging
 import os
@@ -15,6 +16,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from types import FrameType, TracebackType
+from typing import NoReturn
 
 from hermes_core.errors import HermesError
 from tui_gateway import protocol, server
@@ -108,7 +110,7 @@ def _read(lines: Lines, transport: Transport) -> None:
 # -- leaving -----------------------------------------------------------------------------------------
 
 
-def _supervise(serve: Callable[[], None], finish: Callable[[], object]) -> int:
+def _supervise(serve: Callable[[], None], finish: Callable[[], object]) -> NoReturn:
     """Serve until there is a reason to leave; then end every session and go, within a second."""
     sys.excepthook = _tell_crash
     threading.excepthook = lambda told: _tell_crash(
@@ -124,7 +126,6 @@ def _supervise(serve: Callable[[], None], finish: Callable[[], object]) -> int:
     reason = _wait_for_a_reason()
     sweep.cancel()
     _leave(reason, finish)
-    return 0
 
 
 def _log_signal(number: int, _frame: FrameType | None) -> None:
@@ -145,8 +146,11 @@ def _wait_for_a_reason() -> str:
         threading.Thread(target=server.interrupt_all, daemon=True).start()
 
 
-def _leave(reason: str, finish: Callable[[], object]) -> None:
-    """End every session; what has not ended in time is left behind."""
+def _leave(reason: str, finish: Callable[[], object]) -> NoReturn:
+    """End every session and the process; what has not ended in time is left behind.
+
+    The interpreter is not taken apart: a thread that is still busy could keep it from coming to an end.
+    """
     limit = threading.Timer(_GRACE_S, os._exit, (0,))
     limit.daemon = True
     limit.start()
@@ -154,9 +158,14 @@ def _leave(reason: str, finish: Callable[[], object]) -> None:
         sys.stderr.write(f"[gateway] leaving: {reason}\n")
         sys.stderr.flush()
     logger.info("leaving: %s", reason)
-    server.shut_down()
-    finish()
-    limit.cancel()
+    try:
+        server.shut_down()
+        finish()
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+    except Exception:
+        logger.exception("the end was not in order")
+    finally:
+        os._exit(0)
 
 
 def _sweep() -> None:

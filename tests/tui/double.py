@@ -117,12 +117,6 @@ def question(_text: str) -> Generator[Json, str, None]:
     yield from streamed(f"You said: {answer}.")
 
 
-def secret(_text: str) -> Generator[Json, str, None]:
-    yield event("sudo.request", request_id="q3")
-    answer = yield wait("sudo.respond")
-    yield from streamed(f"You gave {len(answer)} characters.")
-
-
 def slow(_text: str) -> Iterator[Json]:
     yield from streamed("This takes a while")
     yield wait("interrupt")
@@ -166,7 +160,6 @@ SCRIPTS = {
     "running": running,
     "danger": danger,
     "question": question,
-    "secret": secret,
     "slow": slow,
     "many": many,
     "retried": retried,
@@ -472,10 +465,6 @@ class Double:
 
     def clarify_respond(self, params: Json) -> Json:
         self.answer = params["answer"]
-        return {"status": "ok"}
-
-    def sudo_respond(self, params: Json) -> Json:
-        self.answer = params["password"]
         return {"status": "ok"}
 
     def slash_exec(self, params: Json) -> Json:

@@ -203,17 +203,6 @@ async def test_a_question_is_answered_by_number_or_in_own_words(ui: Interface) -
     assert ui.replies[-1] == "You said: Both."
 
 
-async def test_a_secret_is_not_shown_and_not_remembered(ui: Interface, home: Home) -> None:
-    await ui.send("secret")
-    await armed(ui)
-    await ui.press(*"hunter22")
-    assert "hunter22" not in ui.picture()
-    await ui.press("enter")
-    await ui.until(lambda: ui.state == "ready")
-    assert ui.replies == ["You gave 8 characters."]
-    assert "hunter22" not in home.history.read_text()
-
-
 # -- busy --------------------------------------------------------------------------------------------
 
 

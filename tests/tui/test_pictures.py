@@ -73,7 +73,7 @@ async def test_a_running_command_and_waiting_prompts(run: Run, picture: Snapshot
         assert ui.svg() == picture
 
 
-@pytest.mark.parametrize("prompt", ["danger", "question", "secret"])
+@pytest.mark.parametrize("prompt", ["danger", "question"])
 async def test_a_card(run: Run, picture: SnapshotAssertion, prompt: str) -> None:
     async with run() as ui:
         await ui.send(prompt)

@@ -11,7 +11,7 @@ from textual.screen import Screen
 from hermes_core.errors import HermesError
 from hermes_tui import commands, keymap, wire
 from hermes_tui import messages as m
-from hermes_tui.arrival import Earlier, entries_of, greeting
+from hermes_tui.arrival import Earlier, entries_of, greeting, news
 from hermes_tui.client import ConnectionLostError
 from hermes_tui.entries import Note, Reply, Tone
 from hermes_tui.history import InputHistory
@@ -51,6 +51,7 @@ class ChatScreen(Screen[None]):
         self._history = history
         self._queue = WaitingPrompts()
         session.shown = self._show
+        self._told: set[str] = set()
         self._crash = ""
         self._is_given_up = False
         self._is_second_press = False
@@ -96,7 +97,8 @@ class ChatScreen(Screen[None]):
         entries = entries_of(opened)
         last = entries[-1] if entries else None
         reply = last if isinstance(last, Reply) and not last.is_done else None
-        entries += greeting(self.session.conversation.info, is_new=not opened.messages)
+        if not opened.messages:
+            entries.append(greeting(self.session.conversation.info))
         if self._crash:
             text = f"The server stopped ({self._crash}). It was started again; nothing is lost."
             entries.append(Note(text, "warning"))
@@ -107,6 +109,7 @@ class ChatScreen(Screen[None]):
         if opened.running:
             self.session.conversation.begin(time.monotonic())
         self._settle(opened)
+        self._tell_news()
         self.status.tell()
 
     @work(group="prompts")
@@ -141,13 +144,20 @@ class ChatScreen(Screen[None]):
         if self.session.conversation.hear(event, time.monotonic()):
             self.status.tell()
 
+    @on(m.SessionChanged)
+    def _tell_news(self) -> None:
+        """What is known about the set-up only when the agent is made is told then, once."""
+        for note in news(self.session.conversation.info):
+            if note.text not in self._told:
+                self._told.add(note.text)
+                self.stage.post_message(Stage.Noted(note))
+
     @on(m.TurnEnded)
     async def _turn_ended(self) -> None:
         await self.cards.clear()
 
     @on(m.ApprovalAsked)
     @on(m.QuestionAsked)
-    @on(m.SecretAsked)
     async def _asked(self, event: m.Event) -> None:
         await self.cards.ask(event, take_focus=not self.composer.text.strip())
         app_of(self).bell()

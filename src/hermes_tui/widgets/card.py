@@ -108,7 +108,6 @@ class Card(Vertical, can_focus=True):
         self._text = text
         self._choices = list(choices)
         self._place = 0
-        self.hint = "↑↓ Enter, or a key"
         self.is_armed = False
         self._is_answered = False
 
@@ -125,7 +124,7 @@ class Card(Vertical, can_focus=True):
     def arm(self) -> None:
         """Take keys from now on."""
         self.is_armed = True
-        self.border_subtitle = self.hint
+        self.border_subtitle = "↑↓ Enter, or a key"
 
     def _highlight(self, place: int) -> None:
         if self._choices:

@@ -15,7 +15,6 @@ from hermes_tui.widgets.card import Card
 _KINDS: dict[type[m.Event], tuple[str, str]] = {
     m.ApprovalAsked: ("approval", "ApprovalCard"),
     m.QuestionAsked: ("question", "QuestionCard"),
-    m.SecretAsked: ("question", "SecretCard"),
 }
 
 

@@ -1,10 +1,10 @@
-"""The cards that ask a person something: with choices, in own words, or for a secret."""
+"""The card that asks a person something, to be answered by a choice or in own words."""
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.widgets import Input
 
-from hermes_tui.messages import QuestionAsked, SecretAsked
+from hermes_tui.messages import QuestionAsked
 from hermes_tui.widgets.card import Card, Choice
 
 
@@ -71,31 +71,3 @@ class QuestionCard(Card):
 
     def reply(self, answer: str) -> tuple[str, dict[str, str]]:
         return "clarify.respond", {"request_id": self.request_id, "answer": answer}
-
-
-class SecretCard(Card):
-    """Asks for a password or a key; an empty answer means no."""
-
-    def __init__(self, asked: SecretAsked) -> None:
-        what = asked.prompt or f"A value for {asked.env_var}"
-        super().__init__(
-            asked.request_id, "A secret is needed", f"{what}\nEmpty: do without it.", []
-        )
-        self.asked = asked
-        self.hint = "Enter"
-
-    def compose(self) -> ComposeResult:
-        yield from super().compose()
-        yield Answer(password=True, placeholder="Not shown …")
-
-    def on_focus(self) -> None:
-        self.query_one(Input).focus()
-
-    @on(Input.Submitted)
-    def _written(self, event: Input.Submitted) -> None:
-        event.stop()
-        if self.is_armed:
-            self.answer(event.value)
-
-    def reply(self, answer: str) -> tuple[str, dict[str, str]]:
-        return self.asked.method, {"request_id": self.request_id, self.asked.argument: answer}

@@ -35,6 +35,12 @@ class Stage(Vertical):
         fetch: Fetch | None
         reply: Reply | None
 
+    @dataclass
+    class Noted(Message):
+        """Something is to be said after what is shown by then."""
+
+        note: Note
+
     def __init__(self, session: Session, tell_waiting: Callable[[list[str]], None]) -> None:
         super().__init__(id="stage")
         self.transcript = Transcript()
@@ -49,6 +55,11 @@ class Stage(Vertical):
         event.stop()
         await self.transcript.show(event.entries, event.fetch)
         self._turn.begin(event.reply)
+
+    @on(Noted)
+    async def _noted(self, event: Noted) -> None:
+        event.stop()
+        await self.transcript.add(event.note)
 
     @on(m.TurnStarted)
     async def _start(self, event: m.TurnStarted) -> None:
@@ -75,10 +86,6 @@ class Stage(Vertical):
     async def _think(self, event: m.ReasoningDelta) -> None:
         await self._turn.think(event.take())
 
-    @on(m.ReasoningAvailable)
-    async def _thought(self, event: m.ReasoningAvailable) -> None:
-        await self._turn.thought(event.text)
-
     @on(m.ToolStarted)
     async def _start_call(self, event: m.ToolStarted) -> None:
         await self._turn.start_call(event)
@@ -91,14 +98,6 @@ class Stage(Vertical):
     async def _end_call(self, event: m.ToolEnded) -> None:
         await self._turn.end_call(event)
 
-    @on(m.ToolRisk)
-    async def _warn(self, event: m.ToolRisk) -> None:
-        await self._turn.warn(event)
-
-    @on(m.SubagentNews)
-    async def _subagent(self, event: m.SubagentNews) -> None:
-        await self._turn.subagent(event)
-
     @on(m.TurnEnded)
     async def _end(self, event: m.TurnEnded) -> None:
         await self._turn.end(event)
@@ -106,10 +105,6 @@ class Stage(Vertical):
     @on(m.ServerFailed)
     async def _failed(self, event: m.ServerFailed) -> None:
         await self._turn.fail(event)
-
-    @on(m.Told)
-    async def _told(self, event: m.Told) -> None:
-        await self.transcript.add(Note(event.text))
 
     # -- reading -----------------------------------------------------------------------------
 

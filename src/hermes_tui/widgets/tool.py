@@ -34,11 +34,6 @@ class ToolCall(Fold):
             padding: 0 1;
             border-left: outer $panel;
         }
-        .warning {
-            color: $text-warning;
-            margin: 0 0 0 3;
-            height: auto;
-        }
     }
     """
 
@@ -70,7 +65,6 @@ class ToolCall(Fold):
     def always(self) -> ComposeResult:
         yield Static("", classes="glimpse", markup=False)
         yield Static("", classes="diff", markup=False)
-        yield Static("", classes="warning", markup=False)
 
     def body(self) -> Widget:
         entry = self.entry
@@ -98,7 +92,6 @@ class ToolCall(Fold):
         self._put(".glimpse", _tail(entry.output) if is_live else "")
         is_changed = bool(entry.diff) and not self.is_open
         self._put(".diff", diff.rendered(entry.diff, _DIFF_LINES) if is_changed else "")
-        self._put(".warning", entry.warning)
 
     def _put(self, where: str, what: Content | str) -> None:
         static = self.query_one(where, Static)
