@@ -113,6 +113,15 @@ class Client:
             self._seen = self.frames.index(frame, self._seen) + 1
         return frame["params"]["payload"]
 
+    def hear(self, text: str) -> None:
+        """Wait until so much of the replies was streamed."""
+
+        def streamed() -> str:
+            return "".join(delta["text"] for delta in self.events("message.delta"))
+
+        with self._news:
+            assert self._news.wait_for(lambda: text in streamed(), PATIENCE_S), streamed()
+
     def events(self, kind: str) -> list[Json]:
         """Every event of a kind so far."""
         with self._news:

@@ -31,7 +31,7 @@ def speaking(world: World, process: Process) -> tuple[str, str]:
     opened = process.call("session.create")
     process.call("prompt.submit", session_id=opened["session_id"], text="tell me")
     assert quiet.begun.wait(PATIENCE_S)
-    process.event("message.delta")
+    process.hear("I was say")
     return opened["session_id"], opened["stored_session_id"]
 
 
@@ -204,7 +204,8 @@ def lose_nothing(world: World, kills: int, chance: random.Random) -> None:
             opened = process.call("session.create")
             sid, key = opened["session_id"], opened["stored_session_id"]
         killer = threading.Timer(chance.uniform(0, 0.5), process.process.kill)
-        killer.start()
+        if acknowledged:  # before that there is nothing to lose
+            killer.start()
         for _ in range(chance.randint(1, 4)):
             number += 1
             text = f"prompt {number}"
@@ -214,7 +215,8 @@ def lose_nothing(world: World, kills: int, chance: random.Random) -> None:
                 break
             assert told["status"] in ("streaming", "queued")
             acknowledged.append(text)
-        killer.join()
+        if killer.is_alive():
+            killer.join()
         process.kill()
     process = world.start()
     process.call("session.resume", session_id=key)
@@ -369,7 +371,9 @@ def test_what_nobody_caught_is_written_down(world: World, home: Home) -> None:
         "import sys, threading\n"
         "from tui_gateway import entry\n"
         "def serve():\n"
-        "    threading.Thread(target=lambda: 1 / 0).start()\n"
+        "    thread = threading.Thread(target=lambda: 1 / 0)\n"
+        "    thread.start()\n"
+        "    thread.join()\n"
         "    entry._wishes.put('done')\n"
         "sys.exit(entry._supervise(serve, lambda: None))\n"
     )

@@ -148,7 +148,7 @@ def test_a_stop_ends_the_turn_at_once_keeps_what_was_streamed_and_drops_what_wai
     client.call("prompt.submit", session_id=sid, text="one")
     assert quiet.begun.wait(PATIENCE_S)
     client.call("prompt.submit", session_id=sid, text="two")
-    client.event("message.delta")
+    client.hear("I was say")
     assert client.call("session.interrupt", session_id=sid) == {"status": "interrupted"}
     done = client.event("message.complete")
     assert (done["status"], done["text"]) == ("interrupted", "I was say")
@@ -394,7 +394,7 @@ def test_a_session_can_be_closed_in_the_middle_of_a_turn(
     quiet = held(model, after="I was say")
     client.call("prompt.submit", session_id=sid, text="one")
     assert quiet.begun.wait(PATIENCE_S)
-    client.event("message.delta")
+    client.hear("I was say")
     client.call("prompt.submit", session_id=sid, text="two")
     client.call("session.close", session_id=sid)
     assert world.row(key)["end_reason"] == "tui_close"

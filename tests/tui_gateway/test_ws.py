@@ -124,7 +124,7 @@ def test_a_turn_goes_on_without_its_client_and_another_one_finds_it(
     sid, key = opened["session_id"], opened["stored_session_id"]
     first.call("prompt.submit", session_id=sid, text="tell me")
     assert quiet.begun.wait(PATIENCE_S)
-    first.event("message.delta")
+    first.hear("I was say")
     first.close()
     second = Socket(address)
     rows = second.call("session.active_list")["sessions"]
