@@ -63,9 +63,8 @@ class HermesApp(App[int], inherit_bindings=False):
         await self.push_screen(self.chat)
         self.chat.composer.insert(self._first.typed)
         self.run_worker(self.session.client.run, exit_on_error=False)
-        self._preferences, complaint = furnishing.preferences(self._home)
-        if complaint is not None:
-            await self.chat.complain(complaint)
+        self._preferences, complaints = furnishing.preferences(self._home)
+        self.chat.for_later += complaints
         if self._preferences.theme in self.available_themes:
             self.theme = self._preferences.theme
         self.set_keymap(self._preferences.keys)
@@ -127,9 +126,9 @@ class HermesApp(App[int], inherit_bindings=False):
 
         self.push_screen(ModelScreen(self.session), self._model_chosen)
 
-    def _model_chosen(self, name: str | None) -> None:
+    async def _model_chosen(self, name: str | None) -> None:
         if name:
-            self.chat.choose_model(name)
+            await self.chat.desk.choose_model(name)
 
     def action_help(self) -> None:
         from hermes_tui.screens.help import HelpScreen  # noqa: PLC0415 -- when it is wanted
@@ -141,7 +140,7 @@ class HermesApp(App[int], inherit_bindings=False):
     async def _choose_theme(self, name: str) -> None:
         if name and name not in self.available_themes:
             known = ", ".join(sorted(self.available_themes))
-            await self.chat.tell(f"There is no theme {name}. There are {known}.", "warning")
+            await self.chat.stage.tell(f"There is no theme {name}. There are {known}.", "warning")
         elif name:
             self.theme = name
         else:

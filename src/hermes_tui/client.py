@@ -9,8 +9,8 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from hermes_core.errors import HermesError
 from hermes_tui import wire
+from hermes_tui.failures import CallError, ConnectionLostError
 from hermes_tui.transport import Transport
 
 logger = logging.getLogger(__name__)
@@ -24,24 +24,6 @@ _DELAYS_S = (0.0, 0.5, 1.0, 2.0, 5.0)
 
 _STEADY_S = 10.0
 _AT_ONCE = 64
-
-METHOD_UNKNOWN = -32601
-
-
-class CallError(HermesError):
-    """The server answered with an error."""
-
-    code = "rpc"
-
-    def __init__(self, message: str, number: int = 0, *, fix: str = "") -> None:
-        super().__init__(message, fix=fix)
-        self.number = number
-
-
-class ConnectionLostError(HermesError):
-    """The server went away before it answered; nobody knows whether it did what was asked."""
-
-    code = "rpc.lost"
 
 
 class Listener:

@@ -36,7 +36,7 @@ KEYS: tuple[Key, ...] = (
 
 FIXED: tuple[tuple[str, str, str], ...] = (
     ("Writing", "enter", "Send"),
-    ("Writing", "shift+enter, ctrl+j, alt+enter", "New line (or \\ and Enter)"),
+    ("Writing", "shift+enter, ctrl+j", "New line (or \\ and Enter)"),
     ("Writing", "up, down", "What was typed before"),
     ("Writing", "tab", "Complete / and @"),
     ("Writing", "escape", "Close the list; back to writing"),

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from hermes_core.errors import HermesError
 from hermes_tui import messages as m
 from hermes_tui import wire
-from hermes_tui.client import ConnectionLostError
 from hermes_tui.entries import Said
+from hermes_tui.failures import ConnectionLostError
 from hermes_tui.session import Session
 from hermes_tui.widgets.transcript import Transcript
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from hermes_tui import wire
-from hermes_tui.client import METHOD_UNKNOWN, CallError, Client, ConnectionLostError
+from hermes_tui.client import Client
 from hermes_tui.conversation import Conversation
+from hermes_tui.failures import METHOD_UNKNOWN, CallError, ConnectionLostError
 from hermes_tui.opening import Opening
 
 T = TypeVar("T")

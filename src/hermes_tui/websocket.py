@@ -45,7 +45,12 @@ class WebSocketTransport:
                 f"Authorization: Bearer {token}",
             )
             writer.write("".join(f"{line}\r\n" for line in (*lines, "")).encode())
-            _check(await reader.readuntil(b"\r\n\r\n"), key)
+            try:
+                _check(await reader.readuntil(b"\r\n\r\n"), key)
+            except BaseException:
+                writer.close()
+                await writer.wait_closed()
+                raise
         return cls(reader, writer)
 
     async def send(self, frame: bytes) -> None:

@@ -13,27 +13,55 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
 from types import FrameType, TracebackType
 from typing import NoReturn
 
 from hermes_core.errors import HermesError
 from tui_gateway import protocol, server
-from tui_gateway.protocol import Frame
-from tui_gateway.transport import Descriptor, Lines, Queued, Transport
+from tui_gateway.transport import LONGEST_LINE, Descriptor, Lines, Queued, Transport
 
 logger = logging.getLogger(__name__)
 
-LONGEST_LINE = 32 * 1024 * 1024
 _GRACE_S = 1.0
 """From the wish to leave to the end of the process, whatever hangs."""
 _TWICE_S = 5.0
 """A second Ctrl-C within this time leaves; a single one stops the turns that run."""
 _SWEEP_AFTER_S = 0.3
 
-_wishes: "SimpleQueue[int | str]" = SimpleQueue()
-"""Reasons to leave, and Ctrl-C: the number of a signal, or words."""
+
+class _Wishes:
+    """Reasons to leave, and Ctrl-C: the number of a signal, or words. One thread waits for them.
+
+    A pipe wakes it, because the system may hand a signal to any thread, and only a pipe reaches the one
+    that waits from there.
+    """
+
+    def __init__(self) -> None:
+        self._items: deque[int | str] = deque()
+        self._reading = self._writing = -1
+
+    def put(self, wish: int | str) -> None:
+        """Wish something, from any thread or signal handler."""
+        self._items.append(wish)
+        with contextlib.suppress(OSError):  # full of wakes, one more is not needed; or not open yet
+            os.write(self._writing, b".")
+
+    def open(self) -> None:
+        """Have signals wake the one who waits, whichever thread gets them."""
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+        signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+
+    def get(self) -> int | str:
+        """The oldest wish; waits for one."""
+        while not self._items:
+            os.read(self._reading, 1)
+        return self._items.popleft()
+
+
+_wishes = _Wishes()
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -60,22 +88,8 @@ def _serve_sockets(arguments: Sequence[str]) -> int:
     return _supervise(service.start, service.close)
 
 
-def ready(**more: object) -> Frame:
-    """The first frame that a client gets."""
-    skin = {
-        "name": "default",
-        "colors": {},
-        "branding": {"agent_name": "Hermes"},
-        "banner_logo": "",
-        "banner_hero": "",
-        "tool_prefix": "",
-        "help_header": "",
-    }
-    return protocol.event("gateway.ready", "", {"skin": skin, **more})
-
-
 def _serve_stdio(transport: Transport) -> None:
-    transport.write(ready())
+    transport.write(protocol.ready())
     threading.Thread(target=_read, args=(Lines(0, LONGEST_LINE), transport), daemon=True).start()
 
 
@@ -116,6 +130,7 @@ def _supervise(serve: Callable[[], None], finish: Callable[[], object]) -> NoRet
     threading.excepthook = lambda told: _tell_crash(
         told.exc_type, told.exc_value or told.exc_type(), told.exc_traceback
     )
+    _wishes.open()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _log_signal)

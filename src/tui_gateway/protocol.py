@@ -117,3 +117,17 @@ def event(kind: str, session_id: str, payload: Mapping[str, Any] | None = None) 
     if payload is not None:
         params["payload"] = payload
     return {"jsonrpc": "2.0", "method": "event", "params": params}
+
+
+def ready(**more: object) -> Frame:
+    """The first frame that a client gets."""
+    skin = {
+        "name": "default",
+        "colors": {},
+        "branding": {"agent_name": "Hermes"},
+        "banner_logo": "",
+        "banner_hero": "",
+        "tool_prefix": "",
+        "help_header": "",
+    }
+    return event("gateway.ready", "", {"skin": skin, **more})

@@ -21,6 +21,7 @@ from tui_gateway import protocol
 from tui_gateway.protocol import Frame
 
 MOST_QUEUED_BYTES = 64 * 1024 * 1024
+LONGEST_LINE = 32 * 1024 * 1024
 _CHUNK = 256 * 1024
 _JOINED = frozenset({"message.delta", "reasoning.delta", "thinking.delta", "tool.progress"})
 """Events whose texts add up."""

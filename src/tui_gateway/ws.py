@@ -24,8 +24,8 @@ from websockets.sync.server import Server, ServerConnection, serve
 from hermes_core import clock, config
 from hermes_core.errors import UsageError
 from hermes_core.paths import write_private
-from tui_gateway import entry, server
-from tui_gateway.transport import MOST_QUEUED_BYTES, Queued, Transport
+from tui_gateway import protocol, server
+from tui_gateway.transport import LONGEST_LINE, MOST_QUEUED_BYTES, Queued, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Service:
             HOST,
             port,
             process_request=self._admit,
-            max_size=entry.LONGEST_LINE,
+            max_size=LONGEST_LINE,
             compression=None,
             server_header=None,
         )
@@ -89,7 +89,7 @@ class Service:
         write_private(self._file, msgspec.json.encode(self.address).decode())
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         threading.Thread(target=self._reap, daemon=True).start()
-        line = msgspec.json.encode(entry.ready(url=self.address.url, token_file=str(self._file)))
+        line = msgspec.json.encode(protocol.ready(url=self.address.url, token_file=str(self._file)))
         os.write(1, line + b"\n")
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class Service:
             _cut(connection)
 
         transport = Queued(send, give_up, ending=b"", limit_bytes=self._limit_bytes)
-        transport.write(entry.ready())
+        transport.write(protocol.ready())
         try:
             for message in connection:
                 server.receive(message, transport)

@@ -122,6 +122,11 @@ def slow(_text: str) -> Iterator[Json]:
     yield wait("interrupt")
 
 
+def paragraphs(_text: str) -> Iterator[Json]:
+    for text in ("First paragraph.\n\n", "Second paragraph.", "\n\n", "Third paragraph.\n"):
+        yield event("message.delta", text=text)
+
+
 def many(text: str) -> Iterator[Json]:
     for number in range(int(text.split()[1])):
         yield event("message.delta", text=f"word{number} ")
@@ -161,6 +166,7 @@ SCRIPTS = {
     "danger": danger,
     "question": question,
     "slow": slow,
+    "paragraphs": paragraphs,
     "many": many,
     "retried": retried,
     "compacted": compacted,
@@ -439,7 +445,7 @@ class Double:
                 "message": "It cannot be taken.",
                 "data": {"fix": "Say it again."},
             }
-        if text == "crash unheard" and not (self.folder / "crashed").exists():
+        if text == "die unheard" and not (self.folder / "crashed").exists():
             (self.folder / "crashed").write_text("")
             os._exit(3)
         conversation = self.stored.setdefault(self.open[live], {"title": "", "messages": []})

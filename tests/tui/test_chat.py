@@ -31,6 +31,13 @@ async def test_a_streamed_reply_ends_as_the_server_meant_it(ui: Interface) -> No
     assert "Replace <name> with yours" in ui.picture()
 
 
+async def test_every_paragraph_of_a_stream_is_shown(ui: Interface) -> None:
+    await ui.say("paragraphs")
+    picture = ui.picture()
+    for text in ("First paragraph.", "Second paragraph.", "Third paragraph."):
+        assert text in picture
+
+
 async def test_a_long_stream_is_shown_whole_in_parts(ui: Interface) -> None:
     await ui.say("many 3000")
     assert "".join(ui.replies).split() == [f"word{number}" for number in range(3000)]

@@ -14,7 +14,7 @@ from tests.tui.interface import Interface, running
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("key", ["ctrl+j", "shift+enter", "alt+enter"])
+@pytest.mark.parametrize("key", ["ctrl+j", "shift+enter"])
 async def test_a_new_line_does_not_send(ui: Interface, key: str) -> None:
     ui.type("one")
     await ui.press(key)

@@ -50,9 +50,13 @@ async def test_the_last_conversation_goes_on(folder: Path, home: Home) -> None:
         assert "You said: remember me" in ui.picture()
 
 
-async def test_a_conversation_that_is_not_there_is_told(folder: Path, home: Home) -> None:
-    async with running(folder, home, opening=Opening(resume="nowhere"), waits=False) as ui:
+async def test_instead_of_a_conversation_that_is_not_there_a_new_one_is_opened(
+    folder: Path, home: Home
+) -> None:
+    async with running(folder, home, opening=Opening(resume="nowhere")) as ui:
         await ui.until(lambda: "There is no conversation nowhere." in ui.notes)
+        await ui.say("hello")
+        assert ui.replies == ["You said: hello"]
 
 
 async def test_a_picked_conversation_is_opened_and_the_other_closed(

@@ -53,6 +53,8 @@ def find(home: Home) -> Address:
 
 def _is_alive(pid: int) -> bool:
     """Whether a process is there; one that is not ours counts."""
+    if pid <= 0:
+        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -2,25 +2,24 @@
 
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 from textual import events, on, work
 from textual.app import ComposeResult
 from textual.screen import Screen
 
 from hermes_core.errors import HermesError
-from hermes_tui import commands, keymap, wire
+from hermes_tui import keymap, wire
 from hermes_tui import messages as m
 from hermes_tui.arrival import Earlier, entries_of, greeting, news
-from hermes_tui.client import ConnectionLostError
-from hermes_tui.entries import Note, Reply, Tone
+from hermes_tui.entries import Note, Reply
+from hermes_tui.failures import ConnectionLostError
 from hermes_tui.history import InputHistory
 from hermes_tui.host import app_of
-from hermes_tui.library import Library
 from hermes_tui.session import Session
 from hermes_tui.widgets.cards import Cards
 from hermes_tui.widgets.composer import Composer
-from hermes_tui.widgets.desk import Desk
+from hermes_tui.widgets.desk import Desk, RunLocal
 from hermes_tui.widgets.queue import WaitingPrompts
 from hermes_tui.widgets.stage import Stage
 from hermes_tui.widgets.status import StatusLine
@@ -34,24 +33,20 @@ class ChatScreen(Screen[None]):
     BINDINGS = keymap.bindings()
     AUTO_FOCUS = "#composer"
 
-    def __init__(
-        self,
-        session: Session,
-        history: InputHistory,
-        run_local: Callable[[str, str], Awaitable[None]],
-    ) -> None:
+    def __init__(self, session: Session, history: InputHistory, run_local: RunLocal) -> None:
         super().__init__()
         self.session = session
-        self._run_local = run_local
         self.stage = Stage(session, self._tell_waiting)
         self.cards = Cards(session)
-        self.desk = Desk(session, history)
+        self.desk = Desk(session, history, self.stage, run_local)
         self.composer = self.desk.composer
         self.status = StatusLine(session.conversation)
         self._history = history
         self._queue = WaitingPrompts()
         session.shown = self._show
         self._told: set[str] = set()
+        self.for_later: list[Note] = []
+        """What is to be said as soon as a conversation is shown."""
         self._crash = ""
         self._is_given_up = False
         self._is_second_press = False
@@ -71,7 +66,7 @@ class ChatScreen(Screen[None]):
     @on(m.ServerConnected)
     def _connected(self) -> None:
         self._is_given_up = False
-        self.open(self.session.open(self.size.width))
+        self._begin()
 
     @on(m.ServerLost)
     async def _lost(self, event: m.ServerLost) -> None:
@@ -81,16 +76,30 @@ class ChatScreen(Screen[None]):
         self._is_given_up = event.delay_s is None
         if self._is_given_up:
             fix = "What you typed is still here. Ctrl+L tries again; `hermes doctor` may tell more."
-            await self.tell(f"The server does not start: {event.reason}.", "error", fix)
+            await self.stage.tell(f"The server does not start: {event.reason}.", "error", fix)
         self.status.tell()
+
+    @work(exclusive=True, group="open")
+    async def _begin(self) -> None:
+        """Open what is wanted; when that cannot be had, say so and open a new conversation."""
+        try:
+            await self.session.open(self.size.width)
+        except ConnectionLostError:
+            return
+        except HermesError as error:
+            await self._open(self.session.new(self.size.width))
+            self.stage.post_message(Stage.Noted(Note(error.message, "error", error.fix)))
 
     @work(exclusive=True, group="open")
     async def open(self, opening: Awaitable[None]) -> None:
         """Open a conversation, and say so when that fails."""
+        await self._open(opening)
+
+    async def _open(self, opening: Awaitable[None]) -> None:
         try:
             await opening
         except HermesError as error:
-            await self.complain(error)
+            await self.stage.complain(error)
 
     def _show(self, opened: wire.Opened) -> None:
         """Show an opened conversation from its end."""
@@ -103,6 +112,8 @@ class ChatScreen(Screen[None]):
             text = f"The server stopped ({self._crash}). It was started again; nothing is lost."
             entries.append(Note(text, "warning"))
             self._crash = ""
+        entries += self.for_later
+        self.for_later = []
         earlier = Earlier(opened.messages, self.session.page)
         has_more = len(opened.messages) < opened.message_count
         self.stage.post_message(Stage.Set(entries, earlier.fetch if has_more else None, reply))
@@ -118,24 +129,7 @@ class ChatScreen(Screen[None]):
         try:
             await self.stage.prompts.settle(opened.queued)
         except HermesError as error:
-            await self.complain(error)
-
-    async def tell(self, text: str, tone: Tone = "info", fix: str = "") -> None:
-        """Put a note at the end of the transcript."""
-        await self.stage.transcript.add(Note(text, tone, fix))
-
-    async def complain(self, error: HermesError) -> None:
-        """Say what went wrong and what to do about it."""
-        if not isinstance(error, ConnectionLostError):
-            await self.tell(error.message, "error", error.fix)
-
-    @work(group="commands")
-    async def choose_model(self, name: str) -> None:
-        """Have another model answer from now on."""
-        try:
-            await self.tell(await Library(self.session).choose_model(name))
-        except HermesError as error:
-            await self.complain(error)
+            await self.stage.complain(error)
 
     # -- what the server reports -------------------------------------------------------------
 
@@ -178,48 +172,7 @@ class ChatScreen(Screen[None]):
         severity = "warning" if event.level in ("warning", "error") else "information"
         self.notify(event.text, severity=severity, markup=False)
 
-    # -- what the person says ----------------------------------------------------------------
-
-    @on(Composer.Sent)
-    def _sent(self, event: Composer.Sent) -> None:
-        parsed = commands.parse(event.whole)
-        if parsed is None:
-            self._say(event.shown, event.whole)
-        elif (name := commands.local(parsed)) is not None:
-            self._local(name, parsed.argument)
-        else:
-            self._command(parsed)
-
-    @work(group="commands")
-    async def _local(self, name: str, argument: str) -> None:
-        await self._run_local(name, argument)
-
-    @work(group="prompts")
-    async def _say(self, shown: str, whole: str) -> None:
-        await self.stage.transcript.to_end()
-        try:
-            await self.stage.prompts.send(shown, whole, self.desk.take_images())
-        except HermesError as error:
-            self.composer.give_back(whole)
-            await self.complain(error)
-
-    @work(group="commands")
-    async def _command(self, parsed: commands.Parsed) -> None:
-        try:
-            outcome = await self.session.command(parsed.name, parsed.argument)
-            if parsed.name in commands.REWRITING and not self.session.conversation.is_running:
-                await self.session.again(self.size.width)
-        except HermesError as error:
-            await self.complain(error)
-            return
-        if outcome.output:
-            await self.tell(outcome.output)
-        if outcome.prefill:
-            self.composer.recall(outcome.prefill)
-        if outcome.send:
-            self._say(outcome.send, outcome.send)
-        if outcome.leaves:
-            await self.run_action("app.leave")
+    # -- what is written ---------------------------------------------------------------------
 
     def keep_draft(self) -> None:
         """Put what is typed into the history, where a later start finds it."""
@@ -258,7 +211,7 @@ class ChatScreen(Screen[None]):
             for text in self.stage.prompts.give_up():
                 self.composer.give_back(text)
         except HermesError as error:
-            await self.complain(error)
+            await self.stage.complain(error)
 
     @work(exclusive=True, group="take-back")
     async def action_take_back(self) -> None:

@@ -8,7 +8,7 @@ from textual.containers import Vertical
 from textual.message import Message
 
 from hermes_tui import messages as m
-from hermes_tui.client import ConnectionLostError
+from hermes_tui.failures import ConnectionLostError
 from hermes_tui.session import Session
 from hermes_tui.widgets.card import Card
 

@@ -11,7 +11,8 @@ from hermes_tui.widgets.completion import CompletionList
 
 _LONG_LINES = 8
 _LONG_CHARACTERS = 1200
-_NEWLINES = ("shift+enter", "ctrl+j", "alt+enter", "ctrl+enter")
+_NEWLINES = ("shift+enter", "shift+\r", "ctrl+j", "alt+enter", "ctrl+enter")
+"""Several names, because terminals have several ways to tell Enter from Enter with another key."""
 
 
 class Composer(TextArea):

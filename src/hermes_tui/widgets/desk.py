@@ -1,4 +1,6 @@
-"""The desk: the composer, what completes its words, and what is attached to it."""
+"""The desk: the composer, what completes its words, what is attached to it, and sending it."""
+
+from collections.abc import Awaitable, Callable
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -7,18 +9,28 @@ from textual.containers import Vertical
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line, truncate
 from hermes_tui import commands, wire
+from hermes_tui.entries import Note
 from hermes_tui.history import InputHistory
+from hermes_tui.library import Library
 from hermes_tui.session import Session
 from hermes_tui.widgets.completion import CompletionList
 from hermes_tui.widgets.composer import Composer
+from hermes_tui.widgets.stage import Stage
+
+RunLocal = Callable[[str, str], Awaitable[None]]
 
 
 class Desk(Vertical):
-    """Where a message is made; what is to be sent goes on to the screen."""
+    """Where a message is made and sent."""
 
-    def __init__(self, session: Session, history: InputHistory) -> None:
+    def __init__(
+        self, session: Session, history: InputHistory, stage: Stage, run_local: RunLocal
+    ) -> None:
+        """`run_local` carries out a command of the interface."""
         super().__init__(id="desk")
         self._session = session
+        self._stage = stage
+        self._run_local = run_local
         self.completions = CompletionList()
         self.composer = Composer(history, self.completions)
         self.images: list[str] = []
@@ -37,6 +49,59 @@ class Desk(Vertical):
     def _tell_images(self) -> None:
         names = ", ".join(image.rsplit("/", 1)[-1] for image in self.images)
         self.composer.border_title = f"🖼  {truncate(names, 60)}" if names else ""
+
+    # -- sending -----------------------------------------------------------------------------
+
+    @on(Composer.Sent)
+    def _sent(self, event: Composer.Sent) -> None:
+        event.stop()
+        parsed = commands.parse(event.whole)
+        if parsed is None:
+            self._say(event.shown, event.whole)
+        elif (name := commands.local(parsed)) is not None:
+            self._carry_out(name, parsed.argument)
+        else:
+            self._command(parsed)
+
+    @work(group="prompts")
+    async def _say(self, shown: str, whole: str) -> None:
+        await self._stage.transcript.to_end()
+        try:
+            await self._stage.prompts.send(shown, whole, self.take_images())
+        except HermesError as error:
+            self.composer.give_back(whole)
+            await self._stage.complain(error)
+
+    @work(group="commands")
+    async def _carry_out(self, name: str, argument: str) -> None:
+        await self._run_local(name, argument)
+
+    @work(group="commands")
+    async def _command(self, parsed: commands.Parsed) -> None:
+        """Have the server run a command, and do what comes of it."""
+        try:
+            outcome = await self._session.command(parsed.name, parsed.argument)
+            if parsed.name in commands.REWRITING and not self._session.conversation.is_running:
+                await self._session.again(self.size.width)
+        except HermesError as error:
+            await self._stage.complain(error)
+            return
+        if outcome.output:
+            # After the conversation, which may be shown anew.
+            self._stage.post_message(Stage.Noted(Note(outcome.output)))
+        if outcome.prefill:
+            self.composer.recall(outcome.prefill)
+        if outcome.send:
+            self._say(outcome.send, outcome.send)
+        if outcome.leaves:
+            await self._run_local("exit", "")
+
+    async def choose_model(self, name: str) -> None:
+        """Have another model answer from now on."""
+        try:
+            await self._stage.tell(await Library(self._session).choose_model(name))
+        except HermesError as error:
+            await self._stage.complain(error)
 
     # -- completion --------------------------------------------------------------------------
 

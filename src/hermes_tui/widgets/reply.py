@@ -88,11 +88,16 @@ class ReplyView(Markdown):
     """What the last drawing of any reply took."""
 
     def __init__(self, entry: Reply) -> None:
-        super().__init__(entry.text, parser_factory=_parser, open_links=False)
+        # What grows begins empty: Textual takes the first piece after a given text for its last block.
+        text = entry.text if entry.is_done else None
+        super().__init__(text, parser_factory=_parser, open_links=False)
         self.set_class(entry.is_continued, "continued")
         self.entry = entry
-        self._pending = ""
+        self._pending = "" if entry.is_done else entry.text
         self._is_waiting = False
+
+    def on_mount(self) -> None:
+        self._draw_soon()
 
     def write(self, text: str) -> None:
         """Add what has come; pieces that come faster than the eye reads are drawn together."""
@@ -121,10 +126,10 @@ class ReplyView(Markdown):
         """Show the reply as it is now, whatever was drawn."""
         self._pending = ""
         drawn, wanted = self.source, self.entry.text
-        if drawn and wanted.startswith(drawn):
-            await self.append(wanted.removeprefix(drawn))
-        else:
+        if not wanted.startswith(drawn):
             await self.update(wanted)
+        elif drawn != wanted:
+            await self.append(wanted.removeprefix(drawn))
 
     @on(Markdown.LinkClicked)
     def _copy_link(self, event: Markdown.LinkClicked) -> None:

@@ -12,8 +12,10 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
 
+from hermes_core.errors import HermesError
 from hermes_tui import messages as m
-from hermes_tui.entries import Entry, Note, Reply, last_reply
+from hermes_tui.entries import Entry, Note, Reply, Tone, last_reply
+from hermes_tui.failures import ConnectionLostError
 from hermes_tui.host import app_of
 from hermes_tui.prompts import Prompts
 from hermes_tui.session import Session
@@ -105,6 +107,17 @@ class Stage(Vertical):
     @on(m.ServerFailed)
     async def _failed(self, event: m.ServerFailed) -> None:
         await self._turn.fail(event)
+
+    # -- notes -------------------------------------------------------------------------------
+
+    async def tell(self, text: str, tone: Tone = "info", fix: str = "") -> None:
+        """Put a note at the end of the transcript."""
+        await self.transcript.add(Note(text, tone, fix))
+
+    async def complain(self, error: HermesError) -> None:
+        """Say what went wrong and what to do about it; a lost connection is told elsewhere."""
+        if not isinstance(error, ConnectionLostError):
+            await self.tell(error.message, "error", error.fix)
 
     # -- reading -----------------------------------------------------------------------------
 

@@ -16,9 +16,9 @@ from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
 from hermes_agent.testing.server import Recorded, ScriptedServer
 from hermes_core import config
 from hermes_core.paths import Home
-from tests.tui_gateway.serving import PATIENCE_S, Process, World
-from tests.tui_gateway.test_requests import Fuzz
-from tui_gateway import entry
+from tests.rpc.serving import PATIENCE_S, Process, World
+from tests.rpc.test_requests import Fuzz
+from tui_gateway.transport import LONGEST_LINE
 
 KILLS = 8
 """Ends at random moments in one run of the tests."""
@@ -274,7 +274,7 @@ def test_a_line_of_ten_megabytes_is_dealt_with_and_a_longer_one_refused(world: W
     )
     assert process.wait(lambda f: f.get("id") == "big")["error"]["code"] == 4004
     start = len(process.frames)
-    process.send(b"y" * (entry.LONGEST_LINE + 10))
+    process.send(b"y" * (LONGEST_LINE + 10))
     assert process.wait(lambda f: f.get("error", {}).get("code") == -32700, start)
     assert process.call("session.active_list")["sessions"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes_state import SessionDB
-from tests.tui_gateway.serving import PATIENCE_S
+from tests.rpc.serving import PATIENCE_S
 from tui_gateway.orphans import end_orphans
 from tui_gateway.presence import Presence
 

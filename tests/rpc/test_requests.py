@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hermes_core.errors import StoreError
-from tests.tui_gateway.serving import PATIENCE_S, Inside, RefusedError
+from tests.rpc.serving import PATIENCE_S, Inside, RefusedError
 from tui_gateway import methods, server
 from tui_gateway.pool import Pool
 from tui_gateway.protocol import CODES

@@ -8,7 +8,7 @@ import pytest
 from hermes_agent.testing.scripted import say
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
-from tests.tui_gateway.serving import Inside, RefusedError, World
+from tests.rpc.serving import Inside, RefusedError, World
 from tui_gateway import server
 
 

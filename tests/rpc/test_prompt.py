@@ -12,7 +12,7 @@ from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core import config
 from hermes_core.paths import Home
-from tests.tui_gateway.serving import PATIENCE_S, Inside, RefusedError, World
+from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
 from tui_gateway import server
 
 PIXEL = base64.b64decode(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.tui_gateway.serving import PATIENCE_S
+from tests.rpc.serving import PATIENCE_S
 from tui_gateway import protocol
 from tui_gateway.transport import Descriptor, Lines, Queued
 

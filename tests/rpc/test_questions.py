@@ -4,7 +4,7 @@ import pytest
 
 from hermes_agent.testing.scripted import call, say
 from hermes_agent.testing.server import ScriptedServer
-from tests.tui_gateway.serving import Inside, RefusedError, World
+from tests.rpc.serving import Inside, RefusedError, World
 
 DANGEROUS = "rm -rf ../precious"
 

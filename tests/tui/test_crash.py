@@ -1,0 +1,112 @@
+"""The server dies: the interface says so, starts it again, and nothing that was typed is lost."""
+
+import os
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from hermes_core.paths import Home
+from hermes_tui import client as module
+from hermes_tui.transport import ChildTransport
+from tests.tui.interface import Interface, running
+
+pytestmark = pytest.mark.anyio
+
+
+async def kill_the_server(ui: Interface) -> None:
+    before = ui.app.session.conversation.live_id
+    os.kill(ui.transport.pid, signal.SIGKILL)
+    await ui.until(lambda: ui.state == "ready" and ui.app.session.conversation.live_id != before)
+    await ui.until(lambda: any("The server stopped" in note for note in ui.notes))
+
+
+async def test_the_same_conversation_goes_on_and_typed_text_is_kept(ui: Interface) -> None:
+    await ui.say("hello")
+    stored = ui.app.session.conversation.stored_id
+    ui.type("half a sent")
+    await kill_the_server(ui)
+    assert "it was killed by signal 9" in ui.notes[-1]
+    assert ui.app.session.conversation.stored_id == stored
+    assert ui.said == ["hello"]
+    assert ui.composer.text == "half a sent"
+    ui.type("ence")
+    await ui.press("enter")
+    await ui.until(lambda: ui.replies[-1] == "You said: half a sentence")
+
+
+async def test_before_anything_was_said_there_is_a_new_conversation(ui: Interface) -> None:
+    ui.type("first words")
+    await kill_the_server(ui)
+    assert ui.composer.text == "first words"
+    await ui.press("enter")
+    await ui.until(lambda: ui.replies == ["You said: first words"])
+
+
+async def test_a_turn_that_dies_with_the_server_leaves_its_question(ui: Interface) -> None:
+    before = ui.app.session.conversation.live_id
+    await ui.send("crash")
+    await ui.until(lambda: ui.app.session.conversation.live_id not in ("", before))
+    await ui.until(lambda: any("it ended with status 3" in note for note in ui.notes))
+    assert ui.said == ["crash"]
+    assert ui.state == "ready"
+
+
+async def test_a_prompt_that_was_not_acknowledged_is_sent_again_and_taken_once(
+    ui: Interface,
+) -> None:
+    await ui.say("hello")
+    await ui.send("die unheard")
+    await ui.until(lambda: ui.replies and ui.replies[-1] == "You said: die unheard")
+    assert ui.said == ["hello", "die unheard"]
+    sent = ui.requests("prompt.submit")[1:]
+    assert len(sent) == 2 and sent[0]["idempotency_key"] == sent[1]["idempotency_key"]
+
+
+async def test_what_is_sent_while_there_is_no_server_is_answered_when_there_is_one(
+    ui: Interface,
+) -> None:
+    await ui.say("hello")
+    os.kill(ui.transport.pid, signal.SIGKILL)
+    await ui.send("are you there?")
+    await ui.until(lambda: ui.replies and ui.replies[-1] == "You said: are you there?")
+    assert ui.said.count("are you there?") == 1
+
+
+async def test_a_question_that_was_open_goes_away_with_the_server(ui: Interface) -> None:
+    await ui.send("danger")
+    await ui.until(lambda: ui.app.chat.cards.current is not None)
+    await kill_the_server(ui)
+    assert ui.app.chat.cards.current is None
+    assert ui.composer.has_focus
+
+
+async def test_ten_deaths_in_a_row_lose_nothing(
+    ui: Interface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_STEADY_S", 0.0)
+    for number in range(10):
+        await ui.say(f"message {number}")
+        await kill_the_server(ui)
+    assert ui.said == [f"message {number}" for number in range(10)]
+    assert ui.replies == [f"You said: message {number}" for number in range(10)]
+
+
+async def test_a_server_that_cannot_start_is_told_with_what_to_do(
+    folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_DELAYS_S", ())
+    broken = partial(
+        ChildTransport.start, [sys.executable, "-c", "import sys; sys.exit('no disk')"]
+    )
+    async with running(folder, home, connect=broken, waits=False) as ui:
+        ui.type("kept")
+        await ui.until(lambda: any("no disk" in note for note in ui.notes))
+        assert "Ctrl+L tries again" in ui.picture()
+        assert "server gone" in ui.picture()
+        count = len(ui.notes)
+        await ui.press("ctrl+l")
+        await ui.until(lambda: len(ui.notes) > count)
+        assert ui.composer.text == "kept"

@@ -1,0 +1,154 @@
+"""The whole of it in a real terminal: tmux, `hermes tui`, the real server, a scripted model."""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_agent.testing.server import ScriptedServer
+from hermes_core.paths import Home
+from hermes_state import SessionDB
+from tests.tui.multiplexer import PATIENCE_S, Tmux, children_of
+
+START = Path(__file__).with_name("start.py")
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("tmux") is None, reason="needs tmux: apt-get install tmux"
+)
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as server:
+        yield server
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, home: Home, model: ScriptedServer) -> Iterator[Tmux]:
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "HERMES_HOME": str(home.root),
+        "OPENAI_BASE_URL": model.openai_url,
+        "OPENAI_API_KEY": "sk-test-of-the-interface",
+        "HERMES_AGENT_TITLES": "false",
+        "TERM": "screen-256color",
+        "LANG": "C.UTF-8",
+    }
+    tmux = Tmux(tmp_path, [sys.executable, str(START), "tui"], environment)
+    yield tmux
+    tmux.close()
+
+
+def server_of(terminal: Tmux) -> int:
+    """The process of the server that the interface in a terminal has started."""
+    [server] = [
+        pid
+        for pid in children_of(terminal.pid)
+        if "tui_gateway.entry" in Path(f"/proc/{pid}/cmdline").read_text()
+    ]
+    return server
+
+
+def test_a_person_types_resizes_interrupts_kills_the_server_and_quits(
+    terminal: Tmux, home: Home
+) -> None:
+    terminal.wait_for("● ready", "Ask anything")
+    terminal.type("hello there")
+    terminal.press("Enter")
+    terminal.wait_for("You said: hello there", "● ready")
+
+    terminal.resize(50, 16)
+    narrow = terminal.wait_for("● ready", "╮", without="╭" + "─" * 60)
+    assert max(map(len, narrow.splitlines())) <= 50
+    terminal.resize(100, 30)
+    terminal.wait_for("╭" + "─" * 98 + "╮", "You said: hello there")
+
+    terminal.type('call terminal {"command": "echo begun; sleep 60"}')
+    terminal.press("Enter")
+    terminal.wait_for("begun", "terminal")
+    terminal.press("C-c")
+    terminal.wait_for("Stopped.", "● ready")
+
+    terminal.type("a half sent")
+    terminal.wait_for("a half sent")
+    os.kill(server_of(terminal), signal.SIGKILL)
+    terminal.wait_for("The server stopped", "killed by signal 9", "● ready")
+    terminal.type("ence")
+    terminal.press("Enter")
+    terminal.wait_for("You said: a half sentence", "● ready")
+
+    terminal.press("C-c")
+    terminal.wait_for("Ctrl+C again leaves")
+    terminal.press("C-c")
+    terminal.wait_for("left with 0")
+    with contextlib.closing(SessionDB(home.database)) as store:
+        [row] = store.list_sessions_rich()
+        assert row["end_reason"] == "tui_close"
+        said = [m["content"] for m in store.get_messages_as_conversation(row["id"])]
+    assert said[0] == "hello there" and "a half sentence" in said
+
+
+def test_several_lines_a_paste_and_a_completion(terminal: Tmux, model: ScriptedServer) -> None:
+    terminal.wait_for("● ready")
+    terminal.type("one")
+    terminal.press("C-j")
+    terminal.type("two")
+    terminal.press("C-j")
+    terminal.paste("three\nfour")
+    terminal.wait_for("│ one", "│ two", "│ three", "│ four")
+    terminal.press("Enter")
+    terminal.wait_for("You said:", "● ready")
+    sent = model.asked[-1].json["messages"][-1]["content"]
+    assert "one\ntwo\nthree\nfour" in str(sent)
+    terminal.type("/sta")
+    terminal.wait_for("/status")
+    terminal.press("Tab")
+    terminal.press("Enter")
+    terminal.wait_for("Nothing is running.")
+    terminal.press("F1")
+    terminal.wait_for("What was typed before")
+    terminal.press("Escape")
+    terminal.wait_for("● ready", without="What was typed before")
+    terminal.type("/exit")
+    terminal.press("Enter")
+    terminal.press("Enter")
+    terminal.wait_for("left with 0")
+
+
+def test_an_approval_in_a_terminal(terminal: Tmux, tmp_path: Path) -> None:
+    doomed = tmp_path / "doomed"
+    doomed.mkdir()
+    terminal.wait_for("● ready")
+    terminal.type(f'call terminal {{"command": "rm -rf {doomed}"}}')
+    terminal.press("Enter")
+    terminal.wait_for("May this be done?", "Allow this once", "Enter, or a key")
+    terminal.press("n")
+    terminal.wait_for("● ready", without="May this be done?")
+    assert doomed.is_dir()
+    terminal.press("C-q")
+    terminal.wait_for("left with 0")
+
+
+def test_closing_the_terminal_ends_the_conversation(terminal: Tmux, home: Home) -> None:
+    terminal.wait_for("● ready")
+    terminal.type("remember this")
+    terminal.press("Enter")
+    terminal.wait_for("You said: remember this", "● ready")
+    server = os.pidfd_open(server_of(terminal))
+    for pid in children_of(terminal.pid):
+        os.kill(pid, signal.SIGHUP)
+    with contextlib.closing(select.epoll()) as ended:
+        ended.register(server, select.EPOLLIN)
+        assert ended.poll(PATIENCE_S), "the server did not end"
+    os.close(server)
+    with contextlib.closing(SessionDB(home.database)) as store:
+        [row] = store.list_sessions_rich()
+    assert row["message_count"] == 2
+    assert row["ended_at"] is not None
