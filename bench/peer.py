@@ -10,7 +10,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / ".venv-peer"
-_PATIENCE_S = 240
+_PATIENCE_S = 600
 
 
 class PeerError(RuntimeError):

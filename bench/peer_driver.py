@@ -1,6 +1,7 @@
 """Runs in the peer's environment: one verb, its sizes as JSON, the numbers as JSON on the last line.
 
-Imports nothing of ours but the text generator; `hermes_state` here is the peer's.
+Imports nothing of ours but the text generator and the client of the protocol; `hermes_state` here is
+the peer's.
 """
 
 import json
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench import rpc
 from bench.text import RARE, Writer, conversation
 from hermes_state import SessionDB
 
@@ -153,14 +155,7 @@ def turn(folder: str, rounds: int, times: int, url: str) -> dict[str, Any]:
 
 def one_shot(folder: str, rounds: int, url: str) -> dict[str, Any]:
     hermes = str(Path(sys.executable).with_name("hermes"))
-    environment = {
-        **os.environ, "OPENAI_API_KEY": "sk-scripted-key", "OPENAI_BASE_URL": url,
-        "HERMES_YOLO_MODE": "1",
-    }  # fmt: skip
-    home = Path(os.environ["HERMES_HOME"])
-    lines = ["model:", "  default: scripted", "  provider: custom", f"  base_url: {url}",
-             "  api_key: sk-scripted-key", ""]  # fmt: skip
-    (home / "config.yaml").write_text("\n".join(lines))
+    environment = {**os.environ, **_configured(url), "HERMES_YOLO_MODE": "1"}
     found = []
     for _ in range(rounds + 1):
         child = subprocess.Popen(
@@ -175,10 +170,46 @@ def one_shot(folder: str, rounds: int, url: str) -> dict[str, Any]:
     return {"seconds": statistics.median(cpu), "bytes": max(memory)}
 
 
+def _configured(url: str) -> dict[str, str]:
+    """Have it ask the scripted model; returns the environment that belongs to it."""
+    home = os.environ["HERMES_HOME"]
+    lines = ["model:", "  default: scripted", "  provider: custom", f"  base_url: {url}",
+             "  api_key: sk-scripted-key", ""]  # fmt: skip
+    Path(home, "config.yaml").write_text("\n".join(lines))
+    return {"HERMES_HOME": home, "OPENAI_API_KEY": "sk-scripted-key", "OPENAI_BASE_URL": url}
+
+
+def server_start(folder: str, rounds: int) -> dict[str, Any]:
+    told = {"HERMES_HOME": os.environ["HERMES_HOME"]}
+    rpc.start(told)
+    cpu, memory = zip(*(rpc.start(told) for _ in range(rounds)), strict=True)
+    return {"seconds": statistics.median(cpu), "bytes": max(memory)}
+
+
+def server_usable(folder: str, rounds: int, url: str) -> dict[str, Any]:
+    told = _configured(url)
+    rpc.usable(told)
+    return {"seconds": statistics.median(rpc.usable(told) for _ in range(rounds))}
+
+
+def server_turn(folder: str, turns: int, rounds: int, url: str) -> dict[str, Any]:
+    return {"seconds": rpc.turn(_configured(url), turns, rounds)}
+
+
+def server_together(folder: str, sessions: int, turns: int, url: str) -> dict[str, Any]:
+    return {"per_second": rpc.together(_configured(url), sessions, turns)}
+
+
+def server_further(folder: str, before: int, sessions: int, url: str) -> dict[str, Any]:
+    return {"bytes": rpc.further(_configured(url), before, sessions)}
+
+
 _VERBS = {
     "version": version, "sessions_list": sessions_list, "append": append, "slowest": slowest,
     "size": size, "load": load, "list": listed, "search": search, "turn": turn,
-    "one_shot": one_shot,
+    "one_shot": one_shot, "server_start": server_start, "server_usable": server_usable,
+    "server_turn": server_turn, "server_together": server_together,
+    "server_further": server_further,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from bench.text import Writer
 from hermes_cli import plugins
 from hermes_state import SessionDB
 
-_PYTHON = [sys.executable, "-c", "pass"]
+python = [sys.executable, "-c", "pass"]
+"""The bare limit of every start."""
 _HERMES = str(Path(sys.executable).with_name("hermes"))
 CONVERSATIONS = 300
 
@@ -37,7 +38,7 @@ def _start(bench: Bench, home: Path, arguments: list[str]) -> tuple[float, float
     ours, limit = side_by_side(
         bench.rounds(15),
         lambda: child_cpu([_HERMES, *arguments], home),
-        lambda: child_cpu(_PYTHON, home),
+        lambda: child_cpu(python, home),
     )
     return ours, limit
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from hermes_agent import compaction, lease, meter, policy, prompt, sandbox
 from hermes_agent.approval import Gate
 from hermes_agent.asking import Asker
@@ -21,6 +23,7 @@ from hermes_agent.loop import Loop, left_open
 from hermes_agent.meter import Meter
 from hermes_agent.models.base import Model, Reply, Request, ToolSpec
 from hermes_agent.prompt import Place
+from hermes_agent.standing import Standing
 from hermes_agent.stop import Stop
 from hermes_agent.titles import Titler
 from hermes_agent.tokens import Estimator
@@ -28,12 +31,13 @@ from hermes_agent.tools.base import Bench
 from hermes_agent.tools.execute import DelegateFor, Executor
 from hermes_agent.tools.processes import Processes
 from hermes_agent.tools.registry import Toolbox
-from hermes_agent.turn import Outcome, Turn, as_dictionary
+from hermes_agent.turn import Deliver, Outcome, Steer, Turn, as_dictionary, deliver_nothing
 from hermes_core import clock, config
 from hermes_core.errors import LeaseLostError, StoreError
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
 from hermes_state import sessions
+from hermes_state.budgets import Limits
 from hermes_state.inbox import Delivery
 from hermes_state.leases import Lease
 from hermes_state.protocol import Store
@@ -75,6 +79,8 @@ class Agent:
         memory: Sequence[MemoryProvider] = (),
         fields: Mapping[str, Any] | None = None,
         paid_by: str | None = None,
+        deliver: Deliver = deliver_nothing,
+        standing: Standing | None = None,
     ) -> None:
         self.model = model
         self.store = store
@@ -86,10 +92,13 @@ class Agent:
         self.conversation_id = store.get_conversation_root(self.session_id)
         self._fields = dict(fields or {})
         self._paid_by = paid_by
+        self._deliver = deliver
+        self.standing = standing
+        """What the person that it works for may see, use and spend; None: there are no limits."""
         self._memory = list(memory)
         self._lock = threading.Lock()
         self._stop = Stop()
-        self._steers: list[str] = []
+        self._steers: list[Steer] = []
         self._estimators: dict[str, Estimator] = {}
         self._session_messages: list[dict[str, Any]] = []
         self.is_ended = False
@@ -99,11 +108,12 @@ class Agent:
         self._titler = Titler(
             store,
             model,
-            settings.agent,
+            self._limits,
             is_wanted=settings.agent.titles and not paid_by,
             report=lambda event: self.sink(event),
         )
-        self._executor = self._make_executor(toolbox, home, workspace, can_ask=can_ask)
+        tools = toolbox.restricted_to(standing)
+        self._executor = self._make_executor(tools, home, workspace, can_ask=can_ask)
 
     def _tip_of(self, session_id: str) -> str:
         return self.store.resolve_resume_session_id(session_id)
@@ -121,6 +131,7 @@ class Agent:
             workspace=place,
             cwd=place,
             environment=config.child_environment(),
+            standing=self.standing,
         )
         rules = self.settings.approvals
         asker = Asker(self.store, can_ask=can_ask, timeout_s=rules.timeout_s)
@@ -143,6 +154,10 @@ class Agent:
         return self._executor.asker
 
     @property
+    def _limits(self) -> Limits:
+        return meter.limits_of(self.settings.agent, self.standing)
+
+    @property
     def is_interrupted(self) -> bool:
         return self._stop.is_set
 
@@ -152,6 +167,10 @@ class Agent:
             self.steer(message)
         self._stop.set()
 
+    def suspend(self) -> None:
+        """Stop the turn that runs for now: it goes on when somebody runs it again."""
+        self._stop.suspend()
+
     def clear_interrupt(self) -> None:
         """Forget a stop and what was said to the turn that was stopped."""
         with self._lock:
@@ -159,10 +178,13 @@ class Agent:
             if self._stop.is_set:
                 self._stop = Stop()
 
-    def steer(self, text: str) -> bool:
-        """Say something to the running turn; the model hears it after its next tool call."""
+    def steer(self, text: str, turn_id: str | None = None) -> bool:
+        """Say something to the running turn; the model hears it after its next tool call.
+
+        What waits as a turn of its own is over when it has been heard.
+        """
         with self._lock:
-            self._steers.append(text)
+            self._steers.append(Steer(text, turn_id))
         return True
 
     def answer(self, question_id: str, text: str) -> None:
@@ -183,6 +205,7 @@ class Agent:
             can_ask=self.asker.can_ask,
             sink=sink,
             paid_by=paid_by,
+            standing=self.standing,
         )
 
     # -- a turn ---------------------------------------------------------------------------------
@@ -273,6 +296,11 @@ class Agent:
                 outcome = self._guarded(row, held, stop, report)
         finally:
             self._is_idle.set()
+        if outcome.status != "suspended":
+            self._tell_turn_end(turn_id, outcome)
+        return self._dictionary(self.store.turns.get(turn_id) or row, outcome)
+
+    def _tell_turn_end(self, turn_id: str, outcome: Outcome) -> None:
         self.hooks.invoke_hook(
             "on_turn_end",
             session_id=self.session_id,
@@ -285,7 +313,6 @@ class Agent:
         )
         if outcome.status == "answered":
             self._titler.consider(self.session_id, turn_id)
-        return self._dictionary(self.store.turns.get(turn_id) or row, outcome)
 
     def _new_stop(self) -> Stop:
         with self._lock:
@@ -305,15 +332,20 @@ class Agent:
         except Exception as error:
             logger.exception("turn %s failed", row["id"])
             reason = f"Something went wrong inside Hermes: {type(error).__name__}: {error}"
-            self.store.turns.finish(
-                row["id"],
-                "failed",
-                reason=reason,
-                settled=left_open(self.store, row["id"]),
-                lease=held,
-            )
-            report(TurnEnded("failed", "", reason))
-            return Outcome("failed", "", reason, "internal")
+            return self._fail(row, held, report, Outcome("failed", "", reason, "internal"))
+
+    def _fail(self, row: Row, held: Lease, report: Sink, outcome: Outcome) -> Outcome:
+        """End a turn that the loop could not end, with a notice."""
+        self.store.turns.finish(
+            row["id"],
+            "failed",
+            reason=outcome.reason,
+            pieces=self._deliver(row["id"], outcome),
+            settled=left_open(self.store, row["id"]),
+            lease=held,
+        )
+        report(TurnEnded("failed", "", outcome.reason))
+        return outcome
 
     def _run(self, row: Row, held: Lease, stop: Stop, report: Sink) -> Outcome:
         self.session_id = row["session_id"]
@@ -341,21 +373,20 @@ class Agent:
                 hooks=self.hooks,
                 settings=self.settings,
                 estimator=self._estimator_of(self.model.facts.name),
-                meter=Meter(
-                    self.store, turn.id, meter.limits_of(self.settings.agent), self._paid_by
-                ),
+                meter=Meter(self.store, turn.id, self._limits, self._paid_by),
                 turn=turn,
                 system=system,
                 tools=tools,
                 platform=self.platform,
                 take_steers=self._take_steers,
+                deliver=self._deliver,
             ).run()
         finally:
             self.session_id = turn.session_id
 
     def _warn_about_prices(self, report: Sink) -> None:
-        facts, limits = self.model.facts, self.settings.agent
-        is_limited = limits.max_cost_usd or limits.max_cost_per_day_usd
+        facts, limits = self.model.facts, self._limits
+        is_limited = limits.cost_usd or limits.cost_per_day_usd or limits.person_cost_per_day_usd
         if is_limited and not facts.output_price and facts.provider not in _FREE:
             report(
                 Notice(f"What {facts.name} costs is not known: limits on money do not hold for it.")
@@ -372,15 +403,7 @@ class Agent:
             f"This message was tried {MOST_ATTEMPTS} times and the process ended each time."
             " It was given up; send it again to try once more."
         )
-        self.store.turns.finish(
-            row["id"],
-            "failed",
-            reason=reason,
-            settled=left_open(self.store, row["id"]),
-            lease=held,
-        )
-        report(TurnEnded("failed", "", reason))
-        return Outcome("failed", "", reason, "attempts")
+        return self._fail(row, held, report, Outcome("failed", "", reason, "attempts"))
 
     def _tell_turn(self, row: Row) -> None:
         self.hooks.invoke_hook(
@@ -398,15 +421,16 @@ class Agent:
         facts = self.model.facts
         if facts.is_small:
             place = Place(self.bench.workspace, row.get("started_at", 0.0))
-            return prompt.build(facts, self.toolbox, self.bench, place), self.toolbox.small
+            system = prompt.build(facts, self.toolbox, self.bench, place)
+            return _instructed(system, row), self.toolbox.small
         system = row.get("system_prompt")
         if not system:
             place = Place(self.bench.workspace, row.get("started_at", clock.now()))
-            system = prompt.build(facts, self.toolbox, self.bench, place)
+            system = _instructed(prompt.build(facts, self.toolbox, self.bench, place), row)
             self.store.update_system_prompt(session_id, system)
         return system, self.toolbox.core
 
-    def _take_steers(self) -> list[str]:
+    def _take_steers(self) -> list[Steer]:
         with self._lock:
             taken, self._steers = self._steers, []
         return taken
@@ -432,7 +456,8 @@ class Agent:
             usage=usage,
             model=facts.name,
             provider=facts.provider,
-            pending_steer="\n".join(self._take_steers()) or None,
+            pending_steer="\n".join(one.text for one in self._take_steers() if not one.turn_id)
+            or None,
         )
 
     def _usage_of(self, turn_id: str) -> dict[str, Any]:
@@ -450,9 +475,7 @@ class Agent:
     def compress(self, focus: str = "") -> dict[str, Any]:
         """Shorten the conversation now; tells what came of it."""
         model, stop = self.model, self._new_stop()
-        account = Meter(
-            self.store, f"compress:{self.session_id}", meter.limits_of(self.settings.agent)
-        )
+        account = Meter(self.store, f"compress:{self.session_id}", self._limits)
         sizes = self._estimator_of(model.facts.name)
         system, tools = self._prefix(self.session_id)
 
@@ -533,6 +556,12 @@ class Agent:
         self._titler.close()
         self.bench.processes.close()
         self.model.close()
+
+
+def _instructed(system: str, row: Mapping[str, Any]) -> str:
+    """The system prompt with what a program wants of this conversation, when it said so."""
+    wanted = msgspec.json.decode(row.get("model_config") or "{}").get("instructions", "")
+    return f"{system}\n\n{wanted}" if wanted else system
 
 
 def _streaming(sink: Sink, callback: Callable[[str], None] | None) -> Sink:

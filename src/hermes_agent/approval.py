@@ -15,6 +15,7 @@ from hermes_agent.danger import Danger
 from hermes_agent.events import Sink
 from hermes_agent.hooks import Hooks
 from hermes_agent.policy import Policy
+from hermes_agent.standing import is_owner
 from hermes_agent.stop import Stop
 from hermes_agent.tools.base import Args, Bench, Tool
 from hermes_core.errors import ToolDeniedError
@@ -75,7 +76,10 @@ class Gate:
         return permit
 
     def _is_granted(self, dangers: Sequence[Danger], bench: Bench, who: Applicant) -> bool:
-        return {d.key for d in dangers} <= bench.store.questions.granted(who.conversation_id)
+        # What an owner has allowed for all times is not allowed to everybody they let in.
+        everywhere = is_owner(bench.standing)
+        granted = bench.store.questions.granted(who.conversation_id, everywhere=everywhere)
+        return {d.key for d in dangers} <= granted
 
     def _ask(
         self,

@@ -60,6 +60,7 @@ class Asker:
                     stop.wait(_LOOK_AGAIN_S)
                 row = self._store.questions.get(row["id"])
         except Interrupted:
-            self._store.questions.withdraw(row["id"])
+            if not stop.is_suspended:  # else it is asked again, and may have been answered by then
+                self._store.questions.withdraw(row["id"])
             raise
         return row

@@ -19,8 +19,10 @@ from hermes_agent.hooks import Hooks
 from hermes_agent.models import discovery
 from hermes_agent.models.base import Facts, Model, Reply, Request
 from hermes_agent.models.registry import Registry
+from hermes_agent.standing import Standing, has_notes
 from hermes_agent.stop import Stop
 from hermes_agent.tools.registry import PluginTool, Toolbox, default_tools, plugin_tools
+from hermes_agent.turn import Deliver, deliver_nothing
 from hermes_core import config, secrets
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
@@ -109,8 +111,13 @@ class Assembly:
         sink: Sink,
         can_ask: bool = True,
         model_name: str = "",
+        deliver: Deliver = deliver_nothing,
+        standing: Standing | None = None,
     ) -> Agent:
-        """A conversation to talk in: a new one, or one that was there before."""
+        """A conversation to talk in: a new one, or one that was there before.
+
+        Who comes through a messenger has a standing, and the agent sees, does and spends no more.
+        """
         with self._lock:
             model, toolbox = self.model(model_name), self.toolbox
         return Agent(
@@ -125,7 +132,9 @@ class Assembly:
             workspace=workspace,
             can_ask=can_ask,
             sink=sink,
-            memory=self._memory(),
+            deliver=deliver,
+            memory=self._memory() if has_notes(standing) else (),
+            standing=standing,
         )
 
     def _memory(self) -> list[MemoryProvider]:

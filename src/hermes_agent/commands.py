@@ -6,20 +6,22 @@ that a terminal, a messenger and a program offer the same commands.
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
-from hermes_agent import lease, recovery
+from hermes_agent import answers, lease, recovery
 from hermes_agent.agent import Agent
 from hermes_agent.compaction import expand_text
+from hermes_agent.standing import Standing, has_notes
 from hermes_core.errors import SessionNotFoundError, UsageError
 from hermes_core.text import one_line, truncate
 from hermes_state.leases import Lease
 from hermes_state.protocol import Store
 from hermes_state.records import Row
+from hermes_state.scope import Scope
 
 _LINE = re.compile(r"/([a-zA-Z][\w-]*)(?:\s+(.*))?\s*", re.DOTALL)
 _SHOWN = 10
@@ -36,6 +38,11 @@ class Context(Protocol):
     @property
     def is_running(self) -> bool:
         """Whether a turn of it runs now."""
+        ...
+
+    @property
+    def standing(self) -> Standing | None:
+        """What the person who typed it may see and allow; None: the one at the machine, everything."""
         ...
 
     @property
@@ -108,9 +115,9 @@ def parse(line: str) -> Parsed | None:
     return Parsed(found[1].lower(), (found[2] or "").strip()) if found else None
 
 
-def run(context: Context, parsed: Parsed) -> str:
+def run(context: Context, parsed: Parsed, table: Sequence[Command] | None = None) -> str:
     """Do what a line says and return what the person is to read; raises HermesError."""
-    command = find(parsed.name)
+    command = find(parsed.name, table)
     if command is None and parsed.name in context.plugins:
         return str(context.plugins[parsed.name].handler(parsed.argument) or "")
     if command is None:
@@ -120,9 +127,10 @@ def run(context: Context, parsed: Parsed) -> str:
     return command.run(context, parsed.argument)
 
 
-def find(name: str) -> Command | None:
+def find(name: str, table: Sequence[Command] | None = None) -> Command | None:
     """The command with this name or alias."""
-    return next((c for c in COMMANDS if name == c.name or name in c.aliases), None)
+    known = COMMANDS if table is None else table
+    return next((c for c in known if name == c.name or name in c.aliases), None)
 
 
 def names(plugins: Mapping[str, PluginCommand] | None = None) -> list[str]:
@@ -141,8 +149,13 @@ def _suggestion(name: str) -> str:
 
 
 def _help(context: Context, _argument: str) -> str:
+    return help_text(context, COMMANDS)
+
+
+def help_text(context: Context, table: Sequence[Command]) -> str:
+    """Every command of a table and of plugins, with what it does."""
     theirs = [Command(p.name, p.description, _exit) for p in context.plugins.values()]
-    commands = [*COMMANDS, *theirs]
+    commands = [*table, *theirs]
     usages = [f"/{command.name} {command.argument}".rstrip() for command in commands]
     column = max(map(len, usages)) + 2
     return "\n".join(
@@ -173,7 +186,9 @@ def _title(context: Context, title: str) -> str:
 
 
 def _sessions(context: Context, text: str) -> str:
-    found = context.agent.store.list_sessions_rich(limit=_SHOWN, search_query=text or None)
+    found = context.agent.store.list_sessions_rich(
+        limit=_SHOWN, search_query=text or None, scope=_scope(context)
+    )
     if not found:
         return f"No conversation has {text!r}." if text else "There are no conversations yet."
     here = context.agent.session_id
@@ -187,8 +202,8 @@ def _sessions(context: Context, text: str) -> str:
 def _resume(context: Context, name: str) -> str:
     if not name:
         return _sessions(context, "") + "\n/resume ID opens one: an id, its beginning, or a title."
-    store = context.agent.store
-    found = store.resolve_session_id(name) or store.resolve_session_by_title(name)
+    store, scope = context.agent.store, _scope(context)
+    found = store.resolve_session_id(name, scope) or store.resolve_session_by_title(name, scope)
     if found is None:
         raise SessionNotFoundError(
             f"{name!r} is not one conversation.", fix="/sessions lists them."
@@ -200,7 +215,7 @@ def _resume(context: Context, name: str) -> str:
 def _search(context: Context, query: str) -> str:
     if not query:
         raise UsageError("What is to be searched for?", fix="Write /search and some words.")
-    hits = context.agent.store.search_messages(query, limit=_SHOWN)
+    hits = context.agent.store.search_messages(query, limit=_SHOWN, scope=_scope(context))
     if not hits:
         return "Nothing found."
     return "\n".join(
@@ -299,7 +314,12 @@ def _usage(context: Context, _argument: str) -> str:
         f" ${row['cost_usd']:.4f}"
         for row in store.usage.of_conversation(session_id)
     ]
-    lines.append(f"Today, all conversations together: ${store.budgets.today_usd():.4f}.")
+    if (standing := context.standing) is not None:
+        yours = store.budgets.today_usd(standing.person)
+        limit = f" of ${standing.usd_per_day:g}" if standing.usd_per_day else ""
+        lines.append(f"Today, all your conversations together: ${yours:.4f}{limit}.")
+    if has_notes(standing):
+        lines.append(f"Today, all conversations together: ${store.budgets.today_usd():.4f}.")
     return "\n".join(lines)
 
 
@@ -308,7 +328,7 @@ def _status(context: Context, _argument: str) -> str:
     row = store.get_session(agent.session_id)
     facts = agent.model.facts
     title = (row and row["title"]) or "no title"
-    waiting = len(_pending(context))
+    waiting = len(_approvals(context))
     lines = [
         f"Conversation: {agent.session_id} ({title})",
         f"Model: {facts.name} ({facts.provider}), window of {facts.window:,} tokens",
@@ -350,30 +370,27 @@ def _deny(context: Context, remark: str) -> str:
 
 
 def _answer(context: Context, answer: str) -> str:
-    waiting = _pending(context)
+    waiting, agent = _approvals(context), context.agent
     if not waiting:
         return "No question waits for an answer."
-    context.agent.answer(waiting[0]["id"], answer)
+    answers.give(
+        agent.store,
+        waiting[0]["id"],
+        answer,
+        conversation_id=agent.conversation_id,
+        standing=context.standing,
+        by=agent.platform,
+    )
     more = f" {len(waiting) - 1} more wait." if len(waiting) > 1 else ""
     return f"{waiting[0]['tool_name']}: {answer}.{more}"
 
 
-def _pending(context: Context) -> list[Row]:
-    """Approvals that this conversation waits for, those of its sub-agents included."""
-    store, ours = context.agent.store, context.agent.conversation_id
-    return [
-        question
-        for question in store.questions.pending()
-        if question["kind"] == "approval" and _origin(store, question["session_id"]) == ours
-    ]
+def _approvals(context: Context) -> list[Row]:
+    return answers.waiting(context.agent.store, context.agent.conversation_id, "approval")
 
 
-def _origin(store: Store, session_id: str) -> str:
-    """The conversation that a person sees of a session: a sub-agent's is its parent's."""
-    session = store.get_session(session_id)
-    while session is not None and session["relation"] == "delegate":
-        session = store.get_session(session["parent_session_id"])
-    return session["conversation_id"] if session is not None else session_id
+def _scope(context: Context) -> Scope | None:
+    return context.standing.scope if context.standing is not None else None
 
 
 def _exit(context: Context, _argument: str) -> str:

@@ -20,12 +20,11 @@ from hermes_agent.tools.execute import DelegateFor
 from hermes_agent.turn import Turn
 from hermes_core.errors import ToolError
 from hermes_state import sessions
+from hermes_state.scope import DELEGATE
 from hermes_state.turns import Opening
 
 if TYPE_CHECKING:
     from hermes_agent.agent import Agent
-
-SOURCE = "delegate"
 
 
 class SubAgents(DelegateFor):
@@ -47,7 +46,7 @@ class SubAgents(DelegateFor):
             {"role": "user", "content": task},
             idempotency_key=f"delegate:{turn.id}:{call_id}",
             opening=Opening(
-                SOURCE,
+                DELEGATE,
                 {
                     "model": parent.model.facts.name,
                     "cwd": str(parent.bench.cwd),

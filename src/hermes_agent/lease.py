@@ -66,6 +66,11 @@ def is_gone(holder: str) -> bool:
     return _started(int(pid)) != started
 
 
+def process_name() -> str:
+    """This process, by a name that no other ever has."""
+    return _process()
+
+
 def _process() -> str:
     pid = os.getpid()
     return f"{socket.gethostname()}:{pid}:{_own_start(pid)}"

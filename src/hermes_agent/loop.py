@@ -25,7 +25,7 @@ from hermes_agent.meter import Meter
 from hermes_agent.models.base import Model, Reply, Request, ToolSpec
 from hermes_agent.tokens import Estimator
 from hermes_agent.tools.execute import Executor
-from hermes_agent.turn import Outcome, Turn
+from hermes_agent.turn import Deliver, Outcome, Steer, Turn, deliver_nothing
 from hermes_core.errors import (
     BudgetSpent,
     ContextTooLongError,
@@ -60,6 +60,9 @@ class Streamed:
             self.text = ""
 
 
+_PUT_OFF = Outcome("suspended", "", "Put off until the next start.", "suspended")
+
+
 @dataclass
 class Loop:
     """Runs one turn to its end. Made for the turn and thrown away after it."""
@@ -75,17 +78,18 @@ class Loop:
     system: str
     tools: Sequence[ToolSpec]
     platform: str
-    take_steers: Callable[[], list[str]]
+    take_steers: Callable[[], list[Steer]]
     """What the person said to the running turn since the last step."""
+    deliver: Deliver = deliver_nothing
     streamed: Streamed = field(default_factory=Streamed)
     _made_room: bool = False
 
     def run(self) -> Outcome:
-        """Run the turn; whatever happens, it has one end on disk afterwards."""
+        """Run the turn; whatever happens, it has one end on disk afterwards, unless it is put off."""
         try:
             return self._until_answered()
         except Interrupted:
-            return self._interrupt()
+            return _PUT_OFF if self.turn.stop.is_suspended else self._interrupt()
         except BudgetSpent as limit:
             return self._fail(f"Stopped: {limit}.", "budget")
         except ModelError as error:
@@ -123,11 +127,15 @@ class Loop:
         return [effect for effect in effects if effect["state"] in ("intended", "started")]
 
     def _take_in(self) -> None:
-        for text in self.take_steers():
-            message_id = self.store.append_message(
-                self.turn.session_id, "user", text, answers=self.turn.user_message_id
-            )
-            self.turn.report(Steered(message_id, text))
+        for text, waiting_turn in self.take_steers():
+            if waiting_turn is not None:
+                message_id = self.store.turns.fold(waiting_turn, self.turn.id)
+            else:
+                message_id = self.store.append_message(
+                    self.turn.session_id, "user", text, answers=self.turn.user_message_id
+                )
+            if message_id is not None:
+                self.turn.report(Steered(message_id, text))
 
     # -- ask -----------------------------------------------------------------------------------
 
@@ -303,40 +311,46 @@ class Loop:
         return Call(call["id"], name, arguments, may_repeat)
 
     def _answer(self, reply: Reply, receipt: Receipt) -> Outcome:
+        outcome = Outcome("answered", redact(reply.text), is_partial=reply.finish == "length")
         self.store.turns.finish(
             self.turn.id,
             "answered",
             message=_assistant(reply),
+            pieces=self.deliver(self.turn.id, outcome),
             lease=self.turn.lease,
             receipt=receipt,
         )
-        return self._ended(
-            Outcome("answered", redact(reply.text), is_partial=reply.finish == "length")
-        )
+        return self._ended(outcome)
 
     def _interrupt(self) -> Outcome:
         """End the turn as the user wished; what was streamed stays, and every call has a result."""
         text = self.streamed.text.strip()
         message = {"role": "assistant", "content": text, "kind": "partial"} if text else None
+        outcome = Outcome("interrupted", text, "Stopped.", "interrupted", is_partial=bool(text))
         self.store.turns.finish(
             self.turn.id,
             "interrupted",
             message=message,
             reason="stopped by the user",
+            pieces=self.deliver(self.turn.id, outcome),
             settled=left_open(self.store, self.turn.id),
             lease=self.turn.lease,
         )
-        return self._ended(
-            Outcome("interrupted", text, "Stopped.", "interrupted", is_partial=bool(text))
-        )
+        return self._ended(outcome)
 
     def _fail(self, reason: str, code: str) -> Outcome:
         text = self.streamed.text.strip()
         message = {"role": "assistant", "content": text, "kind": "partial"} if text else None
+        outcome = Outcome("failed", text, reason, code, is_partial=bool(text))
         self.store.turns.finish(
-            self.turn.id, "failed", message=message, reason=reason, lease=self.turn.lease
+            self.turn.id,
+            "failed",
+            message=message,
+            reason=reason,
+            pieces=self.deliver(self.turn.id, outcome),
+            lease=self.turn.lease,
         )
-        return self._ended(Outcome("failed", text, reason, code, is_partial=bool(text)))
+        return self._ended(outcome)
 
     def _ended(self, outcome: Outcome) -> Outcome:
         self.turn.report(TurnEnded(outcome.status, outcome.text, outcome.reason))

@@ -4,6 +4,7 @@ import time
 
 from hermes_agent.events import ignore
 from hermes_agent.models.base import Facts, Model, Reply, Request
+from hermes_agent.standing import Standing
 from hermes_agent.stop import Stop
 from hermes_core.errors import BudgetSpent
 from hermes_core.settings import AgentSettings
@@ -15,14 +16,16 @@ _LEAST_REPLY = 256
 """A reply shorter than this is not worth asking for."""
 
 
-def limits_of(settings: AgentSettings) -> Limits:
-    """The limits of a turn as the settings have them."""
+def limits_of(settings: AgentSettings, standing: Standing | None = None) -> Limits:
+    """The limits of a turn as the settings have them, and those of the person it is for."""
     return Limits(
         steps=settings.max_steps,
         tokens=settings.max_tokens,
         cost_usd=settings.max_cost_usd,
         seconds=settings.max_seconds,
         cost_per_day_usd=settings.max_cost_per_day_usd,
+        person=standing.person if standing else "",
+        person_cost_per_day_usd=standing.usd_per_day if standing else 0.0,
     )
 
 
@@ -65,15 +68,18 @@ class Meter:
 
     def _affordable(self, facts: Facts, input_tokens: int, max_output: int) -> int:
         limits = self._limits
-        if not (limits.tokens or limits.cost_usd or limits.cost_per_day_usd):
+        per_day, person_per_day = limits.cost_per_day_usd, limits.person_cost_per_day_usd
+        if not (limits.tokens or limits.cost_usd or per_day or person_per_day):
             return max_output
         sofar = self._store.budgets.of_turn(self._turn_id, self._account)
         most = float(max_output)
         if limits.tokens:
             most = min(most, limits.tokens - sofar["tokens"] - input_tokens)
         left = [limits.cost_usd - sofar["cost_usd"]] if limits.cost_usd else []
-        if limits.cost_per_day_usd:
-            left.append(limits.cost_per_day_usd - self._store.budgets.today_usd())
+        if per_day:
+            left.append(per_day - self._store.budgets.today_usd())
+        if person_per_day:
+            left.append(person_per_day - self._store.budgets.today_usd(limits.person))
         price = max(facts.input_price, facts.cache_write_price)
         for usd in left if facts.output_price else ():
             most = min(most, (usd * 1_000_000 - input_tokens * price) / facts.output_price)

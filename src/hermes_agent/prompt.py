@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes_agent.models.base import Facts
+from hermes_agent.standing import has_notes
 from hermes_agent.tools.base import Bench
 from hermes_agent.tools.registry import Toolbox
 from hermes_core.text import shorten_middle
@@ -56,7 +57,7 @@ def build(facts: Facts, toolbox: Toolbox, bench: Bench, place: Place) -> str:
         _surroundings(place),
         _toolsets(toolbox),
         bench.settings.agent.instructions.strip(),
-        _memory(bench),
+        _memory(bench) if has_notes(bench.standing) else "",
         _guide(place.workspace) if facts.window >= _GUIDE_WINDOW else "",
     ]
     return "\n\n".join(part for part in parts if part)

@@ -22,6 +22,8 @@ class Stop:
         self._event = threading.Event()
         self._lock = threading.Lock()
         self._undos: list[Callable[[], None]] = []
+        self.is_suspended = False
+        """Whether the turn is only put off: it keeps no end, and goes on at the next start."""
 
     @property
     def is_set(self) -> bool:
@@ -36,6 +38,12 @@ class Stop:
             undos = list(self._undos)
         for undo in undos:
             _run(undo)
+
+    def suspend(self) -> None:
+        """Stop for now; what was stopped for good stays so."""
+        if not self.is_set:
+            self.is_suspended = True
+        self.set()
 
     def check(self) -> None:
         """Raise Interrupted when the turn is to stop."""

@@ -4,13 +4,13 @@ import logging
 import threading
 
 from hermes_agent.events import Sink, Titled, ignore
-from hermes_agent.meter import Meter, limits_of
+from hermes_agent.meter import Meter
 from hermes_agent.models.base import Model, Request
 from hermes_agent.stop import Stop
 from hermes_agent.tokens import text_tokens
 from hermes_core.errors import BudgetSpent, HermesError, Interrupted
-from hermes_core.settings import AgentSettings
 from hermes_core.text import one_line, truncate
+from hermes_state.budgets import Limits
 from hermes_state.protocol import Store
 
 logger = logging.getLogger(__name__)
@@ -31,14 +31,14 @@ class Titler:
         self,
         store: Store,
         model: Model,
-        settings: AgentSettings,
+        limits: Limits,
         *,
         is_wanted: bool,
         report: Sink = ignore,
     ) -> None:
         self._store = store
         self._model = model
-        self._settings = settings
+        self._limits = limits
         self._stop = Stop()
         self._report = report
         self._is_done = not is_wanted
@@ -77,7 +77,7 @@ class Titler:
         ]
         question = f"{_ASK}\n\n" + "\n".join(said[:2])
         request = Request("", (), [{"role": "user", "content": question}], _MOST_TOKENS)
-        account = Meter(self._store, turn_id, limits_of(self._settings))
+        account = Meter(self._store, turn_id, self._limits)
         reply = account.ask_aside(
             self._model, request, text_tokens(question), self._stop, session_id, "title"
         )

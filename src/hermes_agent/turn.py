@@ -1,13 +1,16 @@
 """A turn while it runs: who it is, what it holds, and how it came out."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from hermes_agent.events import Sink
 from hermes_agent.stop import Stop
 from hermes_state.leases import Lease
+from hermes_state.outbox import Piece
 
-Status = Literal["answered", "failed", "interrupted"]
+Status = Literal["answered", "failed", "interrupted", "suspended"]
+"""`suspended` is no end: the turn is still open on disk, and goes on at the next start."""
 
 
 @dataclass
@@ -30,7 +33,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a turn ended; by then it is on disk."""
+    """How a turn ended; by then it is on disk, unless it was put off."""
 
     status: Status
     text: str
@@ -41,6 +44,22 @@ class Outcome:
     """The same for a program: an error's code, `budget`, `empty`, `interrupted`."""
     is_partial: bool = False
     """Whether the text was cut off by a limit of the model or by a stop."""
+
+
+class Steer(NamedTuple):
+    """Something said to a running turn; with a turn of its own that waits, that one is over by it."""
+
+    text: str
+    turn_id: str | None = None
+
+
+Deliver = Callable[[str, Outcome], Sequence[Piece]]
+"""What must be sent when a turn ends so; it is on disk together with the end."""
+
+
+def deliver_nothing(_turn_id: str, _outcome: Outcome) -> Sequence[Piece]:
+    """For a surface whose person is there and sees the reply."""
+    return ()
 
 
 def as_dictionary(

@@ -13,3 +13,7 @@ def main() -> None:
     from hermes_cli.commands.root import run  # noqa: PLC0415 -- see the docstring
 
     sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

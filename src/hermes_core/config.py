@@ -71,6 +71,12 @@ def home(environment: Mapping[str, str] | None = None) -> Home:
     return Home(Path(named).expanduser().absolute() if named else Path.home() / ".hermes")
 
 
+def variable(name: str, environment: Mapping[str, str] | None = None) -> str:
+    """A variable that a platform or a parent process gives us; empty when it is not there."""
+    env = os.environ if environment is None else environment
+    return env.get(name, "").strip()
+
+
 class Credentials(msgspec.Struct, frozen=True):
     """What the environment says about model providers, under the names their own tools use."""
 
@@ -112,16 +118,21 @@ _SECRET_NAME = re.compile(
 _SHORTEST_SECRET = 8
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether a setting or a variable of this name holds a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
 def secrets(settings: Settings, environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Every secret we were given, by the name it has; their values must not leave."""
     env = os.environ if environment is None else environment
     found = {name: value for name, value in env.items() if _SECRET_NAME.search(name)}
     found["model.api_key"] = settings.model.api_key
-    for plugin, table in settings.plugins.settings.items():
+    tables = {f"plugins.settings.{name}": one for name, one in settings.plugins.settings.items()}
+    tables |= {f"gateway.platforms.{name}": one for name, one in settings.gateway.platforms.items()}
+    for place, table in tables.items():
         found |= {
-            f"plugins.settings.{plugin}.{key}": str(value)
-            for key, value in table.items()
-            if _SECRET_NAME.search(key)
+            f"{place}.{key}": str(value) for key, value in table.items() if _SECRET_NAME.search(key)
         }
     return {name: value for name, value in found.items() if len(value) >= _SHORTEST_SECRET}
 
@@ -135,6 +146,11 @@ def child_environment(environment: Mapping[str, str] | None = None) -> dict[str,
 def set_default(name: str, value: str) -> None:
     """Set a variable that a native library reads when it is loaded, unless the user has set it."""
     os.environ.setdefault(name, value)
+
+
+def is_dumb_terminal() -> bool:
+    """Whether the terminal can only add lines."""
+    return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
 
 
 def pass_on(overrides: Iterable[str]) -> None:

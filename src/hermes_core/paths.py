@@ -60,6 +60,21 @@ class Home:
         """What was typed into `hermes chat`."""
         return self.root / "history"
 
+    @property
+    def sessions(self) -> Path:
+        """Where the gateway's readable list of routes lies."""
+        return self.root / "sessions"
+
+    @property
+    def gateway(self) -> Path:
+        """What the gateway and its platforms keep: state of the process, keys, cursors."""
+        return self.root / "gateway"
+
+    @property
+    def attachments(self) -> Path:
+        """Files that came with messages."""
+        return self.root / "attachments"
+
     def create(self) -> "Home":
         """Make the folder, readable by its owner alone."""
         make_folder(self.root)

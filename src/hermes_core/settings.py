@@ -159,6 +159,73 @@ class TerminalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = "queue"
 
 
+class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The messaging gateway."""
+
+    busy: Annotated[
+        Literal["queue", "steer", "interrupt"],
+        _says("What a message does while a turn runs: wait, be said to the turn, or stop it."),
+    ] = "queue"
+    turns_at_once: Annotated[int, _says("Turns that run at the same time.", ge=1, le=1000)] = 64
+    streaming: Annotated[
+        bool, _says("Show a reply while it is written, where the platform can edit messages.")
+    ] = True
+    reset: Annotated[
+        Literal["none", "idle", "daily", "both"],
+        _says("When a chat's conversation starts afresh by itself."),
+    ] = "none"
+    reset_hour: Annotated[int, _says("Hour of the daily reset, local time.", ge=0, le=23)] = 4
+    reset_idle_minutes: Annotated[int, _says("Silence after which it is idle.", ge=1)] = 1440
+    reset_notify: Annotated[bool, _says("Tell the chat when that happened.")] = True
+    group_sessions_per_user: Annotated[
+        bool, _says("In groups everybody has a conversation of their own.")
+    ] = True
+    thread_sessions_per_user: Annotated[bool, _says("The same in threads.")] = False
+    groups_need_mention: Annotated[
+        bool, _says("In groups answer only when named or replied to.")
+    ] = True
+    forget_after_days: Annotated[
+        int, _says("Age at which the route of a silent chat is forgotten; 0: never.", ge=0)
+    ] = 90
+    drain_s: Annotated[
+        float, _says("How long a stop waits for running turns before it interrupts them.", ge=0)
+    ] = 30.0
+    attachment_limit_mb: Annotated[int, _says("Largest file that is taken in.", ge=1)] = 20
+    health_port: Annotated[
+        int, _says("Port on loopback for health and metrics; 0: none.", ge=0, le=65535)
+    ] = 0
+    allow: Annotated[
+        dict[str, list[str]],
+        _says("Who may speak without pairing: a list of user ids each platform."),
+    ] = {}
+    owners: Annotated[
+        dict[str, list[str]], _says("Who of them is an owner: a list of user ids each platform.")
+    ] = {}
+    strangers: Annotated[
+        Literal["pair", "ignore"], _says("What strangers get in a direct chat: a code, or silence.")
+    ] = "pair"
+    platforms: Annotated[
+        dict[str, dict[str, Any]], _says("One table a platform; it is off with enabled = false.")
+    ] = {}
+
+
+class RoleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What each role may do in chats. The tool "*" means all tools; a limit of 0 does not limit."""
+
+    owner_tools: Annotated[list[str], _says("Tools of owners.")] = msgspec.field(
+        default_factory=lambda: ["*"]
+    )
+    owner_usd_per_day: Annotated[float, _says("Money of one owner a day.", ge=0)] = 0.0
+    member_tools: Annotated[list[str], _says("Tools of members.")] = msgspec.field(
+        default_factory=lambda: ["clarify", "todo", "web_search", "web_fetch", "session_search"]
+    )
+    member_usd_per_day: Annotated[float, _says("Money of one member a day.", ge=0)] = 0.0
+    guest_tools: Annotated[list[str], _says("Tools of guests.")] = msgspec.field(
+        default_factory=lambda: ["clarify"]
+    )
+    guest_usd_per_day: Annotated[float, _says("Money of one guest a day.", ge=0)] = 0.5
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Every setting there is."""
 
@@ -172,3 +239,5 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     approvals: ApprovalSettings = ApprovalSettings()
     compaction: CompactionSettings = CompactionSettings()
     terminal: TerminalSettings = TerminalSettings()
+    gateway: GatewaySettings = GatewaySettings()
+    roles: RoleSettings = RoleSettings()

@@ -20,13 +20,16 @@ _DAY_S = 86_400.0
 
 
 class Limits(NamedTuple):
-    """How far a turn, and a day (UTC), may go; 0 is no limit."""
+    """How far a turn, a day (UTC) and somebody's day may go; 0 is no limit."""
 
     steps: int = 0
     tokens: int = 0
     cost_usd: float = 0.0
     seconds: float = 0.0
     cost_per_day_usd: float = 0.0
+    person: str = ""
+    """Who is to pay, when it is not the owner of the machine."""
+    person_cost_per_day_usd: float = 0.0
 
 
 class Estimate(NamedTuple):
@@ -65,10 +68,13 @@ def reserve(
     _hold("seconds", estimate.elapsed_s, limits.seconds)
     if limits.cost_per_day_usd:
         _hold("USD a day", _today(conn) + estimate.cost_usd, limits.cost_per_day_usd)
+    if limits.person_cost_per_day_usd:
+        wanted = _today(conn, limits.person) + estimate.cost_usd
+        _hold("USD a day for you", wanted, limits.person_cost_per_day_usd)
     conn.execute(
-        "INSERT INTO reservations (turn_id, account, task, tokens, cost_usd, elapsed_s, reserved_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (turn_id, account or turn_id, task, *estimate, clock.now()),
+        "INSERT INTO reservations (turn_id, account, task, tokens, cost_usd, elapsed_s, reserved_at,"
+        " person) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (turn_id, account or turn_id, task, *estimate, clock.now(), limits.person or None),
     )
     return conn.last_insert_rowid()
 
@@ -78,10 +84,12 @@ def _hold(unit: str, wanted: float, limit: float) -> None:
         raise BudgetSpent(f"the limit of {limit:g} {unit} is reached")
 
 
-def _today(conn: apsw.Connection) -> float:
+def _today(conn: apsw.Connection, person: str | None = None) -> float:
+    terms, values = ("", ()) if person is None else (" AND person = ?", (person,))
     midnight = clock.now() // _DAY_S * _DAY_S
     return conn.execute(
-        "SELECT coalesce(sum(cost_usd), 0.0) FROM reservations WHERE reserved_at >= ?", (midnight,)
+        f"SELECT coalesce(sum(cost_usd), 0.0) FROM reservations WHERE reserved_at >= ?{terms}",
+        (midnight, *values),
     ).get
 
 
@@ -130,5 +138,5 @@ class Budgets:
     def of_turn(self, turn_id: str, account: str | None = None) -> Row:
         return self._db.read(lambda c: of_turn(c, turn_id, account))
 
-    def today_usd(self) -> float:
-        return self._db.read(_today)
+    def today_usd(self, person: str | None = None) -> float:
+        return self._db.read(lambda c: _today(c, person))

@@ -24,6 +24,7 @@ from hermes_state import (
 from hermes_state.budgets import Budgets
 from hermes_state.connection import MEMORY
 from hermes_state.database import Database
+from hermes_state.drafts import Drafts
 from hermes_state.effects import Effects
 from hermes_state.inbox import Inbox
 from hermes_state.index import SearchIndex
@@ -32,9 +33,11 @@ from hermes_state.lineage import Carried
 from hermes_state.listing import Filter
 from hermes_state.maintenance import Age
 from hermes_state.outbox import Outbox
+from hermes_state.people import People
 from hermes_state.questions import Questions
 from hermes_state.records import NewMessage, Row, message_from, seconds
 from hermes_state.routes import Routes
+from hermes_state.scope import Scope, allows
 from hermes_state.search import Sort, Wanted
 from hermes_state.transfer import Report
 from hermes_state.turns import Turns
@@ -70,11 +73,13 @@ class SessionDB:
         self.effects = Effects(self._database)
         self.inbox = Inbox(self._database)
         self.outbox = Outbox(self._database)
+        self.drafts = Drafts(self._database)
         self.routes = Routes(self._database)
         self.leases = Leases(self._database)
         self.usage = Usage(self._database)
         self.budgets = Budgets(self._database)
         self.questions = Questions(self._database)
+        self.people = People(self._database)
 
     @classmethod
     def in_memory(cls) -> "SessionDB":
@@ -135,9 +140,13 @@ class SessionDB:
         """All columns of a session."""
         return self.read(lambda c: sessions.find(c, session_id))
 
-    def resolve_session_id(self, id_or_prefix: str) -> str | None:
+    def is_visible(self, session_id: str, scope: Scope | None) -> bool:
+        """Whether there is such a session, and it may be seen."""
+        return self.read(lambda c: allows(c, scope, session_id))
+
+    def resolve_session_id(self, id_or_prefix: str, scope: Scope | None = None) -> str | None:
         """The one session with this id, or whose id begins so."""
-        return self.read(lambda c: sessions.by_prefix(c, id_or_prefix))
+        return self.read(lambda c: sessions.by_prefix(c, id_or_prefix, scope))
 
     def end_session(self, session_id: str, end_reason: str) -> None:
         """End a session; the first end wins."""
@@ -189,7 +198,7 @@ class SessionDB:
     sanitize_title = staticmethod(titles.clean)
 
     def set_session_title(self, session_id: str, title: str | None) -> bool:
-        """Title a session; raises TitleError (a ValueError) when another conversation has it."""
+        """Title a session; raises TitleError (a ValueError) when another of the same person has it."""
         return self.write(lambda c: titles.set_title(c, session_id, title))
 
     def set_auto_title_if_empty(self, session_id: str, title: str) -> bool:
@@ -201,12 +210,12 @@ class SessionDB:
         return self.read(lambda c: titles.title_of(c, session_id))
 
     def get_session_by_title(self, title: str) -> Row | None:
-        """The session with exactly this title."""
+        """The session with exactly this title; the terminal's before those of messengers."""
         return self.read(lambda c: titles.by_title(c, title))
 
-    def resolve_session_by_title(self, title: str) -> str | None:
+    def resolve_session_by_title(self, title: str, scope: Scope | None = None) -> str | None:
         """The session a person means by a title: the newest of `title #N`, else the exact one."""
-        return self.read(lambda c: titles.resolve(c, title))
+        return self.read(lambda c: titles.resolve(c, title, scope))
 
     def get_next_title_in_lineage(self, base_title: str) -> str:
         """A title that is free: the given one, or the same with the next number."""

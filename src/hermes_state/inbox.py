@@ -70,6 +70,12 @@ def unsettled(conn: apsw.Connection) -> list[Row]:
     return rows(conn.execute("SELECT * FROM inbox WHERE outcome IS NULL ORDER BY received_at"))
 
 
+def of_turn(conn: apsw.Connection, turn_id: str) -> Row | None:
+    """The delivery that a turn answers, or None when it came from no platform."""
+    found = rows(conn.execute("SELECT * FROM inbox WHERE turn_id = ?", (turn_id,)))
+    return found[0] if found else None
+
+
 class Inbox:
     """The store's inbox, one transaction a call."""
 
@@ -87,3 +93,6 @@ class Inbox:
 
     def unsettled(self) -> list[Row]:
         return self._db.read(unsettled)
+
+    def of_turn(self, turn_id: str) -> Row | None:
+        return self._db.read(lambda c: of_turn(c, turn_id))

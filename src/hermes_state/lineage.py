@@ -114,7 +114,7 @@ def branch(
         _copy(conn, child_id, id_)
     title = titles.title_of(conn, session_id)
     if title is not None:
-        titles.set_title(conn, child_id, titles.next_in_lineage(conn, title))
+        titles.set_title(conn, child_id, titles.next_in_lineage(conn, title, child_id))
     return child_id
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from hermes_state.records import Row, named_rows, rows
+from hermes_state.scope import Scope, condition
 
 _COLUMNS = (
     "id",
@@ -46,6 +47,7 @@ class Filter(NamedTuple):
     archived_only: bool = False
     include_children: bool = False
     search_query: str | None = None
+    scope: Scope | None = None
 
 
 def select(
@@ -72,7 +74,11 @@ def count(conn: apsw.Connection, wanted: Filter) -> int:
 
 @lru_cache(maxsize=64)
 def _where(wanted: Filter) -> tuple[str, tuple[Any, ...]]:
-    terms, bindings = [_scope(wanted)], list[Any]()
+    terms, bindings = [_kept(wanted)], list[Any]()
+    if wanted.scope is not None:
+        whose, values = condition(wanted.scope)
+        terms.append(whose)
+        bindings += values
     if wanted.source is not None:
         terms.append("source = ?")
         bindings.append(wanted.source)
@@ -93,7 +99,7 @@ def _where(wanted: Filter) -> tuple[str, tuple[Any, ...]]:
     return " AND ".join(terms), tuple(bindings)
 
 
-def _scope(wanted: Filter) -> str:
+def _kept(wanted: Filter) -> str:
     if wanted.include_children:
         return "archived = 1" if wanted.archived_only else "1"
     if wanted.archived_only:

@@ -386,10 +386,73 @@ CREATE TRIGGER reservations_move BEFORE UPDATE ON reservations WHEN OLD.state <>
 END;
 """
 
+_GATEWAY = """
+-- A piece has a name, so that nobody can put the same one twice, and may bring more than a text.
+ALTER TABLE outbox ADD COLUMN key TEXT;
+ALTER TABLE outbox ADD COLUMN extra TEXT;
+CREATE UNIQUE INDEX outbox_key ON outbox (key) WHERE key IS NOT NULL;
+CREATE INDEX outbox_open ON outbox (platform, chat_id, id) WHERE state IN ('pending', 'sending');
+CREATE INDEX outbox_failed ON outbox (ended_at) WHERE state = 'failed';
+
+-- The message in a chat that shows a reply while it is written. It is noted before it is sent; one
+-- without the platform's id may or may not be there.
+CREATE TABLE drafts (
+    turn_id    TEXT PRIMARY KEY REFERENCES turns(id) ON DELETE CASCADE,
+    platform   TEXT NOT NULL,
+    chat_id    TEXT NOT NULL,
+    message_id TEXT,
+    created_at REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Who was let in, and as what.
+CREATE TABLE people (
+    platform TEXT NOT NULL,
+    user_id  TEXT NOT NULL,
+    role     TEXT NOT NULL CHECK (role IN ('owner', 'member', 'guest')),
+    name     TEXT,
+    chat_id  TEXT,
+    added_at REAL NOT NULL,
+    added_by TEXT NOT NULL,
+    PRIMARY KEY (platform, user_id)
+) STRICT, WITHOUT ROWID;
+
+-- Strangers who were shown a code. Only its salted hash is kept.
+CREATE TABLE pairings (
+    platform   TEXT NOT NULL,
+    user_id    TEXT NOT NULL,
+    name       TEXT,
+    chat_id    TEXT NOT NULL,
+    salt       TEXT NOT NULL,
+    code_hash  TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    expires_at REAL NOT NULL,
+    PRIMARY KEY (platform, user_id)
+) STRICT, WITHOUT ROWID;
+
+-- Wrong codes in a row, and how long nobody may try again.
+CREATE TABLE pairing_failures (
+    platform     TEXT PRIMARY KEY,
+    failures     INTEGER NOT NULL,
+    locked_until REAL NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+
+-- Whose day it is that pays for a call, where somebody's day is limited: platform and user id.
+ALTER TABLE reservations ADD COLUMN person TEXT;
+CREATE INDEX reservations_person ON reservations (person, reserved_at) WHERE person IS NOT NULL;
+
+-- A title is one of the person's, or of the chat's that shares it: who is told that it is taken must not
+-- learn what others talk about.
+DROP INDEX sessions_title;
+CREATE UNIQUE INDEX sessions_title ON sessions (title, iif(user_id IS NOT NULL,
+    source || ' user ' || user_id, iif(chat_id IS NOT NULL, source || ' chat ' || chat_id, '')))
+    WHERE title IS NOT NULL;
+"""
+
 STEPS: tuple[Step, ...] = (
     Step("m001_sessions_and_messages", _sql(_SESSIONS)),
     Step("m002_ledger", _sql(_LEDGER)),
     Step("m003_questions_and_reservations", _sql(_AGENT)),
+    Step("m004_delivery_and_people", _sql(_GATEWAY)),
 )
 
 SCHEMA_VERSION = len(STEPS)

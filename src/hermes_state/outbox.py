@@ -6,7 +6,7 @@ knows the platform decides whether to send it again.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -23,6 +23,10 @@ class Piece(NamedTuple):
     chat_id: str
     content: str
     thread_id: str | None = None
+    key: str | None = None
+    """Its name: a second piece of the same name is not put."""
+    extra: str | None = None
+    """What goes along with the text, as JSON of the gateway's own."""
 
 
 def put(conn: apsw.Connection, pieces: Sequence[Piece], *, turn_id: str | None = None) -> list[int]:
@@ -31,8 +35,9 @@ def put(conn: apsw.Connection, pieces: Sequence[Piece], *, turn_id: str | None =
     now = clock.now()
     for number, piece in enumerate(pieces):
         conn.execute(
-            "INSERT INTO outbox (turn_id, platform, chat_id, thread_id, piece, content, created_at,"
-            " due_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO outbox (turn_id, platform, chat_id, thread_id, piece, content, key, extra,"
+            " created_at, due_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (key) WHERE key IS NOT NULL DO NOTHING",
             (
                 turn_id,
                 piece.platform,
@@ -40,25 +45,35 @@ def put(conn: apsw.Connection, pieces: Sequence[Piece], *, turn_id: str | None =
                 piece.thread_id,
                 number,
                 piece.content,
+                piece.key,
+                piece.extra,
                 now,
                 now,
             ),
         )
-        ids.append(conn.last_insert_rowid())
+        if conn.changes():
+            ids.append(conn.last_insert_rowid())
     return ids
 
 
 def due(conn: apsw.Connection, limit: int = 100) -> list[Row]:
-    """Pieces that may be sent now: pending, their time has come, none before them is still open."""
+    """Pieces that may be sent now: their time has come, and nothing of their chat is open before them."""
     return rows(
         conn.execute(
             "SELECT * FROM outbox WHERE state = 'pending' AND due_at <= ? AND NOT EXISTS ("
-            " SELECT 1 FROM outbox AS earlier WHERE earlier.turn_id = outbox.turn_id"
-            " AND earlier.piece < outbox.piece AND earlier.state IN ('pending', 'sending'))"
+            " SELECT 1 FROM outbox AS earlier WHERE earlier.platform = outbox.platform"
+            " AND earlier.chat_id = outbox.chat_id AND earlier.id < outbox.id"
+            " AND earlier.state IN ('pending', 'sending'))"
             " ORDER BY due_at, id LIMIT ?",
             (clock.now(), limit),
         )
     )
+
+
+def next_due_at(conn: apsw.Connection) -> float | None:
+    """When the next piece that waits may be sent; None when none waits."""
+    found: Any = conn.execute("SELECT min(due_at) FROM outbox WHERE state = 'pending'").get
+    return found
 
 
 def begin(conn: apsw.Connection, piece_id: int) -> Row:
@@ -98,6 +113,16 @@ def of_turn(conn: apsw.Connection, turn_id: str) -> list[Row]:
     return rows(conn.execute("SELECT * FROM outbox WHERE turn_id = ? ORDER BY piece", (turn_id,)))
 
 
+def failed(conn: apsw.Connection, since: float) -> list[Row]:
+    """Pieces that were given up since then."""
+    return rows(
+        conn.execute(
+            "SELECT * FROM outbox WHERE state = 'failed' AND ended_at >= ? ORDER BY ended_at",
+            (since,),
+        )
+    )
+
+
 def _move(conn: apsw.Connection, piece_id: int, changes: str, *values: object) -> None:
     conn.execute(f"UPDATE outbox SET {changes} WHERE id = ?", (*values, piece_id))  # type: ignore[arg-type]
     if conn.changes() == 0:
@@ -116,6 +141,9 @@ class Outbox:
     def due(self, limit: int = 100) -> list[Row]:
         return self._db.read(lambda c: due(c, limit))
 
+    def next_due_at(self) -> float | None:
+        return self._db.read(next_due_at)
+
     def begin(self, piece_id: int) -> Row:
         return self._db.write(lambda c: begin(c, piece_id))
 
@@ -130,6 +158,9 @@ class Outbox:
 
     def unsure(self) -> list[Row]:
         return self._db.read(unsure)
+
+    def failed(self, since: float = 0.0) -> list[Row]:
+        return self._db.read(lambda c: failed(c, since))
 
     def of_turn(self, turn_id: str) -> list[Row]:
         return self._db.read(lambda c: of_turn(c, turn_id))

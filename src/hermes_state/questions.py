@@ -120,9 +120,10 @@ def revoke(conn: apsw.Connection, key: str, scope: str) -> bool:
     return conn.changes() > 0
 
 
-def granted(conn: apsw.Connection, conversation_id: str) -> set[str]:
-    """What a lasting yes was given for, here or everywhere."""
-    found = conn.execute("SELECT key FROM grants WHERE scope IN (?, '')", (conversation_id,))
+def granted(conn: apsw.Connection, conversation_id: str, *, everywhere: bool = True) -> set[str]:
+    """What a lasting yes was given for, here or (if that counts) everywhere."""
+    other = EVERYWHERE if everywhere else conversation_id
+    found = conn.execute("SELECT key FROM grants WHERE scope IN (?, ?)", (conversation_id, other))
     return {key for (key,) in found}
 
 
@@ -153,5 +154,5 @@ class Questions:
     def revoke(self, key: str, scope: str = EVERYWHERE) -> bool:
         return self._db.write(lambda c: revoke(c, key, scope))
 
-    def granted(self, conversation_id: str) -> set[str]:
-        return self._db.read(lambda c: granted(c, conversation_id))
+    def granted(self, conversation_id: str, *, everywhere: bool = True) -> set[str]:
+        return self._db.read(lambda c: granted(c, conversation_id, everywhere=everywhere))

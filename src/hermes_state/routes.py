@@ -33,6 +33,13 @@ def replace(
         "DELETE FROM routes WHERE scope = ? AND session_key NOT IN (SELECT value FROM json_each(?))",
         (scope, keys),
     )
+    save_all(conn, entries, scope=scope)
+
+
+def save_all(
+    conn: apsw.Connection, entries: Mapping[str, tuple[str, str]], *, scope: str = ""
+) -> None:
+    """Set these routes (session key to session id and entry); the others are not touched."""
     for session_key, (session_id, entry) in entries.items():
         save(conn, session_key, session_id, entry, scope=scope)
 
@@ -51,6 +58,14 @@ def find(conn: apsw.Connection, session_key: str, scope: str = "") -> Row | None
         )
     )
     return found[0] if found else None
+
+
+def keys_of(conn: apsw.Connection, session_id: str, scope: str = "") -> set[str]:
+    """The keys whose route leads to a session."""
+    found = conn.execute(
+        "SELECT session_key FROM routes WHERE session_id = ? AND scope = ?", (session_id, scope)
+    )
+    return {str(row[0]) for row in found}
 
 
 def delete(conn: apsw.Connection, session_keys: Iterable[str], scope: str = "") -> int:
@@ -76,11 +91,17 @@ class Routes:
     def replace(self, entries: Mapping[str, tuple[str, str]], *, scope: str = "") -> None:
         self._db.write(lambda c: replace(c, entries, scope=scope))
 
+    def save_all(self, entries: Mapping[str, tuple[str, str]], *, scope: str = "") -> None:
+        self._db.write(lambda c: save_all(c, entries, scope=scope))
+
     def load(self, scope: str = "") -> dict[str, Row]:
         return self._db.read(lambda c: load(c, scope))
 
     def get(self, session_key: str, scope: str = "") -> Row | None:
         return self._db.read(lambda c: find(c, session_key, scope))
+
+    def keys_of(self, session_id: str, scope: str = "") -> set[str]:
+        return self._db.read(lambda c: keys_of(c, session_id, scope))
 
     def delete(self, session_keys: Iterable[str], scope: str = "") -> int:
         keys = list(session_keys)

@@ -14,6 +14,7 @@ from hermes_core.text import one_line, without_surrogates
 from hermes_state import lineage
 from hermes_state.index import IS_BEHIND, SearchIndex, searchable, split_unspaced
 from hermes_state.records import Row
+from hermes_state.scope import Scope, condition
 
 MOST_CHARACTERS = 2048
 """Of a query; the rest is not read."""
@@ -47,6 +48,7 @@ class Wanted(NamedTuple):
     until: float | None = None
     session_id: str | None = None
     include_inactive: bool = False
+    scope: Scope | None = None
 
 
 def parse(query: str) -> list[list[Term]]:
@@ -258,6 +260,10 @@ def _conditions(conn: apsw.Connection, wanted: Wanted) -> tuple[str, list[Any]]:
     if wanted.session_id is not None:
         terms += " AND s.conversation_id = ?"
         bindings.append(lineage.root(conn, wanted.session_id))
+    if wanted.scope is not None:
+        whose, values = condition(wanted.scope, "s")
+        terms += f" AND {whose}"
+        bindings += values
     return terms, bindings
 
 

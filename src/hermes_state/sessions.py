@@ -10,6 +10,7 @@ import apsw
 from hermes_core import clock
 from hermes_core.errors import SessionNotFoundError
 from hermes_state.records import Row, decode, encode, rows
+from hermes_state.scope import Scope, allows, condition
 
 _FILLABLE = (
     "model",
@@ -172,13 +173,15 @@ def fetch(conn: apsw.Connection, session_id: str) -> Row:
     return row
 
 
-def by_prefix(conn: apsw.Connection, text: str) -> str | None:
-    """The one session whose id is `text` or begins with it."""
-    if exists(conn, text):
+def by_prefix(conn: apsw.Connection, text: str, scope: Scope | None = None) -> str | None:
+    """The one session whose id is `text` or begins with it; with a scope, of those that may be seen."""
+    if allows(conn, scope, text):
         return text
+    whose, values = condition(scope) if scope is not None else ("1", ())
     end = text + "\U0010ffff"
     found = conn.execute(
-        "SELECT id FROM sessions WHERE id >= ? AND id < ? LIMIT 2", (text, end)
+        f"SELECT id FROM sessions WHERE id >= ? AND id < ? AND {whose} LIMIT 2",
+        (text, end, *values),
     ).fetchall()
     return found[0][0] if text and len(found) == 1 else None
 

@@ -1,6 +1,11 @@
-"""The rules of titles: what one may be, whose it is, and how a taken one is numbered."""
+"""The rules of titles: what one may be, whose it is, and how a taken one is numbered.
+
+A title is taken for the person who has it, or for the chat that shares it, and for nobody else; the
+terminal's are the owner's.
+"""
 
 import re
+from typing import Any
 
 import apsw
 
@@ -8,10 +13,18 @@ from hermes_core.errors import TitleError
 from hermes_core.text import one_line, visible, without_surrogates
 from hermes_state import sessions
 from hermes_state.records import Row, rows
+from hermes_state.scope import Scope, condition
 
 MAX_LENGTH = 100
 
 _NUMBERED = re.compile(r"^(.*?) #(\d+)$")
+
+_WHOSE = (
+    "iif(user_id IS NOT NULL, source || ' user ' || user_id,"
+    " iif(chat_id IS NOT NULL, source || ' chat ' || chat_id, ''))"
+)
+"""Whose a title is: as in the unique index on titles."""
+_SAME_OWNER = f"{_WHOSE} = (SELECT {_WHOSE} FROM sessions WHERE id = ?)"
 
 
 def clean(title: str | None) -> str | None:
@@ -43,9 +56,15 @@ def set_title(
 
 def _free_from_ancestors(conn: apsw.Connection, row: Row, title: str) -> None:
     """A title moves within its conversation; from another one it cannot be taken."""
-    holder = by_title(conn, title)
-    if holder is None or holder["id"] == row["id"]:
+    found = rows(
+        conn.execute(
+            f"SELECT * FROM sessions WHERE title = ? AND id <> ? AND {_SAME_OWNER}",
+            (title, row["id"], row["id"]),
+        )
+    )
+    if not found:
         return
+    holder = found[0]
     if holder["conversation_id"] != row["conversation_id"]:
         raise TitleError(
             f"The title {title!r} belongs to session {holder['id']}.", fix="Choose another one."
@@ -63,37 +82,55 @@ def title_of(conn: apsw.Connection, session_id: str) -> str | None:
 
 
 def by_title(conn: apsw.Connection, title: str) -> Row | None:
-    """The session that has exactly this title."""
-    found = rows(conn.execute("SELECT * FROM sessions WHERE title = ?", (title,)))
-    return found[0] if found else None
+    """The session that has exactly this title; the terminal's before those of messengers."""
+    return _exact(conn, title, "1", ())
 
 
-def resolve(conn: apsw.Connection, title: str) -> str | None:
+def resolve(conn: apsw.Connection, title: str, scope: Scope | None = None) -> str | None:
     """The session a person means by a title: the newest of its numbered heirs, else the exact one."""
-    heirs = [id_ for id_, _ in _numbered(conn, title)]
+    terms, values = condition(scope) if scope is not None else ("1", ())
+    heirs = [id_ for id_, _ in _numbered(conn, title, terms, values)]
     if heirs:
         return heirs[0]
-    exact = by_title(conn, title)
+    exact = _exact(conn, title, terms, values)
     return exact["id"] if exact else None
 
 
-def next_in_lineage(conn: apsw.Connection, title: str) -> str:
-    """The title itself when it is free, else the same with the next number."""
+def next_in_lineage(conn: apsw.Connection, title: str, session_id: str | None = None) -> str:
+    """The title itself when it is free, else the same with the next number.
+
+    Free for the owner of a session, or for everybody when none is named.
+    """
+    terms, values = (_SAME_OWNER, (session_id,)) if session_id is not None else ("1", ())
     match = _NUMBERED.match(title)
     base = match[1] if match else title
-    numbers = [number for _, number in _numbered(conn, base)]
-    if not numbers and by_title(conn, base) is None:
+    numbers = [number for _, number in _numbered(conn, base, terms, values)]
+    if not numbers and _exact(conn, base, terms, values) is None:
         return base
     suffix = f" #{max([1, *numbers]) + 1}"
     return base[: MAX_LENGTH - len(suffix)].rstrip() + suffix
 
 
-def _numbered(conn: apsw.Connection, base: str) -> list[tuple[str, int]]:
+def _exact(conn: apsw.Connection, title: str, terms: str, values: tuple[Any, ...]) -> Row | None:
+    found = rows(
+        conn.execute(
+            f"SELECT * FROM sessions WHERE title = ? AND {terms}"
+            f" ORDER BY {_WHOSE} <> '', started_at DESC, id",
+            (title, *values),
+        )
+    )
+    return found[0] if found else None
+
+
+def _numbered(
+    conn: apsw.Connection, base: str, terms: str, values: tuple[Any, ...]
+) -> list[tuple[str, int]]:
     """Sessions titled `base #N`, the most recently started first."""
     start = f"{base} #"
     found = conn.execute(
-        "SELECT id, title FROM sessions WHERE title > ? AND title < ? ORDER BY started_at DESC, id",
-        (start, start + "\U0010ffff"),
+        f"SELECT id, title FROM sessions WHERE title > ? AND title < ? AND {terms}"
+        " ORDER BY started_at DESC, id",
+        (start, start + "\U0010ffff", *values),
     )
     return [
         (id_, int(title[len(start) :])) for id_, title in found if title[len(start) :].isdecimal()

@@ -44,6 +44,8 @@ class Opening(NamedTuple):
     source: str
     fields: Mapping[str, Any] = {}
     parent_session_id: str | None = None
+    messages: Sequence[Mapping[str, Any]] = ()
+    """What was said before the first message, elsewhere."""
 
 
 def accept(
@@ -68,8 +70,7 @@ def accept(
     if opening is None or sessions.exists(conn, session_id):
         session_id = lineage.tip(conn, sessions.fetch(conn, session_id)["id"])
     else:
-        source, fields, parent = opening
-        sessions.create(conn, session_id, source, fields, parent_session_id=parent)
+        begin(conn, session_id, opening)
     message_id = insert_message(conn, session_id, message_from(message))
     turn_id = os.urandom(16).hex()
     conn.execute(
@@ -81,6 +82,14 @@ def accept(
         inbox.receive(conn, delivery)
         inbox.settle(conn, delivery, "turn", turn_id)
     return Accepted(turn_id, session_id, message_id, is_new=True)
+
+
+def begin(conn: apsw.Connection, session_id: str, opening: Opening) -> None:
+    """Make a session, with what was said before."""
+    source, fields, parent, earlier = opening
+    sessions.create(conn, session_id, source, fields, parent_session_id=parent)
+    for message in earlier:
+        insert_message(conn, session_id, message_from(message))
 
 
 def _known(
@@ -177,6 +186,15 @@ def withdraw(conn: apsw.Connection, turn_id: str, reason: str) -> None:
     )
     sessions.recount(conn, turn["session_id"])
     finish(conn, turn_id, "interrupted", reason=reason)
+
+
+def fold(conn: apsw.Connection, turn_id: str, into: str) -> int | None:
+    """Say the message of a turn that waits to the one that runs; None when it waits no longer."""
+    if fetch(conn, turn_id)["state"] != "accepted":
+        return None
+    text = user_text(conn, turn_id)
+    withdraw(conn, turn_id, "said to the turn before it")
+    return _say(conn, _running(conn, into), {"role": "user", "content": text})
 
 
 def _say(conn: apsw.Connection, turn: Row, message: Mapping[str, Any]) -> int:
@@ -307,6 +325,9 @@ class Turns:
 
     def withdraw(self, turn_id: str, reason: str) -> None:
         self._db.write(lambda c: withdraw(c, turn_id, reason))
+
+    def fold(self, turn_id: str, into: str) -> int | None:
+        return self._db.write(lambda c: fold(c, turn_id, into))
 
     def get(self, turn_id: str) -> Row | None:
         return self._db.read(lambda c: find(c, turn_id))

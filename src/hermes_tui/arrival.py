@@ -1,11 +1,12 @@
-"""What is shown when a conversation is opened: its end, what is being answered, a greeting."""
+"""What is shown when a conversation is opened: its end, what is being answered, what is wrong."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from hermes_core.text import one_line
-from hermes_core.version import VERSION
 from hermes_tui import wire
 from hermes_tui.entries import Entry, Note, Reply, Said, from_messages
+
+_STEP_UP = "A small model answers. Better: set OPENAI_API_KEY or ANTHROPIC_API_KEY."
+"""One line of 80 columns; docs/guide/models.md has the rest."""
 
 Page = Callable[[int], Awaitable[wire.History]]
 """Gives the messages before the one with this id."""
@@ -26,18 +27,13 @@ def entries_of(opened: wire.Opened) -> list[Entry]:
     return entries
 
 
-def greeting(info: wire.Info) -> Note:
-    """The first words in a new conversation: who answers, and where it works."""
-    who = f" {info.model} answers." if info.model else ""
-    where = f" It works in {info.cwd}." if info.cwd else ""
-    return Note(f"Hermes {VERSION}.{who}{where}")
-
-
 def news(info: wire.Info) -> list[Note]:
     """What a person should know about the set-up: how to get a better model, what is wrong with it."""
-    told = [Note(one_line(info.advice))] if info.advice else []
+    told = [Note(_STEP_UP)] if info.provider == "embedded" else []
     told += [Note(text, "warning") for text in (info.config_warning, info.install_warning) if text]
-    return [*told, *([Note(info.credential_warning, "error")] if info.credential_warning else [])]
+    if info.credential_warning and not info.offer.name:
+        told.append(Note(info.credential_warning, "error"))
+    return told
 
 
 class Earlier:

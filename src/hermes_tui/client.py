@@ -42,8 +42,10 @@ class Listener:
 class Client:
     """One server, restarted when it dies, and the calls that are waiting for it."""
 
-    def __init__(self, connect: Connect, listener: Listener) -> None:
+    def __init__(self, connect: Connect, listener: Listener, *, is_patient: bool = False) -> None:
+        """`is_patient`: the server is somebody else's, who may start it again at any time."""
         self._connect = connect
+        self._is_patient = is_patient
         self._listener = listener
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[object]] = {}
@@ -68,6 +70,8 @@ class Client:
                 return
             # Who lived for a while gets the full number of attempts again.
             deaths = 1 if time.monotonic() - began > _STEADY_S else deaths + 1
+            if self._is_patient:
+                deaths = min(deaths, len(_DELAYS_S))
             delay = _DELAYS_S[deaths - 1] if deaths <= len(_DELAYS_S) else None
             deaths = 0 if delay is None else deaths
             logger.warning("the server is gone: %s", reason)

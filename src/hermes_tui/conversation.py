@@ -69,6 +69,9 @@ class Conversation:
                 self.learn(info)
             case m.TitleChanged(title=title):
                 self.learn({"title": title})
+            case m.StatusChanged(kind="waiting", text=text) if not self.is_running:
+                self.begin(now)
+                self.activity = text
             case m.ApprovalAsked() | m.QuestionAsked():
                 self.state, self.activity = "waiting", ""
             case _:

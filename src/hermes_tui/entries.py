@@ -81,6 +81,14 @@ class Note:
 
 
 @dataclass(eq=False)
+class Welcome:
+    """The first words in a new conversation: who answers, and where it works."""
+
+    model: str = ""
+    cwd: str = ""
+
+
+@dataclass(eq=False)
 class Divider:
     """A line between two parts, such as what was summed up and what was not."""
 
@@ -88,7 +96,7 @@ class Divider:
     detail: str = ""
 
 
-Entry = Said | Reply | Thought | Call | Note | Divider
+Entry = Said | Reply | Thought | Call | Note | Divider | Welcome
 
 
 def from_messages(messages: Iterable[wire.Message]) -> list[Entry]:
@@ -155,7 +163,7 @@ def lines_of(entry: Entry, columns: int) -> int:
         return 2 + sum(1 + len(line) // max(columns, 20) for line in lines)
     if isinstance(entry, Call):
         return 1 + min(entry.diff.count("\n"), 20)
-    return 2
+    return 8 if isinstance(entry, Welcome) else 2
 
 
 def _call_of(message: wire.Message) -> Call:

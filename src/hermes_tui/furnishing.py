@@ -25,7 +25,7 @@ def furnish(
 ) -> tuple[Session, ChatScreen]:
     """The session and the screen that shows it, wired to each other."""
     ear = Ear()
-    session = Session(Client(connect, ear), opening)
+    session = Session(Client(connect, ear, is_patient=opening.live is not None), opening)
     ear.chat = ChatScreen(session, InputHistory(home.history), run_local)
     return session, ear.chat
 

@@ -26,7 +26,7 @@ KEYS: tuple[Key, ...] = (
     Key("leave", "ctrl+q", "app.leave", "Leave", "Conversation"),
     Key("up", "pageup", "page_up", "Scroll back", "Reading"),
     Key("down", "pagedown", "page_down", "Scroll forward", "Reading"),
-    Key("first", "ctrl+home", "first", "To the beginning", "Reading"),
+    Key("first", "ctrl+home", "first", "Far back; again: further", "Reading"),
     Key("last", "ctrl+end", "last", "To the end", "Reading"),
     Key("details", "ctrl+t", "details", "Open or close all details", "Reading"),
     Key("copy", "ctrl+y", "copy", "Copy the last code, or the last reply", "Reading"),

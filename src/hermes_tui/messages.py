@@ -197,6 +197,15 @@ class Notified(Event):
 
 
 @dataclass(repr=False, eq=False)
+class ModelProgress(Event):
+    """How far the fetch of a model is, in bytes; without a total there is only something to say."""
+
+    text: str = ""
+    done: int = 0
+    total: int = 0
+
+
+@dataclass(repr=False, eq=False)
 class ServerFailed(Event):
     """The server could not do something; says what to do about it when it knows."""
 
@@ -235,6 +244,7 @@ _EVENTS: dict[str, type[Event]] = {
     "approval.request": ApprovalAsked,
     "clarify.request": QuestionAsked,
     "question.settled": RequestExpired,
+    "model.progress": ModelProgress,
     "notification.show": Notified,
     "error": ServerFailed,
 }

@@ -15,3 +15,5 @@ class Opening:
     """One that lives in a running server, by any of its names; empty: the one active last."""
     cwd: str = ""
     model: str = ""
+    pulls: bool = False
+    """Fetch the embedded model without asking, when there is no other."""

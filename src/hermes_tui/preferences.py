@@ -16,7 +16,7 @@ class Preferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     theme: str = ""
     keys: dict[str, str] = {}
-    """Keys by the name of what they do (docs/guide/tui.md lists the names)."""
+    """Keys by the name of what they do (docs/guide/terminal.md lists the names)."""
 
 
 def path(home: Home) -> Path:

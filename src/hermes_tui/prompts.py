@@ -132,9 +132,9 @@ class Prompts:
         if last is None or not last.says(text):
             await self._transcript.add(Said(text))
 
-    async def take_back(self) -> str:
-        """Take the last waiting prompt back; returns its text. Raises HermesError when it runs now."""
-        prompt = self._waiting[-1]
+    async def take_back(self, place: int = -1) -> str:
+        """Take a waiting prompt back, the last one unless told; raises HermesError when it runs now."""
+        prompt = self._waiting[place]
         await self._session.call("prompt.unqueue", turn_id=prompt.turn_id)
         self._wait_no_more(prompt)
         return prompt.entry.whole

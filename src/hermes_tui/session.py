@@ -42,6 +42,7 @@ class Session:
         self.conversation = Conversation()
         self._opening = opening
         self._is_open = asyncio.Event()
+        self.pulls = opening.pulls
         self.is_ours = opening.live is None
         """Whether the server was started for this interface, so that leaving ends the conversation."""
 
@@ -154,7 +155,9 @@ class Session:
 
         The server takes a prompt once, however often it is sent with the same key.
         """
-        return await self.call("prompt.submit", text=text, idempotency_key=key)
+        return await self.call(
+            "prompt.submit", text=text, idempotency_key=key, waits_for_model=True
+        )
 
     async def stop(self) -> wire.Json:
         """Stop the turn that runs."""

@@ -37,6 +37,14 @@ class Usage(msgspec.Struct, frozen=True):
     cost_usd: float | None = None
 
 
+class Offer(msgspec.Struct, frozen=True):
+    """A model that can be fetched because there is no other; without a name there is none."""
+
+    name: str = ""
+    title: str = ""
+    bytes: int = 0
+
+
 class Info(msgspec.Struct, frozen=True):
     """What the server knows about an open conversation."""
 
@@ -48,10 +56,10 @@ class Info(msgspec.Struct, frozen=True):
     branch: str | None = None
     running: bool = False
     usage: Usage = Usage()
-    advice: str = ""
     install_warning: str = ""
     credential_warning: str = ""
     config_warning: str = ""
+    offer: Offer = Offer()
 
 
 class Message(msgspec.Struct, frozen=True):

@@ -1,11 +1,12 @@
 """Agents of sessions: made beside, because that takes longer than a client should wait for an answer."""
 
+import importlib
 import logging
 from pathlib import Path
 
 from hermes_core.errors import HermesError
+from hermes_core.loading import loading
 from tui_gateway import info
-from tui_gateway.loading import loading
 from tui_gateway.protocol import NO_AGENT, RpcError
 from tui_gateway.runtime import LiveSession, Runtime
 
@@ -41,6 +42,13 @@ def _build(rt: Runtime, sid: str, session: LiveSession) -> None:
         live.ready.set()
     if not live.is_closing:
         info.tell(rt, sid, session)
+    _warm_up()
+
+
+def _warm_up() -> None:
+    """Load what the first prompt needs while the person is still typing it."""
+    with loading:
+        importlib.import_module("hermes_agent.models.connection")
 
 
 def _make(rt: Runtime, sid: str, session: LiveSession) -> None:

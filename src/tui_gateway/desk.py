@@ -7,8 +7,8 @@ from typing import Any, cast
 from hermes_agent import commands
 from hermes_agent.agent import Agent
 from hermes_cli import plugins
+from hermes_core.loading import loading
 from tui_gateway import agents, info, intake, view
-from tui_gateway.loading import loading
 from tui_gateway.protocol import STILL_OPEN, RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime
 
@@ -35,6 +35,10 @@ class Desk:
     @property
     def is_running(self) -> bool:
         return bool(self._session.get("running"))
+
+    @property
+    def standing(self) -> None:
+        """Who is at the machine may see everything."""
 
     @property
     def plugins(self) -> Mapping[str, commands.PluginCommand]:

@@ -69,7 +69,7 @@ class ToolStart(TypedDict):
 
 
 class ToolProgress(TypedDict):
-    """A running tool has something to show."""
+    """A running tool has something to show: whole lines, to be put after those before."""
 
     tool_id: str
     text: str
@@ -160,8 +160,17 @@ class Failure(TypedDict):
     turn_id: str
 
 
+class Progress(TypedDict):
+    """How far `model.pull` is, in bytes; with a `total` of 0 there is only something to say."""
+
+    text: str
+    done: int
+    total: int
+
+
 class Info(TypedDict, total=False):
-    """What is known about a session. `lazy` until there is an agent."""
+    """What is known about a session. `lazy` until there is an agent. `offer`: there is no model, and
+    `model.pull` fetches this one (name, title, bytes, why)."""
 
     model: str
     provider: str
@@ -184,6 +193,7 @@ class Info(TypedDict, total=False):
     advice: str
     credential_warning: str
     config_warning: str
+    offer: dict[str, Any]
 
 
 EVENTS: dict[str, Any] = {
@@ -205,6 +215,7 @@ EVENTS: dict[str, Any] = {
     "prompt.steered": Steered,
     "status.update": Status,
     "usage.update": UsageUpdate,
+    "model.progress": Progress,
     "notification.show": Notification,
     "error": Failure,
 }

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import HermesError
+from hermes_core.loading import loading
 from hermes_core.version import VERSION
-from tui_gateway.loading import loading
 from tui_gateway.runtime import Live, LiveSession, Runtime
 
 logger = logging.getLogger(__name__)
@@ -45,6 +45,7 @@ def describe(rt: Runtime, session: LiveSession) -> Payload:
         "version": VERSION,
         "profile_name": "default",
         "usage": {},
+        "offer": {},
     }
     if agent is None:
         info["lazy"] = True
@@ -52,7 +53,11 @@ def describe(rt: Runtime, session: LiveSession) -> Payload:
         info["title"] = rt.db().get_session_title(key_of(session)) or info["title"]
         info["usage"] = usage(rt, session)
     if live.error is not None:
+        with loading:
+            from tui_gateway import offer  # noqa: PLC0415 -- brings the catalogue of models
+
         info["credential_warning"] = str(live.error)
+        info["offer"] = offer.made(rt, live)
     if live.warning:
         info["config_warning"] = live.warning
     if facts is not None and facts.provider == "embedded":

@@ -28,7 +28,7 @@ def submit(
     live = rt.live(session)
     with live.accepting:
         waiting, is_new = _take_in(rt, session, content, key)
-        if not is_new and (known := _known(rt, live, waiting)) is not None:
+        if not is_new and (known := _known(rt, session, waiting)) is not None:
             return known
         with live.lock:
             live.queue.append(waiting)
@@ -111,9 +111,7 @@ def _take_in(
     session_id = info.key_of(session)
     row = store.get_session(session_id)
     rt.presence.add(session_id)
-    if row is None and live.seed:
-        _store_seed(store, live, session_id)
-    elif row is not None and row["ended_at"] is not None and row["is_tip"]:
+    if row is not None and row["ended_at"] is not None and row["is_tip"]:
         store.reopen_session(session_id)
     key = key or os.urandom(16).hex()
     accepted = store.turns.accept(
@@ -124,6 +122,8 @@ def _take_in(
     )
     live.last_active = clock.now()
     makes_session = row is None and accepted.is_new
+    if makes_session:
+        live.seed = []
     waiting = Waiting(accepted.turn_id, key, content, text_of(content), makes_session)
     if makes_session:
         turns.apply_title(rt, session)
@@ -137,20 +137,16 @@ def opening_of(session: LiveSession, live: Live) -> Opening:
         fields["model"] = info.model_name(agent)
     if live.parent_session_id is not None:
         fields["model_config"] = {"_branched_from": live.parent_session_id}
-    return Opening(live.source, fields, live.parent_session_id)
+    return Opening(live.source, fields, live.parent_session_id, live.seed)
 
 
-def _store_seed(store: Store, live: Live, session_id: str) -> None:
-    """What the client brought along goes before what it says."""
-    store.create_session(session_id, live.source, cwd=str(live.cwd))
-    store.append_messages(session_id, live.seed)
-    live.seed = []
-
-
-def _known(rt: Runtime, live: Live, waiting: Waiting) -> dict[str, Any] | None:
+def _known(rt: Runtime, session: LiveSession, waiting: Waiting) -> dict[str, Any] | None:
     """Where a prompt stands that was sent before; None when it is still to be run."""
+    store, live = rt.db(), rt.live(session)
     told = {"turn_id": waiting.turn_id, "duplicate": True}
-    row = rt.db().turns.get(waiting.turn_id)
+    row = store.turns.get(waiting.turn_id)
+    if row is not None and not _is_of(store, row["session_id"], session):
+        return {**told, "status": row["state"], "stored_session_id": row["session_id"]}
     if row is not None and row["ended_at"] is not None:
         return {**told, "status": row["state"]}
     with live.lock:
@@ -160,6 +156,12 @@ def _known(rt: Runtime, live: Live, waiting: Waiting) -> dict[str, Any] | None:
             return {**told, "status": "queued"}
     waiting.is_recovered = True
     return None
+
+
+def _is_of(store: Store, session_id: str, session: LiveSession) -> bool:
+    """Whether a stored session belongs to the conversation that is open here."""
+    roots = map(store.get_conversation_root, (session_id, info.key_of(session)))
+    return len(set(roots)) == 1
 
 
 def _start(rt: Runtime, sid: str, session: LiveSession) -> None:

@@ -1,6 +1,6 @@
 """Orphans: conversations that a process of ours left open when it died. They are ended, not forgotten.
 
-One with an unfinished turn stays open: it goes on as soon as a client resumes it.
+One with an unfinished turn is listed as pending, and goes on as soon as a client resumes it.
 """
 
 from hermes_agent import lease
@@ -13,15 +13,14 @@ _LOOKED_AT = 1000
 
 
 def end_orphans(store: Store, presence: Presence) -> list[str]:
-    """End what nobody has open and nobody waits for; returns the sessions."""
+    """End what nobody has open; returns the sessions."""
     lease.free_the_dead(store)
     latest = store.list_sessions_rich(limit=_LOOKED_AT, source=SOURCE)
     open_rows = {row["id"] for row in latest if row["ended_at"] is None}
     suspects = {store.get_compression_tip(id_) for id_ in open_rows | presence.left_behind()}
     spared = {store.get_conversation_root(id_) for id_ in presence.own | presence.elsewhere()}
-    spared |= {row["conversation_id"] for row in store.turns.unfinished()}
     spared |= set(store.leases.held())
-    return [id_ for id_ in sorted(suspects) if _end(store, id_, spared)]
+    return [id_ for id_ in sorted(suspects) if id_ not in presence.own and _end(store, id_, spared)]
 
 
 def _end(store: Store, session_id: str, spared: set[str]) -> bool:

@@ -3,7 +3,7 @@
 import threading
 from typing import TYPE_CHECKING
 
-from tui_gateway.loading import loading
+from hermes_core.loading import loading
 
 if TYPE_CHECKING:
     from hermes_agent.assembly import Assembly

@@ -84,7 +84,7 @@ class Live:
     last_active: float = field(default_factory=clock.now)
     lock: threading.RLock = field(default_factory=threading.RLock)
     """Held while the queue, the current turn or `running` change."""
-    accepting: threading.Lock = field(default_factory=threading.Lock)
+    accepting: threading.RLock = field(default_factory=threading.RLock)
     """Held while a prompt is taken in, so that the order on disk is the order of the queue."""
     queue: deque[Waiting] = field(default_factory=deque[Waiting])
     current: Waiting | None = None
@@ -100,6 +100,10 @@ class Live:
     """Set when there is an agent, or none could be made."""
     error: HermesError | None = None
     """Why no agent could be made."""
+    fetch: threading.Event | None = None
+    """A model is being fetched for it; set to stop that."""
+    waits_for_model: bool = False
+    """Whether its client offers to fetch a model, so that prompts wait for one and do not fail."""
     warning: str = ""
     """Something a person should know about this conversation."""
     is_closing: bool = False

@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_core.errors import HermesError
+from hermes_core.loading import loading
 from tui_gateway import clients, methods, protocol
-from tui_gateway.loading import loading
 from tui_gateway.pool import Pool
 from tui_gateway.protocol import NO_SUCH_SESSION, TOO_MANY, Frame, Rid, RpcError
 from tui_gateway.resources import Resources

@@ -98,7 +98,8 @@ class Translator:
 
     def _progress(self, event: events.ToolProgress) -> None:
         if self._shows_tools:
-            self._emit("tool.progress", {"tool_id": event.call_id, "text": event.text})
+            lines = event.text.rstrip("\n") + "\n"  # clients put them one after the other
+            self._emit("tool.progress", {"tool_id": event.call_id, "text": lines})
 
     def _end_tool(self, event: events.ToolEnded) -> None:
         arguments = self._arguments.pop(event.call_id, {})

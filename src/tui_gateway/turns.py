@@ -86,13 +86,27 @@ def _wait_for_agent(rt: Runtime, sid: str, session: LiveSession, waiting: Waitin
     if session.get("agent") is not None:
         return
     agents.begin(rt, sid, session)
-    live = rt.live(session)
-    while not live.ready.wait(_LOOK_AGAIN_S):
-        if waiting.stop.is_set() or live.is_closing:
+    live, hopeful = rt.live(session), None
+    while not waiting.stop.is_set() and not live.is_closing:
+        if not live.ready.wait(_LOOK_AGAIN_S):
+            continue
+        if live.error is None:
             return
-    if live.error is not None and not waiting.stop.is_set():
+        if live.error is not hopeful:
+            hopeful = _hope(rt, sid, session, waiting)
+        waiting.stop.wait(_LOOK_AGAIN_S)
+
+
+def _hope(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> HermesError:
+    """A prompt waits for a model that can be fetched; without that hope its turn fails."""
+    live = rt.live(session)
+    assert live.error is not None
+    is_offered = bool(info.describe(rt, session).get("offer"))
+    if not is_offered or not (live.waits_for_model or waiting.is_recovered):
         rt.db().turns.finish(waiting.turn_id, "failed", reason=str(live.error))
         raise live.error
+    rt.emit("status.update", sid, {"kind": "waiting", "text": "waits for a model"})
+    return live.error
 
 
 def _tell_start(rt: Runtime, session: LiveSession) -> None:

@@ -2,10 +2,10 @@
 
 from typing import Any, TypedDict
 
+from hermes_core.loading import loading
 from hermes_state.protocol import Store
 from hermes_state.records import Row
 from tui_gateway import info
-from tui_gateway.loading import loading
 from tui_gateway.projection import projected
 from tui_gateway.protocol import NOT_STORED, RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime

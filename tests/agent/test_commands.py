@@ -12,6 +12,7 @@ from hermes_agent.agent import Agent
 from hermes_agent.commands import COMMANDS, PluginCommand
 from hermes_agent.danger import Danger
 from hermes_agent.events import QuestionAsked
+from hermes_agent.standing import Standing
 from hermes_agent.testing.scripted import call
 from hermes_agent.tools.base import Tool
 from hermes_core.errors import SessionNotFoundError, StoreError, TitleError, UsageError
@@ -27,6 +28,7 @@ class Surface:
     is_running: bool = False
     sent: list[Any] = field(default_factory=list[Any])
     has_left: bool = False
+    standing: Standing | None = None
     plugins: Mapping[str, PluginCommand] = field(default_factory=dict[str, PluginCommand])
 
     @property

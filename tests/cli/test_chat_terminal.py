@@ -443,8 +443,8 @@ def test_one_question_on_a_terminal_is_streamed_painted_and_may_ask(world: World
     assert not victim.exists()
 
 
-def test_the_program_alone_starts_a_chat(world: World) -> None:
+def test_the_program_alone_on_a_dumb_terminal_starts_a_chat(world: World) -> None:
     world.server.add("Yes.")
-    with world.terminal() as chat:
+    with world.terminal(TERM="dumb") as chat:
         chat.say("hello")
         chat.wait_for("Yes.")

@@ -274,3 +274,20 @@ def test_a_reply_can_be_rendered_for_a_narrow_terminal() -> None:
     shown = server.render_message("word " * 40, 5)
     assert shown is not None
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= 20
+
+
+def test_a_title_that_a_command_gives_is_told(client: Inside, model: ScriptedServer) -> None:
+    model.add("hi")
+    sid = client.open()
+    client.say(sid)
+    client.call("slash.exec", session_id=sid, command="/title A good name")
+    client.event("session.info", title="A good name")
+
+
+def test_the_live_output_of_a_command_comes_in_whole_lines(
+    client: Inside, model: ScriptedServer
+) -> None:
+    model.add(call("terminal", command="echo one; sleep 0.1; echo two"), say("Done."))
+    client.say(client.open())
+    shown = "".join(event["text"] for event in client.events("tool.progress"))
+    assert shown == "one\ntwo\n"

@@ -84,19 +84,20 @@ def test_what_is_closed_is_not_open_any_more_and_files_are_private(folder: Path)
 
 def test_an_orphan_is_ended_and_nothing_else_is(store: SessionDB, folder: Path) -> None:
     ours, theirs = Presence(folder), Presence(folder)
-    for name in ("orphan", "ours", "theirs", "unfinished", "held", "ended"):
+    for name in ("orphan", "ours", "theirs", "pending", "held", "ended"):
         stored(store, name)
     stored(store, "cli", source="cli")
     ours.add("ours")
     theirs.add("theirs")
-    store.turns.accept("unfinished", {"role": "user", "content": "x"})
+    pending = store.turns.accept("pending", {"role": "user", "content": "x"})
     lease = store.leases.acquire("held", "another-machine:1:1:1")
     assert lease is not None
     store.end_session("ended", "tui_close")
-    assert end_orphans(store, ours) == ["orphan"]
-    reasons = {name: ended(store, name) for name in ("ours", "theirs", "unfinished", "held", "cli")}
+    assert end_orphans(store, ours) == ["orphan", "pending"]
+    reasons = {name: ended(store, name) for name in ("ours", "theirs", "held", "cli")}
     assert set(reasons.values()) == {None}
     assert (ended(store, "orphan"), ended(store, "ended")) == ("tui_orphan", "tui_close")
+    assert [turn["id"] for turn in store.turns.unfinished()] == [pending.turn_id]
     assert end_orphans(store, ours) == []
 
 

@@ -1,13 +1,13 @@
 """The server as a process: its greeting, its pipes, every way it can end, and what is left then."""
 
 import json
-import random
 import select
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +16,13 @@ from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
 from hermes_agent.testing.server import Recorded, ScriptedServer
 from hermes_core import config
 from hermes_core.paths import Home
+from tests.rpc import kills
 from tests.rpc.serving import PATIENCE_S, Process, World
 from tests.rpc.test_requests import Fuzz
 from tui_gateway.transport import LONGEST_LINE
 
-KILLS = 8
-"""Ends at random moments in one run of the tests."""
+KILLS = 10
+"""Ends at random moments in one run of the tests; `make crash` has more."""
 
 
 def speaking(world: World, process: Process) -> tuple[str, str]:
@@ -59,15 +60,8 @@ def test_the_first_line_is_the_greeting_and_the_output_is_kept_for_the_protocol(
     assert b"noise from below" in process.errors
 
 
-@pytest.mark.parametrize(
-    "how", ["SIGTERM", "SIGHUP", "SIGINT twice", "closed input", "closed output"]
-)
-def test_every_way_out_stores_what_was_streamed_and_ends_the_conversation_in_time(
-    world: World, how: str
-) -> None:
-    process = world.start()
-    sid, key = speaking(world, process)
-    process.call("prompt.submit", session_id=sid, text="and then")
+def leave(process: Process, how: str) -> None:
+    """Have the server end, by one of the ways out."""
     if how == "closed input":
         process.hang_up()
     elif how == "closed output":
@@ -79,9 +73,25 @@ def test_every_way_out_stores_what_was_streamed_and_ends_the_conversation_in_tim
         process.signal(signal.SIGINT)
     else:
         process.signal(signal.Signals[how])
+
+
+WAYS_OUT = ("SIGTERM", "SIGHUP", "SIGINT twice", "closed input", "closed output")
+
+
+@pytest.mark.parametrize("how", WAYS_OUT)
+def test_every_way_out_stores_what_was_streamed_and_ends_the_conversation_in_time(
+    world: World, how: str
+) -> None:
+    process = world.start()
+    sid, key = speaking(world, process)
+    process.call("prompt.submit", session_id=sid, text="and then")
+    leave(process, how)
     assert process.process.wait(PATIENCE_S) == 0
     assert world.row(key)["end_reason"] == "tui_shutdown"
     assert world.transcript(key)[:2] == [("user", "tell me"), ("assistant", "I was say")]
+    with world.store() as store:
+        kinds = {message["content"]: message["kind"] for message in store.get_messages(key)}
+    assert kinds["I was say"] == "partial"
     states = world.states(key)
     assert states[0] == "interrupted"
     assert states[1] == ("interrupted" if how == "SIGINT twice" else "accepted")
@@ -185,49 +195,11 @@ def _until(wanted: Any) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_kills_at_random_moments_lose_nothing_that_was_acknowledged(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lose_nothing(world, KILLS, random.Random(7))
-
-
-def lose_nothing(world: World, kills: int, chance: random.Random) -> None:
-    """Talk, kill, resume, again and again; then every acknowledged prompt has its answer."""
-    world.model._make = _echo
-    acknowledged: list[str] = []
-    key, number = "", 0
-    for _ in range(kills):
-        process = world.start()
-        if acknowledged:
-            sid = process.call("session.resume", session_id=key)["session_id"]
-        else:
-            opened = process.call("session.create")
-            sid, key = opened["session_id"], opened["stored_session_id"]
-        killer = threading.Timer(chance.uniform(0, 0.5), process.process.kill)
-        if acknowledged:  # before that there is nothing to lose
-            killer.start()
-        for _ in range(chance.randint(1, 4)):
-            number += 1
-            text = f"prompt {number}"
-            try:
-                told = process.call("prompt.submit", session_id=sid, text=text)
-            except (OSError, AssertionError):
-                break
-            assert told["status"] in ("streaming", "queued")
-            acknowledged.append(text)
-        if killer.is_alive():
-            killer.join()
-        process.kill()
-    process = world.start()
-    process.call("session.resume", session_id=key)
-    _until(lambda: all(state != "accepted" and state != "running" for state in world.states(key)))
-    said = world.transcript(key)
-    asked = [text for role, text in said if role == "user"]
-    assert [text for text in asked if text in acknowledged] == acknowledged, "in order, once"
-    assert set(world.states(key)) == {"answered"}
-    for position, (role, text) in enumerate(said):
-        if role == "user":
-            assert said[position + 1] == ("assistant", f"answer to {text}")
+def test_kills_at_random_moments_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    found = kills.kill(tmp_path, KILLS, seed=7)
+    assert found.wrong == []
+    assert found.kills == KILLS
+    assert found.acknowledged > KILLS
 
 
 def _echo(recorded: Recorded) -> Step:
@@ -251,11 +223,18 @@ def test_conversations_that_a_dead_process_left_open_are_ended_at_the_next_start
     assert quiet.begun.wait(PATIENCE_S)
     dead.kill()
     assert world.row(left["stored_session_id"])["ended_at"] is None
-    world.start()
-    _until(lambda: world.row(left["stored_session_id"])["ended_at"] is not None)
-    assert world.row(left["stored_session_id"])["end_reason"] == "tui_orphan"
+    again = world.start()
+    for orphan in (left, unfinished):
+        _until(lambda key=orphan["stored_session_id"]: world.row(key)["ended_at"] is not None)
+        assert world.row(orphan["stored_session_id"])["end_reason"] == "tui_orphan"
     assert world.row(kept["stored_session_id"])["ended_at"] is None, "it is open elsewhere"
-    assert world.row(unfinished["stored_session_id"])["ended_at"] is None, "it has to be answered"
+    pending = {row["id"]: row["pending"] for row in again.call("session.list")["sessions"]}
+    assert pending[unfinished["stored_session_id"]] == 1, "who looks for it sees that it waits"
+    assert pending[left["stored_session_id"]] == 0
+    model.add("Here it is.")
+    again.call("session.resume", session_id=unfinished["stored_session_id"])
+    assert again.event("message.complete")["text"] == "Here it is."
+    assert world.row(unfinished["stored_session_id"])["ended_at"] is None, "it is open again"
 
 
 def test_a_line_of_ten_megabytes_is_dealt_with_and_a_longer_one_refused(world: World) -> None:
@@ -337,33 +316,6 @@ def test_several_sessions_run_at_the_same_time(world: World) -> None:
     for session in opened:
         said = world.transcript(session["stored_session_id"])
         assert [text for _, text in said[1::2]] == [f"answer to turn {n}" for n in range(3)]
-
-
-@pytest.mark.parametrize(
-    ("how", "noted"),
-    [("SIGTERM", {}), ("SIGHUP", {}), ("SIGINT twice", {}), ("SIGKILL", {"lost": True})],
-)
-def test_the_journal_of_the_shipped_plugin_knows_what_was_cut_off(
-    world: World, home: Home, how: str, noted: dict[str, bool]
-) -> None:
-    config.change(home, "plugins.enabled", ["crash_recovery"])
-    process = world.start()
-    _, key = speaking(world, process)
-    notes = home.root / "plugin-data" / "crash_recovery" / "open"
-    assert _noted(notes) == {key: False}
-    if how == "SIGINT twice":
-        process.signal(signal.SIGINT)
-        process.event("message.complete")
-        process.signal(signal.SIGINT)
-    else:
-        process.signal(signal.Signals[how])
-    process.wait_for_end()
-    assert _noted(notes) == ({key: False} if noted else {})
-
-
-def _noted(folder: Any) -> dict[str, bool]:
-    found = [json.loads(path.read_text()) for path in folder.glob("*.json")]
-    return {note["session_id"]: note["interrupted"] for note in found}
 
 
 def test_what_nobody_caught_is_written_down(world: World, home: Home) -> None:

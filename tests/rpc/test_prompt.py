@@ -259,6 +259,28 @@ def test_a_prompt_that_is_sent_again_under_its_key_is_found_not_repeated(
     assert len(model.asked) == 1
 
 
+def test_a_prompt_that_another_conversation_has_under_its_key_is_not_run_here(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, key = started(client)
+    quiet = held(model)
+    first = client.call("prompt.submit", session_id=sid, text="once", idempotency_key="k1")
+    assert quiet.begun.wait(PATIENCE_S)
+    other, _ = started(client)
+    again = client.call("prompt.submit", session_id=other, text="once", idempotency_key="k1")
+    assert again == {
+        "turn_id": first["turn_id"],
+        "duplicate": True,
+        "status": "running",
+        "stored_session_id": key,
+    }
+    quiet.release()
+    client.event("message.complete")
+    assert client.call("session.activate", session_id=other)["running"] is False
+    assert world.store().session_count() == 1
+    assert len(model.asked) == 1
+
+
 def test_a_failing_model_ends_the_turn_with_words(
     client: Inside, world: World, model: ScriptedServer
 ) -> None:
@@ -413,11 +435,14 @@ def test_what_was_left_unfinished_goes_on_when_the_conversation_is_resumed(
         store.turns.accept("cut", {"role": "user", "content": "one"})
         store.turns.accept("cut", {"role": "user", "content": "two"})
     assert client.call("session.list")["sessions"][0]["pending"] == 2
-    model.add("first", "second")
+    model.add("first", "second", "third")
     resumed = client.call("session.resume", session_id="cut")
-    texts = [client.event("message.complete")["text"] for _ in range(2)]
-    assert texts == ["first", "second"]
-    assert all(start["is_recovered"] for start in client.events("message.start"))
-    assert world.states("cut") == ["answered", "answered"]
+    client.call("prompt.submit", session_id=resumed["session_id"], text="three")
+    texts = [client.event("message.complete")["text"] for _ in range(3)]
+    assert texts == ["first", "second", "third"]
+    starts = client.events("message.start")
+    assert [start["user"] for start in starts] == ["one", "two", "three"], "what is new comes last"
+    assert [start["is_recovered"] for start in starts] == [True, True, False]
+    assert world.states("cut") == ["answered", "answered", "answered"]
     assert client.call("session.list")["sessions"][0]["pending"] == 0
     assert resumed["session_id"] in server._sessions

@@ -77,6 +77,7 @@ def test_a_title_makes_the_session_and_another_conversation_cannot_have_it(
     with pytest.raises(RefusedError) as refused:
         client.call("session.title", session_id=client.open(), title="Mine")
     assert refused.value.number == 4022
+    assert world.store().session_count() == 1, "a session without words and title is none"
 
 
 def test_a_conversation_is_resumed_by_id_beginning_or_title_and_reopened(
@@ -141,6 +142,30 @@ def test_messages_that_a_client_brings_along_are_stored_with_the_first_prompt(
     assert [text for _, text in world.transcript(key)] == ["a", "b", "c", "d"]
     with pytest.raises(RefusedError):
         client.call("session.create", messages=[{"role": "tool", "content": "x"}])
+
+
+def test_what_a_client_brings_along_is_not_stored_without_the_prompt(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    opened = client.call("session.create", messages=[{"role": "user", "content": "before"}])
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    model.add("elsewhere")
+    taken = client.say(client.open(), "x", idempotency_key="k")
+    again = client.call("prompt.submit", session_id=sid, text="x", idempotency_key="k")
+    assert again["turn_id"] == taken["turn_id"]
+    assert world.store().get_session(key) is None
+    model.add("yes")
+    client.call("prompt.submit", session_id=sid, text="now")
+    client.event("message.complete", text="yes")
+    assert [text for _, text in world.transcript(key)] == ["before", "now", "yes"]
+
+
+def test_what_a_client_brings_along_is_stored_with_a_title_too(
+    client: Inside, world: World
+) -> None:
+    opened = client.call("session.create", messages=[{"role": "user", "content": "before"}])
+    client.call("session.title", session_id=opened["session_id"], title="Mine")
+    assert world.transcript(opened["stored_session_id"]) == [("user", "before")]
 
 
 def test_a_long_conversation_is_read_page_by_page(client: Inside, world: World) -> None:
@@ -214,6 +239,10 @@ def test_a_branch_is_a_copy_that_goes_its_own_way(
     assert len(world.transcript(branch["stored_session_id"])) == 4
     tree = client.call("session.tree", session_id=sid)["sessions"]
     assert [row["relation"] for row in tree] == [None, "branch"]
+    with pytest.raises(RefusedError) as refused:
+        client.call("session.branch", session_id=sid, name="Twig")
+    assert refused.value.number == 4022
+    assert world.store().session_count() == 2, "a branch that is refused is not there"
 
 
 def test_undo_takes_back_the_last_exchange(

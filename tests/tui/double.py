@@ -195,6 +195,10 @@ class Double:
         self.said: dict[str, str] = {}
         self.queues: dict[str, list[str]] = {}
         self.answer = ""
+        self.is_poor = (folder / "poor").exists()
+        """Without a model: prompts wait until it was fetched, and a fetch until there is a prompt."""
+        self.parked: list[tuple[str, str]] = []
+        self.fetching: int | None = None
 
     # -- frames ------------------------------------------------------------------------------
 
@@ -218,11 +222,17 @@ class Double:
                 error = {"code": -32601, "message": f"no method {request['method']}"}
                 self.write({"id": request["id"], "error": error})
                 continue
+            self.number = request["id"]
             result = method(request["params"])
+            if result is None:  # it is answered later
+                continue
             kind = "error" if "code" in result else "result"
             self.write({"id": request["id"], kind: result})
             for live in list(self.turns):
                 self.play(live, request["method"])
+            if request["method"] in ("session.create", "session.resume") and self.is_poor:
+                [live] = self.open
+                self.emit("session.info", live, self.info(self.open[live]))
 
     def keep(self, conversation: Json, role: str, text: str) -> None:
         messages = conversation["messages"]
@@ -301,8 +311,10 @@ class Double:
 
     def info(self, stored: str) -> Json:
         conversation = self.stored.get(stored, {})
+        offer = {"name": "tiny", "title": "Tiny 1B", "bytes": 1_100_000_000}
         return {
-            "model": "scripted-1",
+            "offer": offer if self.is_poor else {},
+            "model": "" if self.is_poor else "scripted-1",
             "provider": "local",
             "cwd": "~/project",
             "title": conversation.get("title", ""),
@@ -318,7 +330,7 @@ class Double:
             "session_key": stored,
             "message_count": len(messages),
             "messages": messages[-limit:] if limit else messages,
-            "info": self.info(stored),
+            "info": {**self.info(stored), "offer": {}},  # an event tells when it is looked for
             "running": live in self.turns,
         }
 
@@ -454,11 +466,40 @@ class Double:
             return {"status": "answered", "duplicate": True}
         keys.append(params["idempotency_key"])
         self.keep(conversation, "user", text)
+        if self.is_poor:
+            self.emit("status.update", live, {"kind": "waiting", "text": "waits for a model"})
+            self.parked.append((live, text))
+            self.arrive()
+            return {"status": "queued" if len(self.parked) > 1 else "streaming"}
         if live in self.turns:
             self.queues.setdefault(live, []).append(text)
             return {"status": "queued", "turn_id": f"turn of {text}"}
         self.start(live, text)
         return {"status": "streaming"}
+
+    def model_pull(self, params: Json) -> None:
+        self.fetching = self.number
+        progress = {"text": "from the hub", "done": 440_000_000, "total": 1_100_000_000}
+        self.emit("model.progress", params["session_id"], progress)
+        self.arrive()
+
+    def arrive(self) -> None:
+        """The model is here, when it is fetched and something waits for it."""
+        if self.fetching is None or not self.parked or self.parked[-1][1] == "patience":
+            return
+        self.is_poor = False
+        self.write({"id": self.fetching, "result": {"name": "tiny"}})
+        self.fetching = None
+        parked, self.parked = self.parked, []
+        live = parked[0][0]
+        self.emit("session.info", live, self.info(self.open[live]))
+        self.queues[live] = [text for _, text in parked]
+        self.next(live)
+
+    def model_pull_stop(self, _params: Json) -> Json:
+        self.write({"id": self.fetching, "error": {"code": 5032, "message": "Stopped."}})
+        self.fetching = None
+        return {"stopped": True}
 
     def prompt_unqueue(self, params: Json) -> Json:
         text = params["turn_id"].removeprefix("turn of ")

@@ -147,3 +147,4 @@ async def running(
             await interface.until(lambda: interface.state == "ready" and interface.entries)
             await pilot.pause()
         yield interface
+        await app.action_leave()

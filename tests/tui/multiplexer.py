@@ -18,12 +18,15 @@ class Tmux:
         self._socket = folder / "tmux"
         self._news = folder / "news"
         os.mkfifo(self._news)
-        line = shlex.join(["env", "-i", *(f"{k}={v}" for k, v in environment.items()), *command])
+        self.line = shlex.join(
+            ["env", "-i", *(f"{k}={v}" for k, v in environment.items()), *command]
+        )
+        """What was typed to start it."""
         self._run("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "sh")
         self._descriptor = os.open(self._news, os.O_RDWR | os.O_NONBLOCK)
         self._run("pipe-pane", "-o", f"cat > {shlex.quote(str(self._news))}")
         self._run("set-option", "-g", "escape-time", "0")
-        self.type(f"cd {shlex.quote(str(folder))}; clear; {line}; echo left with $?")
+        self.type(f"cd {shlex.quote(str(folder))}; clear; {self.line}; echo left with $?")
         self.press("Enter")
 
     def _run(self, *arguments: str) -> str:

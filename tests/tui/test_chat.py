@@ -9,6 +9,7 @@ from hermes_core.paths import Home
 from hermes_tui.entries import Call, Divider, Note, Thought
 from hermes_tui.opening import Opening
 from hermes_tui.widgets.card import Card
+from hermes_tui.widgets.queue import WaitingPrompt
 from hermes_tui.widgets.reasoning import Reasoning
 from hermes_tui.widgets.reply import CodeBlock
 from hermes_tui.widgets.tool import ToolCall
@@ -233,6 +234,19 @@ async def test_a_waiting_prompt_is_taken_back_to_be_changed(ui: Interface) -> No
     await ui.press("alt+up")
     await ui.until(lambda: ui.composer.text == "second")
     assert ui.app.session.conversation.waiting == ["first"]
+
+
+async def test_a_click_takes_back_the_waiting_prompt_that_is_clicked(ui: Interface) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working")
+    for text in ("first", "second"):
+        await ui.send(text)
+    await ui.until(lambda: len(ui.requests("prompt.submit")) == 3)
+    await ui.until(lambda: "then  second" in ui.picture())
+    await ui.pilot.click(WaitingPrompt)
+    await ui.until(lambda: ui.composer.text == "first")
+    await ui.until(lambda: "next  second" in ui.picture())
+    assert ui.app.focused is ui.composer
 
 
 async def test_ctrl_c_stops_the_turn_and_gives_waiting_prompts_back(ui: Interface) -> None:

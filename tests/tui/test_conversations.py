@@ -111,7 +111,7 @@ async def test_deleting_takes_two_presses_of_the_same_key(folder: Path, home: Ho
 async def test_a_new_conversation_is_empty(ui: Interface) -> None:
     await ui.say("hello")
     await ui.press("ctrl+n")
-    await ui.until(lambda: ui.said == [] and ui.notes)
+    await ui.until(lambda: ui.said == [] and ui.entries)
     await ui.say("anew")
     assert ui.replies == ["You said: anew"]
 

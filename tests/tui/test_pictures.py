@@ -172,3 +172,23 @@ async def test_a_long_conversation_in_the_middle(
         await ui.pilot.pause()
         await ui.hold_still()
         assert ui.svg() == picture
+
+
+async def test_the_first_start_without_a_model(
+    run: Run, folder: Path, picture: SnapshotAssertion
+) -> None:
+    (folder / "poor").write_text("")
+    async with run() as ui:
+        await ui.until(lambda: ui.app.chat.fetch.card and ui.app.chat.fetch.card.is_armed)
+        await ui.hold_still()
+        assert ui.svg() == picture
+
+
+async def test_a_model_on_its_way(run: Run, folder: Path, picture: SnapshotAssertion) -> None:
+    (folder / "poor").write_text("")
+    async with run(opening=Opening(pulls=True)) as ui:
+        await ui.until(lambda: "40%" in ui.picture())
+        await ui.send("patience")
+        await ui.until(lambda: "waits for a model" in ui.picture())
+        await ui.hold_still()
+        assert ui.svg() == picture

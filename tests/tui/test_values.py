@@ -184,9 +184,14 @@ def test_a_running_turn_is_shown_with_its_steps() -> None:
 
 
 def test_the_embedded_model_comes_with_a_line_on_better_ones() -> None:
-    info = wire.Info(provider="embedded", advice="It is small.\nSet OPENAI_API_KEY.")
-    [note] = arrival.news(info)
-    assert note.text == "It is small. Set OPENAI_API_KEY."
+    [note] = arrival.news(wire.Info(provider="embedded"))
+    assert "OPENAI_API_KEY" in note.text
+    assert width(note.text) <= 76, "it is to be one line of a terminal with 80 columns"
+
+
+def test_what_can_be_fetched_is_offered_and_not_an_error() -> None:
+    missing = wire.Info(credential_warning="There is no model.", offer=wire.Offer("tiny"))
+    assert arrival.news(missing) == []
 
 
 def test_without_a_model_the_reason_is_a_card() -> None:

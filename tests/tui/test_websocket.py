@@ -138,6 +138,25 @@ async def test_two_terminals_see_the_same_conversation(home: Home, tmp_path: Pat
             await two.until(lambda: two.said[-1] == "hello from two" and len(two.replies) == 2)
 
 
+async def test_a_server_that_is_started_again_is_joined_again(home: Home, tmp_path: Path) -> None:
+    with ScriptedServer() as model:
+        with gateway(home, model, tmp_path) as first:
+            opened = running(
+                tmp_path, home, connect=partial(attach.connect, home), opening=Opening(live="")
+            )
+            ui = await opened.__aenter__()
+            await ui.say("hello")
+            ui.type("half a sent")
+            first.kill()
+            await ui.until(lambda: "server gone, trying again" in ui.picture())
+        with gateway(home, model, tmp_path):
+            await ui.until(lambda: ui.state == "ready")
+            ui.type("ence")
+            await ui.press("enter")
+            await ui.until(lambda: ui.said == ["hello", "half a sentence"] and len(ui.replies) == 2)
+            await opened.__aexit__(None, None, None)
+
+
 async def test_a_wrong_token_is_refused(home: Home, tmp_path: Path) -> None:
     with (
         ScriptedServer() as model,

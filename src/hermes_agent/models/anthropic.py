@@ -1,7 +1,7 @@
 """Anthropic's messages, streamed."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -10,9 +10,12 @@ from hermes_agent.models import refusals
 from hermes_agent.models.anthropic_messages import THINKING_KEY, messages_of, system_of, tools_of
 from hermes_agent.models.base import Facts, Finish, Reply, Request, ToolSpec, Usage
 from hermes_agent.models.calls import Growing, whole
-from hermes_agent.models.wire import Answer, Wire, encode
+from hermes_agent.models.wire import Wire, encode
 from hermes_agent.stop import Stop
 from hermes_core.errors import ModelError, ModelUnreachableError
+
+if TYPE_CHECKING:
+    from hermes_agent.models.connection import Answer
 
 _VERSION = "2023-06-01"
 _LIST_S = 3.0
@@ -138,7 +141,7 @@ class Anthropic:
         body["messages"] = messages_of(request.messages, takes_images=self._facts.takes_images)
         return body
 
-    def _read_stream(self, answer: Answer, gathered: "_Gathered", stop: Stop) -> None:
+    def _read_stream(self, answer: "Answer", gathered: "_Gathered", stop: Stop) -> None:
         for data in answer.events():
             if self._take(data, gathered, stop) == "message_stop":
                 return
@@ -150,7 +153,7 @@ class Anthropic:
                 provider=self._facts.provider,
             )
 
-    def _read_whole(self, answer: Answer, gathered: "_Gathered", stop: Stop) -> None:
+    def _read_whole(self, answer: "Answer", gathered: "_Gathered", stop: Stop) -> None:
         body = answer.read()
         if self._take(body, gathered, stop) != "message":
             raise self._unreadable(body)

@@ -290,6 +290,14 @@ class Discovery:
         return Finding(provider, names[0], reason, base_url, key_name, names[1:])
 
 
+def is_embedded_next(settings: ModelSettings, credentials: Credentials) -> bool:
+    """Whether the embedded model would answer if it were here."""
+    if "embedded" in (settings.name, settings.provider):
+        return True
+    is_open = not (settings.name or settings.provider or settings.base_url)
+    return is_open and credentials == Credentials()
+
+
 def key_of(key_name: str, settings: ModelSettings, credentials: Credentials) -> str:
     """The key that has this name."""
     if not key_name:

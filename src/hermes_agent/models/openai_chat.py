@@ -6,7 +6,7 @@ is made again at once; the adapter remembers that for as long as it lives.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -15,10 +15,13 @@ from hermes_agent.models import refusals
 from hermes_agent.models.base import Facts, Finish, Reply, Request, Usage
 from hermes_agent.models.calls import Growing, whole
 from hermes_agent.models.openai_messages import WANTED_BACK, messages_of, tools_of
-from hermes_agent.models.wire import Answer, Wire, encode
+from hermes_agent.models.wire import Wire, encode
 from hermes_agent.stop import Stop
 from hermes_core.errors import ModelError, ModelRefusedError, ModelUnreachableError
 from hermes_core.types import ToolCall
+
+if TYPE_CHECKING:
+    from hermes_agent.models.connection import Answer
 
 _DONE = b"[DONE]"
 _LIST_S = 3.0
@@ -146,7 +149,7 @@ class OpenAIChat:
                 self._read_whole(answer, gathered, stop)
         return gathered.reply()
 
-    def _read_stream(self, answer: Answer, gathered: "_Gathered", stop: Stop) -> None:
+    def _read_stream(self, answer: "Answer", gathered: "_Gathered", stop: Stop) -> None:
         is_done = False
         for data in answer.events():
             if data == _DONE:
@@ -161,7 +164,7 @@ class OpenAIChat:
                 provider=self._facts.provider,
             )
 
-    def _read_whole(self, answer: Answer, gathered: "_Gathered", stop: Stop) -> None:
+    def _read_whole(self, answer: "Answer", gathered: "_Gathered", stop: Stop) -> None:
         """Some servers do not stream, whatever they are asked."""
         body = answer.read()
         self._take(body, gathered, stop)

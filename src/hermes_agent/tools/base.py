@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hermes_agent.danger import Danger
 from hermes_agent.models.base import ToolSpec
+from hermes_agent.standing import Standing
 from hermes_agent.stop import Stop
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
@@ -49,6 +50,8 @@ class Bench:
     """Where the next command starts; `cd` in one command is kept for the next."""
     environment: dict[str, str] = field(default_factory=dict[str, str])
     """For commands: ours without the secrets."""
+    standing: Standing | None = None
+    """What the person that it works for may see; None: everything."""
 
 
 class AskUser(Protocol):

@@ -6,10 +6,11 @@ import os
 from collections.abc import Generator
 from pathlib import Path
 
+from hermes_agent.standing import has_notes
 from hermes_agent.tools import schema
 from hermes_agent.tools.base import Args, Call, Result, Tool
 from hermes_agent.tools.files import diff
-from hermes_core.errors import ToolError
+from hermes_core.errors import ToolDeniedError, ToolError
 from hermes_core.paths import Home, make_folder, write_private
 from hermes_core.text import one_line, visible
 
@@ -19,6 +20,8 @@ _LONGEST = 500
 
 
 def _run(args: Args, call: Call) -> Result:
+    if not has_notes(call.bench.standing):
+        raise ToolDeniedError("The notes belong to the owner, and this chat is not theirs alone.")
     name, most = _FILES[args.get("about", "memory")]
     path = call.bench.home.memories / name
     if args["action"] == "show":

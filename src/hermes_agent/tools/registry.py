@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from hermes_agent.models.base import ToolSpec
+from hermes_agent.standing import Standing
 from hermes_agent.tools.base import Args, Call, Result, Tool
 from hermes_agent.tools.toolbox import disclosure
 from hermes_core.settings import Settings
@@ -45,6 +46,9 @@ _SMALL = {
     "memory": ("action", "text"),
 }
 """What a small model is offered, with the arguments it is told of."""
+
+_NOTES = "memory"
+"""The tool that reads and writes the notes of the home, which are the owner's."""
 
 
 class PluginTool(Protocol):
@@ -102,9 +106,18 @@ class Toolbox:
         for tool in tools:
             if tool.name not in disabled:
                 self._tools.setdefault(tool.name, tool)
+        self._given = tuple(self._tools.values())
         if self.toolsets:
             for tool in disclosure(self.toolsets):
                 self._tools.setdefault(tool.name, tool)
+
+    def restricted_to(self, standing: Standing | None) -> "Toolbox":
+        """The tools that somebody may use; what opens further toolsets opens these alone."""
+        if standing is None:
+            return self
+        withheld = () if standing.has_notes else (_NOTES,)
+        allowed = standing.tools
+        return Toolbox((t for t in self._given if allowed is None or t.name in allowed), withheld)
 
     def get(self, name: str) -> Tool | None:
         """The tool of this name, of the core or of any toolset."""

@@ -9,6 +9,7 @@ from hermes_agent.tools.base import Args, Call, Tool
 from hermes_core import clock
 from hermes_core.errors import SessionNotFoundError, ToolError
 from hermes_core.text import one_line, truncate
+from hermes_state.scope import Scope
 
 _MOST_HITS = 50
 _WINDOW = 5
@@ -25,14 +26,25 @@ def _run(args: Args, call: Call) -> str:
     filters: dict[str, Any] = {"role": args.get("role", ("user", "assistant"))}
     if "days" in args:
         filters["since"] = clock.now() - args["days"] * _DAY_S
-    store = call.bench.store
     if "session" in args:
-        if store.get_session(args["session"]) is None:
-            raise ToolError(f"There is no session {args['session']!r}.", fix="Take it from a hit.")
-        filters["session_id"] = args["session"]
+        filters["session_id"] = _seen(args["session"], call)
     limit = min(args.get("limit", 10), _MOST_HITS)
-    hits = store.search_messages(query, limit=limit, sort="relevance", **filters)
+    hits = call.bench.store.search_messages(
+        query, limit=limit, sort="relevance", scope=_scope(call), **filters
+    )
     return "\n".join(map(_hit, hits)) or "Nothing was found."
+
+
+def _scope(call: Call) -> Scope | None:
+    standing = call.bench.standing
+    return standing.scope if standing is not None else None
+
+
+def _seen(session_id: str, call: Call) -> str:
+    """The session, which must be one that the person may see."""
+    if not call.bench.store.is_visible(session_id, _scope(call)):
+        raise ToolError(f"There is no session {session_id!r}.", fix="Take it from a hit.")
+    return session_id
 
 
 def _hit(hit: Mapping[str, Any]) -> str:
@@ -46,8 +58,9 @@ def _hit(hit: Mapping[str, Any]) -> str:
 def _around(args: Args, call: Call) -> str:
     if "session" not in args:
         raise ToolError("around needs the session.", fix="Take both from a hit of a search.")
+    session_id = _seen(args["session"], call)
     try:
-        found = call.bench.store.get_messages_around(args["session"], args["around"], _WINDOW)
+        found = call.bench.store.get_messages_around(session_id, args["around"], _WINDOW)
     except SessionNotFoundError as error:
         raise ToolError(str(error), fix="Take session and around from a hit.") from error
     lines = [_message(message) for message in found["window"]]

@@ -10,7 +10,7 @@ import msgspec
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly, Lent, with_model
 from hermes_agent.events import Sink
-from hermes_agent.models import embedded
+from hermes_agent.models import discovery, embedded
 from hermes_agent.models.discovery import Finding
 from hermes_cli import plugins
 from hermes_cli.commands.app import App
@@ -145,12 +145,8 @@ def _find_model(app: App, assembly: Assembly, wishes: Wishes) -> None:
 
 
 def _is_embedded_next(settings: Settings, wishes: Wishes) -> bool:
-    """Whether the embedded model would answer if it were here."""
-    wanted = (with_model(settings, wishes.model) if wishes.model else settings).model
-    if "embedded" in (wanted.name, wanted.provider):
-        return True
-    is_open = not (wanted.name or wanted.provider or wanted.base_url)
-    return is_open and config.credentials() == config.Credentials()
+    wanted = with_model(settings, wishes.model) if wishes.model else settings
+    return discovery.is_embedded_next(wanted.model, config.credentials())
 
 
 def _obtain(app: App, *, yes: bool) -> None:

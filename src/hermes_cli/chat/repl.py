@@ -55,6 +55,10 @@ class Repl:
         return False
 
     @property
+    def standing(self) -> None:
+        """Who is at the machine may see everything."""
+
+    @property
     def plugins(self) -> Mapping[str, commands.PluginCommand]:
         return plugins.commands()
 

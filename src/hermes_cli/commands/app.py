@@ -5,15 +5,17 @@ import sys
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-import hermes_state
 from hermes_core import config
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
+
+if TYPE_CHECKING:  # the terminal UI leaves the store to its server
+    import hermes_state
 
 
 @dataclass
@@ -34,6 +36,8 @@ class App:
     @contextlib.contextmanager
     def store(self, *, read_only: bool = False) -> Generator["hermes_state.SessionDB"]:
         """Open the store of the home for the length of a block."""
+        import hermes_state  # noqa: PLC0415 -- SQLite, which the first frame of the UI need not wait for
+
         self.home.create()
         store = hermes_state.SessionDB(
             self.home.database,

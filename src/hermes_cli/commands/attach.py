@@ -3,6 +3,7 @@
 import importlib
 import os
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -11,6 +12,9 @@ from hermes_cli.commands.app import App, pass_app
 from hermes_cli.commands.tui import run
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home
+
+if TYPE_CHECKING:
+    from hermes_tui.transport import Transport
 
 _START = "Start one: python -m tui_gateway.entry --ws"
 
@@ -31,10 +35,22 @@ def command(app: App, name: str) -> int:
 
     Leaving does not end it; another terminal may have it open at the same time.
     """
-    address = find(app.home)
+    find(app.home)  # that there is none is told before the terminal is taken
     opening = importlib.import_module("hermes_tui.opening").Opening(live=name)
+    return run(app, partial(connect, app.home), opening)
+
+
+async def connect(home: Home) -> "Transport":
+    """A connection to the server that runs now; a new one has another address and another token.
+
+    Raises ConnectionError when there is none.
+    """
     transport = importlib.import_module("hermes_tui.websocket").WebSocketTransport
-    return run(app, partial(transport.connect, address.url, address.token), opening)
+    try:
+        address = find(home)
+    except ConfigError as error:
+        raise ConnectionError(str(error)) from error
+    return await transport.connect(address.url, address.token)
 
 
 def find(home: Home) -> Address:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
+from hermes_cli.commands import tui
 from hermes_cli.commands.app import App, json_option
 from hermes_cli.commands.group import Entry, LazyGroup
 from hermes_core import log
@@ -26,6 +27,7 @@ COMMANDS: dict[str, Entry] = {
     "completion": Entry("completion", "Print the completion script of a shell."),
     "config": Entry("config", "Show and change settings."),
     "doctor": Entry("doctor", "Check the installation and repair it."),
+    "gateway": Entry("gateway", "Talk with the agent in your messengers."),
     "model": Entry("model", "Show which model answers and why, and switch."),
     "plugins": Entry("plugins", "List, enable, disable and make plugins."),
     "sessions": Entry("sessions", "List, search, export and clean up conversations."),
@@ -54,14 +56,30 @@ def _plugin_command(app: App, name: str) -> click.Command | None:
 )
 @click.version_option(VERSION, message="hermes %(version)s")
 @json_option
+@tui.opening_options
 @click.pass_context
-def hermes(ctx: click.Context, overrides: tuple[str, ...]) -> None:
-    """A personal AI agent whose conversations survive whatever happens to the process."""
+def hermes(ctx: click.Context, overrides: tuple[str, ...], **opening: object) -> int | None:
+    """A personal AI agent whose conversations survive whatever happens to the process.
+
+    Without a command: talk with it, on the whole terminal where that is possible.
+    """
     ctx.ensure_object(App).overrides = overrides
     if ctx.invoked_subcommand is None:
-        command = hermes.get_command(ctx, "chat")
-        if command is not None:
-            ctx.invoke(command)
+        return _talk(ctx, opening)
+    if any(opening.values()):
+        raise click.UsageError("What is to be opened goes after the command.", ctx)
+    return None
+
+
+def _talk(ctx: click.Context, opening: dict[str, object]) -> int:
+    """The terminal UI; the line chat where there is no terminal for it, or it is not installed."""
+    is_wanted = tui.is_possible() and not ctx.ensure_object(App).as_json
+    if is_wanted and tui.is_installed():
+        return ctx.invoke(tui.command, **opening)
+    if is_wanted:
+        click.echo(f"This is the line chat. For the whole terminal: {tui.INSTALL}", err=True)
+    chat = importlib.import_module("hermes_cli.commands.chat")
+    return ctx.invoke(chat.command, **{**opening, "resume": opening["resume"] or None})
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -25,8 +25,10 @@ from hermes_state.effects import Call, Settled
 from hermes_state.inbox import Delivery
 from hermes_state.leases import Lease
 from hermes_state.outbox import Piece
+from hermes_state.people import Person, Stranger
 from hermes_state.protocol import Store
 from hermes_state.questions import Question
+from hermes_state.scope import Scope
 from hermes_state.turns import End, Opening
 from hermes_state.usage import Spent
 
@@ -1353,11 +1355,42 @@ class OutboxRules:
             assert [piece["attempts"] for piece in store.outbox.due()] == [1]
             assert store.outbox.begin(only)["attempts"] == 2
 
-    def test_pieces_without_a_turn_do_not_wait_for_each_other(self, store: Store) -> None:
-        ids = store.outbox.put([Piece("telegram", "room", "a")])
-        ids += store.outbox.put([Piece("telegram", "room", "b")])
-        assert [piece["id"] for piece in store.outbox.due()] == ids
+    def test_pieces_of_one_chat_wait_for_each_other_and_for_no_other_chat(
+        self, store: Store
+    ) -> None:
+        first, _ = store.outbox.put([Piece("telegram", "room", text) for text in "ab"])
+        (other,) = store.outbox.put([Piece("telegram", "hall", "c")])
+        (same_name,) = store.outbox.put([Piece("matrix", "room", "d")])
+        assert [piece["id"] for piece in store.outbox.due()] == [first, other, same_name]
         assert len(store.outbox.due(limit=1)) == 1
+
+    def test_a_piece_is_put_once_under_its_name(self, store: Store) -> None:
+        piece = Piece("telegram", "room", "a", key="notice:1", extra='{"reply_to":"7"}')
+        (only,) = store.outbox.put([piece])
+        assert store.outbox.put([piece]) == []
+        (row,) = store.outbox.due()
+        assert (row["id"], row["key"], row["extra"]) == (only, "notice:1", '{"reply_to":"7"}')
+        assert store.outbox.next_due_at() == row["due_at"]
+
+    def test_what_was_given_up_is_listed(self, store: Store) -> None:
+        (only,) = store.outbox.put([Piece("telegram", "room", "hi")])
+        assert store.outbox.failed() == []
+        store.outbox.fail(only, "blocked")
+        (row,) = store.outbox.failed()
+        assert row["error"] == "blocked"
+        assert store.outbox.failed(since=row["ended_at"] + 1) == []
+        assert store.outbox.next_due_at() is None
+
+    def test_a_turn_has_one_draft(self, store: Store) -> None:
+        turn_id = running(store)
+        assert store.drafts.get(turn_id) is None
+        assert store.drafts.begin(turn_id, "telegram", "room")
+        assert not store.drafts.begin(turn_id, "telegram", "room")
+        assert (store.drafts.get(turn_id) or {})["message_id"] is None
+        store.drafts.named(turn_id, "m1")
+        assert (store.drafts.get(turn_id) or {})["message_id"] == "m1"
+        store.drafts.drop(turn_id)
+        assert store.drafts.get(turn_id) is None
 
     def test_an_illegal_move_of_a_piece_is_refused(self, store: Store) -> None:
         (only,) = store.outbox.put([Piece("telegram", "room", "hi")])
@@ -1539,6 +1572,23 @@ class BudgetRules:
         with refused(BudgetSpent):
             store.budgets.reserve(running(store, "c"), limits, Estimate(1, 0.2, 0), account=parent)
 
+    def test_somebodys_day_is_limited_and_others_do_not_pay_for_it(self, store: Store) -> None:
+        with still_clock() as moved:
+            ann = Limits(person="telegram:1", person_cost_per_day_usd=1.0)
+            bob = ann._replace(person="telegram:2")
+            turn_id = running(store)
+            store.budgets.reserve(turn_id, ann, Estimate(1, 0.8, 0.0))
+            with refused(BudgetSpent):
+                store.budgets.reserve(running(store, "b"), ann, Estimate(1, 0.3, 0.0))
+            store.budgets.reserve(turn_id, bob, Estimate(1, 0.9, 0.0))
+            store.budgets.reserve(turn_id, Limits(), Estimate(1, 5.0, 0.0))
+            store.delete_session("s")
+            assert store.budgets.today_usd("telegram:1") == 0.8, "deleting a session is no refund"
+            assert store.budgets.today_usd("telegram:3") == 0.0
+            assert round(store.budgets.today_usd(), 6) == 6.7
+            moved.now += DAY_S
+            store.budgets.reserve("b", ann, Estimate(1, 0.9, 0.0))
+
     def test_a_reservation_is_settled_once(self, store: Store) -> None:
         turn_id = running(store)
         receipt = Receipt(store.budgets.reserve(turn_id, Limits(), Estimate(1, 0, 0)), Spent("m"))
@@ -1589,6 +1639,7 @@ class QuestionRules:
         store.questions.grant(["curl"])
         assert store.questions.granted("here") == {"rm", "curl"}
         assert store.questions.granted("there") == {"curl"}
+        assert store.questions.granted("here", everywhere=False) == {"rm"}
         assert store.questions.revoke("curl")
         assert not store.questions.revoke("curl")
         assert store.questions.granted("there") == set()
@@ -1631,6 +1682,179 @@ class QuestionRules:
             secrets.forget()
 
 
+class ScopeRules:
+    """Whose conversations may be seen."""
+
+    def _chats(self, store: Store) -> None:
+        """The terminal's, two people's, one in a group of each, and one that the group shares."""
+        rows: list[tuple[str, str, dict[str, str]]] = [
+            ("local", "cli", {}),
+            ("ann", "telegram", {"user_id": "1", "chat_id": "1"}),
+            ("bob", "telegram", {"user_id": "2", "chat_id": "2"}),
+            ("bob elsewhere", "matrix", {"user_id": "2", "chat_id": "2"}),
+            ("ann in group", "telegram", {"user_id": "1", "chat_id": "-9"}),
+            ("bob in group", "telegram", {"user_id": "2", "chat_id": "-9"}),
+            ("group", "telegram", {"chat_id": "-9"}),
+            ("thread", "telegram", {"chat_id": "-9", "thread_id": "t"}),
+            ("helper", "delegate", {}),
+        ]
+        for id_, source, fields in rows:
+            store.create_session(id_, source, **fields)
+            store.append_message(id_, "user", f"a needle of {id_}")
+
+    def _seen(self, store: Store, scope: Scope) -> set[str]:
+        """What every way to look shows, which must be the same on all of them."""
+        seen = set(listed(store, scope=scope))
+        assert store.session_count(scope=scope) == len(seen)
+        assert set(found(store, "needle", scope=scope)) == seen
+        assert {row["id"] for row in store.list_sessions_rich(limit=None) if
+                store.is_visible(row["id"], scope)} == seen  # fmt: skip
+        return seen
+
+    def test_one_person_sees_nothing_of_another(self, store: Store) -> None:
+        self._chats(store)
+        assert self._seen(store, Scope("telegram", "1")) == {"ann", "ann in group"}
+        assert self._seen(store, Scope("telegram", "2")) == {"bob", "bob in group"}
+        assert self._seen(store, Scope("matrix", "2")) == {"bob elsewhere"}
+        assert self._seen(store, Scope("matrix", "1")) == set()
+
+    def test_who_may_sees_the_terminal_and_no_sub_agents(self, store: Store) -> None:
+        self._chats(store)
+        owner = Scope("telegram", "1", with_local=True)
+        assert self._seen(store, owner) == {"ann", "ann in group", "local"}
+
+    def test_in_a_group_the_place_is_seen_and_nothing_private(self, store: Store) -> None:
+        self._chats(store)
+        assert self._seen(store, Scope("telegram", "1", "-9")) == {"ann in group"}
+        assert self._seen(store, Scope("telegram", None, "-9")) == {"group"}
+        assert self._seen(store, Scope("telegram", None, "-9", "t")) == {"thread"}
+
+    def test_a_guessed_id_or_title_of_another_finds_nothing(self, store: Store) -> None:
+        ann, bob = Scope("telegram", "1"), Scope("telegram", "2")
+        store.create_session("2026_a", "telegram", user_id="1")
+        store.create_session("2026_b", "telegram", user_id="2")
+        store.set_session_title("2026_a", "secret plan")
+        for way in ("2026_a", "2026_"):
+            assert store.resolve_session_id(way, ann) == "2026_a"
+        assert store.resolve_session_id("2026_a", bob) is None
+        assert store.resolve_session_id("2026_", bob) == "2026_b", "as if it were the only one"
+        assert store.resolve_session_by_title("secret plan", ann) == "2026_a"
+        assert store.resolve_session_by_title("secret plan", bob) is None
+        assert not store.is_visible("2026_a", bob)
+
+    def test_whether_a_title_is_taken_tells_nothing_of_others(self, store: Store) -> None:
+        for id_, fields in (("a", {"user_id": "1"}), ("b", {"user_id": "2"}), ("c", {})):
+            store.create_session(id_, "telegram", **fields)
+            assert store.set_session_title(id_, "plan")
+        store.create_session("d", "telegram", user_id="2")
+        with refused(TitleError):
+            store.set_session_title("d", "plan")
+        assert store.get_session_title(store.branch_session("b", child_id="e")) == "plan #2"
+        assert store.get_session_title(store.branch_session("a", child_id="f")) == "plan #2"
+        assert store.resolve_session_by_title("plan", Scope("telegram", "2")) == "e"
+        holder = store.get_session_by_title("plan")
+        assert holder is not None
+        assert holder["id"] == "c", "the terminal's comes first"
+
+    def test_a_conversation_keeps_its_owner_when_it_moves(self, store: Store) -> None:
+        self._chats(store)
+        store.rotate_session("bob", [summary("a needle in short")], child_id="bob 2")
+        assert "bob 2" in listed(store, scope=Scope("telegram", "2"))
+        assert self._seen(store, Scope("telegram", "1")) == {"ann", "ann in group"}
+
+
+class PeopleRules:
+    """Who was let in, and the codes of strangers."""
+
+    def _ask(self, store: Store, user_id: str, code: str, platform: str = "telegram") -> bool:
+        return store.people.ask(Stranger(platform, user_id, f"chat {user_id}", "Ann"), code)
+
+    def test_who_gives_the_code_back_lets_the_stranger_in(self, store: Store) -> None:
+        with still_clock():
+            assert self._ask(store, "1", "CODE")
+            assert [row["user_id"] for row in store.people.pending()] == ["1"]
+            redeemed = store.people.redeem("CODE", "terminal")
+            ann = Person("telegram", "1", "owner", "Ann", "chat 1", NOON, "terminal")
+            assert redeemed == (ann, 0.0)
+            assert store.people.get("telegram", "1") == ann
+            assert store.people.pending() == []
+            assert store.people.redeem("CODE", "terminal").person is None, "it is good for once"
+
+    def test_the_first_one_is_the_owner_and_no_other_unless_it_is_said(self, store: Store) -> None:
+        roles: list[Any] = [None, None, "guest", "owner"]
+        for number, role in enumerate(roles):
+            platform = ("telegram", "matrix")[number % 2]
+            self._ask(store, str(number), f"CODE {number}", platform)
+            store.people.redeem(f"CODE {number}", "terminal", role=role)
+        assert store.people.has_owner()
+        assert [one.role for one in store.people.everybody()] == [
+            "owner", "member", "guest", "owner"
+        ]  # fmt: skip
+
+    def test_nobody_is_shown_a_second_code_soon_and_few_at_the_same_time(
+        self, store: Store
+    ) -> None:
+        with still_clock() as time:
+            assert [self._ask(store, str(n), f"CODE {n}") for n in range(4)] == [True] * 3 + [False]
+            assert self._ask(store, "3", "OTHER", "matrix"), "each platform counts for itself"
+            time.now += 599
+            assert not self._ask(store, "0", "NEW")
+            time.now += 1
+            assert self._ask(store, "0", "NEW")
+            assert store.people.redeem("CODE 0", "me").person is None, "the newest counts"
+            time.now += 3000
+            assert [row["user_id"] for row in store.people.pending("telegram")] == ["0"]
+            assert store.people.redeem("CODE 1", "me").person is None, "an hour is over"
+            assert store.people.redeem("NEW", "me").person is not None
+
+    def test_a_code_is_good_on_its_platform(self, store: Store) -> None:
+        self._ask(store, "1", "CODE")
+        assert store.people.redeem("CODE", "me", platform="matrix").person is None
+        assert store.people.redeem("CODE", "me", platform="telegram").person is not None
+
+    def test_wrong_codes_lock_a_platform_for_an_hour(self, store: Store) -> None:
+        with still_clock() as time:
+            self._ask(store, "1", "CODE")
+            for _ in range(4):
+                assert store.people.redeem("WRONG", "me") == (None, 0.0)
+            assert store.people.redeem("WRONG", "me") == (None, NOON + 3600)
+            assert store.people.redeem("CODE", "me") == (None, NOON + 3600), "also the right one"
+            assert not self._ask(store, "2", "CODE 2"), "there is no use in a code now"
+            assert self._ask(store, "2", "CODE 2", "matrix")
+            assert store.people.redeem("CODE 2", "me").person is not None, "others are not locked"
+            time.now += 3600
+            self._ask(store, "1", "AGAIN")
+            for _ in range(4):
+                assert store.people.redeem("WRONG", "me") == (None, 0.0)
+            assert store.people.redeem("AGAIN", "me").person is not None
+            self._ask(store, "3", "THIRD")
+            assert store.people.redeem("WRONG", "me") == (None, 0.0), (
+                "counted anew after a right one"
+            )
+
+    def test_the_code_itself_is_not_kept(self, store: Store) -> None:
+        self._ask(store, "1", "CODE")
+        rows = store.read(lambda c: c.execute("SELECT * FROM pairings").fetchall())
+        assert len(rows) == 1
+        assert not any("CODE" in str(value) for row in rows for value in row)
+
+    def test_who_was_let_in_can_be_changed_and_put_out(self, store: Store) -> None:
+        ann = Person("telegram", "1", "guest", None, None, NOON, "me")
+        store.people.save(ann)
+        store.people.save(ann._replace(role="member"))
+        assert [one.role for one in store.people.everybody()] == ["member"]
+        assert store.people.get("matrix", "1") is None
+        assert store.people.remove("telegram", "1")
+        assert not store.people.remove("telegram", "1")
+        assert store.people.get("telegram", "1") is None
+
+    def test_a_code_that_was_not_shown_can_be_forgotten(self, store: Store) -> None:
+        self._ask(store, "1", "CODE")
+        assert store.people.drop("telegram", "1")
+        assert self._ask(store, "1", "OTHER")
+        assert store.people.redeem("CODE", "me").person is None
+
+
 class StoreConformance(
     SessionRules,
     MessageRules,
@@ -1648,5 +1872,7 @@ class StoreConformance(
     UsageRules,
     BudgetRules,
     QuestionRules,
+    ScopeRules,
+    PeopleRules,
 ):
     """All of it."""

@@ -20,6 +20,7 @@ from hermes_state.effects import Call
 from hermes_state.inbox import Delivery
 from hermes_state.leases import Lease
 from hermes_state.outbox import Piece
+from hermes_state.people import Stranger
 from hermes_state.turns import Accepted
 from hermes_state.usage import Spent
 
@@ -46,6 +47,7 @@ def conversation(store: SessionDB, name: str) -> Iterator[None]:
     yield from _turn_over_a_rotation(store, name, said)
     yield from _undo_and_branch(store, name)
     yield from _failed_turn_and_delete(store, name)
+    yield from _let_in_and_out(store, name)
 
 
 def _fail(store: SessionDB) -> None:
@@ -155,6 +157,20 @@ def _failed_turn_and_delete(store: SessionDB, name: str) -> Iterator[None]:
     yield
 
 
+def _let_in_and_out(store: SessionDB, name: str) -> Iterator[None]:
+    """Two strangers, a wrong code and a right one; who was let in is put out again."""
+    platform = f"{name}:chat"
+    for user_id in ("1", "2"):
+        store.people.ask(Stranger(platform, user_id, "room"), f"CODE {user_id}")
+        yield
+    store.people.redeem("WRONG", "terminal", platform=platform)
+    yield
+    store.people.redeem("CODE 1", "terminal", platform=platform, role="guest")
+    yield
+    store.people.remove(platform, "1")
+    yield
+
+
 def _accept(store: SessionDB, name: str, chat: str, which: str) -> Accepted:
     return store.turns.accept(
         chat,
@@ -184,6 +200,9 @@ _QUERIES = {
     "routes": "SELECT session_key, session_id, entry FROM routes ORDER BY session_key",
     "leases": "SELECT conversation_id, holder, token, expires_at = 0 FROM leases ORDER BY 1",
     "usage": "SELECT session_id, model, input_tokens FROM usage ORDER BY id",
+    "people": "SELECT platform, user_id, role FROM people ORDER BY 1, 2",
+    "pairings": "SELECT platform, user_id FROM pairings ORDER BY 1, 2",
+    "pairing_failures": "SELECT platform, failures FROM pairing_failures ORDER BY 1",
 }
 
 

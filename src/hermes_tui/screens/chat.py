@@ -11,8 +11,8 @@ from textual.screen import Screen
 from hermes_core.errors import HermesError
 from hermes_tui import keymap, wire
 from hermes_tui import messages as m
-from hermes_tui.arrival import Earlier, entries_of, greeting, news
-from hermes_tui.entries import Note, Reply
+from hermes_tui.arrival import Earlier, entries_of, news
+from hermes_tui.entries import Note, Reply, Welcome
 from hermes_tui.failures import ConnectionLostError
 from hermes_tui.history import InputHistory
 from hermes_tui.host import app_of
@@ -20,7 +20,8 @@ from hermes_tui.session import Session
 from hermes_tui.widgets.cards import Cards
 from hermes_tui.widgets.composer import Composer
 from hermes_tui.widgets.desk import Desk, RunLocal
-from hermes_tui.widgets.queue import WaitingPrompts
+from hermes_tui.widgets.fetch import Fetch
+from hermes_tui.widgets.queue import WaitingPrompt, WaitingPrompts
 from hermes_tui.widgets.stage import Stage
 from hermes_tui.widgets.status import StatusLine
 
@@ -42,8 +43,10 @@ class ChatScreen(Screen[None]):
         self.composer = self.desk.composer
         self.status = StatusLine(session.conversation)
         self._history = history
+        self.fetch = Fetch(session, self.stage, is_agreed=session.pulls)
         self._queue = WaitingPrompts()
         session.shown = self._show
+        self._welcome = Welcome()
         self._told: set[str] = set()
         self.for_later: list[Note] = []
         """What is to be said as soon as a conversation is shown."""
@@ -54,6 +57,7 @@ class ChatScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         yield self.stage
         yield self.cards
+        yield self.fetch
         yield self._queue
         yield self.desk
         yield self.status
@@ -74,7 +78,9 @@ class ChatScreen(Screen[None]):
         await self.cards.clear()
         self._crash = event.reason
         self._is_given_up = event.delay_s is None
-        if self._is_given_up:
+        if not self._is_given_up:
+            self.session.conversation.activity = "server gone, trying again"
+        else:
             fix = "What you typed is still here. Ctrl+L tries again; `hermes doctor` may tell more."
             await self.stage.tell(f"The server does not start: {event.reason}.", "error", fix)
         self.status.tell()
@@ -107,7 +113,8 @@ class ChatScreen(Screen[None]):
         last = entries[-1] if entries else None
         reply = last if isinstance(last, Reply) and not last.is_done else None
         if not opened.messages:
-            entries.append(greeting(self.session.conversation.info))
+            entries.append(self._welcome)
+            self._tell_who()
         if self._crash:
             text = f"The server stopped ({self._crash}). It was started again; nothing is lost."
             entries.append(Note(text, "warning"))
@@ -134,11 +141,35 @@ class ChatScreen(Screen[None]):
     # -- what the server reports -------------------------------------------------------------
 
     @on(m.Event)
-    def _heard(self, event: m.Event) -> None:
+    async def _heard(self, event: m.Event) -> None:
         if self.session.conversation.hear(event, time.monotonic()):
             self.status.tell()
+        is_waiting = isinstance(event, m.StatusChanged) and event.kind == "waiting"
+        if isinstance(event, m.SessionChanged) or is_waiting:
+            self._tell_news()
+            self._tell_who()
+            await self.stage.transcript.changed(self._welcome)
+            is_free = not self.composer.text.strip()
+            await self.fetch.consider(take_focus=is_free, again=is_waiting)
 
-    @on(m.SessionChanged)
+    @on(m.ModelProgress)
+    def _fetching(self, event: m.ModelProgress) -> None:
+        self.fetch.progress(event)
+
+    @on(Fetch.Declined)
+    def _declined(self) -> None:
+        """Without a model nobody answers what was sent; it stays in the history."""
+        if self.session.conversation.is_running:
+            self._stop()
+
+    @on(Fetch.Settled)
+    def _write_on(self) -> None:
+        self.composer.focus()
+
+    def _tell_who(self) -> None:
+        info = self.session.conversation.info
+        self._welcome.model, self._welcome.cwd = info.model, info.cwd
+
     def _tell_news(self) -> None:
         """What is known about the set-up only when the agent is made is told then, once."""
         for note in news(self.session.conversation.info):
@@ -168,9 +199,9 @@ class ChatScreen(Screen[None]):
             self.status.tell()
 
     @on(m.Notified)
-    def _notified(self, event: m.Notified) -> None:
-        severity = "warning" if event.level in ("warning", "error") else "information"
-        self.notify(event.text, severity=severity, markup=False)
+    async def _notified(self, event: m.Notified) -> None:
+        is_grave = event.level in ("warning", "error")
+        await self.stage.tell(event.text, "warning" if is_grave else "info")
 
     # -- what is written ---------------------------------------------------------------------
 
@@ -180,8 +211,12 @@ class ChatScreen(Screen[None]):
 
     def _tell_waiting(self, waiting: list[str]) -> None:
         self.session.conversation.waiting = waiting
-        self._queue.show(waiting)
+        self._show_waiting(waiting)
         self.status.tell()
+
+    @work(exclusive=True, group="waiting")
+    async def _show_waiting(self, waiting: list[str]) -> None:
+        await self._queue.show(waiting)
 
     # -- keys --------------------------------------------------------------------------------
 
@@ -190,7 +225,9 @@ class ChatScreen(Screen[None]):
         if self._is_second_press:
             app_of(self).run_worker(app_of(self).run_action("app.leave"))
             return
-        if self.session.conversation.is_running:
+        if self.fetch.is_running:
+            self.fetch.stop()
+        elif self.session.conversation.is_running:
             self._stop()
         self._is_second_press = True
         self.status.hint = "Ctrl+C again leaves"
@@ -213,20 +250,28 @@ class ChatScreen(Screen[None]):
         except HermesError as error:
             await self.stage.complain(error)
 
-    @work(exclusive=True, group="take-back")
-    async def action_take_back(self) -> None:
+    def action_take_back(self) -> None:
         """Have the prompt that was sent last in the composer again, to change it or to drop it."""
-        if not self.stage.prompts.waiting:
+        if self.stage.prompts.waiting:
+            self._take_back(-1)
+        else:
             self.notify("No prompt is waiting.")
-            return
+
+    @on(WaitingPrompt.Wanted)
+    def _wanted(self, event: WaitingPrompt.Wanted) -> None:
+        self._take_back(event.place)
+
+    @work(exclusive=True, group="take-back")
+    async def _take_back(self, place: int) -> None:
         try:
-            self.composer.give_back(await self.stage.prompts.take_back())
-        except HermesError as error:
-            self.notify(error.message, severity="warning", markup=False)
+            self.composer.give_back(await self.stage.prompts.take_back(place))
+        except (HermesError, IndexError) as error:  # it runs by now
+            self.notify(str(error), severity="warning", markup=False)
+        self.composer.focus()
 
     def action_answer(self) -> None:
-        if self.cards.current is not None:
-            self.cards.current.focus()
+        if (card := self.cards.current or self.fetch.card) is not None:
+            card.focus()
         else:
             self.notify("Nothing waits for an answer.")
 

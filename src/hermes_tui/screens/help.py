@@ -22,7 +22,7 @@ class HelpScreen(Dialog[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog", id="help") as frame:
             frame.border_title = "Keys"
-            frame.border_subtitle = "Esc closes"
+            frame.border_subtitle = "↑↓ scrolls · Esc closes"
             yield Static(self._table(), markup=False)
 
     def on_mount(self) -> None:

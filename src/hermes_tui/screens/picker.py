@@ -10,7 +10,7 @@ from textual.widgets.option_list import Option
 
 from hermes_core import clock
 from hermes_core.errors import HermesError
-from hermes_core.text import one_line, truncate
+from hermes_core.text import fit, one_line, truncate
 from hermes_tui import wire
 from hermes_tui.library import Library
 from hermes_tui.moments import ago
@@ -69,9 +69,9 @@ class PickerScreen(Dialog[str]):
         rows = self.query_one("#rows", OptionList)
         before = self._picked()
         rows.clear_options()
-        now = clock.now()
+        now, columns = clock.now(), rows.scrollable_content_region.width - 1
         rows.add_options(
-            Option(_line(row, now, self._is_here(row)), id=row.id) for row in self._rows
+            Option(_line(row, now, self._is_here(row), columns), id=row.id) for row in self._rows
         )
         ids = [row.id for row in self._rows]
         kept = ids.index(before.id) if before is not None and before.id in ids else 0
@@ -196,10 +196,13 @@ class PickerScreen(Dialog[str]):
         self.query_one("#picker").border_subtitle = hint
 
 
-def _line(row: wire.Row, now: float, is_here: bool) -> Content:
+def _line(row: wire.Row, now: float, is_here: bool, columns: int) -> Content:
     title = one_line(row.title or row.preview or "(no title)")
     when = ago(row.last_active or row.started_at, now)
-    return Content.assemble(("▸ " if is_here else "  "), truncate(title, 200), (f"  {when}", "dim"))
+    mark = "• " if is_here else "  "
+    return Content.assemble(
+        mark, fit(title, columns - len(mark) - len(when) - 1), (f" {when}", "dim")
+    )
 
 
 def _card(row: wire.Row, now: float, messages: list[wire.Message]) -> Content:
@@ -211,17 +214,17 @@ def _card(row: wire.Row, now: float, messages: list[wire.Message]) -> Content:
     head = [
         Content.styled(one_line(row.title or "(no title)"), "bold"),
         Content.styled(" · ".join(fact for fact in facts if fact), "dim"),
-        Content.styled(row.id, "dim"),
-        Content(""),
     ]
     if not messages:
         return Content("\n").join([*head, Content(row.preview or "")])
-    told = [
-        Content.assemble(
-            ("you  " if message.role == "user" else "     ", "bold $text-accent"), text
-        )
+    said = [
+        (message.role, text)
         for message in messages
         if (text := truncate(one_line(message.text or ""), 300))
         and message.role in ("user", "assistant")
+    ]
+    told = [
+        Content.assemble("\n", (f"› {text}", "bold")) if role == "user" else Content(text)
+        for role, text in said
     ]
     return Content("\n").join([*head, *told])

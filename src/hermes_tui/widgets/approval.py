@@ -1,5 +1,7 @@
 """The card that asks whether something dangerous may be done."""
 
+from textual.content import Content
+
 from hermes_tui.messages import ApprovalAsked
 from hermes_tui.widgets.card import Card, Choice
 
@@ -22,7 +24,7 @@ class ApprovalCard(Card):
             _CHOICES.get(value, Choice(value, value.capitalize(), str(number + 1)))
             for number, value in enumerate(wanted)
         ]
-        text = "\n".join(part for part in (asked.command, asked.description or "") if part)
+        text = Content.assemble((asked.command, "bold"), f"\n{asked.description or ''}".rstrip())
         super().__init__(asked.request_id, "May this be done?", text, choices)
         self.add_class("approval")
 

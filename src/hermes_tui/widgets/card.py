@@ -100,7 +100,9 @@ class Card(Vertical, can_focus=True):
         card: "Card"
         answer: str
 
-    def __init__(self, request_id: str, title: str, text: str, choices: Sequence[Choice]) -> None:
+    def __init__(
+        self, request_id: str, title: str, text: Content | str, choices: Sequence[Choice]
+    ) -> None:
         super().__init__(classes="card")
         self.request_id = request_id
         self.session_id = ""

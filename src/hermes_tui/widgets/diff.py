@@ -9,7 +9,7 @@ def rendered(text: str, limit: int | None = None) -> Content:
     """The lines of a diff, at most `limit` of them; the rest is counted."""
     lines = [line for line in text.strip("\n").split("\n") if not line.startswith(("--- ", "+++ "))]
     shown = lines if limit is None or len(lines) <= limit + 1 else lines[:limit]
-    styled = [Content.styled(line, _STYLES.get(line[:1], "$text-muted")) for line in shown]
+    styled = [Content.styled(line, _STYLES.get(line[:1], "dim")) for line in shown]
     if len(shown) < len(lines):
         styled.append(Content.styled(f"… {len(lines) - len(shown)} more lines", "dim italic"))
     return Content("\n").join(styled)

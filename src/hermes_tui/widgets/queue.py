@@ -1,35 +1,73 @@
 """Prompts that wait until the running turn has ended."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from textual import events
+from textual.containers import Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Static
 
 from hermes_core.text import one_line, truncate
+from hermes_tui import keymap
 
 _SHOWN = 3
 
 
-class WaitingPrompts(Static):
+class WaitingPrompt(Static):
+    """One of them; a click takes it back."""
+
+    DEFAULT_CSS = """
+    WaitingPrompt {
+        height: 1;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+        &:hover {
+            background: $surface;
+        }
+    }
+    """
+    ALLOW_SELECT = False
+
+    @dataclass
+    class Wanted(Message):
+        """Somebody wants it back in the composer, to change it or to drop it."""
+
+        place: int
+
+    def __init__(self, place: int, text: str) -> None:
+        when = "next  " if not place else "then  "
+        what = truncate(one_line(text), 400)
+        super().__init__(Content.assemble((when, "bold"), what), markup=False)
+        self._place = place
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.post_message(self.Wanted(self._place))
+
+
+class WaitingPrompts(Vertical):
     """A line each, above the composer; nothing when none waits."""
 
     def __init__(self) -> None:
-        super().__init__(id="waiting", markup=False)
+        super().__init__(id="waiting")
 
     def on_mount(self) -> None:
         self.display = False
 
-    def show(self, prompts: Sequence[str]) -> None:
+    async def show(self, prompts: Sequence[str]) -> None:
         """Show what waits, the next one first."""
         self.display = bool(prompts)
-        lines = [
-            Content.assemble(("next  " if not number else "then  ", "bold"), _short(prompt))
-            for number, prompt in enumerate(prompts[:_SHOWN])
-        ]
-        if len(prompts) > _SHOWN:
-            lines.append(Content.styled(f"      and {len(prompts) - _SHOWN} more", "dim"))
-        self.update(Content("\n").join(lines))
+        await self.remove_children()
+        await self.mount_all(
+            WaitingPrompt(place, prompt) for place, prompt in enumerate(prompts[:_SHOWN])
+        )
+        if prompts:
+            more = f"and {len(prompts) - _SHOWN} more · " if len(prompts) > _SHOWN else ""
+            hint = f"      {more}{_key()} or a click takes one back"
+            await self.mount(Static(Content.styled(hint, "dim"), markup=False))
 
 
-def _short(prompt: str) -> str:
-    return truncate(one_line(prompt), 200)
+def _key() -> str:
+    return keymap.shown(next(key.keys for key in keymap.KEYS if key.name == "take_back"))

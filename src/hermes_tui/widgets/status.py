@@ -17,7 +17,7 @@ _STATES = {
     "lost": ("✗", "server gone", "$text-error"),
 }
 _HINT = "F1 help"
-_LONGEST_MODEL = 32
+_LONGEST_MODEL = 26
 _FULL = 80.0
 
 
@@ -72,8 +72,8 @@ def _facts(conversation: Conversation) -> list[tuple[str, str]]:
     if info.model:
         facts.append((truncate(info.model, _LONGEST_MODEL), ""))
     if (share := _share(conversation)) is not None:
-        facts.append((f"{share:.0f}% of {_thousands(usage.context_max)}", _warmth(share)))
-    if usage.cost_usd is not None:
+        facts.append((f"context {share:.0f}% of {_thousands(usage.context_max)}", _warmth(share)))
+    if usage.cost_usd:
         facts.append(
             (f"${usage.cost_usd:.4f}" if usage.cost_usd < 1 else f"${usage.cost_usd:.2f}", "")
         )
@@ -94,7 +94,7 @@ def _share(conversation: Conversation) -> float | None:
 
 
 def _thousands(tokens: int | None) -> str:
-    return f"{tokens / 1000:.0f}k" if tokens else "the window"
+    return f"{tokens / 1000:.0f}k" if tokens else "it"
 
 
 def _warmth(share: float) -> str:

@@ -10,7 +10,17 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Static
 
-from hermes_tui.entries import Call, Divider, Entry, Note, Reply, Said, Thought, lines_of
+from hermes_tui.entries import (
+    Call,
+    Divider,
+    Entry,
+    Note,
+    Reply,
+    Said,
+    Thought,
+    Welcome,
+    lines_of,
+)
 from hermes_tui.host import app_of
 
 _SHOWN_SCREENS = 1.5
@@ -25,6 +35,7 @@ _VIEWS: dict[type[Any], tuple[str, str]] = {
     Said: ("said", "SaidView"),
     Note: ("said", "NoteView"),
     Divider: ("said", "DividerView"),
+    Welcome: ("welcome", "WelcomeView"),
     Thought: ("reasoning", "Reasoning"),
     Call: ("tool", "ToolCall"),
     Reply: ("reply", "ReplyView"),

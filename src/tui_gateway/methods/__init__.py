@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tui_gateway.loading import loading
+from hermes_core.loading import loading
 from tui_gateway.protocol import INVALID_PARAMS, SERVER_ERROR, Rid, RpcError
 from tui_gateway.runtime import Runtime
 
@@ -80,6 +80,8 @@ TABLE: dict[str, Entry] = {
     "config.set": Entry("configuration", "set_", is_long=True),
     "config.show": Entry("configuration", "show"),
     "model.options": Entry("models", "options", is_long=True),
+    "model.pull": Entry("models", "pull"),
+    "model.pull.stop": Entry("models", "stop_pull"),
     "setup.status": Entry("models", "status", is_long=True),
     "setup.runtime_check": Entry("models", "check", is_long=True),
     "tools.list": Entry("tools", "list_tools", is_long=True),

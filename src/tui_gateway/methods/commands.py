@@ -6,7 +6,7 @@ from hermes_agent import commands
 from hermes_agent.commands import Parsed
 from hermes_cli import plugins
 from hermes_core.errors import UsageError
-from tui_gateway import intake, view
+from tui_gateway import info, intake, view
 from tui_gateway.desk import Desk
 from tui_gateway.params import Nothing, Params, Session, says
 from tui_gateway.projection import text_of
@@ -77,6 +77,8 @@ def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
         told["session"] = view.snapshot(rt, sid, view.PAGE)
     if desk.is_leaving:
         told["leave"] = True
+    else:
+        rt.afterwards(lambda: info.tell(rt, sid, session))  # a title, a model: it may have changed
     return told
 
 

@@ -4,8 +4,8 @@ from typing import Annotated, Any, TypedDict
 
 from hermes_core import config
 from hermes_core.errors import ConfigError
+from hermes_core.loading import loading
 from tui_gateway import agents
-from tui_gateway.loading import loading
 from tui_gateway.params import Nothing, Params, says
 from tui_gateway.protocol import BAD_ARGUMENT, BUSY, UNKNOWN_KEY, Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime

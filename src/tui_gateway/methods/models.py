@@ -1,14 +1,19 @@
-"""Models: which there are, which one answers, whether any does."""
+"""Models: which there are, which one answers, whether any does, and fetching the embedded one."""
 
+import logging
+import threading
 from typing import Annotated, Any, TypedDict
 
 from hermes_agent.models import embedded
 from hermes_agent.models.discovery import Finding
 from hermes_agent.models.registry import Registry
-from hermes_core.errors import ModelError
-from tui_gateway.params import Nothing, Params, says
-from tui_gateway.protocol import Rid
+from hermes_core.errors import HermesError, ModelError
+from tui_gateway import agents, offer
+from tui_gateway.params import Nothing, Params, Session, says
+from tui_gateway.protocol import BUSY, SERVER_ERROR, Rid, RpcError
 from tui_gateway.runtime import Runtime
+
+logger = logging.getLogger(__name__)
 
 
 class Ask(Params, frozen=True):
@@ -130,3 +135,60 @@ def check(rt: Runtime, rid: Rid, params: Ask) -> Checked:
         "error": "",
         "advice": embedded.advice() if used.provider == "embedded" else "",
     }
+
+
+class Pull(Session, frozen=True):
+    """For which session a model is fetched."""
+
+    name: Annotated[str, says("Which one; without it, the one that suits this machine.")] = ""
+
+
+def pull(rt: Runtime, rid: Rid, params: Pull) -> None:
+    """Fetch the embedded model and have it answer; `model.progress` tells how far it is.
+
+    `{name}` when it is there. What was fetched before a failure or a stop is kept.
+    """
+    sid, session = params.session_id, rt.session(params.session_id)
+    rt.watch(session)
+    live, settle, stop = rt.live(session), rt.later(rid), threading.Event()
+    with live.lock:
+        if live.fetch is not None:
+            raise RpcError(BUSY, "A model is being fetched already.")
+        live.fetch = stop
+
+    def work() -> None:
+        told = _fetched(rt, sid, params.name, stop)
+        live.fetch = None
+        settle(told)
+        if not isinstance(told, HermesError):
+            agents.begin(rt, sid, session)
+
+    rt.spawn(work)
+
+
+def _fetched(
+    rt: Runtime, sid: str, name: str, stop: threading.Event
+) -> dict[str, Any] | HermesError:
+    """The boundary of a fetch, which runs in a thread of its own."""
+    try:
+        return {"name": offer.fetch(rt, sid, name, stop)}
+    except HermesError as error:
+        return error
+    except Exception as error:
+        logger.exception("the model could not be fetched")
+        return RpcError(SERVER_ERROR, f"The model could not be fetched: {error!r}.")
+
+
+class Stopping(TypedDict):
+    """Whether there was something to stop."""
+
+    stopped: bool
+
+
+def stop_pull(rt: Runtime, rid: Rid, params: Session) -> Stopping:
+    """Stop fetching a model; what was fetched is kept."""
+    del rid
+    stop = rt.live(rt.session(params.session_id)).fetch
+    if stop is not None:
+        stop.set()
+    return {"stopped": stop is not None}

@@ -4,7 +4,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Annotated, Any, TypedDict
 
-from hermes_state import sessions
+from hermes_core.errors import HermesError
+from hermes_state import lineage, sessions, titles
 from tui_gateway import agents, info, intake, view
 from tui_gateway.params import Cols, OpenId, Params, Session, says
 from tui_gateway.projection import projected
@@ -112,19 +113,17 @@ def resume(rt: Runtime, rid: Rid, params: Resume) -> Snapshot:
         is_rendered=params.render,
     )
     key = view.stored(rt.db(), params.session_id)
-    with _resuming:
-        if (known := view.opened(rt, key)) is not None:
-            return view.snapshot(rt, known, params.limit)
-        session = _new(key, live, params.cols)
-        sid = _open(rt, session)
-    intake.reopen(rt, key)
-    rt.afterwards(lambda: _go_on(rt, sid, session))
-    return view.snapshot(rt, sid, params.limit)
-
-
-def _go_on(rt: Runtime, sid: str, session: LiveSession) -> None:
-    agents.begin(rt, sid, session)
-    intake.recover(rt, sid, session)
+    with live.accepting:  # what was left unfinished comes before all that is new
+        with _resuming:
+            if (known := view.opened(rt, key)) is not None:
+                return view.snapshot(rt, known, params.limit)
+            session = _new(key, live, params.cols)
+            sid = _open(rt, session)
+        intake.reopen(rt, key)
+        rt.afterwards(lambda: agents.begin(rt, sid, session))
+        found = view.snapshot(rt, sid, params.limit)
+        intake.recover(rt, sid, session)
+    return found
 
 
 class Activate(Session, frozen=True):
@@ -166,9 +165,11 @@ def branch(rt: Runtime, rid: Rid, params: Branch) -> Branched:
         raise RpcError(NOTHING_SAID, "There is nothing to branch from yet.")
     key = sessions.new_id()
     rt.presence.add(key)
-    store.branch_session(parent, child_id=key)
-    if params.name:
-        store.set_session_title(key, params.name)
+    try:
+        store.write(lambda conn: _copy(conn, parent, key, params.name))
+    except HermesError:
+        rt.presence.remove(key)
+        raise
     origin = rt.live(session)
     live = Live(source=origin.source, cwd=origin.cwd, model_name=origin.model_name)
     child = _new(key, live, session.get("cols", 80))
@@ -176,6 +177,12 @@ def branch(rt: Runtime, rid: Rid, params: Branch) -> Branched:
     rt.afterwards(lambda: agents.begin(rt, sid, child))
     title = store.get_session_title(key) or ""
     return {"session_id": sid, "stored_session_id": key, "title": title, "parent": parent}
+
+
+def _copy(conn: Any, parent: str, key: str, name: str) -> None:  # noqa: ANN401 -- the store's own
+    lineage.branch(conn, parent, child_id=key)
+    if name:
+        titles.set_title(conn, key, name)
 
 
 class Closed(TypedDict):

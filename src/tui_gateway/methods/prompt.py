@@ -21,6 +21,9 @@ class Submit(Session, frozen=True):
     idempotency_key: Annotated[
         str, says("A name for this prompt: sent again under it, it is found, not repeated.")
     ] = ""
+    waits_for_model: Annotated[
+        bool, says("Without a model, wait until `model.pull` has fetched the one that is offered.")
+    ] = False
 
 
 def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
@@ -33,6 +36,7 @@ def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
     sid, session = params.session_id, rt.session(params.session_id)
     _check(params.text, session)
     rt.watch(session)
+    rt.live(session).waits_for_model |= params.waits_for_model
     ordinal = params.truncate_before_user_ordinal
     if ordinal is not None:
         if not isinstance(ordinal, int) or isinstance(ordinal, bool):

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from hermes_core.errors import Interrupted, TitleError
+from hermes_state import titles
+from hermes_state import turns as stored_turns
 from tui_gateway import agents, info, intake, rewinding, turns, view
 from tui_gateway.params import AnyId, Cols, Params, Session, says
 from tui_gateway.projection import projected
@@ -54,8 +56,10 @@ def title(rt: Runtime, rid: Rid, params: Title) -> Titled:
         current = rt.db().get_session_title(key) or session.get("pending_title") or ""
         return {"title": current, "session_key": key}
     wanted = _cleaned(rt, params.title)
-    _store(rt, session, key)
-    _set(rt, key, wanted)
+    if rt.db().get_session(key) is None:
+        _store(rt, session, key, wanted)
+    else:
+        _set(rt, key, wanted)
     session["pending_title"] = None
     rt.emit("session.title", params.session_id, {"session_id": key, "title": wanted})
     return {"pending": False, "title": wanted, "session_key": key}
@@ -87,12 +91,20 @@ def _set(rt: Runtime, key: str, wanted: str) -> None:
         raise RpcError(TITLE_REFUSED, error.message, fix=error.fix) from error
 
 
-def _store(rt: Runtime, session: LiveSession, key: str) -> None:
-    """Make the session in the store when it is not there."""
-    if rt.db().get_session(key) is None:
-        rt.presence.add(key)
-        source, fields, parent = intake.opening_of(session, rt.live(session))
-        rt.db().create_session(key, source, parent_session_id=parent, **fields)
+def _store(rt: Runtime, session: LiveSession, key: str, wanted: str) -> None:
+    """Make the session together with its title, so that a refused one leaves nothing."""
+    live = rt.live(session)
+
+    def make(conn: Any) -> None:  # noqa: ANN401 -- the store's own
+        stored_turns.begin(conn, key, intake.opening_of(session, live))
+        titles.set_title(conn, key, wanted)
+
+    rt.presence.add(key)
+    try:
+        rt.db().write(make)
+    except TitleError as error:
+        raise RpcError(TITLE_REFUSED, error.message, fix=error.fix) from error
+    live.seed = []
 
 
 class Stopped(TypedDict):

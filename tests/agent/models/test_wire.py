@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from hermes_agent.events import ignore
 from hermes_agent.models.base import Request
+from hermes_agent.models.connection import payloads
 from hermes_agent.models.proxy import proxy_for
-from hermes_agent.models.wire import Wire, payloads
+from hermes_agent.models.wire import Wire
 from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import PATIENCE_S
 from hermes_core.config import Proxies, proxies

@@ -1,0 +1,78 @@
+"""The end of a chat's conversation, the same as on every surface; its agent may be asleep."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hermes_agent import ending
+from hermes_cli import plugins
+
+_PATIENCE_S = 0.5
+
+
+def let_go(
+    session_id: str,
+    platform: str,
+    agent: Any,  # noqa: ANN401 -- ours, or a scenario's
+    record: Callable[[], object],
+) -> None:
+    """End a conversation; `record` says so in the store. Whatever fails, the other parts are done."""
+    ending.let_go(
+        _Leaving(session_id, platform, agent, record), "", completed=False, interrupted=False
+    )
+
+
+class _Leaving:
+    """A chat's conversation as its end sees it."""
+
+    def __init__(
+        self,
+        session_id: str,
+        platform: str,
+        agent: Any,  # noqa: ANN401 -- see above
+        record: Callable[[], object],
+    ) -> None:
+        self._session_id = session_id
+        self._platform = platform
+        self._agent = agent
+        self._record = record
+
+    @property
+    def session_id(self) -> str:
+        return self._agent.session_id if self._agent is not None else self._session_id
+
+    def stop(self) -> None:
+        if self._agent is not None:
+            self._agent.interrupt()
+            self._agent.wait_until_idle(_PATIENCE_S)
+
+    def flush(self) -> None:
+        if self._agent is not None:
+            self._agent.flush()
+
+    def remember(self) -> None:
+        if self._agent is not None:
+            self._agent.commit_memory_session()
+
+    def tell_end(self, *, completed: bool, interrupted: bool) -> None:
+        if self._agent is not None:
+            plugins.invoke_hook(
+                "on_session_end",
+                session_id=self.session_id,
+                completed=completed,
+                interrupted=interrupted,
+                model=self._agent.model.facts.name,
+                platform=self._platform,
+            )
+
+    def record(self, end_reason: str) -> None:
+        del end_reason  # the route says it
+        self._record()
+
+    def tell_finalized(self) -> None:
+        plugins.invoke_hook(
+            "on_session_finalize", session_id=self.session_id, platform=self._platform
+        )
+
+    def close(self) -> None:
+        if self._agent is not None:
+            self._agent.close()

@@ -1,0 +1,232 @@
+"""Commands in a chat: those of every surface, and those that only a chat has."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from gateway.lanes import Lanes, Waiting
+from gateway.origin import Origin
+from gateway.session import SessionStore
+from gateway.turns import Turns
+from hermes_agent import commands
+from hermes_agent.agent import Agent
+from hermes_agent.assembly import Assembly
+from hermes_agent.commands import Command, Context, PluginCommand
+from hermes_agent.standing import Standing
+from hermes_core.errors import UsageError
+from hermes_state import sessions
+from hermes_state.inbox import Delivery
+from hermes_state.turns import Opening
+
+
+class House(Protocol):
+    """What commands ask of the gateway as a whole."""
+
+    sessions: SessionStore
+    lanes: Lanes
+    turns: Turns
+    assembly: Assembly
+
+    def reset(self, came_from: Origin) -> str: ...
+    def steer(self, key: str, waiting: Waiting) -> bool: ...
+    def restart(self) -> None: ...
+    def describe(self, came_from: Origin) -> str: ...
+    def pair(self, came_from: Origin, argument: str) -> str: ...
+    def set_home(self, came_from: Origin) -> str: ...
+    def standing_of(self, came_from: Origin) -> Standing: ...
+    def fields_of(self, came_from: Origin, session_key: str) -> dict[str, Any]: ...
+
+
+@dataclass
+class Chat:
+    """The chat that a command was written in, as commands see it."""
+
+    house: House
+    came_from: Origin
+    delivery: Delivery
+    is_settled: bool = False
+    """Whether what the command did has settled its delivery already."""
+
+    @property
+    def key(self) -> str:
+        return self.came_from.session_key
+
+    @property
+    def agent(self) -> Agent:
+        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        model = (entry.model_override or {}).get("model", "")
+        return self.house.turns.agent(self.key, entry.session_id, self.came_from.place, model)
+
+    @property
+    def is_running(self) -> bool:
+        lane = self.house.lanes.find(self.key)
+        return lane is not None and lane.current is not None
+
+    @property
+    def plugins(self) -> Mapping[str, PluginCommand]:
+        from hermes_cli import plugins  # noqa: PLC0415 -- read late, so that it can be replaced
+
+        return plugins.commands()
+
+    @property
+    def standing(self) -> Standing | None:
+        return self.house.standing_of(self.came_from)
+
+    def open(self, session_id: str | None, end_reason: str) -> None:
+        del end_reason
+        if session_id is None:
+            self.house.reset(self.came_from)
+            return
+        self.house.sessions.get_or_create_session(self.came_from.place)
+        agent = self.house.turns.agents.drop(self.key)
+        self.house.sessions.switch_session(self.key, session_id)
+        if agent is not None:
+            agent.close()
+
+    def send(self, content: Any) -> None:  # noqa: ANN401 -- text or parts
+        """Have this answered as if the person had sent it: the command's delivery becomes a turn."""
+        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        self._accept(entry.session_id, self.key, content)
+
+    def background(self, text: str) -> str:
+        """Have something answered beside the conversation, in one of its own."""
+        session_id = sessions.new_id()
+        self._accept(session_id, f"{self.key}:{session_id}", text)
+        return session_id
+
+    def steer(self, text: str) -> bool:
+        """Say something to the turn that runs; what it does not hear any more is answered next."""
+        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        waiting = self._accept(entry.session_id, self.key, text)
+        return self.house.steer(self.key, waiting)
+
+    def _accept(self, session_id: str, key: str, content: Any) -> Waiting:  # noqa: ANN401 -- text or parts
+        place = self.came_from.place
+        store = self.house.assembly.store
+        fields = self.house.fields_of(self.came_from, key)
+        accepted = store.turns.accept(
+            session_id,
+            {"role": "user", "content": content},
+            delivery=self.delivery,
+            opening=Opening(place.platform.value, fields),
+        )
+        self.is_settled = True
+        text = content if isinstance(content, str) else ""
+        waiting = Waiting(accepted.turn_id, accepted.session_id, self.came_from, text=text)
+        self.house.lanes.put(key, waiting)
+        return waiting
+
+    def models(self) -> str:
+        findings = self.house.assembly.registry().discovery.found()
+        return "\n".join(f"  {found.label}: {found.reason}" for found in findings)
+
+    def use_model(self, name: str) -> str:
+        made = self.house.assembly.model(name)
+        self.house.sessions.get_or_create_session(self.came_from.place)
+        self.house.sessions.set_model_override(self.key, {"model": name})
+        return made.facts.name
+
+    def leave(self) -> None:
+        raise UsageError("A chat cannot be left from here.", fix="/new starts a new conversation.")
+
+    def stop(self, *, everything: bool) -> str:
+        """Stop what runs, at once; on request also what waits."""
+        lane = self.house.lanes.find(self.key)
+        taken = self.house.lanes.take_back(self.key) if everything else []
+        for waiting in taken:
+            self.house.assembly.store.turns.withdraw(waiting.turn_id, "stopped by the user")
+        is_stopped = lane is not None and self.house.turns.stop(lane)
+        left = len(lane.queue) if lane is not None else 0
+        if not is_stopped and not taken:
+            return "Nothing is running."
+        more = f" {len(taken)} waiting messages were taken back." if taken else ""
+        rest = f" {left} waiting messages follow; /stop all takes them back." if left else ""
+        return f"⏹ Stopping.{more}{rest}"
+
+
+def _chat(context: Context) -> Chat:
+    return cast("Chat", context)
+
+
+def _new(context: Context, _argument: str) -> str:
+    chat = _chat(context)
+    return chat.house.reset(chat.came_from)
+
+
+def _stop(context: Context, what: str) -> str:
+    return _chat(context).stop(everything=what == "all")
+
+
+def _queue(context: Context, text: str) -> str:
+    _needs(text, "/queue")
+    context.send(text)
+    return ""
+
+
+def _steer(context: Context, text: str) -> str:
+    _needs(text, "/steer")
+    return "" if _chat(context).steer(text) else "Nothing runs; it is answered now."
+
+
+def _background(context: Context, text: str) -> str:
+    _needs(text, "/background")
+    return f"Working on it beside this conversation ({_chat(context).background(text)})."
+
+
+def _whoami(context: Context, _argument: str) -> str:
+    chat = _chat(context)
+    return chat.house.describe(chat.came_from)
+
+
+def _pair(context: Context, argument: str) -> str:
+    chat = _chat(context)
+    return chat.house.pair(chat.came_from, argument)
+
+
+def _sethome(context: Context, _argument: str) -> str:
+    chat = _chat(context)
+    return chat.house.set_home(chat.came_from)
+
+
+def _restart(context: Context, _argument: str) -> str:
+    threading.Timer(0.2, _chat(context).house.restart).start()  # the reply goes out before
+    return "🔄 Restarting. What runs goes on afterwards."
+
+
+def _start(_context: Context, _argument: str) -> str:
+    return "Hello. Write to me, or see /help."
+
+
+def _help(context: Context, _argument: str) -> str:
+    return commands.help_text(context, TABLE)
+
+
+def _needs(text: str, command: str) -> None:
+    if not text:
+        raise UsageError(f"{command} needs a text.", fix=f"Write {command} and what is to be done.")
+
+
+_OWN: Sequence[Command] = (
+    Command("help", "Show the commands.", _help, ("h", "commands"), while_running=True),
+    Command("new", "Start a new conversation.", _new, ("reset",), while_running=True),
+    Command("stop", "Stop the turn that runs.", _stop, argument="[all]", while_running=True),
+    Command("queue", "Have this answered after what runs.", _queue, ("q",), "TEXT", True),
+    Command("steer", "Say this to the turn that runs.", _steer, (), "TEXT", True),
+    Command("background", "Do this beside.", _background, ("bg", "btw"), "TEXT", True),
+    Command("whoami", "Show who you are here.", _whoami, while_running=True),
+    Command("pair", "Let somebody in.", _pair, (), "CODE [ROLE]", True),
+    Command("sethome", "Send notices to this chat.", _sethome, ("set-home",), while_running=True),
+    Command("restart", "Restart the gateway.", _restart, while_running=True),
+    Command("start", "Say hello.", _start, while_running=True),
+)
+_HERE: dict[str, Callable[[Context, str], str]] = {command.name: command.run for command in _OWN}
+TABLE: Sequence[Command] = (
+    *_OWN,
+    *(c for c in commands.COMMANDS if c.name not in _HERE and c.name != "exit"),
+)
+"""Every command that a chat has."""
+
+OWNERS_ONLY = frozenset({"pair", "restart", "sethome"})
+EVERYBODYS = frozenset({"help", "whoami", "start", "stop"})
+"""What also a guest may use, whatever else is restricted."""

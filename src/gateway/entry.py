@@ -1,0 +1,102 @@
+"""A route: the conversation that a chat is in now, and what the gateway knows about it."""
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+
+from gateway.config import Platform
+from gateway.source import SessionSource
+
+_UNSAFE_ID = re.compile(r"\.\.|[/\\]|^[A-Za-z]:")
+_UNSAFE_KEY = re.compile(r"\.\.|^[/\\]|^[A-Za-z]:[/\\]")
+
+
+@dataclass(slots=True)
+class SessionEntry:
+    """The conversation of one session key. Times are local and naive, as in the file."""
+
+    session_key: str
+    session_id: str
+    created_at: datetime
+    updated_at: datetime
+    origin: SessionSource | None = None
+    display_name: str | None = None
+    platform: Platform | None = None
+    chat_type: str = "dm"
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    total_tokens: int = 0
+    estimated_cost_usd: float = 0.0
+    cost_status: str = "unknown"
+    last_prompt_tokens: int = 0
+    was_auto_reset: bool = False
+    auto_reset_reason: str | None = None
+    reset_had_activity: bool = False
+    is_fresh_reset: bool = False
+    expiry_finalized: bool = False
+    """Whether the end of an expired conversation has been told already."""
+    suspended: bool = False
+    """Whether the next message is to find a new conversation."""
+    resume_pending: bool = False
+    resume_reason: str | None = None
+    last_resume_marked_at: datetime | None = None
+    model_override: dict[str, str] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        said: dict[str, Any] = {}
+        for name in _NAMES:
+            value = getattr(self, name)
+            if isinstance(value, datetime):
+                value = value.isoformat()
+            elif isinstance(value, Platform):
+                value = value.value
+            elif isinstance(value, SessionSource):
+                value = value.to_dict()
+            elif value is None and name in ("origin", "model_override"):
+                continue
+            said[name] = value
+        return said
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "SessionEntry":
+        """Read what was written, by us or by others; raises ValueError and KeyError."""
+        known = {name: data[name] for name in _NAMES if name in data}
+        if _UNSAFE_ID.search(str(data["session_id"])) or _UNSAFE_KEY.search(data["session_key"]):
+            raise ValueError(f"The route {data['session_key']!r} names no session.")
+        for name in ("created_at", "updated_at"):
+            known[name] = _moment(data[name])
+        known["last_resume_marked_at"] = None
+        with suppress(KeyError, TypeError, ValueError):
+            known["last_resume_marked_at"] = _moment(data["last_resume_marked_at"])
+        known["platform"] = _platform(data.get("platform"))
+        known["origin"] = SessionSource.from_dict(data["origin"]) if data.get("origin") else None
+        known["expiry_finalized"] = bool(data.get("expiry_finalized", data.get("memory_flushed")))
+        known["model_override"] = _without_secrets(data.get("model_override"))
+        return cls(**known)
+
+
+_NAMES = tuple(field.name for field in fields(SessionEntry))
+
+
+def _moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment.astimezone().replace(tzinfo=None) if moment.tzinfo else moment
+
+
+def _platform(name: object) -> Platform | None:
+    try:
+        return Platform(name) if name else None
+    except ValueError:
+        return None  # a platform that is not here any more
+
+
+def _without_secrets(value: object) -> dict[str, str] | None:
+    if not isinstance(value, dict):
+        return None
+    kept = {name: value[name] for name in ("model", "provider", "base_url") if name in value}  # pyright: ignore[reportUnknownVariableType]
+    return {str(name): str(one) for name, one in kept.items()} or None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]

@@ -1,0 +1,101 @@
+"""Health and metrics, on loopback: one small page each for people, probes and Prometheus."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from gateway.house import House
+
+_LONGEST_REQUEST = 8192
+
+
+@asynccontextmanager
+async def serving(house: House | None, port: int) -> AsyncGenerator[int]:
+    """Serve /health and /metrics for the length of a block; port 0 serves nothing."""
+    if not port or house is None:
+        yield 0
+        return
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+            writer.write(_response(house, head))
+            await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", port, limit=_LONGEST_REQUEST)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def _response(house: House, head: bytes) -> bytes:
+    method, _, rest = head.partition(b" ")
+    path = rest.partition(b" ")[0].partition(b"?")[0]
+    if method != b"GET":
+        return _page(405, b"text/plain", b"GET only\n")
+    if path == b"/health":
+        body = health(house)
+        return _page(
+            200 if body["status"] == "ok" else 503, b"application/json", msgspec.json.encode(body)
+        )
+    if path == b"/metrics":
+        return _page(200, b"text/plain; version=0.0.4", metrics(house).encode())
+    return _page(404, b"text/plain", b"/health and /metrics\n")
+
+
+def _page(status: int, kind: bytes, body: bytes) -> bytes:
+    reasons = {200: b"OK", 404: b"Not Found", 405: b"Method Not Allowed", 503: b"Unavailable"}
+    return (
+        b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+        % (status, reasons[status], kind, len(body))
+    ) + body
+
+
+def health(house: House) -> dict[str, object]:
+    """Whether every platform is connected, and what is not."""
+    platforms = {
+        one.manifest.name: "connected"
+        if one.adapter is not None
+        else str(one.error or "connecting")
+        for one in house.supervisors
+    }
+    is_ok = all(state == "connected" for state in platforms.values())
+    return {
+        "status": "ok" if is_ok else "degraded",
+        "platforms": platforms,
+        "running_turns": len(house.lanes.running),
+        "waiting_turns": house.lanes.waiting_count,
+    }
+
+
+def metrics(house: House) -> str:
+    """The counts in the form that Prometheus reads."""
+    delivery, turns = house.delivery, house.turns
+    lines = [
+        _metric("messages_received_total", "counter", "Messages handed in.", house.received_count),
+        _metric("turns_answered_total", "counter", "Turns answered.", turns.answered_count),
+        _metric("turns_failed_total", "counter", "Turns that failed.", turns.failed_count),
+        _metric("turns_running", "gauge", "Turns that run now.", len(house.lanes.running)),
+        _metric("turns_waiting", "gauge", "Turns that wait.", house.lanes.waiting_count),
+        _metric("pieces_sent_total", "counter", "Pieces delivered.", delivery.sent_count),
+        _metric("pieces_failed_total", "counter", "Pieces given up.", delivery.failed_count),
+        _metric("pieces_repeated_total", "counter", "Marked repeats.", delivery.repeat_count),
+        _metric("agents_awake", "gauge", "Conversations in memory.", len(turns.agents)),
+    ]
+    up = [
+        f'hermes_gateway_platform_up{{platform="{one.manifest.name}"}} {int(one.adapter is not None)}'
+        for one in house.supervisors
+    ]
+    if up:
+        lines.append("# TYPE hermes_gateway_platform_up gauge\n" + "\n".join(up))
+    return "\n".join(lines) + "\n"
+
+
+def _metric(name: str, kind: str, text: str, value: float) -> str:
+    full = f"hermes_gateway_{name}"
+    return f"# HELP {full} {text}\n# TYPE {full} {kind}\n{full} {value}"

@@ -1,0 +1,420 @@
+"""The house: the gateway's working parts, put together. It is the desk of adapters and commands.
+
+Its life: recover what an earlier process left, connect the platforms, take in and deliver until it is to
+stop, then begin no more turns, wait for those that run, put off what does not end, and disconnect.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway import commands, config, origin, results
+from gateway.access import Access
+from gateway.attachments import Attachments
+from gateway.commands import Chat
+from gateway.delivery import Delivery as Deliverer
+from gateway.lanes import Lanes, Waiting
+from gateway.locks import AccountLock
+from gateway.origin import Origin
+from gateway.pairing import Pairing
+from gateway.pipeline import Pipeline
+from gateway.platforms import registry
+from gateway.platforms.base import (
+    Abilities,
+    Attachment,
+    BasePlatformAdapter,
+    Ended,
+    Manifest,
+    MessageEvent,
+    Receipt,
+    SendMetadata,
+)
+from gateway.replies import Replies
+from gateway.session import SessionStore
+from gateway.source import SessionSource
+from gateway.streams import Streams
+from gateway.supervision import Supervisor
+from gateway.threads import run_blocking
+from gateway.turns import Turns
+from gateway.watchers import Watchers
+from hermes_agent import answers, lease
+from hermes_agent import commands as shared
+from hermes_agent.assembly import Assembly
+from hermes_agent.events import Event
+from hermes_agent.standing import Standing
+from hermes_core.errors import HermesError, UsageError
+from hermes_state.inbox import Delivery
+
+logger = logging.getLogger(__name__)
+
+_CUT_OFF = (
+    "⚠️ The process ended while {command} was being done. Look at /status, and send it again if it did"
+    " not happen."
+)
+_PUT_OFF = "⏸ I have to restart now. I go on with this afterwards; you need not send it again."
+_AFTER_PUT_OFF_S = 5.0
+_SETTLE_S = 20.0
+_LOOK_AGAIN_S = 0.5
+
+
+class House:
+    """Everything that works while the gateway runs."""
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        sessions: SessionStore,
+        manifests: Sequence[Manifest],
+        reset: Callable[[MessageEvent], str],
+        on_moved: Callable[[str, str, str], None],
+    ) -> None:
+        settings = assembly.settings.gateway
+        self.assembly = assembly
+        self.settings = settings
+        self.store = assembly.store
+        self.sessions = sessions
+        self._manifests = manifests
+        self._reset = reset
+        self._abilities: dict[str, Abilities] = {}
+        self.supervisors: list[Supervisor] = []
+        self._locks: dict[str, AccountLock] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.restart_wanted = threading.Event()
+        self.on_restart: Callable[[], object] = lambda: None
+        self.received_count = 0
+
+        trusted = [one.name for one in manifests if not one.needs_pairing]
+        self.access = Access(self.store, assembly.settings, trusted)
+        self.pairing = Pairing(self.store, assembly.settings)
+        self.replies = Replies(self.store, self._abilities.get)
+        self.streams = Streams(self.store, self.connected, is_on=settings.streaming)
+        self.watchers = Watchers()
+        self.delivery = Deliverer(self.store, self.connected, self.streams)
+        self.turns = Turns(
+            assembly,
+            self.replies,
+            self.streams,
+            self.watchers,
+            on_moved=on_moved,
+            wake_delivery=self.delivery.wake,
+            standing_of=self.access.standing_of,
+            workspace=Path.home(),
+        )
+        self.lanes = Lanes(self.turns.run, settings.turns_at_once)
+        self.attachments = Attachments(
+            assembly.home.attachments, settings.attachment_limit_mb * 1024 * 1024
+        )
+        self.pipeline = Pipeline(
+            store=self.store,
+            sessions=sessions,
+            lanes=self.lanes,
+            replies=self.replies,
+            access=self.access,
+            pairing=self.pairing,
+            busy=self,
+            run_command=self.run_command,
+            send_now=self.send_now,
+            wake_delivery=self.delivery.wake,
+            busy_mode=settings.busy,
+            groups_need_mention=settings.groups_need_mention,
+            quiet=[one.name for one in manifests if not one.greets_strangers],
+        )
+        self._commands = ThreadPoolExecutor(max_workers=16, thread_name_prefix="command")
+
+    # -- the life of the house ------------------------------------------------------------------
+
+    async def open(self) -> list[str]:
+        """Recover, then connect; returns the platforms that are connected, after a moment."""
+        self._loop = self.turns.loop = asyncio.get_running_loop()
+        for manifest in self._manifests:
+            table = self.settings.platforms.get(manifest.name, {})
+            own = {name: value for name, value in table.items() if name != "enabled"}
+            values = registry.settings_of(manifest, own)
+            self._locks[manifest.name] = AccountLock(manifest.name, manifest.identity(values))
+            make = partial(self._make, manifest, values)
+            self.supervisors.append(Supervisor(manifest, make, self, self._connected))
+        await run_blocking(self.recover)
+        self._spawn(self.delivery.run())
+        for supervisor in self.supervisors:
+            self._spawn(supervisor.run())
+        waits = [asyncio.create_task(one.settled.wait()) for one in self.supervisors]
+        if waits:
+            await asyncio.wait(waits, timeout=_SETTLE_S)
+        return sorted(self.connected())
+
+    def _make(self, manifest: Manifest, values: Any) -> BasePlatformAdapter:  # noqa: ANN401 -- the platform's own
+        self._locks[manifest.name].take()
+        adapter = registry.make(manifest, values, self.assembly.home)
+        self._abilities[manifest.name] = adapter.abilities
+        return adapter
+
+    async def _connected(self, name: str) -> None:
+        supervisor = next(one for one in self.supervisors if one.manifest.name == name)
+        if supervisor.adapter is None:
+            return
+        await self.delivery.resolve_unsure(name)
+        try:
+            await supervisor.adapter.announce_commands(
+                [(command.name, command.help) for command in commands.TABLE]
+            )
+        except Exception:
+            logger.warning("%s does not know our commands", name, exc_info=True)
+
+    def connected(self) -> dict[str, BasePlatformAdapter]:
+        """The adapters that can be spoken through now, by platform."""
+        return {one.manifest.name: one.adapter for one in self.supervisors if one.adapter}
+
+    async def drain(self, seconds: float) -> bool:
+        """Begin no more turns and wait for those that run; what does not end is put off and told so."""
+        self.lanes.close()
+        is_idle = await run_blocking(partial(self.lanes.wait_until_idle, seconds))
+        if not is_idle:
+            await run_blocking(self._put_off)
+        await self.delivery.drain(_AFTER_PUT_OFF_S)
+        return is_idle
+
+    def _put_off(self) -> None:
+        for lane in self.lanes.running:
+            waiting = lane.current
+            if waiting is None:
+                continue
+            self.sessions.mark_resume_pending(lane.key)
+            turn = self.store.turns.get(waiting.turn_id) or {"attempts": 0}
+            name = f"putoff:{waiting.turn_id}:{turn['attempts']}"
+            platform = waiting.origin.place.platform.value
+            if not self.replies.abilities(platform).answers_in_place:
+                self.store.outbox.put(self.replies.pieces(waiting.origin, _PUT_OFF, name=name))
+        self.delivery.wake()
+        self.turns.put_off()
+        self.lanes.wait_until_idle(_AFTER_PUT_OFF_S)
+
+    async def close(self) -> None:
+        """Disconnect and let go of everything."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for lock in self._locks.values():
+            lock.release()
+        self._commands.shutdown(wait=False, cancel_futures=True)
+        await run_blocking(self.sessions.close)
+
+    def _spawn(self, job: Any) -> None:  # noqa: ANN401 -- any coroutine
+        task = asyncio.create_task(job)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- recovery -------------------------------------------------------------------------------
+
+    def recover(self) -> int:
+        """Queue the turns that were accepted and not answered; tell of commands that were cut off."""
+        lease.free_the_dead(self.store)
+        count = 0
+        for row in self.store.turns.unfinished():
+            came_from = origin.of_turn(self.store, row["id"])
+            if came_from is None or self.lanes.holds(row["id"]):
+                continue  # a terminal's, which goes on when it is opened there
+            key = came_from.session_key or row["session_id"]
+            entry = self.sessions.lookup_by_session_id(row["session_id"])
+            model = (entry.model_override or {}).get("model", "") if entry is not None else ""
+            self.lanes.put(key, Waiting(row["id"], row["session_id"], came_from, model_name=model))
+            count += 1
+        for row in self.store.inbox.unsettled():
+            self._tell_cut_off(row)
+        return count
+
+    def _tell_cut_off(self, row: dict[str, Any]) -> None:
+        delivery = Delivery(row["platform"], row["chat_id"], row["message_id"], row["payload"])
+        try:
+            came_from = origin.decode(row["payload"])
+            text = _CUT_OFF.format(command=came_from.text.split(maxsplit=1)[0] or "a command")
+            self.store.outbox.put(self.replies.pieces(came_from, text, name=_name(delivery)))
+        except (msgspec.DecodeError, KeyError, ValueError, IndexError):
+            logger.warning("a delivery of %s cannot be read", row["platform"])
+        self.store.inbox.settle(delivery, "command")
+
+    # -- the desk of adapters -------------------------------------------------------------------
+
+    async def accept(self, event: MessageEvent) -> Receipt:
+        self.received_count += 1
+        return await run_blocking(partial(self.pipeline.take, event))
+
+    async def watch(self, turn_id: str) -> AsyncIterator[Event]:
+        async for event in self.watchers.watch(turn_id, partial(self._is_over, turn_id)):
+            yield event
+
+    async def ended(self, turn_id: str) -> Ended:
+        while True:
+            found = await run_blocking(partial(results.of_turn, self.store, turn_id))
+            if found is not None:
+                return found
+            await self._next_end(turn_id)
+
+    async def _next_end(self, turn_id: str) -> None:
+        """Wait for a turn to end here; one that another process runs is looked at again and again."""
+
+        async def follow() -> None:
+            is_over = partial(self._is_over, turn_id)
+            async for _ in self.watchers.watch(turn_id, is_over, texts=False):
+                pass
+
+        with suppress(TimeoutError):
+            await asyncio.wait_for(follow(), None if self.lanes.holds(turn_id) else _LOOK_AGAIN_S)
+
+    def _is_over(self, turn_id: str) -> bool:
+        row = self.store.turns.get(turn_id)
+        return row is None or row["ended_at"] is not None
+
+    async def stop(self, turn_id: str) -> None:
+        for lane in self.lanes.running:
+            if lane.current is not None and lane.current.turn_id == turn_id:
+                self.turns.stop(lane)
+                return
+        came_from = await run_blocking(partial(origin.of_turn, self.store, turn_id))
+        if came_from is not None and self.lanes.take_back(came_from.session_key, turn_id):
+            await run_blocking(partial(self.store.turns.withdraw, turn_id, "stopped by the user"))
+            self.watchers.over(turn_id)
+
+    async def models(self) -> Sequence[str]:
+        def names() -> list[str]:
+            found = self.assembly.registry().discovery.found()
+            return [one.label for one in found] or [self.assembly.settings.model.name or "hermes"]
+
+        return await run_blocking(names)
+
+    async def save_attachment(self, content: bytes, name: str) -> Attachment:
+        return await run_blocking(partial(self.attachments.save, content, name))
+
+    # -- what a message does to a turn that runs -------------------------------------------------
+
+    def steer(self, key: str, waiting: Waiting) -> bool:
+        agent = self.turns.running.get(key)
+        if agent is None or not waiting.text:
+            return False
+        return agent.steer(waiting.text, waiting.turn_id)
+
+    def interrupt(self, key: str) -> None:
+        lane = self.lanes.find(key)
+        if lane is not None:
+            self.turns.stop(lane)
+
+    def send_now(self, source: SessionSource, text: str) -> bool:
+        """Send something past the outbox, from a thread; tells whether it arrived."""
+        adapter = self.connected().get(source.platform.value)
+        if adapter is None or self._loop is None:
+            return False
+        metadata: SendMetadata = {"thread_id": source.thread_id} if source.thread_id else {}
+        job = adapter.send(source.chat_id, text, None, metadata)
+        try:
+            return asyncio.run_coroutine_threadsafe(job, self._loop).result(_SETTLE_S).success
+        except TimeoutError:
+            return False
+
+    # -- commands -------------------------------------------------------------------------------
+
+    def run_command(self, event: MessageEvent, delivery: Delivery, came_from: Origin) -> str:
+        """Do a command beside the way of messages; one that answers in place is waited for."""
+        done = self._commands.submit(self._obey, event, delivery, came_from)
+        is_in_place = self.replies.abilities(delivery.platform).answers_in_place
+        return done.result() if is_in_place else ""
+
+    def _obey(self, event: MessageEvent, delivery: Delivery, came_from: Origin) -> str:
+        """The boundary of a command: whatever happens, it has a reply and is settled."""
+        chat = Chat(self, came_from, delivery)
+        try:
+            text = self._answer(event, came_from) if event.answers else self._do(event, chat)
+        except HermesError as error:
+            text = f"⚠️ {error}"
+        except Exception as error:
+            logger.exception("the command %r failed", event.text[:60])
+            text = f"⚠️ Something went wrong inside Hermes: {error!r}"
+        if not self.replies.abilities(delivery.platform).answers_in_place:
+            pieces = self.replies.pieces(came_from, text, name=_name(delivery))
+            self.store.outbox.put(pieces)
+        if not chat.is_settled:
+            self.store.inbox.settle(delivery, "command")
+        self.delivery.wake()
+        return text
+
+    def _do(self, event: MessageEvent, chat: Chat) -> str:
+        parsed = shared.Parsed(event.get_command() or "", event.get_command_args())
+        command = shared.find(parsed.name, commands.TABLE)
+        role = self.access.role_of(chat.came_from.place)
+        if command is not None and command.name in commands.OWNERS_ONLY and role != "owner":
+            raise UsageError(f"/{command.name} is for owners.", fix="/whoami shows what you are.")
+        return shared.run(chat, parsed, commands.TABLE)
+
+    def _answer(self, event: MessageEvent, came_from: Origin) -> str:
+        """A pressed button answers a question, when it is one of this chat."""
+        session_id = self.sessions.peek_session_id(came_from.place)
+        if session_id is None:
+            raise UsageError("There is no conversation here that would ask.")
+        answers.give(
+            self.store,
+            event.answers or "",
+            event.text,
+            conversation_id=self.store.get_conversation_root(session_id),
+            standing=self.standing_of(came_from),
+        )
+        return ""
+
+    def reset(self, came_from: Origin) -> str:
+        return self._reset(MessageEvent(text="/new", source=came_from.place))
+
+    def describe(self, came_from: Origin) -> str:
+        place = came_from.place
+        role = self.access.role_of(place) or "stranger"
+        name = place.user_name or place.user_id
+        return f"You are {name} ({place.user_id}), {role} on {place.description}."
+
+    def pair(self, came_from: Origin, argument: str) -> str:
+        standing = self.standing_of(came_from)
+        return self.pairing.command(argument, standing.role, standing.person)
+
+    def set_home(self, came_from: Origin) -> str:
+        place = came_from.place
+        self.store.set_meta(
+            f"gateway.home.{place.platform.value}", msgspec.json.encode(place.to_dict()).decode()
+        )
+        return "This chat is where I send notices now."
+
+    def standing_of(self, came_from: Origin) -> Standing:
+        return self.access.standing_of(came_from.place)
+
+    def fields_of(self, came_from: Origin, session_key: str) -> dict[str, Any]:
+        """What a session that a command makes says about whose it is."""
+        return {**self.access.fields_of(came_from.place), "session_key": session_key}
+
+    def restart(self) -> None:
+        self.restart_wanted.set()
+        self.on_restart()
+
+    def notify_home(self, text: str, name: str) -> int:
+        """Send a notice to every home chat; returns to how many."""
+        count = 0
+        for platform in self._abilities:
+            said = self.store.get_meta(f"gateway.home.{platform}")
+            if said is not None:
+                came_from = Origin(msgspec.json.decode(said))
+                pieces = self.replies.pieces(came_from, text, name=f"{name}:{platform}")
+                count += len(self.store.outbox.put(pieces))
+        self.delivery.wake()
+        return count
+
+
+def _name(delivery: Delivery) -> str:
+    return f"command:{':'.join(delivery.key)}"
+
+
+def configured(settings: config.GatewaySettings) -> list[Manifest]:
+    """The platforms that the settings switch on; raises ConfigError."""
+    on = [name for name, table in settings.platforms.items() if table.get("enabled", True)]
+    return [registry.find(name) for name in sorted(on)]

@@ -1,0 +1,136 @@
+"""Lanes: one a conversation's key; the turns in it run one after the other, those of others beside them.
+
+A lane only orders what the store holds already: a process that dies loses nothing of it.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from gateway.origin import Origin
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Waiting:
+    """A turn that is on disk and has not begun."""
+
+    turn_id: str
+    session_id: str
+    origin: Origin
+    text: str = ""
+    makes_session: bool = False
+    model_name: str = ""
+    is_stopped: bool = False
+
+
+@dataclass
+class Lane:
+    """The turns of one conversation."""
+
+    key: str
+    queue: deque[Waiting] = field(default_factory=deque[Waiting])
+    current: Waiting | None = None
+
+
+class Lanes:
+    """Runs what waits, at most so many turns at once. May be used from several threads."""
+
+    def __init__(self, run: Callable[[Lane, Waiting], None], at_once: int) -> None:
+        self._run = run
+        self._pool = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="turn")
+        self._lock = threading.Lock()
+        self._lanes: dict[str, Lane] = {}
+        self._is_closed = False
+        self._is_idle = threading.Condition(self._lock)
+
+    def put(self, key: str, waiting: Waiting) -> int:
+        """Have a turn run after those before it in its lane; returns how many these are."""
+        with self._lock:
+            if self._is_closed:
+                return 0  # it is on disk, and runs after the next start
+            lane = self._lanes.get(key)
+            if lane is not None:
+                lane.queue.append(waiting)
+                return len(lane.queue)
+            lane = self._lanes[key] = Lane(key, deque([waiting]))
+            self._pool.submit(self._drain, lane)
+        return 0
+
+    def find(self, key: str) -> Lane | None:
+        """The lane of a key, when something runs or waits in it."""
+        return self._lanes.get(key)
+
+    @property
+    def held(self) -> set[str]:
+        """The turns that wait or run here."""
+        with self._lock:
+            return {
+                waiting.turn_id
+                for lane in self._lanes.values()
+                for waiting in (*lane.queue, lane.current)
+                if waiting is not None
+            }
+
+    def waiting(self, key: str) -> list[Waiting]:
+        """What waits in a lane behind what runs."""
+        with self._lock:
+            lane = self._lanes.get(key)
+            return list(lane.queue) if lane is not None else []
+
+    def take_back(self, key: str, turn_id: str) -> None:
+        """Take a turn that waits out of its lane; the store says already that it is over."""
+        with self._lock:
+            lane = self._lanes.get(key)
+            if lane is not None:
+                lane.queue = deque(one for one in lane.queue if one.turn_id != turn_id)
+
+    def while_current(self, lane: Lane, waiting: Waiting, do: Callable[[], object]) -> bool:
+        """Do something to the turn that runs, not to the one after it; tells whether it runs."""
+        with self._lock:
+            if lane.current is not waiting:
+                return False
+            do()
+            return True
+
+    @property
+    def running(self) -> list[Lane]:
+        """The lanes in which a turn runs."""
+        with self._lock:
+            return [lane for lane in self._lanes.values() if lane.current is not None]
+
+    @property
+    def waiting_count(self) -> int:
+        with self._lock:
+            return sum(len(lane.queue) for lane in self._lanes.values())
+
+    def close(self) -> None:
+        """Begin no more turns; those that run go on."""
+        with self._lock:
+            self._is_closed = True
+            self._pool.shutdown(wait=False)
+
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Wait for the turns that run; tells whether they have ended."""
+        with self._is_idle:
+            return self._is_idle.wait_for(
+                lambda: all(lane.current is None for lane in self._lanes.values()), seconds
+            )
+
+    def _drain(self, lane: Lane) -> None:
+        while True:
+            with self._lock:
+                if self._is_closed or not lane.queue:
+                    lane.current = None
+                    self._lanes.pop(lane.key, None)
+                    self._is_idle.notify_all()
+                    return
+                lane.current = lane.queue.popleft()
+            try:
+                self._run(lane, lane.current)
+            except Exception:  # the last boundary of a turn: those behind it must run
+                logger.exception("turn %s could not be run", lane.current.turn_id)

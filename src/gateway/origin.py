@@ -1,0 +1,63 @@
+"""Where a turn came from, kept with its delivery: enough to answer it after any restart."""
+
+from typing import Any
+
+import msgspec
+
+from gateway.platforms.base import MessageEvent
+from gateway.source import SessionSource
+from hermes_state.inbox import Delivery
+from hermes_state.protocol import Store
+
+
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the gateway must know to answer a message."""
+
+    source: dict[str, Any]
+    session_key: str = ""
+    message_id: str | None = None
+    text: str = ""
+    """What was written, for a command; the words of a turn are in its conversation."""
+    subject: str = ""
+    edits: str | None = None
+    answers: str | None = None
+    is_bot: bool = False
+    is_vouched: bool = False
+    """Whether the platform itself let the sender in."""
+
+    @property
+    def place(self) -> SessionSource:
+        place = SessionSource.from_dict(self.source)
+        place.is_bot, place.role_authorized = self.is_bot, self.is_vouched
+        return place
+
+
+def delivery_of(event: MessageEvent, session_key: str, *, is_turn: bool) -> Delivery:
+    """A message as the store's inbox knows it."""
+    source = event.source
+    if source is None or not event.message_id:
+        raise ValueError("A message without a source or an id cannot be taken in.")
+    origin = Origin(
+        source=source.to_dict(),
+        session_key=session_key,
+        message_id=event.message_id,
+        text="" if is_turn else event.text,
+        subject=str(event.metadata.get("subject", "")),
+        edits=event.edits,
+        answers=event.answers,
+        is_bot=source.is_bot,
+        is_vouched=source.role_authorized,
+    )
+    payload = msgspec.json.encode(origin).decode()
+    return Delivery(source.platform.value, source.chat_id, event.message_id, payload)
+
+
+def decode(payload: str) -> Origin:
+    """The origin that was kept with a delivery."""
+    return msgspec.json.decode(payload, type=Origin)
+
+
+def of_turn(store: Store, turn_id: str) -> Origin | None:
+    """Where a turn came from; None when it came from no platform."""
+    row = store.inbox.of_turn(turn_id)
+    return decode(row["payload"]) if row is not None else None

@@ -1,0 +1,308 @@
+"""The way of a message in: known? allowed? meant for us? a command, an answer, or something to say?
+
+When `accept` returns, the message is on disk with what became of it, and its platform may be told. All
+that decides is in the store or the settings, so a message that comes again after a crash takes the same
+way, and one that was decided about is not decided about twice.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from gateway import attachments, origin
+from gateway.access import Access
+from gateway.config import BusyMode
+from gateway.lanes import Lanes, Waiting
+from gateway.origin import Origin
+from gateway.pairing import Pairing
+from gateway.platforms.base import MessageEvent, Receipt
+from gateway.replies import Replies
+from gateway.session import SessionEntry, SessionStore
+from gateway.source import SessionSource
+from hermes_agent import commands
+from hermes_cli import plugins
+from hermes_core.errors import AlreadySettledError, HermesError, SessionNotFoundError
+from hermes_state import sessions
+from hermes_state.inbox import Delivery
+from hermes_state.protocol import Store
+from hermes_state.turns import Opening
+
+logger = logging.getLogger(__name__)
+
+_RESET_NOTES = {
+    "idle": "A new conversation: the last one was idle for long.",
+    "daily": "A new conversation: the last one ended with the day.",
+    "suspended": "A new conversation: the last one was suspended.",
+}
+
+
+class Busy(Protocol):
+    """What can be done to a turn that runs."""
+
+    def steer(self, key: str, waiting: Waiting) -> bool: ...
+    def interrupt(self, key: str) -> None: ...
+
+
+class RunCommand(Protocol):
+    """Runs a command that is on record, and sees to its reply."""
+
+    def __call__(self, event: MessageEvent, delivery: Delivery, came_from: Origin) -> str: ...
+
+
+@dataclass
+class Pipeline:
+    """Takes messages in. `take` blocks; it is called in a thread."""
+
+    store: Store
+    sessions: SessionStore
+    lanes: Lanes
+    replies: Replies
+    access: Access
+    pairing: Pairing
+    busy: Busy
+    run_command: RunCommand
+    send_now: Callable[[SessionSource, str], bool]
+    """Send something that must not be written down; tells whether it arrived."""
+    wake_delivery: Callable[[], None]
+    busy_mode: BusyMode = "queue"
+    groups_need_mention: bool = True
+    quiet: Collection[str] = ()
+    """Platforms on which strangers hear nothing."""
+
+    def take(self, event: MessageEvent) -> Receipt:
+        """Decide what becomes of a message; raises StoreError when that cannot be put on disk."""
+        source = _source(event)
+        key = self.sessions.key_of(source)
+        delivery = origin.delivery_of(event, key, is_turn=not self._is_command(event))
+        if (known := self._known(delivery)) is not None:
+            return known
+        role = self.access.role_of(source)
+        if role is None:
+            return self._turn_away(source, delivery)
+        if self._is_overheard(event, source):
+            return self._ignore(delivery)
+        text = self._heard(event, source)
+        if text is None:
+            return self._ignore(delivery)
+        event.text = text
+        if event.answers is not None or self._is_command(event):
+            return self._obey(event, delivery)
+        if self._answers_question(event, source, key, delivery):
+            return Receipt("command")
+        return self._say(event, source, key, delivery)
+
+    # -- what it is -----------------------------------------------------------------------------
+
+    def _known(self, delivery: Delivery) -> Receipt | None:
+        """What became of a message that was delivered before; None when that is still open."""
+        row = self.store.inbox.get(delivery)
+        if row is None or row["outcome"] is None:
+            return None
+        turn = self.store.turns.get(row["turn_id"]) if row["turn_id"] else None
+        session_id = turn["session_id"] if turn else None
+        return Receipt(row["outcome"], row["turn_id"], session_id, is_new=False)
+
+    def _is_command(self, event: MessageEvent) -> bool:
+        """Whether a message is a command, known or not; a path is something to say."""
+        name = event.get_command()
+        return name is not None and commands.parse(f"/{name}") is not None
+
+    def _is_overheard(self, event: MessageEvent, source: SessionSource) -> bool:
+        """Whether a message in a group was not meant for us."""
+        return source.is_group and self.groups_need_mention and not event.is_mention
+
+    def _heard(self, event: MessageEvent, source: SessionSource) -> str | None:
+        """The words as plugins have them; None when one of them dropped the message."""
+        text = event.text
+        wishes = plugins.invoke_hook(
+            "on_message_received",
+            platform=source.platform.value,
+            chat_id=source.chat_id,
+            user_id=source.user_id or "",
+            message_id=event.message_id or "",
+            text=text,
+        )
+        for wish in wishes:
+            if wish.get("action") == "drop":
+                logger.info("a plugin dropped %s: %s", event.message_id, wish.get("reason"))
+                return None
+            text = str(wish.get("text", text))
+        return text
+
+    def _ignore(self, delivery: Delivery) -> Receipt:
+        self.store.inbox.receive(delivery._replace(payload="{}"))
+        self.store.inbox.settle(delivery, "ignored")
+        return Receipt("ignored")
+
+    def _turn_away(self, source: SessionSource, delivery: Delivery) -> Receipt:
+        """A stranger: in a direct chat, a code that somebody on the machine can approve.
+
+        It is sent at once and written down nowhere; when that fails, they may ask again.
+        """
+        code = self.pairing.request(source) if source.platform.value not in self.quiet else None
+        if code is not None:
+            text = (
+                f"Hello. I do not know you yet. Your code is {code}, for one hour.\n"
+                f"The owner of this machine lets you in with: hermes gateway pair {code}"
+            )
+            if not self.send_now(source, text):
+                self.pairing.withdraw(source)
+        return self._ignore(delivery)
+
+    # -- a command, or the answer to a question ---------------------------------------------------
+
+    def _obey(self, event: MessageEvent, delivery: Delivery) -> Receipt:
+        """Note a command and have it done, once: what a crash cut off is told, not repeated."""
+        if not self.store.inbox.receive(delivery):
+            return Receipt("command", is_new=False)  # it is being done
+        reply = self.run_command(event, delivery, origin.decode(delivery.payload))
+        return Receipt("command", reply=reply)
+
+    def _answers_question(
+        self, event: MessageEvent, source: SessionSource, key: str, delivery: Delivery
+    ) -> bool:
+        """Whether a plain text answers what the running turn wants to know."""
+        lane = self.lanes.find(key)
+        if lane is None or lane.current is None or event.attachments:
+            return False
+        for question in self.store.questions.pending():
+            if question["kind"] != "clarify" or question["turn_id"] != lane.current.turn_id:
+                continue
+            answer = _choice(event.text, question["choices"])
+            self.store.inbox.receive(delivery)
+            self.store.questions.answer(question["id"], answer, by=source.platform.value)
+            self.store.inbox.settle(delivery, "command")
+            return True
+        return False
+
+    # -- something to say -----------------------------------------------------------------------
+
+    def _say(
+        self, event: MessageEvent, source: SessionSource, key: str, delivery: Delivery
+    ) -> Receipt:
+        if event.edits is not None and (done := self._edited(event, key, delivery)) is not None:
+            return done
+        entry = self._entry(event, source, key)
+        content = attachments.as_content(_with_quote(event), event.attachments)
+        row = self.store.get_session(entry.session_id)
+        if row is None and event.options.get("history"):
+            self._seed(entry, event, source)
+        try:
+            accepted = self.store.turns.accept(
+                entry.session_id,
+                {
+                    "role": "user",
+                    "content": content,
+                    "platform_message_id": event.message_id,
+                },
+                delivery=delivery,
+                opening=self._opening(entry, event, source),
+            )
+        except AlreadySettledError:
+            return self._known(delivery) or Receipt("ignored", is_new=False)
+        if not accepted.is_new:
+            return Receipt("turn", accepted.turn_id, accepted.session_id, is_new=False)
+        waiting = Waiting(
+            accepted.turn_id,
+            accepted.session_id,
+            origin.decode(delivery.payload),
+            text=event.text,
+            makes_session=row is None,
+            model_name=self._model_of(entry, event),
+        )
+        self._tell_reset(entry, delivery)
+        self._enqueue(key, waiting)
+        return Receipt("turn", accepted.turn_id, accepted.session_id)
+
+    def _entry(self, event: MessageEvent, source: SessionSource, key: str) -> SessionEntry:
+        """The conversation that a message goes to. A program may name one, or want one for itself."""
+        named = self._visible(event.options.get("session_id"), source)
+        if event.options.get("is_single"):
+            return self.sessions.entry_for(key, named or sessions.new_id(), source)
+        entry = self.sessions.get_or_create_session(source)
+        if named and named != entry.session_id:
+            return self.sessions.switch_session(key, named) or entry
+        return entry
+
+    def _visible(self, session_id: str | None, source: SessionSource) -> str | None:
+        """A session that a program names; one that it may not see is not there."""
+        if not session_id:
+            return None
+        if not self.store.is_visible(session_id, self.access.standing_of(source).scope):
+            raise SessionNotFoundError(f"There is no session {session_id}.")
+        return session_id
+
+    def _seed(self, entry: SessionEntry, event: MessageEvent, source: SessionSource) -> None:
+        """What a program brings along of a conversation that we do not know."""
+        opening = self._opening(entry, event, source)
+        self.store.create_session(entry.session_id, opening.source, **opening.fields)
+        self.store.append_messages(entry.session_id, event.options["history"])
+
+    def _opening(self, entry: SessionEntry, event: MessageEvent, source: SessionSource) -> Opening:
+        """The session that a first message makes, and whose it is."""
+        fields = {**self.access.fields_of(source), "session_key": entry.session_key}
+        if entry.display_name:
+            fields["display_name"] = entry.display_name
+        if event.options.get("instructions"):
+            fields["model_config"] = {"instructions": event.options["instructions"]}
+        return Opening(source.platform.value, fields)
+
+    def _model_of(self, entry: SessionEntry, event: MessageEvent) -> str:
+        wanted = event.options.get("model") or (entry.model_override or {}).get("model")
+        return str(wanted or "")
+
+    def _enqueue(self, key: str, waiting: Waiting) -> None:
+        ahead = self.lanes.put(key, waiting)
+        if ahead and self.busy_mode == "interrupt":
+            self.busy.interrupt(key)
+        elif ahead and self.busy_mode == "steer":
+            self.busy.steer(key, waiting)
+
+    def _edited(self, event: MessageEvent, key: str, delivery: Delivery) -> Receipt | None:
+        """A new version of a message: it replaces one that waits, and follows one that was read."""
+        before = self.store.inbox.get(delivery._replace(message_id=event.edits or ""))
+        if before is None or before["turn_id"] is None:
+            return None if before is None else self._ignore(delivery)
+        if self.store.turns.user_text(before["turn_id"]) == event.text:
+            return self._ignore(delivery)
+        if self.lanes.take_back(key, before["turn_id"]):
+            self.store.turns.withdraw(before["turn_id"], "replaced by its new version")
+        else:
+            event.text = f"I corrected my message. It now says:\n{event.text}"
+        return None
+
+    def _tell_reset(self, entry: SessionEntry, delivery: Delivery) -> None:
+        """Say once that a new conversation began by itself, when there was something before it."""
+        if not entry.was_auto_reset:
+            return
+        entry.was_auto_reset = False
+        policy = self.sessions.config.get_reset_policy(entry.platform, entry.chat_type)
+        note = _RESET_NOTES.get(entry.auto_reset_reason or "")
+        if note and policy.notify and entry.reset_had_activity:
+            came_from = origin.decode(delivery.payload)
+            name = f"reset:{entry.session_id}"
+            self.store.outbox.put(self.replies.pieces(came_from, f"ℹ️ {note}", name=name))
+            self.wake_delivery()
+
+
+def _source(event: MessageEvent) -> SessionSource:
+    if event.source is None or not event.message_id:
+        raise HermesError("A platform handed in a message without a source or an id.")
+    return event.source
+
+
+def _with_quote(event: MessageEvent) -> str:
+    """The words, with what they reply to when that is not ours: ours is in the conversation."""
+    if not event.reply_to_text or event.reply_to_is_own_message:
+        return event.text
+    quoted = "\n".join(f"> {line}" for line in event.reply_to_text[:2000].splitlines())
+    return f"{quoted}\n\n{event.text}"
+
+
+def _choice(text: str, choices: list[str]) -> str:
+    """The choice that a number stands for, else the words."""
+    number = text.strip().rstrip(".")
+    if number.isdecimal() and 0 < int(number) <= len(choices):
+        return choices[int(number) - 1]
+    return text

@@ -1,0 +1,1 @@
+"""The platforms: one folder each, with a manifest, an adapter and a pure translation."""

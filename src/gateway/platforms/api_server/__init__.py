@@ -1,0 +1,1 @@
+"""The HTTP API: the agent behind the requests that OpenAI's clients make."""

@@ -1,0 +1,103 @@
+"""The API as a platform: its token, its listener, and that nothing is ever sent to it."""
+
+import logging
+import secrets
+from pathlib import Path
+
+from gateway.config import Platform, PlatformConfig
+from gateway.platforms.api_server.app import Api, application
+from gateway.platforms.api_server.manifest import ApiSettings
+from gateway.platforms.base import (
+    Abilities,
+    BasePlatformAdapter,
+    PlatformError,
+    SendMetadata,
+    SendResult,
+)
+from gateway.platforms.listener import Listener
+from hermes_core import secrets as known_secrets
+from hermes_core.paths import write_private
+
+logger = logging.getLogger(__name__)
+
+_SHORTEST_TOKEN = 16
+
+
+class ApiServerAdapter(BasePlatformAdapter):
+    """Answers requests; replies go back on the request itself."""
+
+    abilities = Abilities(text_limit=100_000_000, resend="same", answers_in_place=True)
+
+    def __init__(self, config: PlatformConfig, settings: ApiSettings, folder: Path) -> None:
+        super().__init__(config, Platform.API_SERVER)
+        self._settings = settings
+        self._token_file = folder / "token"
+        self._api: Api | None = None
+        self._listener: Listener | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients find it, once it is connected."""
+        host = self._settings.host
+        port = self._listener.port if self._listener else self._settings.port
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
+
+    async def connect(self, *, is_reconnect: bool = False) -> bool:
+        await self.disconnect()
+        token = self._token()
+        known_secrets.register({"api_server.token": token})
+        api = Api(self._settings, self.desk)
+        behind_door = application(api, self._settings, token)
+        listener = Listener(behind_door, self._settings.host, self._settings.port)
+        await listener.start()
+        self._api, self._listener = api, listener
+        logger.info("the API listens on %s", self.url)
+        return True
+
+    async def disconnect(self) -> None:
+        api, self._api = self._api, None
+        listener, self._listener = self._listener, None
+        if api is not None and listener is not None:
+            api.close()
+            await listener.stop()
+
+    async def send(
+        self,
+        chat_id: str,
+        content: str,
+        reply_to: str | None = None,
+        metadata: SendMetadata | None = None,
+    ) -> SendResult:
+        del chat_id, content, reply_to, metadata
+        return SendResult(
+            success=False,
+            error="Clients of the API ask; nothing can be sent to them.",
+            error_kind="refused",
+        )
+
+    def _token(self) -> str:
+        """The token of the settings, else the one in our folder, which is made when there is none."""
+        if token := self._settings.token or self.config.token or "":
+            return _checked(token, "the setting `token` or HERMES_API_TOKEN")
+        try:
+            if not self._token_file.exists():
+                write_private(self._token_file, secrets.token_urlsafe(32) + "\n")
+                logger.info("a token for the API was made: %s", self._token_file)
+            token = self._token_file.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise PlatformError(
+                f"The API's token cannot be kept in {self._token_file}: {error}.",
+                fix="Set HERMES_API_TOKEN, or make the folder writable.",
+                is_fatal=True,
+            ) from error
+        return _checked(token, str(self._token_file))
+
+
+def _checked(token: str, where: str) -> str:
+    if len(token) >= _SHORTEST_TOKEN and token.isascii() and token.isprintable():
+        return token
+    raise PlatformError(
+        f"The API's token in {where} is too easy to guess or cannot be sent.",
+        fix=f"Give it {_SHORTEST_TOKEN} plain characters or more, or remove it: one is made then.",
+        is_fatal=True,
+    )

@@ -1,0 +1,191 @@
+"""An exchange: a request is taken in, run and answered, whole or as a stream, once whatever breaks."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive
+
+from gateway.platforms.api_server import place as places
+from gateway.platforms.api_server import responses, translate
+from gateway.platforms.api_server.client import (
+    ClientGone,
+    Closing,
+    EventStream,
+    Put,
+    attended,
+    keep_alive,
+)
+from gateway.platforms.api_server.form import Form, Reply
+from gateway.platforms.api_server.models import Models
+from gateway.platforms.api_server.place import Place
+from gateway.platforms.api_server.telling import Telling
+from gateway.platforms.api_server.translate import Asked
+from gateway.platforms.base import Desk, Ended, Receipt
+from gateway.platforms.refusal import BROKEN, FINAL, RefusedRequest, json, refusal
+from hermes_agent.events import ReasoningDelta
+from hermes_core.errors import HermesError, StoreError
+
+logger = logging.getLogger(__name__)
+
+TURN = "X-Hermes-Turn-Id"
+
+
+class Exchange(NamedTuple):
+    """One request that is on disk, and the form that its answer has."""
+
+    desk: Desk
+    closing: asyncio.Future[None]
+    receipt: Receipt
+    place: Place
+    form: Form
+    turn_id: str
+    """Empty when a command answered."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        said = {TURN: self.turn_id, places.SESSION: self.receipt.session_id or ""}
+        if self.place.is_named:
+            said[places.CONVERSATION] = self.place.chat_id
+        return {name: value for name, value in said.items() if value}
+
+    async def whole(self, request: Request) -> Response:
+        """The answer as one object."""
+        try:
+            reply = await attended(self._reply(), request.receive, self.closing)
+        except ClientGone:
+            await self._leave()
+            return Response(status_code=499)
+        except Closing:
+            raise self._put_off() from None
+        return json(self.form.whole(reply), headers=self.headers)
+
+    def stream(self) -> Response:
+        """The answer as it is written."""
+        return EventStream(self._stream, self.headers)
+
+    async def _stream(self, receive: Receive, put: Put) -> None:
+        """The boundary of a stream: what fails after its beginning is told in it."""
+        try:
+            await attended(self._tell(put), receive, self.closing, lambda: keep_alive(put))
+        except ClientGone:
+            await self._leave()
+        except Closing:
+            await put(self.form.fail(self._put_off()))
+        except (RefusedRequest, HermesError) as error:
+            await put(self.form.fail(refusal(error)))
+        except Exception:
+            logger.exception("a stream broke; the others go on")
+            await put(self.form.fail(BROKEN))
+
+    async def _tell(self, put: Put) -> None:
+        form, telling = self.form, Telling()
+        await put(form.begin())
+        # A repeat may come in the middle of the first: it waits, and is told the whole at once.
+        if self.turn_id and self.receipt.is_new:
+            async for event in self.desk.watch(self.turn_id):
+                if isinstance(event, ReasoningDelta):
+                    await put(form.think(event.text))
+                elif text := telling.hear(event):
+                    await put(form.say(text))
+        reply = await self._reply()
+        if rest := telling.end(reply.text):
+            await put(form.say(rest))
+        await put(form.end(reply._replace(text=telling.whole)))
+
+    async def _reply(self) -> Reply:
+        if not self.turn_id:
+            said = "Done." if self.receipt.is_new else "That was done before."
+            return Reply(self.receipt.reply or said, {}, "")
+        try:
+            ended = await self.desk.ended(self.turn_id)
+        except StoreError as error:
+            raise self._later(f"The reply cannot be read now: {error}", error.code) from error
+        if ended.status != "answered":
+            raise _unanswered(ended)
+        return Reply(ended.text, ended.usage, ended.model)
+
+    async def _leave(self) -> None:
+        """The client hung up: a turn that it cannot ask for again is stopped."""
+        if not self.turn_id or self.place.has_key:
+            return
+        try:
+            await self.desk.stop(self.turn_id)
+        except HermesError as error:
+            logger.warning("turn %s could not be stopped: %s", self.turn_id, error)
+
+    def _put_off(self) -> RefusedRequest:
+        said = (
+            "Hermes stops now and answers when it is back; ask again with the same Idempotency-Key."
+        )
+        return self._later(said, "restarting")
+
+    def _later(self, message: str, code: str) -> RefusedRequest:
+        """The turn is on disk, its reply not to be had now. Without a key a retry is another turn."""
+        again = {"Retry-After": "5"} if self.place.has_key else FINAL
+        return RefusedRequest(503, message, code=code, headers=again | self.headers)
+
+
+def _unanswered(ended: Ended) -> RefusedRequest:
+    is_stopped = ended.status == "interrupted"
+    said = ended.reason or ended.text or ("It was stopped." if is_stopped else "The turn failed.")
+    return RefusedRequest(
+        409 if is_stopped else 502,
+        said,
+        code="turn_interrupted" if is_stopped else "turn_failed",
+        headers={**FINAL, places.SESSION: ended.session_id},
+    )
+
+
+class Exchanges:
+    """Begins exchanges, all of which end when this is closed. Made inside an event loop."""
+
+    def __init__(self, desk: Desk, models: Models, user: str) -> None:
+        self._desk, self._models, self._user = desk, models, user
+        self._closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def close(self) -> None:
+        """Have everybody who waits told that we stop."""
+        if not self._closing.done():
+            self._closing.set_result(None)
+
+    async def begin(
+        self, headers: Mapping[str, str], asked: Asked, make: Callable[[str, Asked], Form]
+    ) -> Exchange:
+        """Take a request in; raises RefusedRequest and HermesError, and then no turn was made."""
+        asked.model = await self._models.checked(asked.model)
+        session_id = await _previous(self._desk, asked.previous)
+        place = places.find(headers, conversation=asked.conversation, session_id=session_id)
+        files = [await self._desk.save_attachment(one.content, one.name) for one in asked.pictures]
+        receipt = await self._desk.accept(translate.event(asked, place, self._user, files))
+        if receipt.outcome == "ignored":
+            raise RefusedRequest(
+                403, receipt.reply or "You may not speak here.", code="not_allowed", headers=FINAL
+            )
+        turn_id = receipt.turn_id if receipt.outcome == "turn" else None
+        name = turn_id or responses.name_of(receipt.session_id or "")
+        form = make(name, asked)
+        return Exchange(self._desk, self._closing, receipt, place, form, turn_id or "")
+
+
+async def _previous(desk: Desk, response_id: str) -> str:
+    """The session in which an earlier response was given."""
+    if not response_id:
+        return ""
+    if session_id := responses.session_in(response_id):
+        return session_id
+    try:
+        if turn_id := responses.turn_in(response_id):
+            return (await desk.ended(turn_id)).session_id
+    except StoreError as error:
+        if error.code != StoreError.code:  # the store fails; that says nothing about the response
+            raise
+    raise RefusedRequest(
+        404,
+        "There is no such response here.",
+        code="previous_response_not_found",
+        param="previous_response_id",
+    )

@@ -1,0 +1,324 @@
+"""What a platform is to the gateway: messages in, pieces out, and what it can do.
+
+An adapter turns what its platform delivers into a `MessageEvent` and hands it to the desk. When
+`accept` returns, the message is on disk, and only then may the adapter acknowledge it to its platform.
+It never decides who may speak, which conversation is meant, or what is sent: that is the gateway's.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypedDict
+
+import msgspec
+
+from gateway.config import Platform, PlatformConfig
+from gateway.source import SessionSource
+from hermes_agent.events import Event
+from hermes_core.errors import HermesError
+
+ErrorKind = Literal["", "rate_limited", "network", "unsure", "refused", "too_long"]
+"""Why a send failed. `network`: it did not arrive. `unsure`: it may have. `refused`: it never will."""
+
+Resend = Literal["same", "checked", "marked"]
+"""How a piece is sent again whose fate a crash hid: under the same name, which the platform folds into
+one; after a look whether it is there; or with a visible mark, because the platform knows no better."""
+
+
+class MessageType(Enum):
+    """What a message is, by its main part."""
+
+    TEXT = "text"
+    LOCATION = "location"
+    PHOTO = "photo"
+    VIDEO = "video"
+    AUDIO = "audio"
+    VOICE = "voice"
+    DOCUMENT = "document"
+    STICKER = "sticker"
+    COMMAND = "command"
+
+
+class Attachment(NamedTuple):
+    """A file that came with a message, as it lies in the home."""
+
+    path: Path
+    kind: str
+    """Its media type, told from its content."""
+    name: str
+
+
+@dataclass
+class MessageEvent:
+    """A message as the gateway sees it, whatever platform it came from."""
+
+    text: str
+    message_type: MessageType = MessageType.TEXT
+    source: SessionSource | None = None
+    raw_message: Any = None
+    message_id: str | None = None
+    """Its name on the platform, unique within its chat: a second delivery has the same."""
+    platform_update_id: int | None = None
+    media_urls: list[str] = field(default_factory=list[str])
+    media_types: list[str] = field(default_factory=list[str])
+    attachments: list[Attachment] = field(default_factory=list[Attachment])
+    reply_to_message_id: str | None = None
+    reply_to_text: str | None = None
+    reply_to_is_own_message: bool = False
+    is_mention: bool = False
+    """Whether a message in a group is meant for us: named, replied to, or a command for us."""
+    edits: str | None = None
+    """The message that this one is a new version of."""
+    answers: str | None = None
+    """The question that a pressed button answers; `text` is the choice."""
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What a program asks for with its message: `session_id`, `model`, `instructions`."""
+    internal: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    timestamp: datetime = field(default_factory=datetime.now)
+
+    def is_command(self) -> bool:
+        return self.text.startswith("/")
+
+    def get_command(self) -> str | None:
+        """The name after the slash, in small letters and without `@bot`; None for paths and texts."""
+        if not self.is_command():
+            return None
+        name = self.text[1:].split(maxsplit=1)[0].lower() if self.text[1:].strip() else ""
+        name = name.partition("@")[0]
+        return name if name and "/" not in name else None
+
+    def get_command_args(self) -> str:
+        """What follows the name; dashes that a telephone made longer are two again."""
+        _, _, rest = self.text.partition(" ")
+        return (
+            rest.strip().replace("—", "--").replace("–", "--") if self.is_command() else self.text
+        )
+
+
+@dataclass
+class SendResult:
+    """What became of a send."""
+
+    success: bool
+    message_id: str | None = None
+    error: str | None = None
+    raw_response: Any = None
+    retry_after: float | None = None
+    error_kind: ErrorKind = ""
+    continuation_message_ids: tuple[str, ...] = ()
+
+    @property
+    def retryable(self) -> bool:
+        return self.error_kind in ("rate_limited", "network")
+
+
+class Button(NamedTuple):
+    """Something to press: what it says, and the choice it stands for."""
+
+    label: str
+    choice: str
+
+
+class SendMetadata(TypedDict, total=False):
+    """What goes along with a piece."""
+
+    thread_id: str
+    key: str
+    """The piece's name, the same at every attempt: a transaction id or a Message-ID."""
+    question: str
+    """The question that the buttons answer."""
+    buttons: list[Button]
+    files: list[str]
+    """Paths of files to send after the text."""
+    subject: str
+    final: bool
+    """Whether an edit is the last one."""
+
+
+class Abilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a platform can do; the gateway's ways follow from it."""
+
+    text_limit: int
+    """The most that one message holds, as `measure` counts."""
+    measure: Callable[[str], int] = len
+    resend: Resend = "marked"
+    can_edit: bool = False
+    edit_every_s: float = 1.0
+    """The shortest time between two edits of a message."""
+    has_typing: bool = False
+    typing_every_s: float = 4.0
+    has_buttons: bool = False
+    can_send_files: bool = False
+    answers_in_place: bool = False
+    """Whether the reply goes back on the request itself, so that there is nothing to deliver."""
+
+
+class PlatformError(HermesError):
+    """A platform cannot be used: now, or (`is_fatal`) until somebody changes something."""
+
+    code = "platform"
+
+    def __init__(self, message: str, *, fix: str = "", is_fatal: bool = False) -> None:
+        super().__init__(message, fix=fix)
+        self.is_fatal = is_fatal
+
+
+class Receipt(NamedTuple):
+    """What became of a message that was handed in; by then it is on disk."""
+
+    outcome: Literal["turn", "command", "ignored"]
+    turn_id: str | None = None
+    session_id: str | None = None
+    is_new: bool = True
+    """False: it had been delivered before, and this is what came of it then."""
+    reply: str = ""
+    """What a command said. It is in the outbox too, unless the platform answers in place."""
+
+
+class Ended(NamedTuple):
+    """How a turn came out, from the store."""
+
+    status: Literal["answered", "failed", "interrupted"]
+    text: str
+    """What the person is to read, also when it failed."""
+    reason: str
+    session_id: str
+    usage: Mapping[str, Any]
+    model: str = ""
+
+
+class Desk(Protocol):
+    """What the gateway offers to an adapter."""
+
+    async def accept(self, event: MessageEvent) -> Receipt:
+        """Take a message in; raises StoreError when it could not be, and it must not be acknowledged."""
+        ...
+
+    def watch(self, turn_id: str) -> AsyncIterator[Event]:
+        """What a turn reports from now on, until it has ended."""
+        ...
+
+    async def ended(self, turn_id: str) -> Ended:
+        """Wait for the end of a turn."""
+        ...
+
+    async def stop(self, turn_id: str) -> None:
+        """Stop a turn that runs or waits."""
+        ...
+
+    async def models(self) -> Sequence[str]:
+        """The names of the models that can be asked for, the default one first."""
+        ...
+
+    async def save_attachment(self, content: bytes, name: str) -> Attachment:
+        """Keep a file that came with a message; raises PlatformError when it is too large."""
+        ...
+
+
+class BasePlatformAdapter(ABC):
+    """One connection to one platform."""
+
+    abilities: ClassVar[Abilities]
+
+    def __init__(self, config: PlatformConfig, platform: Platform) -> None:
+        self.config = config
+        self.platform = platform
+        self._desk: Desk | None = None
+        self._on_lost: Callable[[PlatformError], None] = _nobody
+
+    @property
+    def desk(self) -> Desk:
+        if self._desk is None:
+            raise RuntimeError("The adapter has not been given a desk.")
+        return self._desk
+
+    def set_desk(self, desk: Desk, on_lost: Callable[[PlatformError], None] | None = None) -> None:
+        """Say where messages go, and who is told when the connection is lost for good."""
+        self._desk = desk
+        self._on_lost = on_lost or _nobody
+
+    def lost(self, error: PlatformError) -> None:
+        """Tell the gateway that the connection broke; it disconnects and connects again, later."""
+        self._on_lost(error)
+
+    @abstractmethod
+    async def connect(self, *, is_reconnect: bool = False) -> bool:
+        """Connect and begin to hand messages in; raises PlatformError."""
+
+    @abstractmethod
+    async def disconnect(self) -> None:
+        """Stop taking messages in and let go of the connection. May be called at any time."""
+
+    @abstractmethod
+    async def send(
+        self,
+        chat_id: str,
+        content: str,
+        reply_to: str | None = None,
+        metadata: SendMetadata | None = None,
+    ) -> SendResult:
+        """Send one piece, which fits into the limit. Does not raise and does not try again."""
+
+    async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
+        """The name and the type of a chat."""
+        return {"name": chat_id, "type": "dm"}
+
+    async def edit_message(
+        self, chat_id: str, message_id: str, content: str, metadata: SendMetadata | None = None
+    ) -> SendResult:
+        """Give a message another text; where `abilities.can_edit`."""
+        del chat_id, message_id, content, metadata
+        return SendResult(success=False, error="Messages cannot be edited.", error_kind="refused")
+
+    async def find_sent(self, chat_id: str, key: str) -> str | None:
+        """The platform's id of a piece that may have arrived; where `abilities.resend` is checked."""
+        del chat_id, key
+        return None
+
+    async def send_typing(  # noqa: B027 -- where there is nothing to show, nothing is done
+        self, chat_id: str, metadata: SendMetadata | None = None
+    ) -> None:
+        """Show that an answer is being written; where `abilities.has_typing`."""
+
+    async def stop_typing(  # noqa: B027 -- see above
+        self, chat_id: str, metadata: SendMetadata | None = None
+    ) -> None:
+        """Show it no longer, where it does not end by itself."""
+
+    async def announce_commands(  # noqa: B027 -- see above
+        self, commands: Sequence[tuple[str, str]]
+    ) -> None:
+        """Register commands (name and help), where the platform has such a thing."""
+
+
+def _nobody(_error: PlatformError) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A platform before anything of it is loaded."""
+
+    name: str
+    title: str
+    settings: type[msgspec.Struct]
+    """The schema of `[gateway.platforms.NAME]` in config.toml, without `enabled`."""
+    make: Callable[[PlatformConfig, Any, Path], BasePlatformAdapter]
+    """Builds the adapter from its configuration, its settings and a folder of its own in the home;
+    imports the platform's library."""
+    identity: Callable[[Any], str]
+    """The account that these settings speak for: two gateways must not use the same at once."""
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Environment variables and the setting each one gives."""
+    extra: str = ""
+    """The extra that installs the platform's library."""
+    needs_pairing: bool = True
+    """False: who has the token is an owner; there are no strangers."""
+    greets_strangers: bool = True
+    """Whether a stranger may be answered at all; where senders can be forged, they must not be."""
+    guarantee: str = ""
+    """One sentence for people: what holds when the process dies while it sends."""

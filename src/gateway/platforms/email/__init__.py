@@ -1,0 +1,1 @@
+"""Email: a mailbox watched over IMAP, answered over SMTP; a thread is a conversation."""

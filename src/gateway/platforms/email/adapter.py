@@ -1,0 +1,241 @@
+"""The adapter of email: mails in from the watched mailbox, replies out over SMTP."""
+
+import asyncio
+import contextlib
+import logging
+import re
+import threading
+import time
+from collections.abc import Coroutine
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from gateway.config import Platform, PlatformConfig
+from gateway.platforms.base import (
+    Abilities,
+    BasePlatformAdapter,
+    PlatformError,
+    Receipt,
+    SendMetadata,
+    SendResult,
+)
+from gateway.platforms.email import post, screening
+from gateway.platforms.email.compose import compose, message_id
+from gateway.platforms.email.cursor import CursorFile
+from gateway.platforms.email.mail import Mail
+from gateway.platforms.email.mailbox import Mailbox
+from gateway.platforms.email.manifest import EmailSettings
+from gateway.platforms.email.pace import Pace
+from gateway.platforms.email.threads import Threads
+from gateway.platforms.email.translate import Letter, translate
+from gateway.platforms.email.watch import Watch
+from hermes_core.errors import StoreError
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_ADDRESS = re.compile(r"[!-~]+@[A-Za-z0-9.-]+")
+_LONGEST_PAUSE_S = 30.0
+
+
+class EmailAdapter(BasePlatformAdapter):
+    """One mailbox."""
+
+    abilities: ClassVar[Abilities] = Abilities(
+        text_limit=100_000, resend="checked", can_send_files=True
+    )
+
+    def __init__(self, config: PlatformConfig, settings: EmailSettings, folder: Path) -> None:
+        super().__init__(config, Platform.EMAIL)
+        self._settings = settings
+        self._cursor_file = CursorFile(folder / "cursor.json")
+        self._threads = Threads(folder / "threads.jsonl")
+        self._pace = Pace(settings.replies_per_hour)
+        self._watch: Watch | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = threading.Event()
+        self._sent_folder = ""
+        self._last_unsure = time.monotonic()
+        """When a mail may last have left without our knowledge, in this life or before it."""
+
+    async def connect(self, *, is_reconnect: bool = False) -> bool:
+        await self.disconnect()
+        self._loop = asyncio.get_running_loop()
+        if not is_reconnect:  # mail is taken in also while none can be sent
+            await post.check(self._settings)
+        self._stopping = threading.Event()
+        self._watch = await asyncio.to_thread(self._open)
+        self._watch.start()
+        return True
+
+    def _open(self) -> Watch:
+        mailbox = Mailbox(self._settings)
+        try:
+            self._sent_folder = mailbox.sent_folder()
+            return Watch(
+                mailbox,
+                self._settings,
+                self._cursor_file,
+                self._take,
+                self._tell_lost,
+                self._stopping,
+            )
+        except BaseException:
+            mailbox.close()
+            raise
+
+    async def disconnect(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            await asyncio.to_thread(watch.stop)
+
+    def _tell_lost(self, error: PlatformError) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
+                self._loop.call_soon_threadsafe(self.lost, error)
+
+    # In the watch's thread, down to the next line like this one.
+
+    def _take(self, mailbox: Mailbox, uid: int, raw: bytes, size_bytes: int) -> None:
+        """Hand a mail in; returns when it is on disk, or not for us."""
+        try:
+            mail = Mail.read(raw, size_bytes)
+            is_copy = screening.is_own_copy(mail, self._settings.address)
+            letter = None if is_copy else self._read(mail)
+        except Exception:  # noqa: BLE001 -- a boundary: one broken mail must not stop all later ones
+            _log.exception("The mail with UID %s cannot be read and is skipped.", uid)
+            return
+        if is_copy:
+            mailbox.mark_seen(uid)
+            mailbox.move(uid, self._sent_folder)
+        elif letter is not None and self._hand_in(letter) and self._settings.mark_seen:
+            mailbox.mark_seen(uid)
+
+    def _read(self, mail: Mail) -> Letter | None:
+        """What a mail says; None when it must not be answered."""
+        settings, (address, _) = self._settings, mail.sender
+        reason = screening.reason_to_skip(mail, settings.address, settings.trusted_authserv)
+        if reason:
+            _log.info("The mail %s is not answered: %s.", mail.message_id, reason)
+            return None
+        letter = translate(mail, self._threads.root_of(address, mail.references))
+        self._threads.note(address, mail.message_id, letter.root, mail.subject)
+        return letter
+
+    def _hand_in(self, letter: Letter) -> bool:
+        """Keep a mail; False when the gateway has no use for it. Tries until it is on disk."""
+        pause_s = 1.0
+        while True:
+            try:
+                receipt = self._await(self._accept(letter))
+                return receipt.outcome != "ignored"
+            except StoreError as error:
+                _log.warning("The mail %s cannot be stored now: %s", letter.event.message_id, error)
+                if self._stopping.wait(pause_s):
+                    raise PlatformError("Stopped before a mail was stored.") from error
+                pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+
+    def _await(self, work: Coroutine[Any, Any, _T]) -> _T:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    # In the event loop again.
+
+    async def _accept(self, letter: Letter) -> Receipt:
+        event = letter.event
+        while letter.files:
+            file = letter.files[0]
+            try:
+                event.attachments.append(await self.desk.save_attachment(file.content, file.name))
+            except PlatformError as error:
+                event.text += f"\n\n[The attachment {file.name} was left out: {error.message}]"
+            letter.files.pop(0)  # after a failure of the store it goes on from here
+        return await self.desk.accept(event)
+
+    async def send(
+        self,
+        chat_id: str,
+        content: str,
+        reply_to: str | None = None,
+        metadata: SendMetadata | None = None,
+    ) -> SendResult:
+        to, about = chat_id.lower(), metadata or {}
+        if (refusal := self._refusal(to)) is not None:
+            return refusal
+        root = about.get("thread_id", "")
+        subject = about.get("subject") or self._threads.subject_of(to, root)
+        mail = await asyncio.to_thread(
+            compose,
+            self._settings,
+            to,
+            content,
+            key=about.get("key", ""),
+            references=[one for one in (root, reply_to) if one],
+            subject=subject,
+            files=about.get("files", ()),
+        )
+        result = await self._deliver(mail, to)
+        if result.success:
+            name = str(mail["Message-ID"])
+            self._threads.note(to, name, root or name, subject)
+        return result
+
+    def _refusal(self, to: str) -> SendResult | None:
+        """Why nothing can be sent to an address, now or ever."""
+        if self._watch is None:
+            return SendResult(success=False, error="Not connected.", error_kind="network")
+        if not _ADDRESS.fullmatch(to):
+            return SendResult(success=False, error=f"{to} is no address.", error_kind="refused")
+        if wait_s := self._pace.wait_s(to):
+            said = f"{to} had {self._settings.replies_per_hour} mails in this hour."
+            return SendResult(
+                success=False, error=said, error_kind="rate_limited", retry_after=wait_s
+            )
+        return None
+
+    async def _deliver(self, mail: EmailMessage, to: str) -> SendResult:
+        try:
+            result = await post.deliver(self._settings, mail, to)
+        except PlatformError as error:
+            if error.is_fatal:
+                self.lost(error)
+            return SendResult(success=False, error=str(error), error_kind="network")
+        if result.error_kind == "unsure":
+            self._last_unsure = time.monotonic()
+        if result.success or result.error_kind == "unsure":
+            self._pace.note(to)
+        return result
+
+    async def find_sent(self, chat_id: str, key: str) -> str | None:
+        """Look for our own copy of a mail; raises PlatformError when the mailbox cannot be read.
+
+        The copy may be on its way for a moment, counted from the last time that one may have left.
+        """
+        del chat_id
+        wanted = message_id(key, self._settings.domain)
+        deadline = self._last_unsure + self._settings.find_sent_s
+        is_there = await asyncio.to_thread(self._look_for, wanted, deadline)
+        return wanted if is_there else None
+
+    def _look_for(self, wanted: str, deadline: float) -> bool:
+        mailbox = Mailbox(self._settings)
+        try:
+            while not _is_in(mailbox, wanted, [self._settings.folder, self._sent_folder]):
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return False
+                mailbox.select(self._settings.folder)
+                mailbox.wait(threading.Event(), left_s)
+            return True
+        finally:
+            mailbox.close()
+
+
+def _is_in(mailbox: Mailbox, wanted: str, folders: list[str]) -> bool:
+    """The inbox comes first: a copy that is moved between two looks is found at its new place."""
+    for folder in filter(None, folders):
+        mailbox.select(folder)
+        if mailbox.has(wanted):
+            return True
+    return False

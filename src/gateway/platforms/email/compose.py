@@ -1,0 +1,89 @@
+"""A mail of ours: a reply in its thread, as plain text and as HTML, under a name that never changes."""
+
+import hashlib
+import mimetypes
+import re
+from collections.abc import Sequence
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import formataddr, formatdate, make_msgid
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+from gateway.platforms.email.mail import is_real_id
+from gateway.platforms.email.manifest import EmailSettings
+from gateway.platforms.email.screening import OWN_HEADER, OWN_ID
+from hermes_core.text import one_line, truncate, without_surrogates
+
+_REPLY = re.compile(r"\s*(re|aw|sv|antw|rif|ref)\s*(\[\d+\])?\s*:", re.IGNORECASE)
+_NO_SUBJECT = "Message from Hermes"
+_MAX_SUBJECT = 200
+
+# Pictures stay links: a picture from elsewhere would tell its server when the mail is read.
+_MARKDOWN = (
+    MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
+)
+
+
+def message_id(key: str, domain: str) -> str:
+    """The Message-ID of the piece with this key: the same at every attempt."""
+    return f"{OWN_ID}{hashlib.sha256(key.encode()).hexdigest()[:40]}@{domain}>"
+
+
+def _subject(subject: str, *, is_reply: bool) -> str:
+    said = truncate(one_line(without_surrogates(subject)), _MAX_SUBJECT) or _NO_SUBJECT
+    return said if _REPLY.match(said) or not is_reply else f"Re: {said}"
+
+
+def compose(
+    settings: EmailSettings,
+    to: str,
+    content: str,
+    *,
+    key: str = "",
+    references: Sequence[str] = (),
+    subject: str = "",
+    files: Sequence[str] = (),
+) -> EmailMessage:
+    """The mail; `references` are the thread's first mail and the one that is answered."""
+    mail = EmailMessage(policy=SMTP)
+    mail["From"] = formataddr((one_line(settings.name), settings.address))
+    mail["To"] = to
+    known = list(dict.fromkeys(one for one in references if is_real_id(one)))
+    mail["Subject"] = _subject(subject, is_reply=bool(known))
+    mail["Date"] = formatdate(localtime=True)
+    name = message_id(key, settings.domain) if key else make_msgid(domain=settings.domain)
+    mail["Message-ID"] = mail[OWN_HEADER] = name
+    if known:
+        mail["In-Reply-To"] = known[-1]
+        mail["References"] = " ".join(known)
+    mail["Auto-Submitted"] = "auto-replied"
+    mail["X-Auto-Response-Suppress"] = "All"
+    _write(mail, content, files)
+    return mail
+
+
+def _write(mail: EmailMessage, content: str, files: Sequence[str]) -> None:
+    text = without_surrogates(content)
+    found = {path: _read(Path(path)) for path in files}
+    missing = [Path(path).name for path, inside in found.items() if inside is None]
+    text += "".join(f"\n\n[The file {name} could not be read.]" for name in missing)
+    mail.set_content(text, cte="quoted-printable")
+    mail.add_alternative(_html(text), subtype="html", cte="quoted-printable")
+    for path, inside in found.items():
+        if inside is not None:
+            kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
+            main, _, sub = kind.partition("/")
+            mail.add_attachment(inside, maintype=main, subtype=sub, filename=Path(path).name)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _html(text: str) -> str:
+    return f'<!DOCTYPE html>\n<html><body dir="auto">\n{_MARKDOWN.render(text)}</body></html>\n'

@@ -1,0 +1,238 @@
+"""One mail as it arrived: who, what and about what, however broken its shape is."""
+
+import codecs
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from email.errors import HeaderParseError
+from email.header import Header, decode_header
+from email.message import Message
+from email.parser import BytesHeaderParser, BytesParser
+from email.utils import parsedate_to_datetime
+from functools import cached_property
+from typing import Any, NamedTuple, cast
+
+from gateway.platforms.email.markup import text_of_html
+from hermes_core.text import one_line, without_surrogates
+
+_ADDRESS = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*"
+_SENDER = re.compile(
+    rf'\s*(?:(?P<name>(?:"(?:[^"\\]|\\.)*"|[^<>"])*)<\s*(?P<address>{_ADDRESS})\s*>'
+    rf"|(?P<bare>{_ADDRESS})(?:\s*\([^()]*\))?)\s*"
+)
+_MESSAGE_ID = re.compile(r"<[^<>\s]{1,300}>")
+_NO_ID = "@no-message-id.invalid>"
+_MAX_NAME = 120
+_MAX_TEXT_BYTES = 1_000_000
+_SLOW = frozenset({"idna", "punycode"})
+"""Codecs whose time grows with the square of the text; no mail is written in them."""
+
+
+class File(NamedTuple):
+    """A file that came with a mail."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Mail:
+    """A mail that can be asked about; asking never raises."""
+
+    raw: bytes
+    message: Message
+    size_bytes: int
+    """What it is on the server; more than `raw` when only its beginning was fetched."""
+
+    @classmethod
+    def read(cls, raw: bytes, size_bytes: int | None = None) -> "Mail":
+        try:
+            message = BytesParser().parsebytes(raw)
+        except RecursionError:  # parts within parts without end
+            message = BytesHeaderParser().parsebytes(raw)
+        return cls(raw, message, max(size_bytes or 0, len(raw)))
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether only its beginning is here."""
+        return self.size_bytes > len(self.raw)
+
+    def header(self, name: str) -> str:
+        """The first header of this name in readable form, on one line; empty when there is none."""
+        values = self.headers(name)
+        return one_line(_readable(values[0])) if values else ""
+
+    def headers(self, name: str) -> list[Any]:
+        return self.message.get_all(name) or []
+
+    @cached_property
+    def sender(self) -> tuple[str, str]:
+        """Address (in small letters) and name; the address is empty unless there is exactly one.
+
+        It is taken from the header as it was sent: an encoded word may not smuggle an address in.
+        """
+        values = self.headers("From")
+        found = _SENDER.fullmatch(one_line(str(values[0]))) if len(values) == 1 else None
+        if found is None:
+            return "", ""
+        name = one_line(_readable(found["name"] or "")).strip("\"' ").replace('\\"', '"')
+        return (found["address"] or found["bare"]).lower(), name
+
+    @cached_property
+    def subject(self) -> str:
+        return self.header("Subject")
+
+    @cached_property
+    def message_id(self) -> str:
+        """Its Message-ID, or one made of its content."""
+        found = _MESSAGE_ID.search(self.header("Message-ID"))
+        return found[0] if found else f"<{hashlib.sha256(self.raw).hexdigest()[:32]}{_NO_ID}"
+
+    @cached_property
+    def in_reply_to(self) -> str | None:
+        found = _MESSAGE_ID.search(self.header("In-Reply-To"))
+        return found[0] if found else None
+
+    @cached_property
+    def references(self) -> list[str]:
+        """The mails before this one in its thread, the first one first."""
+        found: list[str] = _MESSAGE_ID.findall(self.header("References"))
+        if self.in_reply_to and self.in_reply_to not in found:
+            found.append(self.in_reply_to)
+        return [one for one in dict.fromkeys(found) if one != self.message_id]
+
+    @cached_property
+    def written_at(self) -> datetime:
+        """When it says it was written, in local time; now, when it says nothing readable."""
+        try:
+            return parsedate_to_datetime(self.header("Date")).astimezone().replace(tzinfo=None)
+        except (ValueError, TypeError, IndexError, OverflowError, OSError):
+            return datetime.now()  # noqa: DTZ005 -- local, as MessageEvent has it
+
+    def text(self, *, without_quotes: bool) -> str:
+        """What is written in it; if wished without what HTML marks as quoted."""
+        return without_surrogates(_text(self.message, without_quotes=without_quotes)).strip()
+
+    def files(self) -> list[File]:
+        return [_file(part) for part in _leaves(self.message) if _is_file(part)]
+
+
+def is_real_id(message_id: str) -> bool:
+    """Whether other programs know a mail by this id."""
+    return bool(_MESSAGE_ID.fullmatch(message_id)) and not message_id.endswith(_NO_ID)
+
+
+def decode(content: bytes, charset: str | None) -> str:
+    """Bytes as text in the charset they claim, else in the one they look like."""
+    for name in (charset or "utf-8", "utf-8", "cp1252"):
+        try:
+            if codecs.lookup(name).name not in _SLOW:
+                return content.decode(name)
+        except (LookupError, ValueError):
+            continue
+    return content.decode("latin-1")
+
+
+def _readable(value: str | Header) -> str:
+    try:
+        pieces = decode_header(value)
+    except (HeaderParseError, ValueError):
+        return without_surrogates(str(value))
+    said = (one if isinstance(one, str) else decode(one, charset) for one, charset in pieces)
+    return without_surrogates("".join(said))
+
+
+def _leaves(part: Message) -> Iterator[Message]:
+    """The parts that hold something; a mail within the mail is one of them."""
+    inner = _inner(part)
+    for one in inner or ():
+        yield from _leaves(one)
+    if inner is None:
+        yield part
+
+
+def _inner(part: Message) -> list[Message] | None:
+    """The parts within a part; None when it has none."""
+    # Asking a part without inner ones for them would decode it, in whatever charset it claims.
+    if part.get_content_maintype() != "multipart" or not part.is_multipart():
+        return None
+    return [one for one in cast("list[Any]", part.get_payload()) if isinstance(one, Message)]
+
+
+def _is_file(part: Message) -> bool:
+    kind = part.get_content_type()
+    if part.get_content_disposition() == "attachment" or kind not in ("text/plain", "text/html"):
+        return part.get_content_maintype() != "multipart"
+    return bool(_filename(part))
+
+
+def _filename(part: Message) -> str:
+    try:
+        return one_line(_readable(part.get_filename() or ""))
+    except (ValueError, LookupError, TypeError):  # broken RFC 2231 parameters
+        return ""
+
+
+def _file(part: Message) -> File:
+    name = _filename(part).replace("\\", "/").rpartition("/")[2][-_MAX_NAME:]
+    if part.get_content_type() == "message/rfc822":
+        inner = cast("list[Message]", part.get_payload()) if part.is_multipart() else []
+        return File(name or "mail.eml", inner[0].as_bytes() if inner else _content(part))
+    return File(name or f"file.{part.get_content_subtype()}", _content(part))
+
+
+def _content(part: Message) -> bytes:
+    content = part.get_payload(decode=True)
+    return content if isinstance(content, bytes) else b""
+
+
+def _text(part: Message, *, without_quotes: bool) -> str:
+    parts = _inner(part)
+    if parts is not None:
+        is_choice = part.get_content_type() == "multipart/alternative"
+        if is_choice:
+            parts.sort(key=_is_html)  # plain text first; sorting keeps the order otherwise
+        texts = (_text(one, without_quotes=without_quotes).strip() for one in parts)
+        said = filter(None, texts)
+        return next(said, "") if is_choice else "\n\n".join(said)
+    if _is_file(part):
+        return ""
+    return _leaf_text(part, without_quotes=without_quotes)
+
+
+def _leaf_text(part: Message, *, without_quotes: bool) -> str:
+    said = (
+        decode(_content(part)[:_MAX_TEXT_BYTES], _charset(part))
+        .replace("\r\n", "\n")
+        .replace("\0", "")
+    )
+    if part.get_content_type() == "text/html":
+        return text_of_html(said, without_quotes=without_quotes)
+    is_flowed = str(part.get_param("format", "")).lower() == "flowed"
+    return _unflowed(said) if is_flowed else said
+
+
+def _is_html(part: Message) -> bool:
+    return any(one.get_content_type() == "text/html" for one in _leaves(part))
+
+
+def _charset(part: Message) -> str | None:
+    try:
+        return part.get_content_charset()
+    except (ValueError, LookupError, TypeError):  # broken RFC 2231 parameters
+        return None
+
+
+def _unflowed(text: str) -> str:
+    """Join lines that were only broken to be short; a quoted one and a signature stay as they are."""
+    lines: list[str] = []
+    is_open = False
+    for line in text.split("\n"):
+        if is_open and not line.startswith(">"):
+            lines[-1] += line.removeprefix(" ")
+        else:
+            lines.append(line.removeprefix(" "))
+        is_open = line.endswith(" ") and line != "-- " and not line.startswith(">")
+    return "\n".join(lines)

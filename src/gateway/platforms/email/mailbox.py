@@ -1,0 +1,240 @@
+"""One IMAP connection: what is new, what a mail contains, waiting for more. Blocking; for one thread.
+
+Everything that goes wrong is a PlatformError. Deleted mails of other programs are never expunged, and no
+mail is marked as read by looking at it.
+"""
+
+import contextlib
+import imaplib
+import re
+import socket
+import ssl
+import time
+from collections.abc import Generator, Sequence
+from datetime import datetime, timedelta
+from threading import Event
+from typing import Any, cast
+
+from imap_tools.errors import ImapToolsError, MailboxFolderSelectError, MailboxLoginError
+from imap_tools.mailbox import BaseMailBox, MailBox, MailBoxStartTls, MailBoxUnencrypted
+
+from gateway.platforms.base import PlatformError
+from gateway.platforms.email import security
+from gateway.platforms.email.manifest import EmailSettings
+from gateway.platforms.email.screening import OWN_HEADER
+
+_TIMEOUT_S = 60.0
+_PASSING = ("[UNAVAILABLE]", "[INUSE]", "[LIMIT]", "[SERVERBUG]")
+"""Refusals of a login that say nothing about the password."""
+_TEXT_BYTES = 512_000
+"""How much of a mail that is too large is read: its text comes first."""
+_SIZE = re.compile(rb"RFC822\.SIZE (\d+)")
+_ARRIVED = re.compile(rb'INTERNALDATE "([^"]+)"')
+
+
+class Mailbox:
+    """A folder of an account, open."""
+
+    def __init__(self, settings: EmailSettings) -> None:
+        self._settings = settings
+        self._host = settings.server("imap")[0]
+        with self._errors():
+            # The library leaves the types of its answers open.
+            self._box: Any = _connect(settings)
+        try:
+            self._log_in()
+        except BaseException:
+            self.close()
+            raise
+
+    def _log_in(self) -> None:
+        settings = self._settings
+        with self._errors():
+            is_ascii = f"{settings.login}{settings.password}".isascii()
+            log_in = self._box.login if is_ascii else self._box.login_utf8
+            try:
+                log_in(settings.login, settings.password, initial_folder=None)
+            except imaplib.IMAP4.abort:
+                raise
+            except (MailboxLoginError, imaplib.IMAP4.error) as error:
+                said = _refusal(error)
+                if said.startswith(_PASSING):
+                    raise
+                raise security.wrong_password(self._host, said) from error
+            self.select(settings.folder)
+            # What a server can do it says in full only after the login.
+            _, found = self._client.capability()
+            self._abilities = found[-1].decode("ascii", "replace").upper().split()
+
+    @property
+    def _client(self) -> imaplib.IMAP4:
+        return self._box.client
+
+    def select(self, folder: str) -> None:
+        """Look into another folder of the account."""
+        with self._errors():
+            try:
+                self._box.folder.set(folder)
+            except MailboxFolderSelectError as error:
+                raise _no_folder(folder, "folder") from error
+            self.uidvalidity = self._number("UIDVALIDITY")
+            self.uidnext = self._number("UIDNEXT") or self._last_uid() + 1
+
+    def _number(self, code: str) -> int:
+        """A number that the server told when the folder was opened; 0: it did not."""
+        _, (said, *_) = self._client.response(code)
+        return int(said) if isinstance(said, bytes) and said.isdigit() else 0
+
+    def _last_uid(self) -> int:
+        return max(self.search("ALL"), default=0)
+
+    def search(self, criteria: str) -> list[int]:
+        """The mails that fit, in their order."""
+        with self._errors():
+            return sorted(int(uid) for uid in self._box.uids(criteria, charset=None))
+
+    def uids_after(self, uid: int) -> list[int]:
+        """The mails behind this one. A server names the last one even when nothing is behind it."""
+        return [one for one in self.search(f"UID {uid + 1}:*") if one > uid]
+
+    def uids_since(self, day: datetime) -> list[int]:
+        """Mails that arrived on that day or later; one day more, for servers in other time zones."""
+        before = day - timedelta(days=1)
+        return self.search(f"SINCE {before.day}-{_MONTHS[before.month - 1]}-{before.year}")
+
+    def has(self, message_id: str) -> bool:
+        """Whether a mail that we gave this name is in the folder."""
+        return bool(
+            self.search(f'OR HEADER Message-ID "{message_id}" HEADER {OWN_HEADER} "{message_id}"')
+        )
+
+    def had_news(self) -> bool:
+        """Whether the server said in passing that mail came; asking forgets it."""
+        return self._client.response("EXISTS")[1][0] is not None
+
+    def about(self, uid: int) -> tuple[int, float] | None:
+        """The size of a mail and when it arrived; None when somebody took it away."""
+        said = self._fetch(uid, "(RFC822.SIZE INTERNALDATE)")
+        size, arrived = _SIZE.search(said), _ARRIVED.search(said)
+        if size is None or arrived is None:
+            return None
+        return int(size[1]), _time_of(arrived[1])
+
+    def content(self, uid: int, size_bytes: int) -> bytes:
+        """A mail as it is, or its beginning when it is too large; empty when it is gone."""
+        is_large = size_bytes > self._settings.mail_limit_mb * 1_000_000
+        return self._fetch(uid, f"(BODY.PEEK[]<0.{_TEXT_BYTES}>)" if is_large else "(BODY.PEEK[])")
+
+    def _fetch(self, uid: int, items: str) -> bytes:
+        """The literal of an answer, else its line; empty when the mail is gone."""
+        with self._errors():
+            status, answer = self._client.uid("FETCH", str(uid), items)
+            if status != "OK":
+                raise PlatformError(f"{self._host} does not give mail {uid}: {_words(answer)}")
+            for one in answer:
+                if isinstance(one, tuple):
+                    return bytes(cast("tuple[Any, ...]", one)[1])
+            return answer[0] if answer and isinstance(answer[0], bytes) else b""
+
+    def mark_seen(self, uid: int) -> None:
+        # Not the library's way, which also expunges whatever anybody has marked as deleted.
+        with self._errors():
+            self._client.uid("STORE", str(uid), "+FLAGS", r"(\Seen)")
+
+    def move(self, uid: int, folder: str) -> None:
+        """Put a mail into another folder, where the server can do that by itself."""
+        if "MOVE" in self._abilities and folder != self._settings.folder:
+            with self._errors():
+                self._box.move(str(uid), folder)
+
+    def sent_folder(self) -> str:
+        """Where the account keeps what was sent; empty when there is no such folder."""
+        with self._errors():
+            folders = {one.name: one.flags for one in self._box.folder.list()}
+        wanted = self._settings.sent_folder
+        if wanted and wanted not in folders:
+            raise _no_folder(wanted, "sent_folder")
+        return wanted or next((name for name, flags in folders.items() if "\\Sent" in flags), "")
+
+    def wait(self, stop: Event, timeout_s: float | None = None) -> None:
+        """Until mail came, `stop` is set and the connection cut, or it is time to look anyway."""
+        settings = self._settings
+        with self._errors():
+            if "IDLE" not in self._abilities:
+                stop.wait(min(settings.poll_s, timeout_s or settings.poll_s))
+                self._client.noop()
+                return
+            self._box.idle.start()
+            if not self._has_buffered():
+                self._box.idle.poll(min(settings.idle_minutes * 60, timeout_s or 29 * 60))
+            self._box.idle.stop()
+
+    def _has_buffered(self) -> bool:
+        """Whether something came with the go-ahead: the poll does not see what was read already."""
+        sock = self._client.socket()
+        before = sock.gettimeout()
+        sock.settimeout(0)
+        try:
+            return bool(self._client.readline())
+        except OSError:
+            return False
+        finally:
+            sock.settimeout(before)
+
+    def cut(self) -> None:
+        """End the connection under whoever uses it; the only method for another thread."""
+        with contextlib.suppress(OSError):
+            self._client.socket().shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, imaplib.IMAP4.error, ImapToolsError):
+            self._box.logout()
+        with contextlib.suppress(OSError, imaplib.IMAP4.error):
+            self._client.shutdown()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Generator[None]:
+        try:
+            yield
+        except ssl.SSLCertVerificationError as error:
+            raise security.bad_certificate(self._host, error) from error
+        except (OSError, imaplib.IMAP4.error, ImapToolsError) as error:
+            raise PlatformError(f"The mailbox on {self._host} cannot be read: {error}") from error
+
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def _connect(settings: EmailSettings) -> BaseMailBox:
+    host, port, how = settings.server("imap")
+    if how == "plain":
+        security.refuse_plain_abroad(host, "imap_security")
+        return MailBoxUnencrypted(host, port, _TIMEOUT_S)
+    context = security.tls_context(settings)
+    if how == "starttls":
+        return MailBoxStartTls(host, port, _TIMEOUT_S, context)
+    return MailBox(host, port, _TIMEOUT_S, ssl_context=context)
+
+
+def _refusal(error: Exception) -> str:
+    """Why a login was refused; the two ways to log in tell it differently."""
+    return _words(getattr(error, "command_result", (None, error.args))[1])
+
+
+def _no_folder(folder: str, setting: str) -> PlatformError:
+    return PlatformError(
+        f"There is no folder {folder} in the mailbox.",
+        fix=f"Set {setting} in [gateway.platforms.email].",
+        is_fatal=True,
+    )
+
+
+def _words(answer: Sequence[Any]) -> str:
+    """What a server said, as text."""
+    return " ".join(one.decode("utf-8", "replace") for one in answer if isinstance(one, bytes))
+
+
+def _time_of(internal_date: bytes) -> float:
+    """Seconds since the epoch of a date as IMAP writes it."""
+    local = imaplib.Internaldate2tuple(b'INTERNALDATE "%s"' % internal_date)
+    return time.mktime(local) if local else 0.0

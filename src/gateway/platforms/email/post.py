@@ -1,0 +1,117 @@
+"""Handing a mail to the SMTP server, and what its answers mean for a piece."""
+
+import contextlib
+import ssl
+from collections.abc import AsyncGenerator
+from email.message import EmailMessage
+
+from aiosmtplib import SMTP
+from aiosmtplib.errors import (
+    SMTPAuthenticationError,
+    SMTPException,
+    SMTPNotSupported,
+    SMTPResponseException,
+)
+
+from gateway.platforms.base import PlatformError, SendResult
+from gateway.platforms.email import security
+from gateway.platforms.email.manifest import EmailSettings
+
+_TIMEOUT_S = 60.0
+_DATA_TIMEOUT_S = 300.0
+"""A server may look for viruses before it answers."""
+_LATER_S = 60.0
+_CLOSING = 421
+
+
+async def check(settings: EmailSettings) -> None:
+    """Log in and out again; raises PlatformError."""
+    async with _session(settings):
+        pass
+
+
+async def deliver(settings: EmailSettings, mail: EmailMessage, to: str) -> SendResult:
+    """Send a mail to somebody and to ourselves; raises PlatformError when there is no connection.
+
+    One transaction, one answer: our own copy exists exactly when the server took the mail.
+    """
+    async with _session(settings) as client:
+        try:
+            await client.mail(settings.address)
+            await client.rcpt(to)
+            with contextlib.suppress(SMTPResponseException):
+                await client.rcpt(settings.address)  # a copy is worth less than the mail
+        except SMTPResponseException as error:
+            return _refused(error)
+        except (SMTPException, OSError) as error:
+            return SendResult(success=False, error=str(error), error_kind="network")
+        return await _send_text(client, mail)
+
+
+async def _send_text(client: SMTP, mail: EmailMessage) -> SendResult:
+    """From here on a lost connection leaves open whether the server took the mail."""
+    try:
+        await client.data(mail.as_bytes(), timeout=_DATA_TIMEOUT_S)
+    except SMTPResponseException as error:
+        return _refused(error)
+    except (SMTPException, OSError) as error:
+        return SendResult(success=False, error=str(error), error_kind="unsure")
+    return SendResult(success=True, message_id=str(mail["Message-ID"]))
+
+
+def _refused(error: SMTPResponseException) -> SendResult:
+    said = f"{error.code} {error.message}"
+    if error.code == _CLOSING:
+        return SendResult(success=False, error=said, error_kind="network")
+    if error.code < 500:  # 4xx may pass, 5xx stays
+        return SendResult(
+            success=False, error=said, error_kind="rate_limited", retry_after=_LATER_S
+        )
+    return SendResult(success=False, error=said, error_kind="refused")
+
+
+@contextlib.asynccontextmanager
+async def _session(settings: EmailSettings) -> AsyncGenerator[SMTP]:
+    """A connection that is logged in."""
+    host, port, how = settings.server("smtp")
+    if how == "plain":
+        security.refuse_plain_abroad(host, "smtp_security")
+    client = SMTP(
+        hostname=host,
+        port=port,
+        use_tls=how == "tls",
+        start_tls=how == "starttls",
+        tls_context=None if how == "plain" else security.tls_context(settings),
+        local_hostname=settings.domain,
+        timeout=_TIMEOUT_S,
+    )
+    try:
+        await _log_in(client, settings, host)
+        yield client
+        with contextlib.suppress(SMTPException, OSError):
+            await client.quit()
+    finally:
+        client.close()
+
+
+async def _log_in(client: SMTP, settings: EmailSettings, host: str) -> None:
+    try:
+        await client.connect()
+        await client.ehlo()
+        # A server on this machine may trust whoever is on it.
+        if settings.smtp_security != "plain" or client.supports_extension("auth"):
+            await client.login(settings.login, settings.password)
+    except SMTPAuthenticationError as error:
+        if error.code < 500:
+            raise PlatformError(f"{host} cannot check the password now: {error.message}") from error
+        raise security.wrong_password(host, error.message) from error
+    except SMTPNotSupported as error:
+        raise PlatformError(
+            f"{host} does not offer what email needs: {error.message}",
+            fix="Check smtp_security and smtp_port in [gateway.platforms.email].",
+            is_fatal=True,
+        ) from error
+    except (SMTPException, OSError) as error:
+        if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+            raise security.bad_certificate(host, error.__cause__) from error
+        raise PlatformError(f"The mail server {host} cannot be reached: {error}") from error

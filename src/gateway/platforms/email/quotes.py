@@ -1,0 +1,164 @@
+"""What is new in the text of a mail: without the history below or above it and without the signature.
+
+When in doubt a line stays: what is left in is read twice, what is taken out is lost.
+"""
+
+import re
+
+_ATTRIBUTION = re.compile(
+    r"(on\s.{5,300}\swrote|am\s.{5,300}\sschrieb\s?.{0,200}|le\s.{5,300}\sa\sécrit"
+    r"|el\s.{5,300}\sescribió|il\s.{5,300}\sha\sscritto|em\s.{5,300}\sescreveu"
+    r"|op\s.{5,300}\sschreef\s?.{0,200}|(den|på)\s.{5,300}\sskrev\s?.{0,200})\s?:",
+    re.IGNORECASE,
+)
+_NAMING = re.compile(
+    r".{0,200}<[^<>@\s]+@[^<>\s]+>.{0,40}:|.{1,200}\s(schrieb am|napisał).{0,100}:"
+)
+"""What may be an attribution in any language, if quoted lines follow."""
+_WRAPPED_OVER = 3
+_ORIGINAL = re.compile(
+    r"-{2,}\s*(original message|original appointment|ursprüngliche nachricht|originalnachricht"
+    r"|message d['’]origine|mensaje original|messaggio originale|mensagem original"
+    r"|oorspronkelijk bericht)\s*-{2,}",
+    re.IGNORECASE,
+)
+_FORWARDED = re.compile(
+    r"(-{2,}\s*(forwarded message|weitergeleitete nachricht|message transféré|mensaje reenviado"
+    r"|messaggio inoltrato)\s*-{2,}|(begin forwarded message|anfang der weitergeleiteten nachricht"
+    r"|début du message (transféré|réexpédié))\s?:)",
+    re.IGNORECASE,
+)
+_FORWARD_SUBJECT = re.compile(r"\s*(fwd?|wg|tr|rv|i|enc|doorst|vb)\s*:", re.IGNORECASE)
+_FROM = re.compile(r"\W*(from|von|de|da|van|från|od|expéditeur)\s?:\W*\S", re.IGNORECASE)
+_FIELD = re.compile(
+    r"\W*(sent|date|to|cc|subject|gesendet|datum|an|betreff|envoyé|à|objet|enviado( el)?|para|asunto"
+    r"|fecha|inviato|data|a|oggetto|verzonden|aan|onderwerp|skickat|till|ämne)\s?:",
+    re.IGNORECASE,
+)
+_RULE = re.compile(r"[_\-–—]{5,}")
+_FOOTER = re.compile(
+    r"(sent from (my|mail for|outlook|yahoo)|sent with proton|get outlook for"
+    r"|von meinem .{2,40} gesendet"
+    r"|gesendet (von|mit) |diese nachricht wurde von meinem .{2,60} gesendet|envoyé de(puis)? "
+    r"|enviado desde |inviato da |verzonden (vanaf|met) |skickat från ).{0,80}",
+    re.IGNORECASE,
+)
+_MAX_SIGNATURE = 20
+
+
+def is_forward(subject: str) -> bool:
+    """Whether a subject says that the mail below is what it is about."""
+    return bool(_FORWARD_SUBJECT.match(subject))
+
+
+def new_text(text: str) -> str:
+    """What was written for this mail; all of it when nothing else remains."""
+    lines = text.split("\n")
+    forwarded = next(
+        (n for n, line in enumerate(lines) if _FORWARDED.fullmatch(line.strip())), None
+    )
+    own, kept = lines[:forwarded], [] if forwarded is None else lines[forwarded:]
+    new = "\n".join(without_signature(_without_history(own))).strip()
+    return "\n\n".join([new, "\n".join(kept)]).strip() or text.strip()
+
+
+def without_signature(lines: list[str]) -> list[str]:
+    """The lines above the last signature, and without the advertisement of a telephone."""
+    for position in range(len(lines) - 1, max(-1, len(lines) - 2 - _MAX_SIGNATURE), -1):
+        if lines[position].rstrip() == "--":
+            lines = lines[:position]
+            break
+    while lines and (not lines[-1].strip() or _FOOTER.fullmatch(lines[-1].strip())):
+        lines = lines[:-1]
+    return lines
+
+
+def _without_history(lines: list[str]) -> list[str]:
+    above = _cut_below_headers(lines)
+    return _without_quotes(_cut_below_attribution(above))
+
+
+def _cut_below_headers(lines: list[str]) -> list[str]:
+    """Outlook's way: a copy of the headers, and the whole history below it."""
+    for position, line in enumerate(lines):
+        if _ORIGINAL.fullmatch(line.strip()) or _is_header_block(lines[position : position + 7]):
+            above = lines[:position]
+            while above and (not above[-1].strip() or _RULE.fullmatch(above[-1].strip())):
+                above.pop()
+            return above or lines
+    return lines
+
+
+def _is_header_block(lines: list[str]) -> bool:
+    if not _FROM.match(lines[0]):
+        return False
+    return sum(bool(_FIELD.match(line)) for line in lines[1:]) >= 2
+
+
+def _cut_below_attribution(lines: list[str]) -> list[str]:
+    """Where the history follows its attribution without any mark, it goes on to the end."""
+    for position in range(len(lines)):
+        length = _attribution_at(lines, position)
+        if length and any(line.strip() for line in lines[:position]):
+            below = [line for line in lines[position + length :] if line.strip()]
+            is_dated = any(
+                c.isdigit() or c == "@" for c in "".join(lines[position : position + length])
+            )
+            if is_dated and below and not any(line.lstrip().startswith(">") for line in below):
+                return lines[:position]
+    return lines
+
+
+def _attribution_at(lines: list[str], position: int) -> int:
+    """How many lines from here on are an attribution, which may have been wrapped; 0: none."""
+    for length in range(1, _WRAPPED_OVER + 1):
+        part = [line.strip() for line in lines[position : position + length]]
+        if len(part) < length or not all(part) or any(line.startswith(">") for line in part):
+            return 0
+        if _ATTRIBUTION.fullmatch(" ".join(part)):
+            return length
+    return 0
+
+
+def _without_quotes(lines: list[str]) -> list[str]:
+    """Without blocks of `>` lines that are the history: attributed, or at the end.
+
+    A block that somebody chose and answered below has its meaning: then all of them stay.
+    """
+    blocks = _blocks(lines)
+    answered = [end for _, end in blocks if any(line.strip() for line in lines[end:])]
+    if len(answered) > 1:
+        return lines
+    kept: list[str] = []
+    before = 0
+    for start, end in blocks:
+        head = _attribution_before(lines, start)
+        if head < start or end not in answered:
+            kept += lines[before:head]
+            before = end
+    return [*kept, *lines[before:]]
+
+
+def _blocks(lines: list[str]) -> list[tuple[int, int]]:
+    """Where runs of quoted lines start and end; blank lines between two runs belong to one block."""
+    blocks: list[tuple[int, int]] = []
+    for position, line in enumerate(lines):
+        if not line.lstrip().startswith(">"):
+            continue
+        if blocks and not any(one.strip() for one in lines[blocks[-1][1] : position]):
+            blocks[-1] = (blocks[-1][0], position + 1)
+        else:
+            blocks.append((position, position + 1))
+    return blocks
+
+
+def _attribution_before(lines: list[str], start: int) -> int:
+    """Where the attribution of a block begins; the block's own start when it has none."""
+    end = start
+    while end > 0 and not lines[end - 1].strip():
+        end -= 1
+    for length in range(1, min(_WRAPPED_OVER, end) + 1):
+        if _attribution_at(lines, end - length) == length:
+            return end - length
+    is_named = end > 0 and _NAMING.fullmatch(lines[end - 1].strip())
+    return end - 1 if is_named else start

@@ -1,0 +1,80 @@
+"""A mail as the gateway sees it: a person, a thread, a text."""
+
+from typing import NamedTuple
+
+from gateway.config import Platform
+from gateway.platforms.base import MessageEvent, MessageType
+from gateway.platforms.email import quotes
+from gateway.platforms.email.mail import File, Mail
+from gateway.platforms.email.screening import OWN_ID
+from gateway.source import SessionSource
+
+_MAX_FILES = 20
+_MAX_TEXT = 200_000
+
+
+class Letter(NamedTuple):
+    """A mail for the gateway: the event, and the files that are still to be kept with it."""
+
+    event: MessageEvent
+    files: list[File]
+    root: str
+    """The first mail of its thread."""
+
+
+def translate(mail: Mail, known_root: str | None) -> Letter:
+    """A mail as an event; `known_root` is the thread it continues, as far as we took part in it.
+
+    Of a thread that we know, the history is left out: it is in the conversation.
+    """
+    address, name = mail.sender
+    root = known_root or (mail.references or [mail.message_id])[0]
+    files, notes = _files(mail)
+    said = _text(mail, is_known=known_root is not None) or "[This mail has no text.]"
+    text = "\n\n".join([said, *notes])
+    event = MessageEvent(
+        text=text,
+        message_type=MessageType.COMMAND if text.startswith("/") else MessageType.TEXT,
+        source=SessionSource(
+            platform=Platform.EMAIL,
+            chat_id=address,
+            chat_name=name or address,
+            chat_type="dm",
+            user_id=address,
+            user_name=name or address,
+            thread_id=root,
+            chat_topic=mail.subject or None,
+            message_id=mail.message_id,
+        ),
+        message_id=mail.message_id,
+        reply_to_message_id=mail.in_reply_to,
+        reply_to_is_own_message=(mail.in_reply_to or "").startswith(OWN_ID),
+        metadata={"subject": mail.subject},
+        timestamp=mail.written_at,
+    )
+    return Letter(event, files, root)
+
+
+def _files(mail: Mail) -> tuple[list[File], list[str]]:
+    """The files of a mail, and what must be said about those that are left out."""
+    if mail.is_cut:
+        size = mail.size_bytes // 1_000_000
+        return [], [f"[This mail has {size} MB; its attachments were left out.]"]
+    files = mail.files()
+    left_out = len(files) - _MAX_FILES
+    notes = [f"[{left_out} more attachments were left out.]"] if left_out > 0 else []
+    return files[:_MAX_FILES], notes
+
+
+def _text(mail: Mail, *, is_known: bool) -> str:
+    is_reply = is_known and not quotes.is_forward(mail.subject)
+    whole = mail.text(without_quotes=is_reply)
+    if is_reply:
+        said = quotes.new_text(whole)
+    else:
+        said = "\n".join(quotes.without_signature(whole.split("\n"))).strip() or whole
+    said = said[:_MAX_TEXT]
+    # A subject is a part of what is said only once; and a command must stay the first thing.
+    if is_known or said.startswith("/") or not mail.subject:
+        return said
+    return f"{mail.subject}\n\n{said}".strip()

@@ -1,0 +1,1 @@
+"""Matrix: rooms on any homeserver, encrypted ones included."""

@@ -1,0 +1,115 @@
+"""Who we are on the homeserver, and that a restart is the same device as before."""
+
+import logging
+import secrets as randomness
+from pathlib import Path
+
+import msgspec
+from nio.responses import LoginResponse, WhoamiResponse
+
+from gateway.platforms.base import PlatformError
+from gateway.platforms.matrix.answers import RequestFailed, answered
+from gateway.platforms.matrix.client import KEYS, Client
+from gateway.platforms.matrix.manifest import MatrixSettings
+from hermes_core import secrets
+from hermes_core.paths import write_private
+
+_log = logging.getLogger(__name__)
+_WHERE = "[gateway.platforms.matrix] in config.toml"
+
+
+class _Device(msgspec.Struct):
+    """The device of an account with a password; the token is empty until we are logged in."""
+
+    homeserver: str
+    user: str
+    device_id: str
+    access_token: str = ""
+
+
+async def log_in(client: Client, settings: MatrixSettings, folder: Path) -> None:
+    """Make the client ours; raises PlatformError, fatal when the settings are at fault."""
+    secrets.register(
+        {"MATRIX_PASSWORD": settings.password, "MATRIX_ACCESS_TOKEN": settings.access_token}
+    )
+    try:
+        if settings.access_token:
+            await _with_token(client, settings.access_token)
+        else:
+            await _with_password(client, settings, folder / "device.json")
+    except RequestFailed as error:
+        raise _unusable(error, settings) from error
+
+
+async def _with_token(client: Client, token: str) -> None:
+    client.access_token = token
+    said = await answered(WhoamiResponse, client.whoami())
+    if not said.device_id:
+        raise PlatformError(
+            "The access token of Matrix belongs to no device, so nothing can be encrypted.",
+            fix=f"Use the token of a login, or set user and password under {_WHERE}.",
+            is_fatal=True,
+        )
+    client.restore_login(said.user_id, said.device_id, token)
+
+
+async def _with_password(client: Client, settings: MatrixSettings, path: Path) -> None:
+    device = _load(path, settings)
+    if device.access_token:
+        try:
+            await _with_token(client, device.access_token)
+        except RequestFailed as error:
+            if not error.is_logged_out:
+                raise
+            _log.warning("Matrix: the login of the last time has ended; logging in again.")
+            client.access_token = ""
+            if not error.is_device_kept:  # people's clients do not take its keys any more
+                device = _new_device(settings)
+        else:
+            return
+    client.user, client.device_id = settings.user, device.device_id
+    # The name of the device is on disk before it exists: a crash does not leave a second one.
+    write_private(path, msgspec.json.encode(device).decode())
+    login = client.login(settings.password, settings.device_name)
+    said = await answered(LoginResponse, login)
+    device.access_token = said.access_token
+    secrets.register({"MATRIX_ACCESS_TOKEN": device.access_token})
+    write_private(path, msgspec.json.encode(device).decode())
+
+
+def _load(path: Path, settings: MatrixSettings) -> _Device:
+    try:
+        known = msgspec.json.decode(path.read_bytes(), type=_Device)
+    except FileNotFoundError:
+        return _new_device(settings)
+    except msgspec.DecodeError:
+        _log.warning("Matrix: %s cannot be read; this is a new device.", path)
+        return _new_device(settings)
+    secrets.register({"MATRIX_ACCESS_TOKEN": known.access_token})
+    is_same = (known.homeserver, known.user) == (settings.homeserver, settings.user)
+    # A device that people know cannot come back with other keys.
+    has_keys = not known.access_token or path.with_name(KEYS).stat().st_size > 0
+    return known if is_same and has_keys else _new_device(settings)
+
+
+def _new_device(settings: MatrixSettings) -> _Device:
+    name = f"HERMES{randomness.token_hex(4).upper()}"
+    return _Device(settings.homeserver, settings.user, name)
+
+
+def _unusable(error: RequestFailed, settings: MatrixSettings) -> PlatformError:
+    if error.is_transient and not error.is_logged_out:
+        return PlatformError(
+            f"Matrix cannot be reached at {settings.homeserver}: {error}",
+            fix=f"Check the connection, and homeserver under {_WHERE}.",
+        )
+    what, name = (
+        ("access token", "access_token (MATRIX_ACCESS_TOKEN)")
+        if settings.access_token
+        else ("user and password", "user and password (MATRIX_PASSWORD)")
+    )
+    return PlatformError(
+        f"Matrix does not take our {what}. {error}",
+        fix=f"Correct {name} under {_WHERE}.",
+        is_fatal=True,
+    )

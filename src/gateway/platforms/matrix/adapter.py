@@ -1,0 +1,191 @@
+"""The Matrix adapter: one account, its rooms read in the background, pieces sent on request."""
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from pathlib import Path
+from typing import Any
+
+from nio.responses import ProfileGetDisplayNameResponse, Response
+from peewee import PeeweeException
+
+from gateway.config import Platform, PlatformConfig
+from gateway.platforms.base import (
+    Abilities,
+    BasePlatformAdapter,
+    PlatformError,
+    SendMetadata,
+    SendResult,
+)
+from gateway.platforms.matrix import content as made
+from gateway.platforms.matrix import media
+from gateway.platforms.matrix.account import log_in
+from gateway.platforms.matrix.answers import RequestFailed, answered
+from gateway.platforms.matrix.client import Client
+from gateway.platforms.matrix.cursor import Cursor
+from gateway.platforms.matrix.intake import Intake
+from gateway.platforms.matrix.locked import LockedMessages
+from gateway.platforms.matrix.manifest import MatrixSettings
+from gateway.platforms.matrix.reader import Reader
+from gateway.platforms.matrix.translate import Me
+from hermes_core.paths import make_folder
+
+_log = logging.getLogger(__name__)
+
+_TYPING_MS = 30_000
+
+
+class MatrixAdapter(BasePlatformAdapter):
+    """A device of an account on a homeserver."""
+
+    abilities = Abilities(
+        text_limit=made.TEXT_LIMIT,
+        measure=made.measure,
+        resend="same",
+        can_edit=True,
+        edit_every_s=1.5,
+        has_typing=True,
+        typing_every_s=_TYPING_MS / 1000 * 0.7,
+        can_send_files=True,
+    )
+    key_patience_s = 60.0
+    """How long the key of a message may take before its room is told."""
+
+    def __init__(self, config: PlatformConfig, settings: MatrixSettings, folder: Path) -> None:
+        super().__init__(config, Platform.MATRIX)
+        self._settings = settings
+        self._folder = folder
+        self._client: Client | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def connect(self, *, is_reconnect: bool = False) -> bool:
+        del is_reconnect
+        await self.disconnect()
+        try:
+            client = Client(self._settings.homeserver, make_folder(self._folder))
+            try:
+                await self._begin(client)
+            except BaseException:
+                await client.close()
+                raise
+        except (OSError, PeeweeException) as error:
+            raise PlatformError(
+                f"What Matrix keeps in {self._folder} cannot be used: {error}",
+                fix="Check the disk and the rights of that folder.",
+            ) from error
+        return True
+
+    async def _begin(self, client: Client) -> None:
+        settings = self._settings
+        if not settings.ignore_unverified_devices:
+            client.verified = {"".join(one.split()) for one in settings.verified_devices}
+        await log_in(client, settings, self._folder)
+        try:
+            profile = await answered(ProfileGetDisplayNameResponse, client.get_displayname())
+            me = Me(client.user_id, profile.displayname or "", settings.command_prefix)
+            reader = Reader(
+                client,
+                Intake(client, self.desk, me),
+                Cursor(self._folder, client.user_id),
+                LockedMessages(self._folder),
+                auto_join=settings.auto_join,
+                key_patience_s=self.key_patience_s,
+            )
+            first = await reader.begin()
+        except RequestFailed as error:
+            raise PlatformError(f"Matrix did not let us in. {error}") from error
+        self._client = client
+        self._reading = asyncio.create_task(reader.run(first))
+        self._reading.add_done_callback(self._reading_ended)
+
+    def _reading_ended(self, task: asyncio.Task[None]) -> None:
+        """Tell the gateway why nothing comes any more, also when it is a bug of ours."""
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, PlatformError):
+            self.lost(error)
+        elif error is not None:
+            _log.error("Matrix: reading ended.", exc_info=error)
+            self.lost(PlatformError(f"Matrix: reading ended: {error}"))
+
+    async def disconnect(self) -> None:
+        reading, client = self._reading, self._client
+        self._reading = self._client = None
+        if reading:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        if client:
+            await client.close()
+
+    async def send(
+        self,
+        chat_id: str,
+        content: str,
+        reply_to: str | None = None,
+        metadata: SendMetadata | None = None,
+    ) -> SendResult:
+        about = metadata or {}
+        key = about.get("key") or uuid.uuid4().hex
+        try:
+            client = self._connected()
+            ids: list[str] = []
+            if content.strip():
+                said = made.related(made.message(content), reply_to, about.get("thread_id"))
+                ids.append(await client.post(chat_id, said, key))
+            for number, path in enumerate(about.get("files", []), start=1):
+                said = await self._file(client, chat_id, Path(path))
+                said = made.related(said, None, about.get("thread_id"))
+                ids.append(await client.post(chat_id, said, f"{key}.{number}"))
+        except RequestFailed as error:
+            return error.as_result()
+        return SendResult(
+            success=True,
+            message_id=ids[0] if ids else None,
+            continuation_message_ids=tuple(ids[1:]),
+        )
+
+    async def _file(self, client: Client, chat_id: str, path: Path) -> dict[str, Any]:
+        """The message of a file; one that cannot be sent becomes a sentence that says so."""
+        room = client.rooms.get(chat_id)
+        try:
+            return await media.upload(client, path, encrypt=room is not None and room.encrypted)
+        except RequestFailed as error:
+            if error.is_transient:
+                raise
+            return made.message(f"The file {path.name} could not be sent. {error}")
+
+    async def edit_message(
+        self, chat_id: str, message_id: str, content: str, metadata: SendMetadata | None = None
+    ) -> SendResult:
+        del metadata
+        try:
+            # An edit that arrives twice changes nothing, and two edits must never be taken for one.
+            await self._connected().post(chat_id, made.edit(content, message_id), uuid.uuid4().hex)
+        except RequestFailed as error:
+            return error.as_result()
+        return SendResult(success=True, message_id=message_id)
+
+    async def send_typing(self, chat_id: str, metadata: SendMetadata | None = None) -> None:
+        del metadata
+        await self._type(chat_id, is_typing=True)
+
+    async def stop_typing(self, chat_id: str, metadata: SendMetadata | None = None) -> None:
+        del metadata
+        await self._type(chat_id, is_typing=False)
+
+    async def _type(self, chat_id: str, *, is_typing: bool) -> None:
+        with contextlib.suppress(RequestFailed):  # an ornament
+            client = self._connected()
+            await answered(Response, client.room_typing(chat_id, is_typing, _TYPING_MS))
+
+    async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
+        room = self._client.rooms.get(chat_id) if self._client else None
+        if room is None:
+            return {"name": chat_id, "type": "dm"}
+        kind = "dm" if room.member_count <= 2 else "group"
+        return {"name": room.display_name, "type": kind}
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            raise RequestFailed("network", "Matrix is not connected.")
+        return self._client

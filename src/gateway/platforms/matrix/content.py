@@ -1,0 +1,97 @@
+"""What we send: the content of Matrix events, made of Markdown."""
+
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from html import escape
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+
+Content = dict[str, Any]
+
+TEXT_LIMIT = 20_000
+"""An event may have 65,536 bytes. Encryption makes it a third larger, and the text is in it twice."""
+
+_ROOM_FOR_CONTENT = 44_000
+_FALLBACK_LENGTH = 200
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+
+
+def measure(text: str) -> int:
+    """The bytes that a text takes inside an event, where other letters than ASCII are escaped."""
+    return len(json.dumps(text)) - 2
+
+
+def message(text: str, *, kind: str = "m.text") -> Content:
+    """A message that shows Markdown; as plain text where the markup would not fit."""
+    body = _CONTROL.sub("�", text)
+    content: Content = {"msgtype": kind, "body": body}
+    html = to_html(body)
+    if html != f"<p>{escape(body, quote=False)}</p>":
+        dressed = content | {"format": "org.matrix.custom.html", "formatted_body": html}
+        content = dressed if measure_content(dressed) <= _ROOM_FOR_CONTENT else content
+    return content
+
+
+def edit(text: str, event_id: str) -> Content:
+    """A new version of a message; what stands outside is for clients that know no edits."""
+    new = message(text)
+    return {
+        "msgtype": "m.text",
+        "body": f"* {new['body'][:_FALLBACK_LENGTH]}",
+        "m.new_content": new,
+        "m.relates_to": {"rel_type": "m.replace", "event_id": event_id},
+    }
+
+
+def related(content: Content, reply_to: str | None, thread_id: str | None) -> Content:
+    """The content as a reply, in a thread, or both."""
+    relation: Content = {}
+    if thread_id:
+        relation = {"rel_type": "m.thread", "event_id": thread_id, "is_falling_back": not reply_to}
+    if reply_to or thread_id:
+        relation["m.in_reply_to"] = {"event_id": reply_to or thread_id}
+    return content | {"m.relates_to": relation} if relation else content
+
+
+def file(name: str, media_type: str, size: int, uploaded: Content) -> Content:
+    """A message that is a file; `uploaded` says where it lies and how it is decrypted."""
+    main = media_type.partition("/")[0]
+    kind = f"m.{main}" if main in ("image", "audio", "video") else "m.file"
+    info = {"mimetype": media_type, "size": size}
+    return {"msgtype": kind, "body": name, "filename": name, "info": info} | uploaded
+
+
+def measure_content(content: Content) -> int:
+    return len(json.dumps(content))
+
+
+def to_html(text: str) -> str:
+    """Markdown as the HTML that Matrix clients show; HTML in it is shown as it was written."""
+    return _markdown().render(text).strip()
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    made = MarkdownIt("commonmark", {"html": False, "breaks": True, "xhtmlOut": True})
+    made.enable(["table", "strikethrough"])
+    made.add_render_rule("image", _image_as_link)
+    return made
+
+
+def _image_as_link(
+    _renderer: RendererHTML,
+    tokens: Sequence[Token],
+    index: int,
+    _options: OptionsDict,
+    _env: EnvType,
+) -> str:
+    """Clients show pictures of the homeserver alone, so that reading a message tells nobody."""
+    picture = tokens[index]
+    address = str(picture.attrs.get("src", ""))
+    return f'<a href="{escape(address)}">{escape(picture.content or address)}</a>'

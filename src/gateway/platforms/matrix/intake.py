@@ -1,0 +1,117 @@
+"""The way of one event to the desk: translated, with its file and what it refers to."""
+
+import asyncio
+import logging
+
+from nio import MatrixRoom, MegolmEvent
+from nio.exceptions import EncryptionError
+from nio.responses import RoomGetEventResponse
+
+from gateway.platforms.base import Desk, MessageEvent, PlatformError
+from gateway.platforms.matrix import media
+from gateway.platforms.matrix.answers import RequestFailed, answered, persistently
+from gateway.platforms.matrix.client import Client
+from gateway.platforms.matrix.translate import (
+    Json,
+    Me,
+    Media,
+    Place,
+    text_of,
+    thread_of,
+    translate,
+)
+from hermes_core.errors import StoreError
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+
+
+class Intake:
+    """Hands messages in, and comes back only when the desk has them on disk."""
+
+    def __init__(self, client: Client, desk: Desk, me: Me) -> None:
+        self._client = client
+        self._desk = desk
+        self._me = me
+
+    async def take(self, room_id: str, source: Json) -> None:
+        """Hand in the message of an event, if there is one."""
+        found = translate(source, self._place(room_id, source), self._me)
+        if found is None:
+            return
+        if found.media:
+            await self._attach(found.event, found.media)
+        await self._look_up(room_id, found.event)
+        await self._accept(found.event)
+
+    def is_direct(self, room_id: str) -> bool:
+        room = self._client.rooms.get(room_id)
+        return room is None or room.member_count <= 2
+
+    def _place(self, room_id: str, source: Json) -> Place:
+        room: MatrixRoom | None = self._client.rooms.get(room_id)
+        if room is None:
+            return Place(room_id)
+        sender = str(source.get("sender", ""))
+        return Place(
+            room_id,
+            name=room.display_name,
+            topic=room.topic or "",
+            is_direct=self.is_direct(room_id),
+            sender_name=room.user_name(sender) or sender,
+        )
+
+    async def _attach(self, event: MessageEvent, one: Media) -> None:
+        """Keep the file; a message whose file is not to be had says so."""
+        try:
+            data = await persistently(lambda: media.fetch(self._client, one))
+            event.attachments.append(await self._desk.save_attachment(data, one.name))
+        except (RequestFailed, PlatformError) as error:
+            if isinstance(error, RequestFailed) and error.is_logged_out:
+                raise  # it is not acknowledged, and comes again
+            _log.warning("Matrix: a file of %s was not taken in: %s", event.message_id, error)
+            note = f"[The file {one.name} was not taken in: {error}]"
+            event.text = f"{event.text}\n{note}".strip()
+
+    async def _look_up(self, room_id: str, event: MessageEvent) -> None:
+        """Add what only the message knows that this one replies to, or is a new version of."""
+        if event.reply_to_message_id:
+            replied = await self._find(room_id, event.reply_to_message_id)
+            event.reply_to_text = event.reply_to_text or text_of(replied) or None
+            event.reply_to_is_own_message = replied.get("sender") == self._me.user_id
+            event.is_mention = event.is_mention or event.reply_to_is_own_message
+        if event.edits and event.source:
+            event.source.thread_id = thread_of(await self._find(room_id, event.edits))
+
+    async def _find(self, room_id: str, event_id: str) -> Json:
+        """An event of a room; nothing when it is not to be had."""
+        get = self._client.room_get_event
+        try:
+            ask = lambda: answered(RoomGetEventResponse, get(room_id, event_id))  # noqa: E731
+            found = (await persistently(ask)).event
+        except RequestFailed as error:
+            if error.is_logged_out:
+                raise
+            _log.info("Matrix: %s was not found: %s", event_id, error)
+            return {}
+        if not isinstance(found, MegolmEvent):
+            return found.source
+        found.room_id = room_id
+        try:
+            return self._client.decrypt_event(found).source
+        except EncryptionError:
+            return found.source
+
+    async def _accept(self, event: MessageEvent) -> None:
+        pause = _PAUSE_S
+        while True:
+            try:
+                await self._desk.accept(event)
+            except StoreError as error:
+                _log.warning("Matrix: %s is not stored yet: %s", event.message_id, error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+            else:
+                return

@@ -1,0 +1,80 @@
+"""What the gateway knows about Matrix before anything of it is loaded."""
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from gateway.config import PlatformConfig
+from gateway.platforms.base import Manifest
+
+if TYPE_CHECKING:
+    from gateway.platforms.matrix.adapter import MatrixAdapter
+
+
+def _says(text: str) -> Any:  # noqa: ANN401 -- msgspec's own
+    return msgspec.Meta(description=text)
+
+
+class MatrixSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One account on a homeserver: with a password, or with an access token."""
+
+    homeserver: Annotated[str, _says("Address of the server, for example https://matrix.org.")]
+    user: Annotated[str, _says("The account, for example @hermes:matrix.org.")] = ""
+    password: Annotated[str, _says("Its password; better kept in the environment variable.")] = ""
+    access_token: Annotated[
+        str, _says("A token of a device of its own, instead of user and password.")
+    ] = ""
+    device_name: Annotated[str, _says("How the device is listed in people's clients.")] = "Hermes"
+    auto_join: Annotated[bool, _says("Go into rooms when somebody invites us.")] = True
+    command_prefix: Annotated[
+        str, _says("What stands for the slash of a command; clients keep slashes for themselves.")
+    ] = "!"
+    ignore_unverified_devices: Annotated[
+        bool, _says("Let every device of a room's members read what we send, verified or not.")
+    ] = True
+    verified_devices: Annotated[
+        list[str],
+        _says("Fingerprints (session keys) of the devices that may, when the former is false."),
+    ] = []
+
+    def __post_init__(self) -> None:
+        if not self.homeserver.startswith(("https://", "http://")):
+            raise ValueError("homeserver must be an address such as https://matrix.org")
+        if not self.access_token and not (self.user and self.password):
+            raise ValueError("set access_token, or user and password")
+
+
+def _make(config: PlatformConfig, settings: MatrixSettings, folder: Path) -> "MatrixAdapter":
+    from gateway.platforms.matrix.adapter import (  # noqa: PLC0415 -- loads nio and its cryptography
+        MatrixAdapter,
+    )
+
+    return MatrixAdapter(config, settings, folder)
+
+
+def _identity(settings: MatrixSettings) -> str:
+    """The account; a token that comes without one is told apart by its hash."""
+    who = settings.user or hashlib.sha256(settings.access_token.encode()).hexdigest()[:16]
+    return f"{who}|{settings.homeserver.rstrip('/')}"
+
+
+MANIFEST = Manifest(
+    name="matrix",
+    title="Matrix",
+    settings=MatrixSettings,
+    make=_make,
+    identity=_identity,
+    variables={
+        "MATRIX_HOMESERVER": "homeserver",
+        "MATRIX_USER_ID": "user",
+        "MATRIX_PASSWORD": "password",
+        "MATRIX_ACCESS_TOKEN": "access_token",
+    },
+    extra="matrix",
+    guarantee=(
+        "A piece that is sent again has the same transaction id, and the server makes one message "
+        "of both: exactly once, also after a crash."
+    ),
+)

@@ -1,0 +1,95 @@
+"""Files on the homeserver: fetched and uploaded, in encrypted rooms never readable to the server."""
+
+import asyncio
+import io
+import mimetypes
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from aiohttp import ClientError, ClientResponse
+from nio.crypto import decrypt_attachment
+from nio.exceptions import EncryptionError
+from nio.responses import UploadResponse
+
+from gateway.platforms.matrix import content
+from gateway.platforms.matrix.answers import RequestFailed, answered
+from gateway.platforms.matrix.client import Client
+from gateway.platforms.matrix.translate import Json, Media
+
+_LARGEST = 200 * 1024 * 1024
+"""What is held in memory at most; the desk has a limit of its own."""
+_WITHIN_S = 600.0
+_CHUNK = 64 * 1024
+
+
+async def fetch(client: Client, media: Media) -> bytes:
+    """The file as its sender had it; raises RequestFailed."""
+    where = urlsplit(media.url)
+    path = (
+        f"/_matrix/client/v1/media/download/{where.netloc}/{quote(where.path.strip('/'), safe='')}"
+    )
+    try:
+        async with asyncio.timeout(_WITHIN_S):
+            headers = {"Authorization": f"Bearer {client.access_token}"}
+            async with await client.send("GET", path, headers=headers) as response:
+                data = await _read(response)
+    except TimeoutError as error:
+        raise RequestFailed("network", "it took too long", code="timeout") from error
+    except (ClientError, OSError) as error:
+        raise RequestFailed("network", f"The file was not fetched: {error}.") from error
+    return _decrypted(data, media.secret) if media.secret else data
+
+
+async def upload(client: Client, path: Path, *, encrypt: bool) -> dict[str, Any]:
+    """Put a file on the server and return the content of its message; raises RequestFailed."""
+    try:
+        data = await asyncio.to_thread(path.read_bytes)
+    except OSError as error:
+        raise RequestFailed("refused", f"{path.name} cannot be read: {error.strerror}.") from error
+    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    uploaded, keys = await _upload(client, data, kind, None if encrypt else path.name)
+    where = {"file": keys | {"url": uploaded}} if encrypt else {"url": uploaded}
+    return content.file(path.name, kind, len(data), where)
+
+
+async def _upload(
+    client: Client, data: bytes, kind: str, name: str | None
+) -> tuple[str, dict[str, Any]]:
+    """Upload under its name, or encrypted and without one."""
+    keys: dict[str, Any] = {}
+
+    async def send() -> object:
+        response, found = await client.upload(
+            io.BytesIO(data), kind, name, encrypt=name is None, filesize=len(data)
+        )
+        keys.update(found or {})
+        return response
+
+    response = await answered(UploadResponse, send(), within_s=_WITHIN_S)
+    return response.content_uri, keys
+
+
+async def _read(response: ClientResponse) -> bytes:
+    if response.status != 200:
+        is_transient = response.status >= 500 or response.status == 429
+        raise RequestFailed(
+            "network" if is_transient else "refused",
+            f"the server did not give it ({response.status})",
+            code="M_UNKNOWN_TOKEN" if response.status == 401 else f"{response.status}",
+        )
+    data = bytearray()
+    async for chunk in response.content.iter_chunked(_CHUNK):
+        data += chunk
+        if len(data) > _LARGEST:
+            raise RequestFailed("too_long", "it is too large")
+    return bytes(data)
+
+
+def _decrypted(data: bytes, secret: Json) -> bytes:
+    try:
+        return decrypt_attachment(
+            data, secret["key"]["k"], secret["hashes"]["sha256"], secret["iv"]
+        )
+    except (EncryptionError, KeyError, TypeError, ValueError) as error:
+        raise RequestFailed("refused", "it cannot be decrypted") from error

@@ -1,0 +1,103 @@
+"""Finding platforms: a manifest each, from a folder here or a plugin; libraries are loaded when used."""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+
+import gateway.platforms
+from gateway.config import Platform, PlatformConfig
+from gateway.platforms.base import BasePlatformAdapter, Manifest, PlatformError
+from hermes_cli import plugins
+from hermes_core import config, secrets
+from hermes_core.errors import ConfigError
+from hermes_core.paths import Home, make_folder
+
+
+@cache
+def built_in() -> Mapping[str, Manifest]:
+    """The manifests in this package, by name."""
+    found: dict[str, Manifest] = {}
+    for module in pkgutil.iter_modules(gateway.platforms.__path__):
+        if module.ispkg and module.name != "testing":
+            name = f"gateway.platforms.{module.name}.manifest"
+            manifest: Manifest = importlib.import_module(name).MANIFEST
+            found[manifest.name] = manifest
+    return found
+
+
+def manifests() -> dict[str, Manifest]:
+    """Every platform there is, those of plugins too."""
+    found = dict(built_in())
+    for name, provider in plugins.platforms().items():
+        made = provider.factory()
+        if not isinstance(made, Manifest):
+            raise ConfigError(
+                f"The plugin platform {name} gives no manifest.",
+                fix="Its factory returns a Manifest.",
+            )
+        found[name] = made
+    return found
+
+
+def find(name: str) -> Manifest:
+    """The manifest of a platform; raises ConfigError."""
+    known = manifests()
+    if name not in known:
+        raise ConfigError(
+            f"There is no platform {name!r}.",
+            fix=f"Known are {', '.join(sorted(known))}; see [gateway.platforms] in config.toml.",
+        )
+    return known[name]
+
+
+def settings_of(manifest: Manifest, table: Mapping[str, Any]) -> Any:  # noqa: ANN401 -- the platform's own
+    """A platform's settings: its table, with what the environment adds; raises ConfigError."""
+    values = dict(table)
+    for variable, key in manifest.variables.items():
+        if value := config.variable(variable):
+            values[key] = value
+    try:
+        return msgspec.convert(values, manifest.settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"[gateway.platforms.{manifest.name}] in config.toml: {error}.",
+            fix=f"It takes {', '.join(_fields(manifest))}.",
+        ) from error
+
+
+def _fields(manifest: Manifest) -> list[str]:
+    return ["enabled", *(field.encode_name for field in msgspec.structs.fields(manifest.settings))]
+
+
+def make(manifest: Manifest, settings: Any, home: Home) -> BasePlatformAdapter:  # noqa: ANN401 -- see above
+    """The adapter of a platform; raises PlatformError when its library is not there."""
+    secrets.register(
+        {f"{manifest.name}.{name}": one for name, one in _secret_values(settings).items()}
+    )
+    folder = make_folder(home.gateway / manifest.name)
+    try:
+        return manifest.make(PlatformConfig(enabled=True), settings, folder)
+    except ImportError as error:
+        raise PlatformError(
+            f"{manifest.title} needs a library that is not installed: {error}.",
+            fix=f"Install it with: pip install 'hermes[{manifest.extra or manifest.name}]'.",
+            is_fatal=True,
+        ) from error
+
+
+def _secret_values(settings: Any) -> dict[str, str]:  # noqa: ANN401 -- the platform's own
+    values = msgspec.to_builtins(settings)
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, str) and config.is_secret_name(name) and len(value) >= 8
+    }
+
+
+def platform_of(manifest: Manifest) -> Platform:
+    """The platform as messages name it."""
+    return Platform.register(manifest.name)

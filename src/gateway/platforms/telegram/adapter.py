@@ -1,0 +1,349 @@
+"""The Telegram bot as the gateway holds it: connected by polling or webhook, sending and editing."""
+
+import asyncio
+import logging
+import mimetypes
+import re
+import secrets as randomness
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from telegram import (
+    BotCommand,
+    InputFile,
+    LinkPreviewOptions,
+    Message,
+    MessageEntity,
+    ReplyParameters,
+)
+from telegram.error import ChatMigrated, TelegramError
+
+from gateway.config import Platform, PlatformConfig
+from gateway.platforms.base import (
+    Abilities,
+    BasePlatformAdapter,
+    PlatformError,
+    SendMetadata,
+    SendResult,
+)
+from gateway.platforms.telegram import failures
+from gateway.platforms.telegram.intake import Intake
+from gateway.platforms.telegram.keyboard import keyboard
+from gateway.platforms.telegram.manifest import TelegramSettings
+from gateway.platforms.telegram.markdown import Formatted, render, utf16
+from gateway.platforms.telegram.polling import Poller
+from gateway.platforms.telegram.wire import KINDS, Wire
+from hermes_core import secrets
+from hermes_core.secrets import redact
+from hermes_core.text import without_surrogates
+
+TEXT_LIMIT = 4096
+_PHOTO_LIMIT = 10_000_000
+_PHOTOS = ("image/jpeg", "image/png")
+_GENERAL_TOPIC = "1"
+_COMMANDS_LIMIT = 100
+_LONGEST_WAIT_S = 60.0
+_TOKEN = re.compile(r"\d+:[\w-]{20,}")
+_COMMAND = re.compile(r"[a-z0-9_]{1,32}")
+_MESSAGE_ID = re.compile(r"\d+")
+_NO_PREVIEW = LinkPreviewOptions(is_disabled=True)
+_log = logging.getLogger(__name__)
+
+
+class TelegramAdapter(BasePlatformAdapter):
+    """One bot."""
+
+    abilities: ClassVar[Abilities] = Abilities(
+        text_limit=TEXT_LIMIT,
+        measure=utf16,
+        resend="marked",
+        can_edit=True,
+        edit_every_s=1.0,
+        has_typing=True,
+        typing_every_s=4.0,
+        has_buttons=True,
+        can_send_files=True,
+    )
+
+    def __init__(self, config: PlatformConfig, settings: TelegramSettings) -> None:
+        super().__init__(config, Platform.TELEGRAM)
+        self.pause_s = 1.0
+        """The pause after a first failure; it doubles with each further one."""
+        self.watch_s = 60.0
+        """How often a webhook is looked after."""
+        self._settings = settings
+        self._wire: Wire | None = None
+        self._stop: Callable[[], Awaitable[None]] | None = None
+        self._hearing: asyncio.Task[None] | None = None
+
+    async def connect(self, *, is_reconnect: bool = False) -> bool:
+        """Check the token and begin to hear; raises PlatformError."""
+        del is_reconnect
+        await self.disconnect()
+        if not _TOKEN.fullmatch(self._settings.token):
+            raise failures.missing_token()
+        self._wire = Wire(self._settings)
+        try:
+            await self._wire.initialize()
+            await (self._listen if self._settings.mode == "webhook" else self._poll)(self._wire)
+        except TelegramError as error:
+            await self.disconnect()
+            raise failures.connection_error(error) from None
+        except PlatformError:
+            await self.disconnect()
+            raise
+        return True
+
+    async def disconnect(self) -> None:
+        """Stop hearing; what is being taken in is finished and confirmed first."""
+        stop, self._stop = self._stop, None
+        if stop is not None:
+            await stop()
+        if self._hearing is not None:
+            await self._hearing
+            self._hearing = None
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.shutdown()
+
+    async def _poll(self, wire: Wire) -> None:
+        # What waits for a webhook stays, and comes with the first poll.
+        await wire.delete_webhook()
+        intake = Intake(wire, self.desk, self.pause_s)
+        poller = Poller(wire, intake.take, self._settings.poll_s, self.pause_s)
+        self._stop = poller.stop
+        self._hearing = asyncio.create_task(self._until_lost(poller.run()))
+
+    async def _until_lost(self, hearing: Coroutine[Any, Any, None]) -> None:
+        try:
+            await hearing
+        except PlatformError as error:
+            self.lost(error)
+        except Exception:  # noqa: BLE001 -- the boundary: the gateway is told, and connects again
+            _log.exception("Hearing from Telegram broke off.")
+            self.lost(PlatformError("Hearing from Telegram broke off.", fix="The log says why."))
+
+    async def _listen(self, wire: Wire) -> None:
+        from gateway.platforms.listener import Listener  # noqa: PLC0415 -- a web server: 10 MB
+        from gateway.platforms.telegram.webhook import Watch, Webhook  # noqa: PLC0415 -- the same
+
+        url = self._settings.webhook_url
+        if not urlsplit(url).hostname:
+            raise PlatformError(
+                "The webhook of Telegram has no address.",
+                fix="Set webhook_url under [gateway.platforms.telegram], or mode to polling.",
+                is_fatal=True,
+            )
+        secret = randomness.token_urlsafe(32)
+        secrets.register({"TELEGRAM_WEBHOOK_SECRET": secret})
+        intake = Intake(wire, self.desk, self.pause_s)
+        webhook = Webhook(urlsplit(url).path or "/", secret, intake.take)
+        listener = Listener(webhook, self._settings.webhook_host, self._settings.webhook_port)
+        watch = Watch(wire, url, self.watch_s)
+
+        async def stop() -> None:
+            watch.stop()
+            await listener.stop()
+
+        self._stop = stop
+        await listener.start()
+        # One connection, so that the messages of a chat keep their order.
+        await wire.set_webhook(url, secret_token=secret, allowed_updates=KINDS, max_connections=1)
+        self._hearing = asyncio.create_task(self._until_lost(watch.run()))
+
+    async def send(
+        self,
+        chat_id: str,
+        content: str,
+        reply_to: str | None = None,
+        metadata: SendMetadata | None = None,
+    ) -> SendResult:
+        """Send a text, then its files; a file that fails is named in the chat, the text stays sent."""
+        known: SendMetadata = metadata or {}
+        files = [Path(one) for one in known.get("files", [])]
+        place: dict[str, Any] = {
+            "message_thread_id": _thread(known),
+            "reply_parameters": _reply(reply_to),
+        }
+        first: SendResult | None = None
+        if content.strip() or not files:
+            first = await self._send_text(chat_id, content, place, known)
+            if not first.success:
+                return first
+            place["reply_parameters"] = None
+        return await self._send_files(chat_id, files, place, first)
+
+    async def _send_text(
+        self, chat_id: str, content: str, place: dict[str, Any], known: SendMetadata
+    ) -> SendResult:
+        written = formatted(content)
+        if utf16(written.text) > TEXT_LIMIT:
+            return SendResult(success=False, error="The text is too long.", error_kind="too_long")
+        markup = keyboard(known.get("question", ""), known.get("buttons", []))
+
+        def call(wire: Wire, chat: int | str) -> Awaitable[Message]:
+            return wire.send_message(
+                chat,
+                written.text,
+                entities=_entities(written),
+                reply_markup=markup,
+                link_preview_options=_NO_PREVIEW,
+                **place,
+            )
+
+        return await self._attempt(chat_id, call)
+
+    async def _send_files(
+        self, chat_id: str, files: Sequence[Path], place: dict[str, Any], first: SendResult | None
+    ) -> SendResult:
+        sent: list[str] = []
+        for path in files:
+            result = await self._send_file(chat_id, path, place)
+            if result.retryable and (first or sent):
+                # The rest of the piece is there: waiting here is the only way to repeat nothing of it.
+                await asyncio.sleep(min(result.retry_after or self.pause_s, _LONGEST_WAIT_S))
+                result = await self._send_file(chat_id, path, place)
+            if result.success:
+                sent.append(str(result.message_id))
+                continue
+            if first is None and not sent:
+                return result  # nothing of the piece has arrived: it is tried again as a whole
+            note = f"The file {path.name} could not be sent: {result.error}"
+            _log.warning("%s", note)
+            await self._send_text(chat_id, note, place, {})
+        if first is None:
+            return SendResult(
+                success=True, message_id=sent[0], continuation_message_ids=tuple(sent[1:])
+            )
+        first.continuation_message_ids = tuple(sent)
+        return first
+
+    async def _send_file(self, chat_id: str, path: Path, place: dict[str, Any]) -> SendResult:
+        try:
+            content = await asyncio.to_thread(path.read_bytes)
+        except OSError as error:
+            return SendResult(success=False, error=str(error), error_kind="refused")
+        kind, _ = mimetypes.guess_type(path.name)
+        file = InputFile(content, filename=path.name)
+
+        def call(wire: Wire, chat: int | str) -> Awaitable[Message]:
+            if kind in _PHOTOS and len(content) <= _PHOTO_LIMIT:
+                return wire.send_photo(chat, file, **place)
+            return wire.send_document(chat, file, **place)
+
+        return await self._attempt(chat_id, call)
+
+    async def edit_message(
+        self, chat_id: str, message_id: str, content: str, metadata: SendMetadata | None = None
+    ) -> SendResult:
+        """Give a message another text; without buttons in `metadata` it has none from then on."""
+        known: SendMetadata = metadata or {}
+        if not message_id.isdecimal():
+            return SendResult(False, error=f"No message: {message_id}.", error_kind="refused")
+        written = formatted(content)
+        markup = keyboard(known.get("question", ""), known.get("buttons", []))
+
+        def call(wire: Wire, chat: int | str) -> Awaitable[Message | bool]:
+            return wire.edit_message_text(
+                written.text,
+                chat,
+                int(message_id),
+                entities=_entities(written),
+                reply_markup=markup,
+                link_preview_options=_NO_PREVIEW,
+            )
+
+        result = await self._attempt(chat_id, call)
+        if result.error_kind == "unsure":
+            result.error_kind = "network"  # the same edit twice is one edit: it may be tried again
+        return SendResult(True, message_id) if result.success else result
+
+    async def _attempt(
+        self, chat_id: str, call: Callable[[Wire, int | str], Awaitable[Message | bool]]
+    ) -> SendResult:
+        """Make one call for a chat, which may have become another one meanwhile."""
+        wire = self._wire
+        if wire is None:
+            return SendResult(
+                success=False, error="Telegram is not connected.", error_kind="network"
+            )
+        chat = int(chat_id) if chat_id.removeprefix("-").isdecimal() else chat_id
+        try:
+            try:
+                done = await call(wire, chat)
+            except ChatMigrated as moved:
+                done = await call(wire, moved.new_chat_id)
+        except TelegramError as error:
+            if failures.is_unchanged(error):
+                return SendResult(success=True)
+            return failures.send_result(error)
+        return SendResult(True, str(done.message_id) if isinstance(done, Message) else None)
+
+    async def send_typing(self, chat_id: str, metadata: SendMetadata | None = None) -> None:
+        """Show for five seconds that something is being written."""
+        if self._wire is None:
+            return
+        try:
+            await self._wire.send_chat_action(
+                chat_id, "typing", message_thread_id=_thread(metadata or {})
+            )
+        except TelegramError as error:
+            _log.debug("Typing could not be shown: %s", redact(error.message))
+
+    async def announce_commands(self, commands: Sequence[tuple[str, str]]) -> None:
+        """Show the commands in Telegram's menu; it takes small letters, digits and underscores."""
+        if self._wire is None:
+            return
+        listed = [
+            BotCommand(name, description[:256] or name)
+            for name, description in commands
+            if _COMMAND.fullmatch(name)
+        ]
+        try:
+            await self._wire.set_my_commands(listed[:_COMMANDS_LIMIT])
+        except TelegramError as error:
+            _log.warning("The commands could not be announced: %s", redact(error.message))
+
+    async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
+        """The name and the type of a chat; the id for a name where Telegram does not tell."""
+        unknown = await super().get_chat_info(chat_id)
+        if self._wire is None:
+            return unknown
+        try:
+            chat = await self._wire.get_chat(chat_id)
+        except TelegramError:
+            return unknown
+        kind = "dm" if chat.type == "private" else "channel" if chat.type == "channel" else "group"
+        return {"name": chat.title or chat.full_name or chat_id, "type": kind}
+
+
+def formatted(content: str) -> Formatted:
+    """The content as Telegram draws it, or as it stands where that would be too long or nothing."""
+    content = without_surrogates(content)
+    made = render(content)
+    if made.text.strip() and utf16(made.text) <= TEXT_LIMIT:
+        return made
+    return Formatted(content, ())
+
+
+def _entities(written: Formatted) -> list[MessageEntity]:
+    return [
+        MessageEntity(one.type, one.offset, one.length, url=one.url, language=one.language)
+        for one in written.entities
+    ]
+
+
+def _thread(known: SendMetadata) -> int | None:
+    """The topic; the first one of a forum goes without saying."""
+    thread = known.get("thread_id", "")
+    return int(thread) if thread.isdecimal() and thread != _GENERAL_TOPIC else None
+
+
+def _reply(reply_to: str | None) -> ReplyParameters | None:
+    """The message to reply to; of an edit the message, of a pressed button none."""
+    found = _MESSAGE_ID.match(reply_to or "")
+    if found is None:
+        return None
+    return ReplyParameters(int(found[0]), allow_sending_without_reply=True)

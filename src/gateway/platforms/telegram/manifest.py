@@ -1,0 +1,72 @@
+"""Telegram before anything of it is loaded: its settings and what it promises."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+
+from gateway.config import PlatformConfig
+from gateway.platforms.base import Manifest
+
+if TYPE_CHECKING:
+    from gateway.platforms.telegram.adapter import TelegramAdapter
+
+
+class TelegramSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A bot on Telegram."""
+
+    token: Annotated[
+        str,
+        msgspec.Meta(
+            description="The bot's token from @BotFather; better kept in TELEGRAM_BOT_TOKEN."
+        ),
+    ] = ""
+    mode: Annotated[
+        Literal["polling", "webhook"],
+        msgspec.Meta(description="How messages come: fetched by us, or sent to webhook_url."),
+    ] = "polling"
+    poll_s: Annotated[
+        int, msgspec.Meta(ge=0, le=50, description="How long Telegram holds a request for news.")
+    ] = 25
+    webhook_url: Annotated[
+        str,
+        msgspec.Meta(
+            description="The public https address that leads to webhook_port, with a path."
+        ),
+    ] = ""
+    webhook_host: Annotated[str, msgspec.Meta(description="Where the webhook listens.")] = (
+        "127.0.0.1"
+    )
+    webhook_port: Annotated[
+        int, msgspec.Meta(ge=0, le=65535, description="The port it listens on.")
+    ] = 8443
+    api_url: Annotated[str, msgspec.Meta(description="The Bot API server.")] = (
+        "https://api.telegram.org"
+    )
+
+
+def account(settings: TelegramSettings) -> str:
+    """The id of the bot: the part of the token that is no secret."""
+    return settings.token.partition(":")[0]
+
+
+def _make(config: PlatformConfig, settings: TelegramSettings, folder: Path) -> "TelegramAdapter":
+    from gateway.platforms.telegram.adapter import TelegramAdapter  # noqa: PLC0415 -- loads the library
+
+    del folder
+    return TelegramAdapter(config, settings)
+
+
+MANIFEST = Manifest(
+    name="telegram",
+    title="Telegram",
+    settings=TelegramSettings,
+    make=_make,
+    identity=account,
+    variables={"TELEGRAM_BOT_TOKEN": "token"},
+    extra="telegram",
+    guarantee=(
+        "Incoming messages are taken in once. A reply whose sending a crash cut off is sent again with "
+        "a mark that it may be a repeat, because Telegram cannot tell us whether it arrived."
+    ),
+)

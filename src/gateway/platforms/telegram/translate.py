@@ -1,0 +1,266 @@
+"""What Telegram delivers, as the gateway sees it. No input or output happens here."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from telegram import Chat, Message, MessageEntity, Update, User
+
+from gateway.config import Platform
+from gateway.platforms.base import MessageEvent, MessageType
+from gateway.platforms.telegram.keyboard import pressed
+from gateway.source import SessionSource
+
+_CHAT_TYPES = {"private": "dm", "group": "group", "supergroup": "group", "channel": "channel"}
+UNREADABLE = "[Something was sent that cannot be read here.]"
+_NOT_FOR_READING = ("invoice", "successful_payment", "passport_data")
+
+
+class FileRef(NamedTuple):
+    """A file that lies at Telegram."""
+
+    id: str
+    name: str
+    size: int | None
+
+
+class Heard(NamedTuple):
+    """A message, and the files that have to be fetched for it."""
+
+    event: MessageEvent
+    files: tuple[FileRef, ...] = ()
+
+
+def translate(update: Update, me: User) -> Heard | None:
+    """The message in an update; None when there is nothing for us in it."""
+    if update.callback_query is not None:
+        return _pressed(update, me)
+    message = update.effective_message
+    if message is None or (message.from_user is not None and message.from_user.id == me.id):
+        return None
+    is_edit = update.edited_message is not None or update.edited_channel_post is not None
+    if _is_service(message) or (is_edit and message.location is not None):
+        return None  # a live location is an edit every few seconds
+    if message.chat.type != Chat.PRIVATE and _is_for_another_bot(message, me):
+        return None
+    return _heard(update, message, me, is_edit=is_edit)
+
+
+def together(parts: Sequence[Heard]) -> Heard:
+    """The pictures of an album, which Telegram delivers one by one, as one message.
+
+    Its name has the last one in it: should a picture come late, the album is not taken for known.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    events = [one.event for one in parts]
+    event = replace(
+        events[0],
+        text="\n".join(one.text for one in events if one.text),
+        message_id=f"{events[0].message_id}-{events[-1].message_id}",
+        is_mention=any(one.is_mention for one in events),
+    )
+    return Heard(event, tuple(file for one in parts for file in one.files))
+
+
+def _heard(update: Update, message: Message, me: User, *, is_edit: bool) -> Heard:
+    kind, file = _media(message)
+    text = _text(message, me)
+    if kind is MessageType.TEXT and text.startswith("/"):
+        kind = MessageType.COMMAND
+    replied, replied_text = _replied(message)
+    original = str(message.message_id)
+    is_reply_to_us = bool(replied and replied.from_user and replied.from_user.id == me.id)
+    event = MessageEvent(
+        text=text,
+        message_type=kind,
+        source=_source(message),
+        raw_message=message,
+        # The update's number tells two edits within a second apart, and is the same when it comes again.
+        message_id=f"{original}:e{update.update_id}" if is_edit else original,
+        platform_update_id=update.update_id,
+        reply_to_message_id=str(replied.message_id) if replied else None,
+        reply_to_text=replied_text,
+        reply_to_is_own_message=is_reply_to_us,
+        is_mention=is_reply_to_us or _names_me(message, me),
+        edits=original if is_edit else None,
+        timestamp=message.date.astimezone().replace(tzinfo=None),
+    )
+    return Heard(event, (file,) if file else ())
+
+
+def _pressed(update: Update, me: User) -> Heard | None:
+    query = update.callback_query
+    said = pressed(query) if query else None
+    if query is None or said is None or query.message is None:
+        return None
+    del me
+    message = query.message
+    chat = message.chat
+    source = SessionSource(
+        platform=Platform.TELEGRAM,
+        chat_id=str(chat.id),
+        chat_name=_name(chat),
+        chat_type=_CHAT_TYPES.get(chat.type, "group"),
+        user_id=str(query.from_user.id),
+        user_name=query.from_user.full_name,
+        thread_id=_thread(message) if isinstance(message, Message) else None,
+        is_bot=query.from_user.is_bot,
+    )
+    event = MessageEvent(
+        text=said[1],
+        source=source,
+        raw_message=query,
+        message_id=f"cb:{query.id}",
+        platform_update_id=update.update_id,
+        is_mention=True,
+        answers=said[0],
+    )
+    return Heard(event)
+
+
+def _source(message: Message) -> SessionSource:
+    """The chat and the account that speaks: for posts in the name of a chat, that chat.
+
+    What stands as `from` in such posts is an account that all anonymous admins of Telegram share.
+    """
+    chat, speaker = message.chat, message.sender_chat
+    user = None if speaker else message.from_user
+    topic = message.reply_to_message.forum_topic_created if message.reply_to_message else None
+    return SessionSource(
+        platform=Platform.TELEGRAM,
+        chat_id=str(chat.id),
+        chat_name=_name(chat),
+        chat_type=_CHAT_TYPES.get(chat.type, "group"),
+        user_id=str(speaker.id) if speaker else str(user.id) if user else None,
+        user_name=_name(speaker) if speaker else user.full_name if user else None,
+        thread_id=_thread(message),
+        chat_topic=topic.name if topic else None,
+        is_bot=bool(user and user.is_bot),
+        message_id=str(message.message_id),
+    )
+
+
+def _name(chat: Chat) -> str | None:
+    return chat.title or chat.full_name or chat.username
+
+
+def _thread(message: Message) -> str | None:
+    """The topic of a forum. (A number without `is_topic_message` is a thread of replies, no topic.)"""
+    return str(message.message_thread_id) if message.is_topic_message else None
+
+
+def _is_service(message: Message) -> bool:
+    """Whether Telegram speaks here: somebody joined, a title changed, a group moved."""
+    if message.text or message.caption:
+        return False
+    if message.effective_attachment is None:
+        return not message.story
+    return any(getattr(message, name) for name in _NOT_FOR_READING)
+
+
+def _text(message: Message, me: User) -> str:
+    text = message.text or message.caption or ""
+    entities = message.entities if message.text else message.caption_entities
+    text = _with_addresses(text, entities) or _in_words(message)
+    name = f"@{me.username}"
+    is_addressed = text[: len(name)].lower() == name.lower() and message.chat.type != Chat.PRIVATE
+    if is_addressed and not text[len(name) : len(name) + 1].isalnum():
+        return text[len(name) :].lstrip(" ,:\n")
+    return text
+
+
+def _with_addresses(text: str, entities: tuple[MessageEntity, ...]) -> str:
+    """The text with the address behind each word that is a link."""
+    coded = text.encode("utf-16-le")
+    for one in sorted(entities, key=lambda entity: entity.offset, reverse=True):
+        end = (one.offset + one.length) * 2
+        if one.type == MessageEntity.TEXT_LINK and one.url:
+            coded = coded[:end] + f" ({one.url})".encode("utf-16-le") + coded[end:]
+    return coded.decode("utf-16-le", "replace")
+
+
+def _in_words(message: Message) -> str:
+    """What was sent instead of a text."""
+    place = message.location
+    if message.venue:
+        return f"Location: {message.venue.title}, {message.venue.address} ({_at(message)})"
+    if place:
+        return f"Location: {_at(message)}"
+    if message.contact:
+        one = message.contact
+        return f"Contact: {one.first_name} {one.last_name or ''} {one.phone_number}".replace(
+            "  ", " "
+        )
+    if message.poll:
+        return f"Poll: {message.poll.question}" + "".join(
+            f"\n- {o.text}" for o in message.poll.options
+        )
+    if message.dice:
+        return f"{message.dice.emoji} {message.dice.value}"
+    if message.sticker:
+        return message.sticker.emoji or ""
+    return "" if _media(message)[1] else UNREADABLE
+
+
+def _at(message: Message) -> str:
+    place = message.location or (message.venue.location if message.venue else None)
+    return f"{place.latitude}, {place.longitude}" if place else ""
+
+
+def _media(message: Message) -> tuple[MessageType, FileRef | None]:
+    """What kind of message it is, and its file."""
+    if message.photo:
+        largest = message.photo[-1]
+        return MessageType.PHOTO, FileRef(largest.file_id, "photo.jpg", largest.file_size)
+    if message.sticker:
+        one = message.sticker
+        ending = "tgs" if one.is_animated else "webm" if one.is_video else "webp"
+        return MessageType.STICKER, FileRef(one.file_id, f"sticker.{ending}", one.file_size)
+    if message.location or message.venue:
+        return MessageType.LOCATION, None
+    named = {
+        MessageType.VIDEO: (message.video or message.animation or message.video_note, "video.mp4"),
+        MessageType.VOICE: (message.voice, "voice.ogg"),
+        MessageType.AUDIO: (message.audio, "audio.mp3"),
+        MessageType.DOCUMENT: (message.document, "document"),
+    }
+    for kind, (file, usual) in named.items():
+        if file:
+            name: str | None = getattr(file, "file_name", None)
+            return kind, FileRef(file.file_id, name or usual, file.file_size)
+    return MessageType.TEXT, None
+
+
+def _replied(message: Message) -> tuple[Message | None, str | None]:
+    """The message that this one replies to, and its text or the part of it that is quoted."""
+    replied = message.reply_to_message
+    if replied is not None and replied.forum_topic_created is not None:
+        replied = None  # every message of a topic refers to the topic's beginning
+    quoted = message.quote.text if message.quote else None
+    return replied, quoted or (replied and (replied.text or replied.caption)) or None
+
+
+def _marked(message: Message) -> Mapping[MessageEntity, str]:
+    return message.parse_entities() if message.text else message.parse_caption_entities()
+
+
+def _names_me(message: Message, me: User) -> bool:
+    """Whether the bot is named, or a command is given that is not for another bot."""
+    name = f"@{me.username}".lower()
+    for entity, words in _marked(message).items():
+        if entity.type == MessageEntity.MENTION and words.lower() == name:
+            return True
+        if entity.type == MessageEntity.TEXT_MENTION and entity.user and entity.user.id == me.id:
+            return True
+        if entity.type == MessageEntity.BOT_COMMAND and entity.offset == 0:
+            return True
+    return False
+
+
+def _is_for_another_bot(message: Message, me: User) -> bool:
+    for entity, words in _marked(message).items():
+        if entity.type == MessageEntity.BOT_COMMAND and entity.offset == 0:
+            _, at, name = words.partition("@")
+            return bool(at) and name.lower() != (me.username or "").lower()
+    return False

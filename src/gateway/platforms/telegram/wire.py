@@ -1,0 +1,90 @@
+"""The Bot API as we call it: updates as raw JSON, flood limits as an error of ours, and a quiet log."""
+
+import json
+import logging
+from typing import Any, cast
+
+from telegram import Bot
+from telegram.error import TelegramError
+from telegram.request import HTTPXRequest
+
+from gateway.platforms.telegram.manifest import TelegramSettings
+from hermes_core import secrets
+
+KINDS = ["message", "edited_message", "channel_post", "edited_channel_post", "callback_query"]
+"""The updates that we ask for."""
+
+_CHATTY = ("httpx", "httpcore", "telegram")
+_MARGIN_S = 10.0
+_READ_S = 20.0
+_CONNECT_S = 10.0
+_MEDIA_S = 120.0
+_TOO_MANY = 429
+
+
+class FloodError(TelegramError):
+    """We have to be silent for a while. (The library's own error warns whenever it is made.)"""
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(f"Telegram wants us to wait for {retry_after:g} s.")
+        self.retry_after = retry_after
+
+
+class Wire(Bot):
+    """The library's bot, and a poll whose updates are parsed one by one: an odd one spoils no other."""
+
+    def __init__(self, settings: TelegramSettings) -> None:
+        keep_quiet(settings.token)
+        base = settings.api_url.rstrip("/")
+        super().__init__(
+            settings.token,
+            base_url=f"{base}/bot",
+            base_file_url=f"{base}/file/bot",
+            request=_request(_READ_S, connections=64),
+            get_updates_request=_request(settings.poll_s + _MARGIN_S, connections=2),
+        )
+
+    async def updates(self, offset: int, timeout_s: int, limit: int = 100) -> list[dict[str, Any]]:
+        """What is new from `offset` on; what lies below it is confirmed by asking."""
+        asked = {"offset": offset, "timeout": timeout_s, "limit": limit, "allowed_updates": KINDS}
+        return cast("list[dict[str, Any]]", await self._post("getUpdates", asked))
+
+
+class _Request(HTTPXRequest):
+    """The library's way of asking, with our own error for flood limits."""
+
+    async def do_request(self, *args: Any, **named: Any) -> tuple[int, bytes]:  # noqa: ANN401
+        code, payload = await super().do_request(*args, **named)
+        if code == _TOO_MANY:
+            raise FloodError(_retry_after(payload))
+        return code, payload
+
+
+def keep_quiet(token: str) -> None:
+    """Keep the token, which is part of every address, out of the log."""
+    secrets.register({"TELEGRAM_BOT_TOKEN": token})
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def table(value: object) -> dict[str, Any]:
+    """An object of what came over the wire; empty where there is something else."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _request(read_s: float, connections: int) -> _Request:
+    return _Request(
+        connection_pool_size=connections,
+        read_timeout=read_s,
+        write_timeout=_READ_S,
+        connect_timeout=_CONNECT_S,
+        pool_timeout=_CONNECT_S,
+        media_write_timeout=_MEDIA_S,
+    )
+
+
+def _retry_after(payload: bytes) -> float:
+    try:
+        return float(json.loads(payload)["parameters"]["retry_after"])
+    except (ValueError, KeyError, TypeError):
+        return 1.0

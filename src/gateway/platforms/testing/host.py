@@ -1,0 +1,260 @@
+"""The gateway's part in the conformance kit: a desk, and a loop that keeps one adapter connected."""
+
+import asyncio
+import contextlib
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from gateway.attachments import Attachments
+from gateway.platforms.base import (
+    Attachment,
+    BasePlatformAdapter,
+    Ended,
+    MessageEvent,
+    PlatformError,
+    Receipt,
+    SendMetadata,
+    SendResult,
+)
+from gateway.platforms.testing.background import Background
+from gateway.platforms.testing.world import World
+from hermes_agent.events import Event
+from hermes_core.errors import StoreBusyError
+
+_GLANCE_S = 0.02
+_FILE_LIMIT = 5 * 1024 * 1024
+_T = TypeVar("_T")
+Identity = tuple[str, str]
+
+
+class KeepingDesk:
+    """Takes messages in as the gateway does, once by chat and id, and remembers every delivery."""
+
+    def __init__(self, folder: Path, patience_s: float) -> None:
+        self.deliveries: list[MessageEvent] = []
+        """Everything that was handed in, also when it could not be taken or was known."""
+        self.accepted: list[MessageEvent] = []
+        """What was taken in, each message once."""
+        self._known: set[Identity] = set()
+        self._refusals = 0
+        self._holds = False
+        self._held: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._changed = threading.Condition()
+        self._attachments = Attachments(folder, _FILE_LIMIT)
+        self._patience_s = patience_s
+
+    def refuse(self, times: int) -> None:
+        """Fail for the next messages, as a store does that is locked."""
+        with self._changed:
+            self._refusals = times
+
+    def hold(self, *, is_on: bool = True) -> None:
+        """Take messages in, but do not come back to the adapter to say so."""
+        with self._changed:
+            self._holds = is_on
+            held, self._held = self._held, []
+        for loop, event in held:
+            loop.call_soon_threadsafe(event.set)
+
+    async def accept(self, event: MessageEvent) -> Receipt:
+        is_new = self._take(event)
+        if self._holds:
+            held = asyncio.Event()
+            self._held.append((asyncio.get_running_loop(), held))
+            await held.wait()
+        return Receipt("turn", turn_id="", session_id="", is_new=is_new)
+
+    def _take(self, event: MessageEvent) -> bool:
+        name = identity(event)
+        with self._changed:
+            self.deliveries.append(event)
+            self._changed.notify_all()
+            if self._refusals:
+                self._refusals -= 1
+                raise StoreBusyError("The store is locked.")
+            is_new = name not in self._known
+            if is_new:
+                self._known.add(name)
+                self.accepted.append(event)
+            return is_new
+
+    def texts(self) -> list[str]:
+        """The texts of what was taken in, in that order."""
+        with self._changed:
+            return [event.text for event in self.accepted]
+
+    def wait_for(self, text: str, deliveries: int = 1) -> MessageEvent:
+        """Wait until a message with this text was handed in so often; raises TimeoutError."""
+
+        def found() -> list[MessageEvent]:
+            return [event for event in self.deliveries if text in event.text]
+
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(found()) >= deliveries, self._patience_s):
+                came = [event.text for event in self.deliveries]
+                raise TimeoutError(f"{text!r} did not come {deliveries} times; there came {came}.")
+            return found()[-1]
+
+    async def save_attachment(self, content: bytes, name: str) -> Attachment:
+        return await asyncio.to_thread(self._attachments.save, content, name)
+
+    async def watch(self, turn_id: str) -> AsyncIterator[Event]:
+        """Nothing is reported: nobody works on these turns."""
+        del turn_id
+        for event in ():
+            yield event
+
+    async def ended(self, turn_id: str) -> Ended:
+        return Ended("answered", "", "", turn_id, {})
+
+    async def stop(self, turn_id: str) -> None:
+        """There is nothing to stop."""
+
+    async def models(self) -> Sequence[str]:
+        return ["scripted"]
+
+
+def identity(event: MessageEvent) -> Identity:
+    """What names a message: a second delivery has the same."""
+    assert event.source, f"{event.text!r} comes from nowhere."
+    assert event.message_id, f"{event.text!r} has no id."
+    return event.source.chat_id, event.message_id
+
+
+class Host:
+    """Runs the adapters of a world, one after the other, on one desk."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._folder = tempfile.TemporaryDirectory(prefix="conformance-")
+        self._background = Background("conformance")
+        self._adapter: BasePlatformAdapter | None = None
+        self._killed: list[tuple[Background, BasePlatformAdapter]] = []
+        self._mending: asyncio.Task[None] | None = None
+        self.desk = KeepingDesk(Path(self._folder.name), world.patience_s)
+
+    def __enter__(self) -> "Host":
+        self._background.start()
+        try:
+            self.start()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        self.desk.refuse(0)
+        self.desk.hold(is_on=False)
+        try:
+            self.stop()
+        finally:
+            self._background.stop()
+            self._bury()
+            self._folder.cleanup()
+
+    def _bury(self) -> None:
+        """Let those that were killed give back what the system would have taken from a process."""
+        for background, adapter in self._killed:
+            background.start()
+            try:
+                background.run(adapter.disconnect(), self._world.patience_s)
+            finally:
+                background.stop()
+
+    @property
+    def adapter(self) -> BasePlatformAdapter:
+        assert self._adapter, "The host does not run."
+        return self._adapter
+
+    def start(self) -> None:
+        """Make an adapter and connect it."""
+        self._adapter = self._world.make()
+        self._adapter.set_desk(self.desk, self._on_lost)
+        self.run(self._adapter.connect())
+
+    def stop(self) -> None:
+        """Disconnect, as a gateway does that ends in good order."""
+        adapter, self._adapter = self._adapter, None
+        if adapter:
+            self.run(self._stop_mending())
+            self.run(adapter.disconnect())
+
+    def crash(self) -> None:
+        """Stop in the middle of everything, as a killed process does."""
+        self._background.kill()
+        self._killed.append((self._background, self.adapter))
+        self._adapter, self._mending = None, None
+        self._background = Background("conformance")
+        self._background.start()
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return self._background.run(work, self._world.patience_s)
+
+    def tasks(self) -> set[str]:
+        """What still goes on in the loop."""
+        return self._background.tasks()
+
+    def send(
+        self, text: str, metadata: SendMetadata | None = None, chat: str | None = None
+    ) -> SendResult:
+        """Send a piece, under a key of its own unless one is given."""
+        known: SendMetadata = {"key": uuid4().hex}
+        known.update(metadata or {})
+        return self.run(self.adapter.send(chat or self._world.chat, text, None, known))
+
+    def until(self, met: Callable[[], object], what: str) -> None:
+        """Wait until something has become so; raises TimeoutError.
+
+        Servers of others tell nobody when they change, so this looks again and again.
+        """
+        end = time.monotonic() + self._world.patience_s
+        while not met():
+            if time.monotonic() > end:
+                raise TimeoutError(f"{what} did not happen. The chat shows {self._world.shown()}.")
+            threading.Event().wait(_GLANCE_S)
+
+    def send_when_connected(self, text: str, key: str) -> SendResult:
+        """Send a piece as soon as there is a connection again; raises TimeoutError."""
+        results: list[SendResult] = []
+
+        def is_through() -> bool:
+            results.append(self.send(text, {"key": key}))
+            return results[-1].error_kind not in ("network", "rate_limited")
+
+        self.until(is_through, "A connection")
+        return results[-1]
+
+    def _on_lost(self, error: PlatformError) -> None:
+        """Do what the gateway does: disconnect, and connect again as soon as that is possible."""
+        del error
+        adapter = self._adapter
+        if adapter and (self._mending is None or self._mending.done()):
+            self._mending = asyncio.get_running_loop().create_task(self._mend(adapter))
+
+    async def _mend(self, adapter: BasePlatformAdapter) -> None:
+        while True:
+            await adapter.disconnect()
+            with contextlib.suppress(PlatformError):
+                await adapter.connect(is_reconnect=True)
+                return
+            await asyncio.sleep(_GLANCE_S)
+
+    async def _stop_mending(self) -> None:
+        mending, self._mending = self._mending, None
+        if mending:
+            mending.cancel()
+            await asyncio.gather(mending, return_exceptions=True)

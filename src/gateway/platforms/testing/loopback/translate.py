@@ -1,0 +1,61 @@
+"""Loopback's messages as the gateway sees them; no input or output happens here."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from gateway.config import Platform
+from gateway.platforms.base import Attachment, MessageEvent, MessageType
+from gateway.platforms.testing.loopback.wire import Incoming
+from gateway.source import SessionSource
+
+
+def understand(message: msgspec.Raw) -> Incoming | None:
+    """What was delivered; None when it is nothing that we know."""
+    try:
+        return msgspec.json.decode(message, type=Incoming)
+    except msgspec.DecodeError:
+        return None
+
+
+def event(
+    came: Incoming, platform: Platform, attachments: Sequence[Attachment], notes: Sequence[str]
+) -> MessageEvent:
+    """The event of a message; `notes` say what could not be taken in."""
+    source = SessionSource(
+        platform=platform,
+        chat_id=came.chat,
+        chat_type=came.chat_type,
+        user_id=came.user,
+        user_name=came.user,
+        thread_id=came.thread,
+        message_id=came.message_id,
+    )
+    return MessageEvent(
+        text="\n".join(one for one in (came.text, *notes) if one),
+        message_type=_type(came, attachments),
+        source=source,
+        raw_message=came,
+        message_id=came.message_id,
+        attachments=list(attachments),
+        reply_to_message_id=came.reply_to,
+        is_mention=came.mention,
+        edits=came.edits,
+        answers=came.answers,
+        timestamp=datetime.fromtimestamp(came.at, UTC),
+    )
+
+
+def _type(came: Incoming, attachments: Sequence[Attachment]) -> MessageType:
+    if came.text.startswith("/"):
+        return MessageType.COMMAND
+    if not attachments:
+        return MessageType.TEXT
+    main = attachments[0].kind.partition("/")[0]
+    by_kind = {
+        "image": MessageType.PHOTO,
+        "audio": MessageType.AUDIO,
+        "video": MessageType.VIDEO,
+    }
+    return by_kind.get(main, MessageType.DOCUMENT)

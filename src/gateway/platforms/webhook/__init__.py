@@ -1,0 +1,1 @@
+"""Webhooks: what other programs report, signed, becomes a message to the agent."""

@@ -1,0 +1,140 @@
+"""Replies: how the end of a turn becomes pieces for the chat it came from.
+
+The pieces are put into the outbox in the commit that ends the turn, so that a reply can neither be lost
+nor be there twice.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from gateway import origin, outcomes
+from gateway.origin import Origin
+from gateway.platforms.base import Abilities, Button
+from gateway.splitting import split
+from hermes_agent.events import QuestionAsked
+from hermes_agent.turn import Outcome
+from hermes_cli import plugins
+from hermes_state.outbox import Piece
+from hermes_state.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+_UNKNOWN = Abilities(text_limit=2000)
+"""Of a platform that is switched off: what is sent when it is back must fit any."""
+
+
+class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What goes along with a piece."""
+
+    reply_to: str | None = None
+    question: str | None = None
+    buttons: list[Button] = []
+    subject: str = ""
+    files: list[str] = []
+
+
+def encode(extra: Extra) -> str:
+    return msgspec.json.encode(extra).decode()
+
+
+def decode(text: str | None) -> Extra:
+    """What goes along with a stored piece."""
+    return msgspec.json.decode(text, type=Extra) if text else Extra()
+
+
+class Replies:
+    """Makes pieces for chats."""
+
+    def __init__(self, store: Store, abilities_of: Callable[[str], Abilities | None]) -> None:
+        self._store = store
+        self._abilities_of = abilities_of
+
+    def abilities(self, platform: str) -> Abilities:
+        return self._abilities_of(platform) or _UNKNOWN
+
+    def deliver(self, turn_id: str, outcome: Outcome) -> Sequence[Piece]:
+        """What must be sent when a turn ends so."""
+        came_from = origin.of_turn(self._store, turn_id)
+        if came_from is None:
+            return ()
+        place = came_from.place
+        if self.abilities(place.platform.value).answers_in_place:
+            return ()
+        row = self._store.turns.get(turn_id) or {}
+        calls = self._store.budgets.of_turn(turn_id)["steps"]
+        text = self._rewritten(
+            came_from, row.get("session_id", ""), outcomes.text_of(outcome, calls)
+        )
+        return self.pieces(came_from, text, name=f"turn:{turn_id}")
+
+    def pieces(
+        self, came_from: Origin, text: str, *, name: str, extra: Extra | None = None
+    ) -> list[Piece]:
+        """A text for the chat that something came from, cut as its platform needs it."""
+        if not text.strip():
+            return []
+        place = came_from.place
+        platform = place.platform.value
+        abilities = self.abilities(platform)
+        along = extra or Extra(reply_to=came_from.message_id, subject=came_from.subject)
+        parts = split(text, abilities.text_limit, abilities.measure)
+        first = encode(along)
+        others = encode(msgspec.structs.replace(along, question=None, buttons=[]))
+        last = len(parts) - 1 if along.buttons else 0
+        return [
+            Piece(
+                platform,
+                place.chat_id,
+                part,
+                place.thread_id,
+                f"{name}:{number}",
+                first if number == last else others,
+            )
+            for number, part in enumerate(parts)
+        ]
+
+    def question(self, came_from: Origin, asked: QuestionAsked) -> list[Piece]:
+        """A question for the person in the chat, with buttons where there are such."""
+        abilities = self.abilities(came_from.place.platform.value)
+        is_approval = asked.kind == "approval"
+        lines = [f"❓ {asked.text}" if not is_approval else f"🔐 May this run? {asked.text}"]
+        if asked.detail:
+            lines.append(f"```\n{asked.detail[:1500]}\n```")
+        buttons = _buttons(asked) if abilities.has_buttons else []
+        if is_approval and not buttons:
+            lines.append("Answer /approve (or /approve session, /approve always) or /deny.")
+        elif not buttons and asked.choices:
+            lines += [f"{number}. {choice}" for number, choice in enumerate(asked.choices, 1)]
+            lines.append("Answer with a number or in your own words.")
+        extra = Extra(reply_to=came_from.message_id, question=asked.question_id, buttons=buttons)
+        name = f"question:{asked.question_id}"
+        return self.pieces(came_from, "\n".join(lines), name=name, extra=extra)
+
+    def _rewritten(self, came_from: Origin, session_id: str, text: str) -> str:
+        """What plugins make of a reply; the conversation keeps the original."""
+        place = came_from.place
+        said = plugins.invoke_hook(
+            "pre_send",
+            platform=place.platform.value,
+            chat_id=place.chat_id,
+            session_id=session_id,
+            text=text,
+        )
+        for wish in said:
+            if wish.get("action") == "drop":
+                logger.info("a plugin dropped the reply to %s: %s", place.chat_id, wish["reason"])
+                return ""
+            text = str(wish.get("text", text))
+        return text
+
+
+def _buttons(asked: QuestionAsked) -> list[Button]:
+    if asked.kind == "approval":
+        return [
+            Button("Allow once", "once"),
+            Button("Allow in this conversation", "session"),
+            Button("Deny", "deny"),
+        ]
+    return [Button(choice, choice) for choice in asked.choices]

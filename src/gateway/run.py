@@ -1,0 +1,278 @@
+"""GatewayRunner: the gateway as a whole, from start to stop. The work is done in the house.
+
+Names that begin with an underscore and are used elsewhere are pinned (docs/reference/pins.md). A runner
+that is only half built works as far as its parts are there.
+"""
+
+# Names of SessionStore that scenarios pin are used here.
+# pyright: reportPrivateUsage=false
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any
+
+import hermes_state
+from gateway import closing, health, house, status
+from gateway.config import GatewayConfig, Platform, load
+from gateway.house import House
+from gateway.outcomes import normalize_empty_agent_response as _normalize_empty_agent_response
+from gateway.platforms.base import BasePlatformAdapter, MessageEvent
+from gateway.session import SessionEntry, SessionStore
+from gateway.source import SessionSource
+from gateway.threads import run_blocking
+from hermes_agent.assembly import Assembly
+from hermes_cli import plugins
+from hermes_core.paths import Home
+from hermes_core.settings import Settings
+from hermes_state.protocol import Store
+
+__all__ = ["GatewayRunner", "_normalize_empty_agent_response"]
+
+logger = logging.getLogger(__name__)
+
+RESTART_EXIT_CODE = 75
+_FIRST_LOOK_S = 60
+_PRUNE_EVERY_S = 3600.0
+_AT_A_TIME = 500
+
+
+class GatewayRunner:
+    """The gateway of one home."""
+
+    _running = False
+    _draining = False
+    _exit_reason: str | None = None
+    _stop_task: "asyncio.Task[None] | None" = None
+    _restart_drain_timeout = 0.0
+    _last_session_store_prune_ts = 0.0
+    _house: House | None = None
+
+    def __init__(self, home: Home, settings: Settings, store: Store | None = None) -> None:
+        self.home = home
+        self.settings = settings
+        self.store: Store = store or hermes_state.SessionDB(home.database)
+        self._restart_drain_timeout = settings.gateway.drain_s
+
+    @cached_property
+    def config(self) -> GatewayConfig:
+        return load(self.settings.gateway, self.home.sessions)
+
+    @cached_property
+    def session_store(self) -> SessionStore:
+        return SessionStore(self.home.sessions, self.config, self._has_processes, db=self.store)
+
+    @cached_property
+    def adapters(self) -> dict[Platform, BasePlatformAdapter]:
+        return {}
+
+    @cached_property
+    def _running_agents(self) -> dict[str, Any]:
+        return self._house.turns.running if self._house is not None else {}
+
+    @cached_property
+    def _shutdown_event(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    def _has_processes(self, session_key: str) -> bool:
+        """Whether commands of a conversation still run in the background."""
+        agent = self._house.turns.agents.peek(session_key) if self._house is not None else None
+        return agent is not None and agent.bench.processes.has_running(agent.conversation_id)
+
+    # -- the life of the gateway ----------------------------------------------------------------
+
+    async def start(self) -> list[str]:
+        """Recover and connect; returns the platforms that are connected."""
+        self._running = True
+        self._update_runtime_status("starting")
+        assembly = Assembly(self.home, self.settings, self.store, plugins)
+        manifests = house.configured(self.settings.gateway)
+        made = House(assembly, self.session_store, manifests, self._reset, self._follow)
+        self._house = made
+        vars(self).pop("_running_agents", None)
+        connected = await made.open()
+        missing = len(made.supervisors) - len(connected)
+        self._update_runtime_status("degraded" if missing else "running")
+        await run_blocking(lambda: plugins.invoke_hook("on_gateway_start", platforms=connected))
+        return connected
+
+    async def run(self, on_ready: Callable[[list[str]], None] = lambda _platforms: None) -> int:
+        """Serve until a signal or a command ends it; returns the exit status."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._wish_to_stop, signal.Signals(number).name)
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        status.write_pid_file()
+        try:
+            connected = await self.start()
+            if self._house is not None:
+                self._house.on_restart = lambda: loop.call_soon_threadsafe(
+                    self._wish_to_stop, "restart"
+                )
+            watcher = asyncio.create_task(self._session_expiry_watcher())
+            async with health.serving(self._house, self.settings.gateway.health_port):
+                on_ready(connected)
+                await self._shutdown_event.wait()
+            watcher.cancel()
+        finally:
+            await self.stop()
+        return RESTART_EXIT_CODE if self._exit_reason == "restart" else 0
+
+    def _wish_to_stop(self, reason: str) -> None:
+        self._exit_reason = reason
+        self._shutdown_event.set()
+
+    async def stop(self) -> None:
+        """Drain, end what is awake, disconnect. Once, however often it is asked for."""
+        if self._stop_task is None:
+            self._stop_task = asyncio.create_task(self._stop())
+        await asyncio.shield(self._stop_task)
+
+    async def _stop(self) -> None:
+        self._running = False
+        self._draining = True
+        self._update_runtime_status("draining")
+        agents = dict(self._running_agents)
+        if self._house is not None:
+            await self._house.drain(self._restart_drain_timeout)
+        for key, agent in agents.items():
+            await run_blocking(partial(self._finalize, key, agent))
+        if self._house is not None:
+            await self._house.close()
+            await run_blocking(self._house.turns.agents.close)
+        reason = self._exit_reason or "stopped"
+        await run_blocking(lambda: plugins.invoke_hook("on_gateway_stop", reason=reason))
+        status.remove_pid_file()
+        self._update_runtime_status("stopped")
+
+    def _finalize(self, session_key: str, agent: Any) -> None:  # noqa: ANN401 -- ours, or a scenario's
+        """Let go of a conversation that was being run; it stays open and goes on after a start."""
+        if self._house is not None:
+            self._house.turns.agents.drop(session_key)
+        closing.let_go(agent.session_id, _platform_of(session_key), agent, lambda: None)
+
+    def _update_runtime_status(self, state: status.State) -> None:
+        status.write_runtime_status(
+            gateway_state=state,
+            exit_reason=self._exit_reason,
+            active_agents=len(self._running_agents),
+        )
+
+    # -- boundaries of conversations -------------------------------------------------------------
+
+    async def _handle_message(self, event: MessageEvent) -> None:
+        """Take a message in, as an adapter does."""
+        if self._house is not None:
+            await self._house.accept(event)
+
+    async def _handle_reset_command(self, event: MessageEvent) -> str:
+        """End the conversation of a chat and start a new one; returns what the person reads."""
+        return await run_blocking(partial(self._reset, event))
+
+    def _reset(self, event: MessageEvent) -> str:
+        source = event.source
+        if source is None:
+            raise ValueError("A reset needs a chat.")
+        key = self.session_store._generate_session_key(source)
+        old = self.session_store._entries.get(key)
+        new: list[SessionEntry | None] = []
+        if old is not None:
+            self._stop_lane(key)
+            agent = self._house.turns.agents.drop(key) if self._house is not None else None
+            platform = source.platform.value
+            closing.let_go(
+                old.session_id,
+                platform,
+                agent,
+                lambda: new.append(self.session_store.reset_session(key)),
+            )
+        made = new[0] if new and new[0] is not None else self._first(source)
+        self._tell_reset(made, source)
+        word = "Session reset." if old is not None else "New session."
+        return f"✨ {word} {self._format_session_info()}".rstrip()
+
+    def _first(self, source: SessionSource) -> SessionEntry:
+        return self.session_store.get_or_create_session(source, force_new=True)
+
+    def _tell_reset(self, entry: SessionEntry, source: SessionSource) -> None:
+        try:
+            plugins.invoke_hook(
+                "on_session_reset", session_id=entry.session_id, platform=source.platform.value
+            )
+        except Exception:
+            logger.exception("a hook failed; the conversation is reset all the same")
+
+    def _stop_lane(self, session_key: str) -> None:
+        """Stop what runs in a conversation that is over; what waits is still answered in it."""
+        lane = self._house.lanes.find(session_key) if self._house is not None else None
+        if lane is not None and self._house is not None:
+            self._house.turns.stop(lane)
+
+    def _format_session_info(self) -> str:
+        name = self.settings.model.name
+        return f"Model: {name}." if name else ""
+
+    def _follow(self, session_key: str, before: str, after: str) -> None:
+        """A turn moved a conversation: its route follows, as it did in the store with the turn."""
+        session_entry = self.session_store._entries.get(session_key)
+        if session_entry is None or after == before or session_entry.session_id != before:
+            return
+        session_entry.session_id = after
+        self.session_store._save(session_key)
+
+    # -- the watcher ----------------------------------------------------------------------------
+
+    async def _session_expiry_watcher(self, interval: float = 300) -> None:
+        """End conversations whose time is over, forget routes nobody uses, let idle agents go."""
+        await asyncio.sleep(_FIRST_LOOK_S)
+        while self._running:
+            try:
+                await self._look_for_expired()
+                await run_blocking(self._tidy)
+            except Exception:
+                logger.exception("looking for expired conversations failed; it is tried again")
+            for _ in range(int(interval)):
+                if not self._running:
+                    return
+                await asyncio.sleep(1)
+
+    async def _look_for_expired(self) -> None:
+        await run_blocking(self.session_store._ensure_loaded)
+        with self.session_store._lock:
+            entries = list(self.session_store._entries.values())
+        for number, entry in enumerate(entries):
+            if number % _AT_A_TIME == 0:
+                await asyncio.sleep(0)  # others want the loop too
+            if not entry.expiry_finalized and self.session_store._is_session_expired(entry):
+                await run_blocking(partial(self._expire, entry))
+
+    def _expire(self, entry: SessionEntry) -> None:
+        agent = None
+        if self._house is not None:
+            if self._house.lanes.find(entry.session_key) is not None:
+                return  # somebody has just written
+            agent = self._house.turns.agents.drop(entry.session_key)
+        closing.let_go(
+            entry.session_id,
+            _platform_of(entry.session_key),
+            agent,
+            lambda: self.session_store.set_expiry_finalized(entry),
+        )
+
+    def _tidy(self) -> None:
+        if self._house is None:
+            return
+        self._house.turns.agents.sweep()
+        self.session_store.save_changes()
+        now = time.time()
+        if now - self._last_session_store_prune_ts > _PRUNE_EVERY_S:
+            self._last_session_store_prune_ts = now
+            self.session_store.prune_old_entries(self.config.session_store_max_age_days)
+
+
+def _platform_of(session_key: str) -> str:
+    """The platform in a session key: its third part."""
+    parts = session_key.split(":")
+    return parts[2] if len(parts) > 2 else "gateway"

@@ -1,0 +1,406 @@
+"""SessionStore: which conversation each chat is in, and when it starts afresh.
+
+The store's `routes` are the truth; the entries here are their copy in memory, and sessions.json is a
+mirror for people. A change on the way of a turn costs one row.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import hermes_state
+from gateway.config import GatewayConfig
+from gateway.entry import SessionEntry
+from gateway.mirror import Mirror
+from gateway.source import SessionSource, build_session_key, is_shared_multi_user_session
+from hermes_core import clock
+from hermes_core.errors import StoreError
+from hermes_state import sessions
+from hermes_state.protocol import Store
+from hermes_state.records import Row
+
+__all__ = [
+    "SessionEntry",
+    "SessionSource",
+    "SessionStore",
+    "build_session_key",
+    "is_shared_multi_user_session",
+]
+
+logger = logging.getLogger(__name__)
+
+RESET = "session_reset"
+SWITCH = "session_switch"
+_OVER = frozenset({RESET, SWITCH, "idle", "daily", "suspended"})
+"""Ends after which a chat does not go on in the same conversation."""
+
+
+class SessionStore:
+    """The routes of one gateway. May be used from several threads."""
+
+    def __init__(
+        self,
+        sessions_dir: Path,
+        config: GatewayConfig,
+        has_active_processes_fn: Callable[[str], bool] | None = None,
+        db: Store | None = None,
+    ) -> None:
+        self.sessions_dir = Path(sessions_dir)
+        self.config = config
+        self._has_active_processes = has_active_processes_fn or _none
+        self._entries: dict[str, SessionEntry] = {}
+        self._lock = threading.Lock()
+        self._loaded = False
+        self._db: Store | None = db if db is not None else _opened()
+        self._stored: set[str] = set()
+        """The keys that the store has a row of."""
+        self._changed: set[str] = set()
+        self._mirror = Mirror(self.sessions_dir, lambda: list(self._entries.values()))
+
+    # -- finding a conversation -----------------------------------------------------------------
+
+    def get_or_create_session(
+        self,
+        source: SessionSource,
+        force_new: bool = False,
+    ) -> SessionEntry:
+        """The conversation that a message from there belongs to; a new one when there is none."""
+        self._ensure_loaded()
+        key = self._generate_session_key(source)
+        with self._lock:
+            entry = self._entries.get(key)
+            reason = None if entry is None else self._reason_to_reset(entry)
+            if entry is not None and not force_new and reason is None and self._is_open(entry):
+                entry.updated_at = now_local()
+                self._changed.add(key)  # saved with the next change; a loss costs a moment
+                return entry
+            return self._renew(key, source, entry, reason)
+
+    def reset_session(
+        self, session_key: str, display_name: str | None = None
+    ) -> SessionEntry | None:
+        """Start a new conversation in a chat and end the old one; None when the chat is unknown."""
+        self._ensure_loaded()
+        with self._lock:
+            old = self._entries.get(session_key)
+            if old is None:
+                return None
+            entry = self.entry_for(session_key, sessions.new_id(), old.origin)
+            entry.display_name = display_name or old.display_name
+            entry.is_fresh_reset = True
+            self._replace(old, entry, RESET)
+            return entry
+
+    def switch_session(self, session_key: str, target_id: str) -> SessionEntry | None:
+        """Have a chat go on in another conversation; None when the chat is unknown."""
+        self._ensure_loaded()
+        with self._lock:
+            old = self._entries.get(session_key)
+            if old is None:
+                return None
+            if self._db is not None:
+                target_id = self._db.resolve_resume_session_id(target_id)
+                self._db.reopen_session(target_id)
+            entry = self.entry_for(session_key, target_id, old.origin)
+            self._replace(old, entry, SWITCH)
+            return entry
+
+    def lookup_by_session_id(self, session_id: str) -> SessionEntry | None:
+        """The route that leads to a session."""
+        self._ensure_loaded()
+        with self._lock:
+            return next((e for e in self._entries.values() if e.session_id == session_id), None)
+
+    def peek(self, session_key: str) -> SessionEntry | None:
+        """The route of a key; nothing is made or moved."""
+        self._ensure_loaded()
+        return self._entries.get(session_key)
+
+    def peek_session_id(self, source: SessionSource) -> str | None:
+        """The conversation that a chat is in; nothing is made or moved."""
+        entry = self.peek(self._generate_session_key(source))
+        return entry.session_id if entry is not None else None
+
+    def list_sessions(self, active_minutes: int | None = None) -> list[SessionEntry]:
+        """The routes, the one used last first."""
+        self._ensure_loaded()
+        with self._lock:
+            found = list(self._entries.values())
+        if active_minutes is not None:
+            since = now_local() - timedelta(minutes=active_minutes)
+            found = [entry for entry in found if entry.updated_at >= since]
+        return sorted(found, key=lambda entry: entry.updated_at, reverse=True)
+
+    def key_of(self, source: SessionSource) -> str:
+        """The key of the conversation that a message from there belongs to."""
+        return self._generate_session_key(source)
+
+    def _generate_session_key(self, source: SessionSource) -> str:
+        return build_session_key(
+            source, self.config.group_sessions_per_user, self.config.thread_sessions_per_user
+        )
+
+    def _renew(
+        self, key: str, source: SessionSource | None, old: SessionEntry | None, reason: str | None
+    ) -> SessionEntry:
+        """Put a new conversation in the place of another one; the lock is held."""
+        entry = self.entry_for(key, sessions.new_id(), source)
+        if old is not None and reason is not None:
+            entry.was_auto_reset = True
+            entry.auto_reset_reason = reason
+            entry.reset_had_activity = self._was_spoken_in(old)
+        if old is not None:
+            entry.display_name = old.display_name
+        self._replace(old, entry, RESET)
+        return entry
+
+    def entry_for(self, key: str, session_id: str, source: SessionSource | None) -> SessionEntry:
+        """An entry for a conversation; it is no route until it is put among them."""
+        now = now_local()
+        return SessionEntry(
+            session_key=key,
+            session_id=session_id,
+            created_at=now,
+            updated_at=now,
+            origin=source,
+            display_name=source.chat_name or source.user_name if source else None,
+            platform=source.platform if source else None,
+            chat_type=source.chat_type if source else "dm",
+        )
+
+    def _replace(self, old: SessionEntry | None, entry: SessionEntry, reason: str) -> None:
+        """Put a route in the place of another one, whose conversation is over. What cannot be stored
+        did not happen: a chat must not go on where nobody finds it after a restart.
+        """
+        key = entry.session_key
+        if old is not None and old.session_id != entry.session_id:
+            self._end(old, reason)
+        self._entries[key] = entry
+        try:
+            self._save(key)
+        except StoreError:
+            self._changed.discard(key)
+            if old is None:
+                del self._entries[key]
+            else:
+                self._entries[key] = old
+            raise
+
+    def _is_open(self, entry: SessionEntry) -> bool:
+        """Whether a chat goes on where its entry says. What another surface closed is opened again."""
+        row = self._db.get_session(entry.session_id) if self._db is not None else None
+        if row is None or row["ended_at"] is None or self._db is None:
+            return True  # made with its first message
+        if row["end_reason"] in _OVER:
+            return False
+        tip = self._db.resolve_resume_session_id(entry.session_id)
+        if tip == entry.session_id:
+            self._db.reopen_session(tip)
+        entry.session_id = tip
+        return True
+
+    def _was_spoken_in(self, entry: SessionEntry) -> bool:
+        row = self._db.get_session(entry.session_id) if self._db is not None else None
+        return bool(row and row["message_count"]) or entry.last_prompt_tokens > 0
+
+    def _end(self, entry: SessionEntry, reason: str) -> None:
+        """End the conversation that a chat leaves, unless another chat is in it."""
+        if self._db is None or self._db.get_session(entry.session_id) is None:
+            return
+        others = self._db.routes.keys_of(entry.session_id, self._scope) - {entry.session_key}
+        if not others:
+            self._db.promote_to_session_reset(entry.session_id, reason)
+
+    # -- when it starts afresh ------------------------------------------------------------------
+
+    def _reason_to_reset(self, entry: SessionEntry) -> str | None:
+        if entry.suspended:
+            return "suspended"
+        if self._is_busy(entry.session_key):
+            return None
+        policy = self.config.get_reset_policy(entry.platform, entry.chat_type)
+        return policy.reason_to_reset(entry.updated_at, now_local())
+
+    def _is_session_expired(self, entry: SessionEntry) -> bool:
+        return not entry.suspended and self._reason_to_reset(entry) is not None
+
+    def _is_busy(self, session_key: str) -> bool:
+        """Whether processes of the conversation run; who cannot tell is taken for a yes."""
+        try:
+            return self._has_active_processes(session_key)
+        except Exception:
+            logger.exception("whether %s has processes is not known", session_key)
+            return True
+
+    def set_expiry_finalized(self, entry: SessionEntry) -> None:
+        """Note that the end of an expired conversation was told, and end it."""
+        with self._lock:
+            self._end(entry, RESET)
+            entry.expiry_finalized = True
+            self._save(entry.session_key)
+
+    def suspend_session(self, session_key: str) -> bool:
+        """Have the next message of a chat find a new conversation."""
+        return self._mark(session_key, suspended=True)
+
+    def mark_resume_pending(self, session_key: str, reason: str = "restart_timeout") -> bool:
+        """Note that a turn was cut off and goes on at the next start."""
+        entry = self.peek(session_key)
+        if entry is None or entry.suspended:
+            return False
+        return self._mark(
+            session_key,
+            resume_pending=True,
+            resume_reason=reason,
+            last_resume_marked_at=now_local(),
+        )
+
+    def clear_resume_pending(self, session_key: str) -> bool:
+        entry = self.peek(session_key)
+        if entry is None or not entry.resume_pending:
+            return False
+        return self._mark(session_key, resume_pending=False, resume_reason=None)
+
+    def update_session(self, session_key: str, last_prompt_tokens: int | None = None) -> None:
+        """Note that a chat was used, and how full its window is."""
+        changes: dict[str, Any] = {"updated_at": now_local()}
+        if last_prompt_tokens is not None:
+            changes["last_prompt_tokens"] = last_prompt_tokens
+        self._mark(session_key, **changes)
+
+    def set_model_override(self, session_key: str, override: dict[str, str] | None) -> None:
+        """Have a chat answered by another model."""
+        self._mark(session_key, model_override=override)
+
+    def _mark(self, session_key: str, **changes: object) -> bool:
+        self._ensure_loaded()
+        with self._lock:
+            entry = self._entries.get(session_key)
+            if entry is None:
+                return False
+            for name, value in changes.items():
+                setattr(entry, name, value)
+            self._save(session_key)
+            return True
+
+    def prune_old_entries(self, max_age_days: int) -> int:
+        """Forget the routes of chats that were silent for so long; returns how many."""
+        if max_age_days <= 0:
+            return 0
+        self._ensure_loaded()
+        oldest = now_local() - timedelta(days=max_age_days)
+        with self._lock:
+            stale = [
+                key
+                for key, entry in self._entries.items()
+                if entry.updated_at < oldest and not entry.suspended and not self._is_busy(key)
+            ]
+            for key in stale:
+                del self._entries[key]
+            if stale:
+                self._save()
+        return len(stale)
+
+    # -- memory, store and mirror ---------------------------------------------------------------
+
+    def _ensure_loaded(self) -> None:
+        if not self._loaded:
+            with self._lock:
+                self._ensure_loaded_locked()
+
+    def _ensure_loaded_locked(self) -> None:
+        """Read the routes, and from the mirror those that the store does not know."""
+        if self._loaded:
+            return
+        rows = self._db.routes.load(self._scope) if self._db is not None else {}
+        for key, row in rows.items():
+            self._take(key, lambda row=row: _said(row))
+        self._stored = set(self._entries)  # a row that cannot be read is not ours to delete
+        for key, said in self._mirror.read().items():
+            if key not in rows:
+                self._take(key, lambda said=said: said)
+        self._loaded = True
+
+    def _take(self, key: str, said: Callable[[], Any]) -> None:
+        """One entry; one that cannot be read is left out and the others are not."""
+        try:
+            self._entries[key] = SessionEntry.from_dict({**said(), "session_key": key})
+        except (AttributeError, KeyError, TypeError, ValueError, msgspec.DecodeError):
+            logger.warning("the route %r cannot be read and is left out", key)
+
+    @property
+    def _scope(self) -> str:
+        """Whose routes these are: those of the home have no name, others that of their folder."""
+        is_own = self._db is not None and self.sessions_dir == self.config.sessions_dir
+        return "" if is_own else str(self.sessions_dir.resolve())
+
+    def _save(self, session_key: str | None = None) -> None:
+        """Tell the store what changed: one entry, or all of them. The mirror follows."""
+        if self._db is None:
+            self._mirror.now()
+            return
+        if session_key is not None:
+            self._changed.add(session_key)  # what cannot be saved now is saved with the next one
+            changed: Iterable[str] = (session_key,)
+        else:
+            changed = self._changed | (self._entries.keys() - self._stored)
+            gone = self._stored - self._entries.keys()
+            if gone:
+                self._db.routes.delete(gone, scope=self._scope)
+                self._stored -= gone
+        rows = {key: self._row(key) for key in changed if key in self._entries}
+        if rows:
+            self._db.routes.save_all(rows, scope=self._scope)
+        self._stored |= rows.keys()
+        self._changed.difference_update(list(changed))
+        if self.config.write_sessions_json:
+            self._mirror.soon()
+
+    def _row(self, key: str) -> tuple[str, str]:
+        entry = self._entries[key]
+        return entry.session_id, msgspec.json.encode(entry.to_dict()).decode()
+
+    def save_changes(self) -> None:
+        """Tell the store of small changes that were not worth a write of their own."""
+        with self._lock:
+            if self._changed:
+                self._save()
+
+    def close(self) -> None:
+        """Write what is still to be written."""
+        self.save_changes()
+        self._mirror.close()
+
+
+def _opened() -> Store | None:
+    """The store of the home; without one the file alone keeps the routes."""
+    try:
+        return hermes_state.SessionDB()
+    except StoreError:
+        logger.exception("the store cannot be opened; routes are kept in the file alone")
+        return None
+
+
+def _said(row: Row) -> dict[str, Any]:
+    """A stored route in the form of the file; its columns count."""
+    said = msgspec.json.decode(row["entry"], type=dict[str, Any])
+    moment = _local(row["updated_at"]).isoformat()
+    return {"created_at": moment, "updated_at": moment, **said, "session_id": row["session_id"]}
+
+
+def _none(_session_key: str) -> bool:
+    return False
+
+
+def now_local() -> datetime:
+    """The time of entries: local, without a zone."""
+    return _local(clock.now())
+
+
+def _local(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC).astimezone().replace(tzinfo=None)

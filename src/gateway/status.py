@@ -1,0 +1,115 @@
+"""The gateway process as others see it: its pid, and what it said about itself last.
+
+`gateway.pid` is there while a gateway runs in this home; `gateway_state.json` stays.
+"""
+
+import os
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from hermes_agent import lease
+from hermes_core import clock, config
+from hermes_core.errors import UsageError
+from hermes_core.paths import make_folder, write_private
+
+State = Literal["starting", "running", "draining", "stopped", "startup_failed", "degraded"]
+_KIND = "hermes-gateway"
+
+
+def pid_file() -> Path:
+    return config.home().root / "gateway.pid"
+
+
+def state_file() -> Path:
+    return config.home().root / "gateway_state.json"
+
+
+def write_pid_file() -> None:
+    """Say that this process is the gateway of the home; raises UsageError when another one is."""
+    running = get_running_pid()
+    if running is not None and running != os.getpid():
+        raise UsageError(
+            f"A gateway runs in this home already, as process {running}.",
+            fix="hermes gateway stop ends it; hermes gateway run --replace takes over.",
+        )
+    pid_file().unlink(missing_ok=True)
+    make_folder(pid_file().parent)
+    record = {"pid": os.getpid(), "kind": _KIND, "start_time": lease.process_name()}
+    try:
+        with os.fdopen(os.open(pid_file(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
+            f.write(msgspec.json.encode(record))
+    except FileExistsError:
+        raise UsageError(
+            "Another gateway is starting in this home.", fix="hermes gateway status shows it."
+        ) from None
+
+
+def remove_pid_file() -> None:
+    """Say that no gateway runs any more, when it was this process."""
+    if _read(pid_file()).get("pid") == os.getpid():
+        pid_file().unlink(missing_ok=True)
+
+
+def get_running_pid() -> int | None:
+    """The process of the gateway in this home; None when none runs."""
+    record = _read(pid_file())
+    pid, name = record.get("pid"), str(record.get("start_time", ""))
+    if not isinstance(pid, int) or lease.is_gone(f"{name}:0"):
+        return None
+    return pid
+
+
+def is_gateway_running() -> bool:
+    return get_running_pid() is not None
+
+
+def write_runtime_status(
+    *,
+    gateway_state: State | None = None,
+    exit_reason: str | None = None,
+    active_agents: int | None = None,
+    platform: str | None = None,
+    platform_state: str | None = None,
+    error_code: str | None = None,
+    error_message: str | None = None,
+) -> None:
+    """Say something about the gateway; what is not said stays as it was."""
+    said = read_runtime_status()
+    if gateway_state == "starting":
+        said = {}
+    now = datetime.fromtimestamp(clock.now(), UTC).isoformat()
+    given = {
+        "pid": os.getpid(),
+        "kind": _KIND,
+        "gateway_state": gateway_state,
+        "exit_reason": exit_reason,
+        "active_agents": active_agents,
+        "updated_at": now,
+    }
+    said |= {name: value for name, value in given.items() if value is not None}
+    if platform is not None:
+        platforms = said.setdefault("platforms", {})
+        platforms[platform] = {
+            "state": platform_state,
+            "error_code": error_code,
+            "error_message": error_message,
+            "updated_at": now,
+        }
+    with suppress(OSError):  # a disk that is full must not stop anybody from talking
+        write_private(state_file(), msgspec.json.format(msgspec.json.encode(said)).decode())
+
+
+def read_runtime_status() -> dict[str, Any]:
+    """What the gateway said about itself last."""
+    return _read(state_file())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError):
+        return {}

@@ -1,0 +1,214 @@
+"""Streams: a reply is shown while it is written, in one message that is edited until it is the reply.
+
+A draft is noted in the store before it is sent. The last edit is the delivery of the reply itself, so
+the two cannot disagree. A draft that fails harms nobody: the reply is then sent as a message.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from gateway.origin import Origin
+from gateway.platforms.base import BasePlatformAdapter, SendMetadata
+from gateway.splitting import split
+from gateway.threads import run_blocking
+from hermes_agent.events import (
+    Event,
+    FellBack,
+    Retrying,
+    StepStored,
+    TextDelta,
+    ToolStarted,
+    TurnEnded,
+)
+from hermes_state.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+_LEAST = 24
+"""Characters that are worth a first message."""
+_CURSOR = " ▉"
+
+
+def draft_key(turn_id: str) -> str:
+    """The name under which a turn's draft is sent."""
+    return f"draft:{turn_id}"
+
+
+class Streams:
+    """The drafts of the turns that run here."""
+
+    def __init__(
+        self,
+        store: Store,
+        adapters: Callable[[], Mapping[str, BasePlatformAdapter]],
+        *,
+        is_on: bool,
+    ) -> None:
+        self._store = store
+        self._adapters = adapters
+        self._is_on = is_on
+        self._open: dict[str, _Stream] = {}
+
+    def begin(self, turn_id: str, came_from: Origin, loop: asyncio.AbstractEventLoop) -> None:
+        """Show what this turn writes; from the thread that it runs in."""
+        adapter = self._adapters().get(came_from.source["platform"])
+        if adapter is None or adapter.abilities.answers_in_place or turn_id in self._open:
+            return
+        stream = _Stream(self._store, adapter, turn_id, came_from, loop, edits=self._is_on)
+        self._open[turn_id] = stream
+        loop.call_soon_threadsafe(stream.start)
+
+    def report(self, turn_id: str, event: Event) -> None:
+        """Something happened in a turn; from the thread that it runs in."""
+        stream = self._open.get(turn_id)
+        if stream is not None:
+            stream.report(event)
+
+    def end(self, turn_id: str, loop: asyncio.AbstractEventLoop) -> None:
+        """A turn is not run any more; from the thread that it ran in."""
+        if turn_id in self._open and not loop.is_closed():
+            asyncio.run_coroutine_threadsafe(self.closed(turn_id), loop)
+
+    async def closed(self, turn_id: str) -> None:
+        """Wait until nothing more is written to a turn's draft."""
+        stream = self._open.get(turn_id)
+        if stream is not None:
+            await stream.close()
+            self._open.pop(turn_id, None)
+
+
+class _Stream:
+    """One turn's draft, and the sign that somebody is writing."""
+
+    def __init__(
+        self,
+        store: Store,
+        adapter: BasePlatformAdapter,
+        turn_id: str,
+        came_from: Origin,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        edits: bool,
+    ) -> None:
+        self._store = store
+        self._loop = loop
+        self._adapter = adapter
+        self._turn_id = turn_id
+        place = came_from.place
+        self._chat_id = place.chat_id
+        self._reply_to = came_from.message_id
+        self._metadata: SendMetadata = {"key": f"turn:{turn_id}:0"}
+        if place.thread_id:
+            self._metadata["thread_id"] = place.thread_id
+        abilities = adapter.abilities
+        self._edits = edits and abilities.can_edit
+        self._text = ""
+        self._shown = ""
+        self._message_id: str | None = None
+        self._is_told = False
+        self._news = asyncio.Event()
+        self._end = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to show; in the event loop."""
+        if self._end.is_set():
+            return
+        if self._edits:
+            self._tasks.append(asyncio.create_task(self._show()))
+        if self._adapter.abilities.has_typing:
+            self._tasks.append(asyncio.create_task(self._type()))
+
+    def report(self, event: Event) -> None:
+        """Take in what happened, in the thread of the turn; the loop is not woken for each word."""
+        if isinstance(event, TextDelta):
+            self._text += event.text
+        elif isinstance(event, Retrying | FellBack):
+            self._text = ""
+        elif isinstance(event, StepStored):
+            self._text = event.text if event.tool_calls else self._text
+        elif isinstance(event, ToolStarted):
+            self._text = f"{self._text.rstrip()}\n\n_{event.name} …_\n\n".lstrip()
+        is_end = isinstance(event, TurnEnded)
+        if (is_end or not self._is_told) and not self._loop.is_closed():
+            self._is_told = True
+            self._loop.call_soon_threadsafe(self._look, is_end)
+
+    def _look(self, is_end: bool) -> None:
+        if is_end:
+            self._end.set()
+        self._news.set()
+
+    async def close(self) -> None:
+        """Stop showing. What is on its way to the platform is waited for, not cut."""
+        self._end.set()
+        self._news.set()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _show(self) -> None:
+        """The boundary of a draft: what fails ends it, and the reply is sent as a message."""
+        try:
+            while not self._end.is_set():
+                await self._news.wait()
+                self._news.clear()
+                self._is_told = False
+                if len(self._text) < _LEAST or self._end.is_set() or self._text == self._shown:
+                    continue
+                if not await self._put(self._text):
+                    return
+                await _pause(self._end, self._adapter.abilities.edit_every_s)
+        except Exception:
+            logger.exception("the draft of %s is not shown any more", self._turn_id)
+
+    async def _put(self, text: str) -> bool:
+        abilities = self._adapter.abilities
+        room = abilities.text_limit - abilities.measure(_CURSOR)
+        first = split(text, room, abilities.measure)[0] + _CURSOR
+        self._shown = text
+        if self._message_id is not None:
+            result = await self._adapter.edit_message(
+                self._chat_id, self._message_id, first, self._metadata
+            )
+            if result.retry_after is not None:
+                await _pause(self._end, result.retry_after)
+            return result.success or result.retryable or result.error_kind == "unsure"
+        return await self._open(first)
+
+    async def _open(self, text: str) -> bool:
+        drafts, turn_id = self._store.drafts, self._turn_id
+        is_first = await run_blocking(
+            lambda: drafts.begin(turn_id, self._adapter.platform.value, self._chat_id)
+        )
+        if not is_first:  # of an earlier attempt at this turn
+            row = await run_blocking(lambda: drafts.get(turn_id))
+            self._message_id = row["message_id"] if row is not None else None
+            return self._message_id is not None
+        metadata: SendMetadata = {**self._metadata, "key": draft_key(turn_id)}
+        result = await self._adapter.send(self._chat_id, text, self._reply_to, metadata)
+        if result.success and result.message_id:
+            self._message_id = message_id = result.message_id
+            await run_blocking(lambda: drafts.named(turn_id, message_id))
+        elif result.error_kind != "unsure":
+            await run_blocking(lambda: drafts.drop(turn_id))
+        return result.success
+
+    async def _type(self) -> None:
+        while not self._end.is_set():
+            try:
+                await self._adapter.send_typing(self._chat_id, self._metadata)
+            except Exception:
+                logger.debug("typing could not be shown", exc_info=True)
+            await _pause(self._end, self._adapter.abilities.typing_every_s)
+        try:
+            await self._adapter.stop_typing(self._chat_id, self._metadata)
+        except Exception:
+            logger.debug("typing could not be ended", exc_info=True)
+
+
+async def _pause(end: asyncio.Event, seconds: float) -> None:
+    """Wait, but not past the end."""
+    try:
+        await asyncio.wait_for(end.wait(), seconds)
+    except TimeoutError:
+        return

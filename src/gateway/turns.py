@@ -1,0 +1,242 @@
+"""Running turns: from a lane to the agent, in a thread, and what follows from how it came out."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from gateway import session_context
+from gateway.agents import Agents
+from gateway.lanes import Lane, Lanes, Waiting
+from gateway.replies import Replies
+from gateway.source import SessionSource
+from gateway.streams import Streams
+from gateway.watchers import Watchers
+from hermes_agent.agent import Agent
+from hermes_agent.assembly import Assembly
+from hermes_agent.events import Event, QuestionAsked, TurnEnded
+from hermes_agent.standing import Standing
+from hermes_agent.turn import Outcome
+from hermes_cli import plugins
+from hermes_core.errors import ConversationBusyError, HermesError, StoreError
+
+logger = logging.getLogger(__name__)
+
+_ASK_AGAIN_S = 1.0
+_LONGEST_WAIT_S = 60.0
+_PRESS_EVERY_S = 0.05
+_MOST_PRESSES = 200
+STOPPED = "stopped by the user"
+
+Moved = Callable[[str, str, str], None]
+"""Told when a turn moved a conversation: its key, the session it was in, the one it is in."""
+
+
+class Turns:
+    """Runs the turns of lanes. What it needs from the event loop it is given at the start."""
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        replies: Replies,
+        streams: Streams,
+        watchers: Watchers,
+        *,
+        on_moved: Moved,
+        wake_delivery: Callable[[], None],
+        standing_of: Callable[[SessionSource], Standing],
+        workspace: Path,
+    ) -> None:
+        self._assembly = assembly
+        self._store = assembly.store
+        self._replies = replies
+        self._streams = streams
+        self._watchers = watchers
+        self._on_moved = on_moved
+        self._wake_delivery = wake_delivery
+        self._standing_of = standing_of
+        self._workspace = workspace
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.running: dict[str, Agent] = {}
+        """The agents whose turns run now, by key."""
+        self.agents = Agents(is_running=lambda agent: agent in self.running.values())
+        self._current: dict[str, Waiting] = {}
+        self._closing = threading.Event()
+        self.answered_count = self.failed_count = 0
+
+    def agent(self, key: str, session_id: str, place: SessionSource, model_name: str = "") -> Agent:
+        """The agent of a conversation for somebody who speaks in it, woken when it sleeps.
+
+        Raises ModelError.
+        """
+        standing = self._standing_of(place)
+
+        def make() -> Agent:
+            return self._assembly.agent(
+                session_id,
+                source=place.platform.value,
+                workspace=self._workspace,
+                sink=lambda event: self._report(key, event),
+                model_name=model_name,
+                deliver=self._replies.deliver,
+                standing=standing,
+            )
+
+        root = self._store.get_conversation_root(session_id)
+        return self.agents.get(key, (root, model_name, standing), make)
+
+    def run(self, lane: Lane, waiting: Waiting) -> None:
+        """The boundary of a turn: it has an end afterwards, or stays on disk for the next start."""
+        place = waiting.origin.place
+        tokens = session_context.set_session_vars(
+            platform=place.platform.value,
+            chat_id=place.chat_id,
+            chat_name=place.chat_name,
+            thread_id=place.thread_id,
+            user_id=place.user_id,
+            user_name=place.user_name,
+            session_key=lane.key,
+            session_id=waiting.session_id,
+            message_id=waiting.origin.message_id,
+        )
+        if self._replies.abilities(place.platform.value).answers_in_place:
+            self._watchers.expect(waiting.turn_id)
+        try:
+            self._until_over(lane, waiting)
+        finally:
+            session_context.clear_session_vars(tokens)
+            if self.loop is not None:
+                self._streams.end(waiting.turn_id, self.loop)
+            self._watchers.over(waiting.turn_id)
+            self._wake_delivery()
+
+    def _until_over(self, lane: Lane, waiting: Waiting) -> None:
+        """Try until the turn is over. A store that cannot be written now, or a conversation that another
+        process runs, is waited for: those behind in the lane must not overtake.
+        """
+        wait_s = _ASK_AGAIN_S
+        while not self._closing.is_set():
+            try:
+                if self._run(lane, waiting):
+                    return
+            except ConversationBusyError:
+                wait_s = _ASK_AGAIN_S
+            except StoreError as error:
+                logger.warning("turn %s is tried again: %s", waiting.turn_id, error)
+            except Exception as error:
+                logger.exception("turn %s failed", waiting.turn_id)
+                is_ours = not isinstance(error, HermesError)
+                said = f"Something went wrong inside Hermes: {error!r}" if is_ours else str(error)
+                if self._give_up(waiting, said):
+                    return
+            finally:
+                self._let_go(lane.key)
+            self._closing.wait(wait_s)
+            wait_s = min(_LONGEST_WAIT_S, wait_s * 2)
+
+    def _let_go(self, key: str) -> None:
+        """The agent runs no more; one that lost its place meanwhile is closed."""
+        agent = self.running.pop(key, None)
+        self._current.pop(key, None)
+        if agent is not None and not self.agents.keeps(key, agent):
+            agent.close()
+
+    def _run(self, lane: Lane, waiting: Waiting) -> bool:
+        """One attempt; tells whether the turn is over or put off."""
+        place = waiting.origin.place
+        agent = self.agent(lane.key, waiting.session_id, place, waiting.model_name)
+        self._current[lane.key] = waiting
+        self.running[lane.key] = agent
+        agent.clear_interrupt()
+        if waiting.is_stopped:
+            self._store.turns.finish(waiting.turn_id, "interrupted", reason=STOPPED)
+            return True
+        self._tell_start(agent, waiting)
+        if self.loop is not None:
+            self._streams.begin(waiting.turn_id, waiting.origin, self.loop)
+        result = agent.run_turn(waiting.turn_id)
+        if result["failed"] and self._is_open(waiting.turn_id):
+            raise StoreError(str(result["error"]))
+        self.answered_count += bool(result["completed"])
+        self.failed_count += bool(result["failed"])
+        self._on_moved(lane.key, waiting.session_id, result["session_id"])
+        return True
+
+    def _is_open(self, turn_id: str) -> bool:
+        row = self._store.turns.get(turn_id)
+        return row is not None and row["ended_at"] is None
+
+    def _tell_start(self, agent: Agent, waiting: Waiting) -> None:
+        if not waiting.makes_session:
+            return
+        waiting.makes_session = False
+        plugins.invoke_hook(
+            "on_session_start",
+            session_id=waiting.session_id,
+            model=agent.model.facts.name,
+            platform=agent.platform,
+        )
+
+    def _report(self, key: str, event: Event) -> None:
+        waiting = self._current.get(key)
+        if waiting is None:
+            return  # a title, which comes after its turn
+        if isinstance(event, QuestionAsked):
+            self._store.outbox.put(self._replies.question(waiting.origin, event))
+            self._wake_delivery()
+        if isinstance(event, TurnEnded):
+            self._wake_delivery()
+        self._streams.report(waiting.turn_id, event)
+        self._watchers.report(waiting.turn_id, event)
+
+    def _give_up(self, waiting: Waiting, reason: str) -> bool:
+        """End a turn that no agent could be found for, with a notice; tells whether it is over."""
+        outcome = Outcome("failed", "", reason, "gateway")
+        try:
+            if self._is_open(waiting.turn_id):
+                self._store.turns.finish(
+                    waiting.turn_id,
+                    "failed",
+                    reason=reason,
+                    pieces=self._replies.deliver(waiting.turn_id, outcome),
+                )
+        except StoreError:
+            logger.exception("the end of turn %s could not be stored", waiting.turn_id)
+            return False
+        self.failed_count += 1
+        return True
+
+    def stop(self, lanes: Lanes, lane: Lane, but: str | None = None) -> bool:
+        """Stop the turn that runs in a lane, unless it is the one named; tells whether one does."""
+        waiting = lane.current
+        if waiting is None or waiting.turn_id == but:
+            return False
+        waiting.is_stopped = True
+        threading.Thread(target=self._press, args=(lanes, lane, waiting), daemon=True).start()
+        return True
+
+    def _press(self, lanes: Lanes, lane: Lane, waiting: Waiting) -> None:
+        """Stop a turn until it has heard: one that is about to begin does not hear the first time."""
+
+        def press() -> None:
+            agent = self.running.get(lane.key)
+            if agent is not None:
+                agent.interrupt()
+
+        for _ in range(_MOST_PRESSES):
+            is_over = not lanes.while_current(lane, waiting, press)
+            if is_over or self._closing.wait(_PRESS_EVERY_S):
+                return
+
+    def put_off(self, lanes: Lanes, seconds: float) -> None:
+        """Have every turn that runs stop for now; they go on after the next start.
+
+        It is said until they have heard: a turn that is about to begin does not hear the first time.
+        """
+        self._closing.set()
+        for _ in range(int(seconds / _PRESS_EVERY_S)):
+            for agent in list(self.running.values()):
+                agent.suspend()
+            if lanes.wait_until_idle(_PRESS_EVERY_S):
+                return

@@ -1,0 +1,211 @@
+"""`hermes gateway`: run the messaging gateway, see how it does, and let people in."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import click
+
+from gateway import status
+from gateway.run import RESTART_EXIT_CODE, GatewayRunner
+from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_cli.commands.group import Entry, LazyGroup
+from hermes_core import log
+from hermes_core.errors import UsageError
+from hermes_core.paths import open_private
+
+_STARTED_WITHIN_S = 30.0
+_LOOK_EVERY_S = 0.1
+
+
+@click.group(
+    "gateway",
+    cls=LazyGroup,
+    entries={
+        "pair": Entry("gateway_pair", "Let in the person who was shown a code.", "pair"),
+        "people": Entry("gateway_pair", "Show who may write to the agent.", "people"),
+        "forget": Entry("gateway_pair", "Let somebody in no longer.", "forget"),
+        "setup": Entry("gateway_setup", "Add a platform, try it, and say hello.", "setup"),
+        "platforms": Entry("gateway_setup", "Show the platforms there are.", "platforms"),
+        "install": Entry("gateway_service", "Have the gateway start with your session.", "install"),
+        "uninstall": Entry("gateway_service", "Have it start no longer.", "uninstall"),
+    },
+)
+def command() -> None:
+    """Talk with the agent in your messengers."""
+
+
+@command.command("run")
+@click.option("--replace", is_flag=True, help="Take over from a gateway that runs.")
+@pass_app
+def run(app: App, replace: bool) -> int:
+    """Run the gateway in the foreground until it is stopped."""
+    app.home.create()
+    log.set_up(app.home.logs, app.settings.log.level)
+    if replace:
+        _stop(app)
+    if not app.settings.gateway.platforms:
+        raise UsageError(
+            "No platform is configured.", fix="Add one with: hermes gateway setup telegram"
+        )
+    code = asyncio.run(_serve(app))
+    if code == RESTART_EXIT_CODE and not _is_supervised():
+        arguments = [one for one in sys.argv[1:] if one != "--replace"]
+        os.execv(sys.executable, [sys.executable, "-m", "hermes_cli.main", *arguments])
+    return code
+
+
+async def _serve(app: App) -> int:
+    runner = GatewayRunner(app.home, app.settings)
+
+    def ready(connected: list[str]) -> None:
+        on = ", ".join(connected) or "nothing"
+        app.say(f"The gateway is up: {on}. Ctrl-C ends it.")
+        off = status.read_runtime_status().get("platforms", {})
+        for name, one in off.items():
+            if one["state"] != "connected":
+                click.echo(f"{name}: {one['error_message']}", err=True)
+
+    return await runner.run(ready)
+
+
+def _is_supervised() -> bool:
+    """Whether systemd starts us again."""
+    from hermes_core import config  # noqa: PLC0415 -- only for a restart
+
+    return bool(config.variable("INVOCATION_ID"))
+
+
+@command.command("start")
+@json_option
+@pass_app
+def start(app: App) -> int:
+    """Start the gateway in the background."""
+    app.home.create()
+    running = status.get_running_pid()
+    if running is not None:
+        app.say(f"It runs already, as process {running}.")
+        return 0
+    output = app.home.logs / "gateway.out"
+    output.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    command_line = [sys.executable, "-m", "hermes_cli.main", "gateway", "run"]
+    with open_private(output) as sink:
+        child = subprocess.Popen(
+            command_line,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _STARTED_WITHIN_S
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            raise UsageError(
+                f"The gateway ended at once: {output.read_text('utf-8', 'replace').strip()}",
+                fix="hermes gateway run shows it in the foreground.",
+            )
+        said = status.read_runtime_status()
+        if said.get("pid") == child.pid and said.get("gateway_state") in ("running", "degraded"):
+            break
+        time.sleep(_LOOK_EVERY_S)
+    app.say(f"The gateway runs as process {child.pid}; its log is {app.home.logs}/hermes.log.")
+    return 0
+
+
+@command.command("stop")
+@json_option
+@pass_app
+def stop(app: App) -> int:
+    """Stop the gateway; turns that run get time to end, and go on at the next start otherwise."""
+    app.say("Stopped." if _stop(app) else "No gateway runs in this home.")
+    return 0
+
+
+@command.command("restart")
+@click.pass_context
+def restart(ctx: click.Context) -> int:
+    """Stop the gateway and start it again."""
+    _stop(ctx.ensure_object(App))
+    return ctx.invoke(start)
+
+
+def _stop(app: App) -> bool:
+    """End the gateway that runs in the home; False when none does. Raises UsageError."""
+    pid = status.get_running_pid()
+    if pid is None:
+        return False
+    os.kill(pid, signal.SIGTERM)
+    patience = app.settings.gateway.drain_s + 15.0
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        if status.get_running_pid() != pid:
+            return True
+        time.sleep(_LOOK_EVERY_S)
+    raise UsageError(
+        f"Process {pid} has not ended within {patience:g} seconds.",
+        fix=f"kill -9 {pid} ends it; nothing that was accepted is lost.",
+    )
+
+
+@command.command("status")
+@json_option
+@pass_app
+def show(app: App) -> int:
+    """Show whether the gateway runs, and how its platforms, turns and deliveries do."""
+    said = _status(app)
+    if app.as_json:
+        app.emit(said)
+        return 0 if said["pid"] else 3
+    if said["pid"]:
+        app.say(f"The gateway is {said['state']}, process {said['pid']}.")
+    else:
+        app.say(f"No gateway runs in this home (last: {said['state'] or 'never started'}).")
+    for name, one in said["platforms"].items():
+        error = f": {one['error_message']}" if one.get("error_message") else ""
+        app.say(f"  {name}: {one['state'] if said['pid'] else 'off'}{error}")
+    app.say(f"Messages without an answer yet: {said['unanswered']}.")
+    app.say(
+        f"Replies on their way: {said['to_send']}. Given up in the last day: {said['given_up']}."
+    )
+    return 0 if said["pid"] else 3
+
+
+def _status(app: App) -> dict[str, Any]:
+    runtime = status.read_runtime_status()
+    with app.store(read_only=app.home.database.exists()) as store:
+        unsure, due = store.outbox.unsure(), store.outbox.due(limit=1000)
+        failed = store.outbox.failed(since=time.time() - 86400)
+        unfinished = [t for t in store.turns.unfinished() if store.inbox.of_turn(t["id"])]
+    return {
+        "pid": status.get_running_pid(),
+        "state": runtime.get("gateway_state"),
+        "platforms": runtime.get("platforms", {}),
+        "unanswered": len(unfinished),
+        "to_send": len(unsure) + len(due),
+        "given_up": len(failed),
+    }
+
+
+@command.command("logs")
+@click.option("-n", "--lines", default=50, show_default=True, help="How many lines.")
+@click.option("-f", "--follow", is_flag=True, help="Go on as it grows.")
+@pass_app
+def logs(app: App, lines: int, follow: bool) -> int:
+    """Show the log of the gateway."""
+    path = app.home.logs / "hermes.log"
+    if not path.exists():
+        app.say(f"There is no log yet; it will be {path}.")
+        return 0
+    with path.open("rb") as file:
+        click.echo(b"".join(file.readlines()[-lines:]).decode("utf-8", "replace"), nl=False)
+        while follow:
+            more = file.read()
+            if more:
+                click.echo(more.decode("utf-8", "replace"), nl=False)
+            else:
+                time.sleep(_LOOK_EVERY_S)
+    return 0

@@ -1,0 +1,87 @@
+"""`hermes gateway pair`, `people` and `forget`: who may write to the agent."""
+
+from datetime import UTC, datetime
+
+import click
+
+from gateway import pairing
+from gateway.pairing import Pairing
+from hermes_cli.commands import table
+from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_core.settings import GatewaySettings
+
+
+@click.command("pair")
+@click.argument("code")
+@click.option("--role", type=click.Choice(pairing.ROLES), help="As what; owner for the first one.")
+@click.option("--platform", help="Where they were shown it; without: on any.")
+@json_option
+@pass_app
+def pair(app: App, code: str, role: pairing.Role | None, platform: str | None) -> None:
+    """Let in the person who was shown CODE.
+
+    Without --role they become an owner when there is none yet, and a member otherwise.
+    """
+    with app.store() as store:
+        person = Pairing(store, app.settings).approve(code, platform=platform, role=role)
+    if app.as_json:
+        app.emit(person._asdict())
+    app.say(f"{pairing.described(person)} is in now, as {person.role}.")
+    if person.role == "owner" and role is None:
+        app.say("They are the first one, hence the owner: everything you may do, they may do.")
+
+
+@click.command("people")
+@json_option
+@pass_app
+def people(app: App) -> None:
+    """Show who may write to the agent, and who waits to be let in."""
+    with app.store() as store:
+        desk = Pairing(store, app.settings)
+        persons, waiting = desk.people(), desk.pending()
+    named = list(_named(app.settings.gateway))
+    if app.as_json:
+        app.emit(
+            {
+                "people": [person._asdict() for person in persons],
+                "settings": [dict(zip(_COLUMNS, one, strict=True)) for one in named],
+                "waiting": waiting,
+            }
+        )
+        return
+    rows = [(p.platform, p.user_id, p.role, _moment(p.added_at), p.name) for p in persons]
+    rows += [(*one, "config.toml", None) for one in named]
+    headers = ("Platform", "User", "Role", "Since", "Name")
+    app.say(table.render(headers, rows) if rows else "Nobody was let in yet.")
+    for row in waiting:
+        who = f"{row['name'] or row['user_id']} on {row['platform']}"
+        app.say(f"\n{who} waits until {_moment(row['expires_at'])}: hermes gateway pair CODE")
+
+
+@click.command("forget")
+@click.argument("platform")
+@click.argument("user")
+@json_option
+@pass_app
+def forget(app: App, platform: str, user: str) -> None:
+    """Let USER of PLATFORM in no longer; their conversations stay."""
+    with app.store() as store:
+        Pairing(store, app.settings).revoke(platform, user)
+    if app.as_json:
+        app.emit({"platform": platform, "user_id": user})
+    app.say(f"{user} on {platform} may not write to the agent any more.")
+
+
+_COLUMNS = ("platform", "user_id", "role")
+
+
+def _named(gateway: GatewaySettings) -> list[tuple[str, str, str]]:
+    """Whom the settings let in."""
+    owners = [(platform, one, "owner") for platform, ids in gateway.owners.items() for one in ids]
+    known = {(platform, one) for platform, one, _ in owners}
+    members = [(platform, one, "member") for platform, ids in gateway.allow.items() for one in ids]
+    return owners + [one for one in members if one[:2] not in known]
+
+
+def _moment(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M}"

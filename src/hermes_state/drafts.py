@@ -1,0 +1,54 @@
+"""Drafts: the message in a chat that shows a reply while it is written, one a turn at most.
+
+It is noted before it is sent. One that has no id of the platform yet may be there or not.
+"""
+
+import apsw
+
+from hermes_core import clock
+from hermes_state.database import Database
+from hermes_state.records import Row, rows
+
+
+def begin(conn: apsw.Connection, turn_id: str, platform: str, chat_id: str) -> bool:
+    """Note that a draft is about to be sent; False when there is one."""
+    conn.execute(
+        "INSERT OR IGNORE INTO drafts (turn_id, platform, chat_id, created_at) VALUES (?, ?, ?, ?)",
+        (turn_id, platform, chat_id, clock.now()),
+    )
+    return conn.changes() > 0
+
+
+def named(conn: apsw.Connection, turn_id: str, message_id: str) -> None:
+    """The platform has it, under this id."""
+    conn.execute("UPDATE drafts SET message_id = ? WHERE turn_id = ?", (message_id, turn_id))
+
+
+def drop(conn: apsw.Connection, turn_id: str) -> None:
+    """There is none: it did not arrive, or it has become the reply."""
+    conn.execute("DELETE FROM drafts WHERE turn_id = ?", (turn_id,))
+
+
+def find(conn: apsw.Connection, turn_id: str) -> Row | None:
+    """The draft of a turn, or None."""
+    found = rows(conn.execute("SELECT * FROM drafts WHERE turn_id = ?", (turn_id,)))
+    return found[0] if found else None
+
+
+class Drafts:
+    """The store's drafts, one transaction a call."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def begin(self, turn_id: str, platform: str, chat_id: str) -> bool:
+        return self._db.write(lambda c: begin(c, turn_id, platform, chat_id))
+
+    def named(self, turn_id: str, message_id: str) -> None:
+        self._db.write(lambda c: named(c, turn_id, message_id))
+
+    def drop(self, turn_id: str) -> None:
+        self._db.write(lambda c: drop(c, turn_id))
+
+    def get(self, turn_id: str) -> Row | None:
+        return self._db.read(lambda c: find(c, turn_id))

@@ -1,0 +1,186 @@
+"""The embedded model on its way: offered as a card, then a bar until it is there."""
+
+import time
+from dataclasses import dataclass
+
+from textual import on, work
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+from hermes_core.errors import HermesError
+from hermes_tui import wire
+from hermes_tui.entries import Note
+from hermes_tui.failures import ConnectionLostError
+from hermes_tui.messages import ModelProgress
+from hermes_tui.session import Session
+from hermes_tui.widgets.card import Card, Choice
+from hermes_tui.widgets.stage import Stage
+
+_BAR = 24
+_YES, _NO = "yes", "no"
+_MEANWHILE = "Write meanwhile: it is kept and answered then. Ctrl+C stops the fetch."
+
+
+@dataclass
+class Journey:
+    """How far a fetch is, and since when."""
+
+    offer: wire.Offer
+    began_at: float
+    began_with: int = 0
+    done: int = 0
+    total: int = 0
+    text: str = ""
+
+    def go_on(self, event: ModelProgress, now: float) -> None:
+        """Take news in; another stretch, such as the checking, is timed anew."""
+        if event.text != self.text:
+            self.began_at, self.began_with = now, event.done
+        self.text, self.done, self.total = event.text, event.done, event.total
+
+    def lines(self, now: float) -> Content:
+        """What is fetched, and how much of it is here."""
+        doing = "Checking" if self.text == "checking" else "Fetching"
+        title = Content.styled(f"{doing} {self.offer.title}", "bold")
+        share = min(1.0, self.done / self.total) if self.total else 0.0
+        full = round(share * _BAR)
+        bar = Content.assemble(
+            ("█" * full, "$text-primary"),
+            ("░" * (_BAR - full), "dim"),
+            f" {share:.0%}  {_size(self.done)} of {_size(self.offer.bytes)}{self._left(now)}",
+        )
+        return Content("\n").join([title, bar])
+
+    def _left(self, now: float) -> str:
+        passed, brought = now - self.began_at, self.done - self.began_with
+        if passed < 2 or brought <= 0:
+            return ""
+        seconds = (self.total - self.done) * passed / brought
+        return f"  {seconds / 60:.0f} min left" if seconds >= 90 else f"  {seconds:.0f} s left"
+
+
+class OfferCard(Card):
+    """Whether to fetch it; letters pick nothing, because who types one begins a prompt."""
+
+    def __init__(self, offer: wire.Offer) -> None:
+        text = (
+            f"{offer.title} runs on this machine and needs no key. It is small and can be"
+            " wrong; for a better one set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start Ollama."
+        )
+        choices = [
+            Choice(_YES, f"Fetch it once ({_size(offer.bytes)})", "1"),
+            Choice(_NO, "Not now", "2"),
+        ]
+        super().__init__("", "There is no model yet", text, choices)
+
+
+class Fetch(Vertical):
+    """Above the composer, while there is no model to ask and one can be fetched."""
+
+    class Settled(Message):
+        """The offer was answered."""
+
+    class Declined(Message):
+        """Nothing is fetched, so nobody answers what was sent."""
+
+    def __init__(self, session: Session, stage: Stage, *, is_agreed: bool) -> None:
+        super().__init__(id="fetch")
+        self._session = session
+        self._stage = stage
+        self._is_agreed = is_agreed
+        self._is_declined = False
+        self._journey: Journey | None = None
+
+    @property
+    def card(self) -> Card | None:
+        """The offer, while it waits for an answer."""
+        return next(iter(self.query(Card)), None)
+
+    @property
+    def is_running(self) -> bool:
+        return self._journey is not None
+
+    async def consider(self, *, take_focus: bool, again: bool = False) -> None:
+        """Offer what can be fetched now; `again`: also when it was declined before."""
+        offer = self._session.conversation.info.offer
+        self._is_declined = self._is_declined and not again
+        if not offer.name:
+            await self.query(Card).remove()
+        elif not (self.is_running or self._is_declined or self.card):
+            if self._is_agreed:
+                self._run(offer)
+            else:
+                await self._ask(offer, take_focus=take_focus)
+
+    async def _ask(self, offer: wire.Offer, *, take_focus: bool) -> None:
+        card = OfferCard(offer)
+        await self.mount(card)
+        if take_focus:
+            card.focus()
+
+    @on(Card.Answered)
+    async def _answered(self, event: Card.Answered) -> None:
+        event.stop()
+        await event.card.remove()
+        self.post_message(self.Settled())
+        if event.answer == _YES:
+            self._run(self._session.conversation.info.offer)
+        else:
+            self._decline()
+
+    def _decline(self) -> None:
+        self._is_declined, self._is_agreed = True, False
+        self.post_message(self.Declined())
+
+    @work(exclusive=True)
+    async def _run(self, offer: wire.Offer) -> None:
+        """Have it fetched; after a crash of the server the same is begun again by itself."""
+        self._is_agreed, self._journey = True, Journey(offer, time.monotonic())
+        await self.mount(Static("", classes="bar", markup=False))
+        self._show()
+        try:
+            await self._session.call("model.pull", name=offer.name)
+            self._session.conversation.learn({"offer": {}, "credential_warning": ""})
+        except ConnectionLostError:
+            return
+        except HermesError as error:
+            self._is_agreed = False
+            if self._is_declined:
+                await self._stage.tell(error.message)
+            else:
+                await self._stage.complain(error)
+                await self._ask(offer, take_focus=False)
+        finally:
+            self._journey = None
+            await self.query(".bar").remove()
+
+    def progress(self, event: ModelProgress) -> None:
+        """The server tells how far it is."""
+        if self._journey is None:
+            return
+        if event.total:
+            self._journey.go_on(event, time.monotonic())
+            self._show()
+        else:
+            self._stage.post_message(Stage.Noted(Note(event.text)))
+
+    def _show(self) -> None:
+        if self._journey is not None:
+            lines = self._journey.lines(time.monotonic())
+            meanwhile = Content.styled(_MEANWHILE, "dim")
+            self.query_one(".bar", Static).update(Content("\n").join([lines, meanwhile]))
+
+    @work(group="stop")
+    async def stop(self) -> None:
+        """Fetch no further; what is there is kept."""
+        self._decline()
+        try:
+            await self._session.call("model.pull.stop")
+        except HermesError as error:
+            await self._stage.complain(error)
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -1,0 +1,45 @@
+"""The embedded model: offered to who has no other, and fetched with news about how far it is."""
+
+import threading
+import time
+from typing import Any
+
+from hermes_agent.assembly import with_model
+from hermes_agent.models import discovery
+from hermes_agent.models.embedded import catalogue, pull
+from hermes_agent.models.embedded.progress import Step
+from hermes_core import config
+from hermes_core.errors import ModelMissingError
+from tui_gateway.protocol import NO_AGENT, RpcError
+from tui_gateway.runtime import Live, Runtime
+
+_NEWS_EVERY_S = 0.1
+
+
+def made(rt: Runtime, live: Live) -> dict[str, Any]:
+    """What can be fetched for a session that nobody answers; empty when that would not help."""
+    wanted = with_model(rt.settings, live.model_name) if live.model_name else rt.settings
+    is_next = discovery.is_embedded_next(wanted.model, config.credentials())
+    if not isinstance(live.error, ModelMissingError) or not is_next:
+        return {}
+    choice = pull.choose(rt.home)
+    entry = catalogue.get(choice.name)
+    return {"name": entry.name, "title": entry.title, "bytes": entry.bytes, "why": choice.reason}
+
+
+def fetch(rt: Runtime, sid: str, name: str, stop: threading.Event) -> str:
+    """Fetch a model, the one that suits the machine without a name; returns what it is called."""
+    told_at, told = 0.0, ""
+
+    def report(step: Step) -> None:
+        nonlocal told_at, told
+        if stop.is_set():
+            raise RpcError(
+                NO_AGENT, "Stopped. What was fetched is kept, and the next fetch goes on."
+            )
+        now = time.monotonic()
+        if step.text != told or step.done == step.total or now - told_at >= _NEWS_EVERY_S:
+            told_at, told = now, step.text
+            rt.emit("model.progress", sid, step._asdict())
+
+    return pull.pull(name or None, rt.home, hub=rt.settings.model.hub, progress=report).stem

@@ -1,0 +1,173 @@
+"""A desk whose turns are scripted, and an event loop in a thread for adapters that serve HTTP."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gateway.platforms.base import (
+    Attachment,
+    BasePlatformAdapter,
+    Ended,
+    MessageEvent,
+    PlatformError,
+    Receipt,
+)
+from hermes_agent.events import Event, StepStored, TextDelta, TurnEnded
+from hermes_core.errors import StoreError
+
+T = TypeVar("T")
+
+PATIENCE_S = 20.0
+
+
+@dataclass
+class Script:
+    """How one turn goes."""
+
+    events: Sequence[Event] = ()
+    text: str = ""
+    status: Any = "answered"
+    reason: str = ""
+    hold: bool = False
+    """Whether it waits for `Scripted.go_on` before it ends."""
+
+
+@dataclass
+class Turn:
+    """A turn that was accepted."""
+
+    id: str
+    session_id: str
+    script: Script
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    is_stopped: bool = False
+
+
+def says(*pieces: str) -> Script:
+    """A turn of one step that streams its text in pieces."""
+    text = "".join(pieces)
+    told = [*map(TextDelta, pieces), StepStored(1, text, 0), TurnEnded("answered", text, "")]
+    return Script(told, text)
+
+
+class ScriptedDesk:
+    """Takes messages in as the gateway does: once by chat and message id, in memory."""
+
+    def __init__(self, script: Callable[[MessageEvent], Script] | None = None) -> None:
+        self.script = script or (lambda event: says("You said: ", event.text))
+        self.events: list[MessageEvent] = []
+        self.turns: dict[str, Turn] = {}
+        self.saved: list[bytes] = []
+        self.error: Exception | None = None
+        self.receipt: Receipt | None = None
+        """What becomes of every message instead of a turn."""
+        self.stopped = threading.Event()
+        self.watched = threading.Event()
+        self.accepted = threading.Semaphore(0)
+        self.model_calls = 0
+        self._known: dict[tuple[str, str], Receipt] = {}
+
+    async def accept(self, event: MessageEvent) -> Receipt:
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
+        assert event.source is not None and event.message_id is not None
+        place = (event.source.chat_id, event.message_id)
+        if place in self._known:
+            return self._known[place]._replace(is_new=False)
+        self.events.append(event)
+        receipt = self.receipt or self._begin(event)
+        self._known[place] = receipt
+        self.accepted.release()
+        return receipt
+
+    def _begin(self, event: MessageEvent) -> Receipt:
+        assert event.source is not None
+        turn_id = f"{len(self.turns):032x}"
+        session_id = event.options.get("session_id") or f"s-{len(self.turns)}"
+        turn = self.turns[turn_id] = Turn(turn_id, session_id, self.script(event))
+        if not turn.script.hold:
+            turn.ended.set()
+        return Receipt("turn", turn_id, session_id)
+
+    async def watch(self, turn_id: str) -> AsyncIterator[Event]:
+        turn = self.turns[turn_id]
+        for event in turn.script.events:
+            await asyncio.sleep(0)
+            yield event
+        self.watched.set()
+        await turn.ended.wait()
+
+    async def ended(self, turn_id: str) -> Ended:
+        if self.error is not None:
+            raise self.error
+        turn = self.turns.get(turn_id)
+        if turn is None:
+            raise StoreError(f"There is no turn {turn_id}.")
+        self.watched.set()
+        await turn.ended.wait()
+        script = turn.script
+        status, reason = script.status, script.reason
+        if turn.is_stopped:
+            status, reason = "interrupted", "Stopped."
+        usage = {
+            "input_tokens": 100,
+            "output_tokens": 20,
+            "cache_read_tokens": 60,
+            "cache_write_tokens": 5,
+            "reasoning_tokens": 7,
+        }
+        return Ended(status, script.text, reason, turn.session_id, usage, "scripted-1")
+
+    async def stop(self, turn_id: str) -> None:
+        turn = self.turns[turn_id]
+        turn.is_stopped = True
+        turn.ended.set()
+        self.stopped.set()
+
+    async def models(self) -> Sequence[str]:
+        self.model_calls += 1
+        return ["scripted-1", "vendor/scripted-2"]
+
+    async def save_attachment(self, content: bytes, name: str) -> Attachment:
+        if len(content) > 1_000_000:
+            raise PlatformError(f"{name} is larger than 1 MB.")
+        self.saved.append(content)
+        return Attachment(Path(name), "image/png", name)
+
+
+class Loop:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
+
+    def call(self, fn: Callable[[], object]) -> None:
+        self._loop.call_soon_threadsafe(fn)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE_S)
+        self._loop.close()
+
+
+@contextmanager
+def connected(adapter: BasePlatformAdapter, desk: Any) -> Generator[Loop]:
+    """An adapter that serves, in a loop of its own."""
+    loop = Loop()
+    try:
+        adapter.set_desk(desk)
+        loop.run(adapter.connect())
+        yield loop
+        loop.run(adapter.disconnect())
+    finally:
+        loop.close()

@@ -1,0 +1,163 @@
+"""The API through the whole gateway: real store, real agent, a scripted model behind HTTP."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+import pytest
+
+from gateway.platforms.api_server.adapter import ApiServerAdapter
+from hermes_agent.testing.scripted import Quiet, Step, call, say
+from tests.gateway.living import PATIENCE_S, Inside, World
+
+TOKEN = "a-token-for-the-tests"
+_TABLE = f"""
+[gateway.platforms.api_server]
+token = "{TOKEN}"
+port = 0
+"""
+
+
+class Gateway(Inside):
+    """The gateway in this process, with the API beside the loopback platform."""
+
+    def __enter__(self) -> "Gateway":
+        self._thread.start()
+        assert self.call(self.runner.start()) == ["api_server", "loopback"]
+        house = self.runner._house
+        assert house is not None
+        adapter = house.connected()["api_server"]
+        assert isinstance(adapter, ApiServerAdapter)
+        self.client = openai.OpenAI(
+            base_url=adapter.url, api_key=TOKEN, max_retries=0, timeout=PATIENCE_S
+        )
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.client.close()
+        super().__exit__(*exception)
+
+    def ask(self, text: str, **options: Any) -> Any:
+        return self.client.chat.completions.create(
+            model="hermes", messages=[{"role": "user", "content": text}], **options
+        )
+
+
+@pytest.fixture
+def gateway(world: World) -> Iterator[Gateway]:
+    world.configure(more=_TABLE)
+    with Gateway(world) as made:
+        yield made
+
+
+def told(stream: Any) -> str:
+    return "".join(one.choices[0].delta.content or "" for one in stream if one.choices)
+
+
+def test_a_message_is_answered_by_the_agent_and_kept(gateway: Gateway) -> None:
+    gateway.world.play(say("Good morning."))
+    raw = gateway.client.chat.completions.with_raw_response.create(
+        model="hermes", messages=[{"role": "user", "content": "Hello"}]
+    )
+    answer = raw.parse()
+    assert answer.choices[0].message.content == "Good morning."
+    assert answer.usage is not None and answer.usage.prompt_tokens > 0
+    session_id = raw.headers["x-hermes-session-id"]
+    messages = gateway.store.get_messages(session_id)
+    assert [one["content"] for one in messages] == ["Hello", "Good morning."]
+
+
+def test_a_stream_misses_nothing_however_fast_the_model_is(gateway: Gateway) -> None:
+    text = " ".join(f"word{number}" for number in range(40))
+    for _ in range(10):
+        gateway.world.play(say(text))
+        assert told(gateway.ask("Go on", stream=True)) == text
+
+
+def test_steps_with_tools_are_told_in_the_stream(gateway: Gateway) -> None:
+    gateway.world.play(call("todo", items=[]), say("Nothing to do."))
+    assert told(gateway.ask("What is to do?", stream=True)).endswith("Nothing to do.")
+
+
+def test_a_conversation_goes_on_by_its_name_and_by_its_response(gateway: Gateway) -> None:
+    gateway.world.play(say("one"), say("two"), say("three"), say("four"))
+    for text in ("a", "b"):
+        gateway.ask(text, extra_headers={"X-Hermes-Conversation": "notes"})
+    assert said(gateway)[-3:] == ["a", "one", "b"]
+    first = gateway.client.responses.create(model="hermes", input="c")
+    assert said(gateway)[-1:] == ["c"]
+    gateway.client.responses.create(model="hermes", input="d", previous_response_id=first.id)
+    assert said(gateway)[-3:] == ["c", "three", "d"]
+
+
+def said(gateway: Gateway) -> list[str]:
+    """The conversation that the model was asked about last."""
+    messages = gateway.world.model.requests[-1].json["messages"]
+    return [_text(one["content"]) for one in messages if one["role"] != "system"]
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else content[0]["text"]
+
+
+def test_a_response_that_nobody_knows_cannot_be_followed(gateway: Gateway) -> None:
+    with pytest.raises(openai.NotFoundError):
+        gateway.client.responses.create(
+            model="hermes", input="x", previous_response_id="resp_" + "0" * 32
+        )
+
+
+def test_the_history_that_a_request_brings_is_what_the_model_is_shown(gateway: Gateway) -> None:
+    gateway.world.play(say("42"))
+    gateway.client.chat.completions.create(
+        model="hermes",
+        messages=[
+            {"role": "user", "content": "one"},
+            {"role": "assistant", "content": "two"},
+            {"role": "user", "content": "three"},
+        ],
+    )
+    assert said(gateway) == ["one", "two", "three"]
+
+
+def test_a_repeat_gets_the_first_answer_also_after_a_restart(world: World) -> None:
+    world.configure(more=_TABLE)
+    world.play(say("once"))
+    key = {"Idempotency-Key": "k-1"}
+    with Gateway(world) as gateway:
+        assert gateway.ask("pay", extra_headers=key).choices[0].message.content == "once"
+    with Gateway(world) as gateway:
+        assert gateway.ask("pay", extra_headers=key).choices[0].message.content == "once"
+        assert told(gateway.ask("pay", extra_headers=key, stream=True)) == "once"
+    assert len([one for one in world.model.requests if one.method == "POST"]) == 1
+
+
+def test_a_command_answers_on_its_request(gateway: Gateway) -> None:
+    answer = gateway.ask("/whoami", extra_headers={"X-Hermes-Conversation": "notes"})
+    assert "owner" in answer.choices[0].message.content
+
+
+def test_a_client_that_hangs_up_stops_its_turn(gateway: Gateway) -> None:
+    quiet = Quiet()
+    gateway.world.play(Step(chunks=("So",), quiet=quiet))
+    stream = gateway.ask("long", stream=True)
+    assert quiet.begun.wait(PATIENCE_S)
+    turn_id = stream.response.headers["x-hermes-turn-id"]
+    stream.close()
+    house = gateway.runner._house
+    assert house is not None
+    assert gateway.call(house.ended(turn_id)).status == "interrupted"
+
+
+def test_sixteen_clients_at_once_each_get_their_own_answer(gateway: Gateway) -> None:
+    everybody = threading.Barrier(16, timeout=PATIENCE_S)
+
+    def work(number: int) -> str:
+        everybody.wait()
+        return gateway.ask(f"this is {number}.").choices[0].message.content or ""
+
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(work, range(16)))
+    assert all(f"this is {number}." in text for number, text in enumerate(answers))

@@ -1,0 +1,301 @@
+"""Matrix against a real homeserver: what people write reaches the desk, and what we write them."""
+
+import io
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from nio.responses import UploadResponse
+
+from gateway.platforms.base import MessageType
+from gateway.platforms.matrix import content
+from tests.gateway.servers import synapse as server
+from tests.gateway.servers.matrix import Bot, Person, bot, person, run, synapse
+from tests.gateway.servers.synapse import Synapse
+
+__all__ = ["bot", "synapse"]
+
+pytestmark = pytest.mark.skipif(not server.is_installed(), reason=server.MISSING)
+in_both_kinds_of_room = pytest.mark.parametrize("encrypted", [False, True])
+
+
+@in_both_kinds_of_room
+def test_a_direct_chat_works_in_both_directions(
+    synapse: Synapse, bot: Bot, tmp_path: Path, encrypted: bool
+) -> None:
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana, bot.running() as adapter:
+            room = await ana.with_bot(bot, encrypted=encrypted)
+            await ana.say(room, "hello")
+            event = await bot.desk.message("hello")
+            assert event.source is not None
+            assert event.source.chat_type == "dm"
+            assert (event.source.user_id, event.source.user_name) == (ana.user_id, "Ana")
+            assert event.message_type is MessageType.TEXT
+
+            sent = await adapter.send(room, "**hi** there", event.message_id, {"key": "k1"})
+            assert sent.success, sent
+            seen = await ana.read("**hi** there")
+            assert seen["event_id"] == sent.message_id
+            assert seen["content"]["formatted_body"] == "<p><strong>hi</strong> there</p>"
+            relation = seen["content"]["m.relates_to"]
+            assert relation["m.in_reply_to"]["event_id"] == event.message_id
+
+    run(scenario())
+
+
+@in_both_kinds_of_room
+def test_a_reply_grows_by_edits(
+    synapse: Synapse, bot: Bot, tmp_path: Path, encrypted: bool
+) -> None:
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana, bot.running() as adapter:
+            room = await ana.with_bot(bot, encrypted=encrypted)
+            first = await adapter.send(room, "Once", None, {"key": "k1"})
+            assert first.message_id
+            edited = await adapter.edit_message(room, first.message_id, "Once *upon* a time")
+            assert edited.success
+            seen = await ana.read("* Once *upon* a time")
+            new = seen["content"]["m.new_content"]
+            assert new["formatted_body"] == "<p>Once <em>upon</em> a time</p>"
+            assert seen["content"]["m.relates_to"]["event_id"] == first.message_id
+
+    run(scenario())
+
+
+@in_both_kinds_of_room
+def test_a_thread_stays_a_thread_also_for_an_edit_in_it(
+    synapse: Synapse, bot: Bot, tmp_path: Path, encrypted: bool
+) -> None:
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana, bot.running() as adapter:
+            room = await ana.with_bot(bot, encrypted=encrypted)
+            root = await ana.say(room, "root")
+            thread = {"rel_type": "m.thread", "event_id": root}
+            asked = await ana.say(room, "in it", **{"m.relates_to": thread})
+            event = await bot.desk.message("in it")
+            assert event.source is not None
+            assert event.source.thread_id == root
+
+            new = {"msgtype": "m.text", "body": "in it, corrected"}
+            relation = {"rel_type": "m.replace", "event_id": asked}
+            await ana.say(room, "* …", **{"m.relates_to": relation, "m.new_content": new})
+            edit = await bot.desk.message("in it, corrected")
+            assert edit.edits == asked
+            assert edit.source is not None
+            assert edit.source.thread_id == root
+
+            await adapter.send(room, "mine", asked, {"key": "k1", "thread_id": root})
+            answer = (await ana.read("mine"))["content"]["m.relates_to"]
+            assert answer["rel_type"] == "m.thread"
+            assert answer["event_id"] == root
+            assert answer["m.in_reply_to"]["event_id"] == asked
+
+    run(scenario())
+
+
+def test_in_a_group_a_mention_or_a_reply_to_us_is_meant_for_us(
+    synapse: Synapse, bot: Bot, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with (
+            person(synapse, "ana", tmp_path) as ana,
+            person(synapse, "ben", tmp_path) as ben,
+            bot.running() as adapter,
+        ):
+            room = await ana.with_bot(bot, ben.user_id)
+            await ben.client.join(room)
+            await ana.until_joined(room, ben.user_id)
+            await ana.say(room, "between us")
+            among = await bot.desk.message("between us")
+            assert among.source is not None
+            assert among.source.chat_type == "group"
+            assert not among.is_mention
+
+            await ben.say(room, "Hermes: and you?")
+            assert (await bot.desk.message("and you?")).is_mention
+            mention = {"m.mentions": {"user_ids": [bot.account.user_id]}}
+            await ben.say(room, "what about it", **mention)
+            assert (await bot.desk.message("what about it")).is_mention
+
+            ours = await adapter.send(room, "fine", None, {"key": "k1"})
+            relation = {"m.relates_to": {"m.in_reply_to": {"event_id": ours.message_id}}}
+            await ana.say(room, "really?", **relation)
+            reply = await bot.desk.message("really?")
+            assert reply.is_mention
+            assert reply.reply_to_is_own_message
+            assert reply.reply_to_text == "fine"
+
+    run(scenario())
+
+
+async def attach(sender: Person, room: str, data: bytes, *, encrypted: bool) -> None:
+    uploaded, keys = await sender.client.upload(
+        io.BytesIO(data), "image/png", "picture.png", encrypt=encrypted, filesize=len(data)
+    )
+    assert isinstance(uploaded, UploadResponse)
+    where: dict[str, Any] = {"url": uploaded.content_uri}
+    if encrypted:
+        where = {"file": cast("dict[str, Any]", keys) | where}
+    await sender.say(room, "look", msgtype="m.image", filename="picture.png", **where)
+
+
+@in_both_kinds_of_room
+def test_files_go_in_both_directions(
+    synapse: Synapse, bot: Bot, tmp_path: Path, encrypted: bool
+) -> None:
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana, bot.running() as adapter:
+            room = await ana.with_bot(bot, encrypted=encrypted)
+            await attach(ana, room, b"a picture", encrypted=encrypted)
+            event = await bot.desk.message("look")
+            assert event.message_type is MessageType.PHOTO
+            assert [(one.name, one.path.read_bytes()) for one in event.attachments] == [
+                ("picture.png", b"a picture")
+            ]
+
+            report = tmp_path / "report.txt"
+            report.write_text("all is well", encoding="utf-8")
+            gone = str(tmp_path / "gone.txt")
+            sent = await adapter.send(
+                room, "here", None, {"key": "k1", "files": [str(report), gone]}
+            )
+            assert sent.success, sent
+            assert len(sent.continuation_message_ids) == 2
+            seen = (await ana.read("report.txt"))["content"]
+            assert seen["msgtype"] == "m.file"
+            assert ("file" in seen) is encrypted
+            sorry = await ana.seen.until(
+                lambda items: [one for one in items if "gone.txt" in one["content"].get("body", "")]
+            )
+            assert "could not be sent" in sorry[0]["content"]["body"]
+
+    run(scenario())
+
+
+def test_a_file_that_is_too_large_is_said_to_be(synapse: Synapse, bot: Bot, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana, bot.running():
+            room = await ana.with_bot(bot)
+            await attach(ana, room, b"x" * 1_000_001, encrypted=False)
+            [event] = await bot.desk.accepted.until(lambda items: items)
+            assert event.attachments == []
+            assert event.text.startswith(
+                "look\n[The file picture.png was not taken in: It is larger"
+            )
+
+    run(scenario())
+
+
+@in_both_kinds_of_room
+def test_what_was_said_between_the_invitation_and_our_coming_is_taken_in(
+    synapse: Synapse, bot: Bot, tmp_path: Path, encrypted: bool
+) -> None:
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana:
+            async with bot.running():
+                pass  # the account has a device now, which is offline
+            room = await ana.invite(encrypted=encrypted)
+            await ana.seen.until(lambda items: any(one["room"] == room for one in items))
+            await ana.say(room, "before you")
+            await ana.client.room_invite(room, bot.account.user_id)
+            await ana.seen.until(
+                lambda items: any(one.get("state_key") == bot.account.user_id for one in items)
+            )
+            await ana.say(room, "are you coming?")
+            async with bot.running():
+                await bot.desk.message("are you coming?")
+            assert bot.desk.texts() == ["are you coming?"]
+
+    run(scenario())
+
+
+def test_a_new_installation_does_not_answer_what_was_said_before(
+    synapse: Synapse, bot: Bot, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana:
+            room = await ana.invite(bot.account.user_id)
+            synapse.ask("POST", f"/_matrix/client/v3/join/{room}", {}, bot.account.access_token)
+            await ana.say(room, "long ago")
+            async with bot.running():
+                await ana.say(room, "now")
+                await bot.desk.message("now")
+            assert bot.desk.texts() == ["now"]
+
+    run(scenario())
+
+
+def test_without_auto_join_an_invitation_is_left_alone(
+    synapse: Synapse, bot: Bot, tmp_path: Path
+) -> None:
+    bot.settings["auto_join"] = False
+
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana, bot.running():
+            old = await ana.invite(bot.account.user_id)
+            asked = await ana.invite(bot.account.user_id)
+            synapse.ask("POST", f"/_matrix/client/v3/join/{asked}", {}, bot.account.access_token)
+            await ana.until_joined(asked, bot.account.user_id)
+            await ana.say(asked, "hello")
+            await bot.desk.message("hello")  # by then the first invitation has been seen
+            members = synapse.ask(
+                "GET",
+                f"/_matrix/client/v3/rooms/{old}/joined_members",
+                None,
+                ana.client.access_token,
+            )
+            assert list(members["joined"]) == [ana.user_id]
+
+    run(scenario())
+
+
+def test_our_own_messages_and_those_of_bots_are_not_taken_in(
+    synapse: Synapse, bot: Bot, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana, bot.running() as adapter:
+            room = await ana.with_bot(bot)
+            await adapter.send(room, "mine", None, {"key": "k1"})
+            await ana.say(room, "from a bot", msgtype="m.notice")
+            gone = await ana.say(room, "!help me")
+            await bot.desk.message("/help me")
+            await ana.client.room_redact(room, gone)
+            await ana.say(room, "last")
+            await bot.desk.message("last")
+            assert bot.desk.texts() == ["/help me", "last"]
+
+    run(scenario())
+
+
+@in_both_kinds_of_room
+@pytest.mark.parametrize("letter", ['"', "я", "🙂", "<", "*"])
+def test_a_text_as_long_as_the_limit_fits_whatever_it_is_made_of(
+    synapse: Synapse, bot: Bot, tmp_path: Path, encrypted: bool, letter: str
+) -> None:
+    text = letter * (content.TEXT_LIMIT // content.measure(letter))
+
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana, bot.running() as adapter:
+            room = await ana.with_bot(bot, encrypted=encrypted)
+            sent = await adapter.send(room, text, None, {"key": "k1"})
+            assert sent.success, sent.error
+            assert sent.message_id
+            edited = await adapter.edit_message(room, sent.message_id, text)
+            assert edited.success, edited.error
+            await ana.read(text)
+
+    run(scenario())
+
+
+def test_typing_is_shown_and_ends(synapse: Synapse, bot: Bot, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana, bot.running() as adapter:
+            room = await ana.with_bot(bot)
+            await adapter.send_typing(room)
+            await ana.until_typing(room, [bot.account.user_id])
+            await adapter.stop_typing(room)
+            await ana.until_typing(room, [])
+            assert (await adapter.get_chat_info(room))["type"] == "dm"
+
+    run(scenario())

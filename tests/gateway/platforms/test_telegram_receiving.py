@@ -1,0 +1,444 @@
+"""What Telegram delivers is on disk before it is acknowledged, whatever breaks on the way."""
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from gateway.platforms.base import PlatformError
+from gateway.platforms.telegram import polling
+from gateway.platforms.testing.telegram import ANNA, BotApi, Cut, Fail, Hold
+from hermes_core import clock
+from hermes_core.errors import StoreBusyError
+from tests.gateway.platforms.telegram_bot import Desk, running, unconnected
+
+
+@pytest.fixture
+def api() -> Iterator[BotApi]:
+    with BotApi() as api:
+        yield api
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def confirmed(api: BotApi) -> None:
+    """Wait until Telegram has no update left for us."""
+    api.world.wait_for(lambda: not api.world.updates)
+
+
+def test_a_message_is_handed_in_and_then_acknowledged(api: BotApi, desk: Desk) -> None:
+    with running(api, desk):
+        api.world.write("hello")
+
+        assert desk.hear()[0].text == "hello"
+        confirmed(api)
+
+
+def test_messages_from_before_the_start_are_heard(api: BotApi, desk: Desk) -> None:
+    for number in range(250):
+        api.world.write(str(number))
+
+    with running(api, desk):
+        assert [one.text for one in desk.hear(250)] == [str(number) for number in range(250)]
+        confirmed(api)
+
+
+def test_nothing_is_acknowledged_while_the_desk_has_not_taken_it(api: BotApi, desk: Desk) -> None:
+    desk.gate.clear()
+    with running(api, desk):
+        api.world.write("one")
+        desk.wait_for(lambda: len(desk.arrivals) == 1)
+        api.world.write("two")
+        assert len(api.world.updates) == 2
+
+        desk.gate.set()
+        desk.hear(2)
+        confirmed(api)
+
+
+def test_a_store_that_fails_gets_the_message_again_until_it_takes_it(
+    api: BotApi, desk: Desk
+) -> None:
+    desk.errors.extend(StoreBusyError("The database is locked.") for _ in range(3))
+    for text in ("one", "two"):
+        api.world.write(text)
+    with running(api, desk):
+        assert [one.text for one in desk.hear(2)] == ["one", "two"]
+        assert desk.arrivals == ["1", "1", "1", "1", "2"]
+        confirmed(api)
+
+
+def test_a_bot_that_stops_while_the_store_fails_acknowledges_nothing(
+    api: BotApi, desk: Desk
+) -> None:
+    desk.errors.extend(StoreBusyError("The database is locked.") for _ in range(1000))
+    api.world.write("one")
+    with running(api, desk):
+        desk.wait_for(lambda: len(desk.arrivals) >= 1)
+
+    assert len(api.world.updates) == 1
+
+
+def test_after_a_crash_before_the_desk_took_it_the_message_comes_again(
+    api: BotApi, desk: Desk
+) -> None:
+    desk.gate.clear()
+    with running(api, desk) as bot:
+        api.world.write("hello")
+        desk.wait_for(lambda: len(desk.arrivals) == 1)
+        bot.crash()
+
+    later = Desk()
+    with running(api, later):
+        assert later.hear()[0].text == "hello"
+
+
+def test_after_a_crash_before_the_acknowledgement_the_message_is_known(
+    api: BotApi, desk: Desk
+) -> None:
+    desk.way_out.clear()
+    with running(api, desk) as bot:
+        api.world.write("hello")
+        desk.hear()
+        bot.crash()
+        desk.way_out.set()
+    assert len(api.world.updates) == 1
+
+    with running(api, desk):
+        confirmed(api)
+    assert desk.arrivals == ["1", "1"]
+    assert len(desk.events) == 1
+
+
+def test_a_stop_confirms_what_was_taken_in(api: BotApi, desk: Desk) -> None:
+    desk.gate.clear()
+    with running(api, desk) as bot:
+        api.world.write("hello")
+        desk.wait_for(lambda: len(desk.arrivals) == 1)
+        stopping = threading.Thread(target=bot.disconnect)
+        stopping.start()
+        desk.gate.set()
+        stopping.join(10)
+
+        assert not api.world.updates
+        assert len(desk.events) == 1
+
+
+def test_a_desk_that_breaks_loses_nothing_and_is_reported(api: BotApi, desk: Desk) -> None:
+    desk.errors.append(RuntimeError("A bug."))
+    api.world.write("hello")
+    with running(api, desk) as bot:
+        assert bot.is_lost.wait(10)
+        bot.loop.run(bot.adapter.connect(is_reconnect=True))
+
+        assert desk.hear()[0].text == "hello"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"message_id": "no number", "chat": 5},
+        {"message_id": 7, "date": 0},
+        {"message_id": 7, "date": 0, "chat": {"id": 1, "type": "planet"}, "text": 5},
+    ],
+)
+def test_an_update_that_cannot_be_read_is_skipped_and_the_next_one_heard(
+    api: BotApi, desk: Desk, odd: dict[str, object]
+) -> None:
+    with running(api, desk) as bot:
+        api.world.tell("message", odd)
+        api.world.write("hello")
+
+        desk.wait_for(lambda: any(one.text == "hello" for one in desk.events))
+        confirmed(api)
+        assert not bot.lost
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Cut("before"),
+        Cut("after"),
+        Fail(500),
+        Fail(502, "Bad Gateway"),
+        Fail(429, "Too Many Requests", retry_after=1),
+        Fail(409, "Conflict: terminated by other getUpdates request"),
+    ],
+)
+def test_a_poll_that_fails_is_made_again(api: BotApi, desk: Desk, fault: Cut | Fail) -> None:
+    api.fail("getUpdates", fault)
+    with running(api, desk) as bot:
+        api.world.write("hello")
+
+        assert desk.hear()[0].text == "hello"
+        assert not bot.lost
+
+
+def test_a_second_program_on_the_token_is_named_and_outlasted(
+    api: BotApi, desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(api, desk):
+        api.world.wait_for(lambda: api._poll == 1)
+        with urlopen(f"{api.url}/bot{api.token}/getUpdates?timeout=0", timeout=10) as rival:
+            assert json.load(rival)["ok"]
+        api.world.write("hello")
+
+        assert desk.hear()[0].text == "hello"
+    assert "Another program polls this Telegram bot token" in caplog.text
+
+
+def test_a_second_program_that_stays_is_reported(api: BotApi, desk: Desk) -> None:
+    conflict = Fail(409, "Conflict: terminated by other getUpdates request")
+    api.fail("getUpdates", *[conflict] * polling.PATIENCE)
+    with running(api, desk) as bot:
+        assert bot.is_lost.wait(10)
+
+    assert "Another program polls" in bot.lost[0].message
+    assert "Stop the other program" in bot.lost[0].fix
+    assert not bot.lost[0].is_fatal
+
+
+def test_a_network_that_is_gone_is_reported_and_found_again(api: BotApi, desk: Desk) -> None:
+    with running(api, desk) as bot:
+        api.world.wait_for(lambda: api._poll == 1)
+        api.go_offline()
+        assert bot.is_lost.wait(10)
+        assert not bot.lost[0].is_fatal
+        with pytest.raises(PlatformError, match="cannot be reached"):
+            bot.loop.run(bot.adapter.connect(is_reconnect=True))
+
+        api.go_online()
+        api.world.write("hello")
+        bot.loop.run(bot.adapter.connect(is_reconnect=True))
+        assert desk.hear()[0].text == "hello"
+
+
+def test_after_a_sleep_the_stale_poll_is_given_up(
+    api: BotApi, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polling, "_TICK_S", 0.02)
+    api.fail("getUpdates", Hold(threading.Event()))
+    with running(api, desk):
+        api.world.wait_for(lambda: api._poll == 1)
+        api.world.write("while it slept")
+        began = time.time()
+        with clock.reading(lambda: began + 3600 * (time.time() - began)):
+            assert desk.hear()[0].text == "while it slept"
+
+
+@pytest.mark.parametrize("token", ["", "no token", "4242:AAEanotherTokenThatNobodyEverGaveOut"])
+def test_a_wrong_token_is_fatal_and_says_where_it_belongs(
+    api: BotApi, desk: Desk, token: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with unconnected(api, desk, token=token) as bot, pytest.raises(PlatformError) as caught:
+        bot.loop.run(bot.adapter.connect())
+
+    assert caught.value.is_fatal
+    assert "TELEGRAM_BOT_TOKEN" in str(caught.value)
+    assert "[gateway.platforms.telegram]" in str(caught.value)
+    assert not token or token not in str(caught.value) + caplog.text
+
+
+def test_a_token_that_is_revoked_while_it_runs_is_fatal(api: BotApi, desk: Desk) -> None:
+    api.fail("getUpdates", Fail(401, "Unauthorized"))
+    with running(api, desk) as bot:
+        assert bot.is_lost.wait(10)
+
+    assert bot.lost[0].is_fatal
+
+
+def test_the_token_is_in_no_log(api: BotApi, desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    api.fail("getUpdates", Cut(), Fail(500))
+    with running(api, desk) as bot:
+        api.world.attach("document", b"x", about={"file_name": "a.txt"})
+        desk.hear()
+        bot.send(str(ANNA.id), "hello")
+
+    assert api.token not in caplog.text
+
+
+_VICTIM = """
+import asyncio, sys
+from gateway.config import PlatformConfig
+from gateway.platforms.telegram.adapter import TelegramAdapter
+from gateway.platforms.telegram.manifest import TelegramSettings
+
+class Desk:
+    async def accept(self, event):
+        print(event.text, flush=True)
+        await asyncio.Event().wait()
+
+async def main():
+    settings = TelegramSettings(token=sys.argv[1], api_url=sys.argv[2])
+    adapter = TelegramAdapter(PlatformConfig(), settings)
+    adapter.set_desk(Desk())
+    await adapter.connect()
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_process_leaves_the_message_to_the_next_one(api: BotApi, desk: Desk) -> None:
+    api.world.write("hello")
+    with subprocess.Popen(
+        [sys.executable, "-c", _VICTIM, api.token, api.url],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as victim:
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "hello\n"
+        victim.send_signal(signal.SIGKILL)
+
+    with running(api, desk):
+        assert desk.hear()[0].text == "hello"
+        confirmed(api)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def hook() -> dict[str, object]:
+    port = free_port()
+    return {
+        "mode": "webhook",
+        "webhook_port": port,
+        "webhook_url": f"http://127.0.0.1:{port}/telegram",
+    }
+
+
+def test_the_webhook_answers_when_the_message_is_taken_in(
+    api: BotApi, desk: Desk, hook: dict[str, object]
+) -> None:
+    desk.gate.clear()
+    with running(api, desk, **hook):
+        api.world.write("one")
+        api.world.write("two")
+        desk.wait_for(lambda: len(desk.arrivals) == 1)
+        assert len(api.world.updates) == 2
+
+        desk.gate.set()
+        assert [one.text for one in desk.hear(2)] == ["one", "two"]
+        confirmed(api)
+
+
+def test_the_webhook_gets_again_what_the_store_did_not_take(
+    api: BotApi, desk: Desk, hook: dict[str, object]
+) -> None:
+    desk.errors.extend([StoreBusyError("The database is locked."), RuntimeError("A bug.")])
+    with running(api, desk, **hook):
+        api.world.write("one")
+        api.world.write("two")
+
+        assert [one.text for one in desk.hear(2)] == ["one", "two"]
+        assert desk.arrivals == ["1", "1", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("path", "secret", "body", "status"),
+    [
+        ("/telegram", "", b'{"update_id": 1}', 403),
+        ("/telegram", "wrong", b'{"update_id": 1}', 403),
+        ("/other", "right", b'{"update_id": 1}', 404),
+        ("/telegram", "right", b"{", 400),
+        ("/telegram", "right", b"[]", 400),
+        ("/telegram", "right", b" " * 1_100_000, 413),
+    ],
+)
+def test_the_webhook_refuses_who_is_not_telegram(
+    api: BotApi,
+    desk: Desk,
+    hook: dict[str, object],
+    path: str,
+    secret: str,
+    body: bytes,
+    status: int,
+) -> None:
+    with running(api, desk, **hook):
+        assert api._webhook is not None
+        known = {"right": api._webhook.secret}.get(secret, secret)
+        url = f"http://127.0.0.1:{hook['webhook_port']}{path}"
+        headers = {"X-Telegram-Bot-Api-Secret-Token": known}
+        with pytest.raises(HTTPError) as caught:
+            urlopen(Request(url, body, headers), timeout=10)
+        caught.value.close()
+
+    assert caught.value.code == status
+    assert not desk.arrivals
+
+
+def test_a_webhook_that_somebody_takes_away_is_reported(
+    api: BotApi, desk: Desk, hook: dict[str, object]
+) -> None:
+    with unconnected(api, desk, **hook) as bot:
+        bot.adapter.watch_s = 0.01
+        bot.loop.run(bot.adapter.connect())
+        with urlopen(f"{api.url}/bot{api.token}/deleteWebhook", timeout=10) as rival:
+            assert json.load(rival)["ok"]
+        assert bot.is_lost.wait(10)
+
+    assert "Another program took the webhook" in bot.lost[0].message
+    assert not bot.lost[0].is_fatal
+
+
+def test_a_webhook_that_telegram_cannot_reach_is_told_in_the_log(
+    api: BotApi, desk: Desk, hook: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    hook["webhook_url"] = f"http://127.0.0.1:{free_port()}/telegram"
+    api.world.write("hello")
+    with unconnected(api, desk, **hook) as bot:
+        bot.adapter.watch_s = 0.01
+        bot.loop.run(bot.adapter.connect())
+        looks = api.count("getWebhookInfo")
+        api.world.wait_for(lambda: api._webhook and api._webhook.failed_at)
+        api.world.wait_for(lambda: api.count("getWebhookInfo") > looks + 5)
+
+    assert "Telegram does not get through to us" in caplog.text
+    assert not bot.lost
+
+
+def test_what_waits_for_a_webhook_is_heard_by_a_poll(
+    api: BotApi, desk: Desk, hook: dict[str, object]
+) -> None:
+    with running(api, desk, **hook):
+        pass
+    api.world.write("hello")
+
+    with running(api, desk):
+        assert desk.hear()[0].text == "hello"
+    with running(api, desk, **hook):
+        api.world.write("and back")
+        assert desk.hear(2)[1].text == "and back"
+
+
+def test_a_webhook_without_an_address_or_a_port_says_so(api: BotApi, desk: Desk) -> None:
+    missing = pytest.raises(PlatformError, match="webhook_url")
+    with unconnected(api, desk, mode="webhook") as bot, missing:
+        bot.loop.run(bot.adapter.connect())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        where = {"webhook_port": port, "webhook_url": f"http://127.0.0.1:{port}/"}
+        in_use = pytest.raises(PlatformError, match=str(port))
+        with unconnected(api, desk, mode="webhook", **where) as bot, in_use:
+            bot.loop.run(bot.adapter.connect())
+    assert api._webhook is None

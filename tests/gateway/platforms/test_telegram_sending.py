@@ -1,0 +1,307 @@
+"""What a send comes to on Telegram: shown once, or told apart by whether it may have arrived."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.platforms.base import Button, SendMetadata
+from gateway.platforms.telegram import wire
+from gateway.platforms.telegram.adapter import TEXT_LIMIT, TelegramAdapter, formatted
+from gateway.platforms.telegram.keyboard import keyboard
+from gateway.platforms.telegram.markdown import utf16
+from gateway.platforms.testing.telegram import ANNA, BotApi, Cut, Fail, Flood, Hold
+from tests.gateway.platforms.telegram_bot import Desk, Running, running
+
+CHAT = str(ANNA.id)
+FORUM = -1002
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[BotApi, Running]]:
+    with BotApi() as api:
+        desk = Desk()
+        with running(api, desk) as bot:
+            yield api, bot
+
+
+@pytest.fixture
+def api(served: tuple[BotApi, Running]) -> BotApi:
+    """The double, with an empty chat with Anna."""
+    api, _ = served
+    api.flood = None
+    api.world.chats.pop(ANNA.id, None)
+    api.world.write("hello")
+    api.world.calls.clear()
+    return api
+
+
+@pytest.fixture
+def bot(served: tuple[BotApi, Running], api: BotApi) -> Running:
+    del api
+    return served[1]
+
+
+def test_a_text_is_shown_with_its_looks(api: BotApi, bot: Running) -> None:
+    result = bot.send(CHAT, "**Hello** `x`!")
+
+    shown = api.world.shown()[-1]
+    assert result.success and result.message_id == str(shown.id)
+    assert (shown.text, [one["type"] for one in shown.entities]) == ("Hello x!", ["bold", "code"])
+
+
+def test_a_reply_refers_to_its_message_also_to_an_edited_one(api: BotApi, bot: Running) -> None:
+    bot.send(CHAT, "a", "1")
+    bot.send(CHAT, "b", "1:e700000009")
+    bot.send(CHAT, "c", "cb:9000001")
+    bot.send(CHAT, "d", "999")
+
+    assert [one.reply_to for one in api.world.shown()[1:]] == [1, 1, None, None]
+
+
+def test_a_topic_gets_what_belongs_to_it(api: BotApi, bot: Running) -> None:
+    api.world.add_chat(FORUM, "supergroup", topics={7: "Plans"})
+    for thread in ("7", "1", ""):
+        assert bot.send(str(FORUM), f"to {thread}", None, SendMetadata(thread_id=thread)).success
+
+    assert [one.thread for one in api.world.shown(FORUM)] == [7, None, None]
+    gone = bot.send(str(FORUM), "to 8", None, SendMetadata(thread_id="8"))
+    assert gone.error_kind == "refused"
+
+
+def test_buttons_are_shown_and_go_with_an_edit(api: BotApi, bot: Running) -> None:
+    buttons = [Button("Yes", "yes"), Button("No", "no")]
+    told = SendMetadata(question="q", buttons=buttons)
+    sent = bot.send(CHAT, "May I?", None, told)
+    assert api.world.shown()[-1].buttons == ("Yes", "No")
+
+    assert bot.edit(CHAT, sent.message_id, "May I, please?", told).success
+    assert api.world.shown()[-1].buttons == ("Yes", "No")
+    assert bot.edit(CHAT, sent.message_id, "Allowed.").success
+    assert (api.world.shown()[-1].text, api.world.shown()[-1].buttons) == ("Allowed.", ())
+
+
+def test_an_edit_that_changes_nothing_is_a_success(api: BotApi, bot: Running) -> None:
+    sent = bot.send(CHAT, "**same**")
+
+    result = bot.edit(CHAT, sent.message_id, "**same**")
+    assert (result.success, result.message_id) == (True, sent.message_id)
+    assert api.world.replies() == ["same"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "times"),
+    [
+        (Fail(429, "Too Many Requests", retry_after=7), "rate_limited", 0),
+        (Fail(500), "unsure", 0),
+        (Fail(502, "Bad Gateway"), "unsure", 0),
+        (Cut("before"), "unsure", 0),
+        (Cut("after"), "unsure", 1),
+        (Fail(401, "Unauthorized"), "network", 0),
+        (Fail(403, "Forbidden: bot was kicked from the group chat"), "refused", 0),
+        (Fail(400, "Bad Request: not enough rights to send text messages"), "refused", 0),
+    ],
+)
+def test_a_send_that_fails_says_whether_it_may_have_arrived(
+    api: BotApi, bot: Running, fault: Fail | Cut, kind: str, times: int
+) -> None:
+    api.fail("sendMessage", fault)
+    result = bot.send(CHAT, "hello")
+
+    assert (result.success, result.error_kind) == (False, kind)
+    assert result.retry_after == (7 if kind == "rate_limited" else None)
+    assert api.count("sendMessage") == times == len(api.world.replies())
+
+
+def test_an_edit_whose_fate_is_unknown_may_be_made_again(api: BotApi, bot: Running) -> None:
+    sent = bot.send(CHAT, "one")
+    api.fail("editMessageText", Cut("after"))
+
+    assert bot.edit(CHAT, sent.message_id, "two").retryable
+    assert bot.edit(CHAT, sent.message_id, "two").success
+    assert api.world.replies() == ["two"]
+
+
+def test_a_server_that_is_silent_leaves_it_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wire, "_READ_S", 0.2)
+    answer = threading.Event()
+    with BotApi() as api, running(api, Desk()) as bot:
+        api.world.write("hello")
+        api.fail("sendMessage", Hold(answer))
+        result = bot.send(CHAT, "hello")
+        answer.set()
+
+        assert result.error_kind == "unsure"
+        assert api.world.replies() == ["hello"]
+
+
+def test_without_a_server_it_surely_did_not_arrive() -> None:
+    with BotApi() as api, running(api, Desk()) as bot:
+        api.world.write("hello")
+        api.go_offline()
+        assert bot.send(CHAT, "hello").error_kind == "network"
+        bot.disconnect()
+        assert bot.send(CHAT, "hello").error_kind == "network"
+        assert api.count("sendMessage") == 0
+
+
+def test_a_flood_limit_says_how_long_to_wait(api: BotApi, bot: Running) -> None:
+    api.flood = Flood(messages=2, seconds=60)
+    results = [bot.send(CHAT, str(number)) for number in range(3)]
+
+    assert [one.success for one in results] == [True, True, False]
+    assert results[2].error_kind == "rate_limited"
+    assert 0 < results[2].retry_after <= 60
+    assert api.world.replies() == ["0", "1"]
+
+
+def test_who_blocked_the_bot_or_never_wrote_gets_nothing(api: BotApi, bot: Running) -> None:
+    api.world.block()
+    assert bot.send(CHAT, "hello").error_kind == "refused"
+    assert bot.send("555", "hello").error_kind == "refused"
+    assert bot.send("@nobody", "hello").error_kind == "refused"
+
+
+def test_a_group_that_moved_is_followed(api: BotApi, bot: Running) -> None:
+    api.world.add_chat(-77, "group", "Friends")
+    old = bot.send("-77", "before")
+    api.world.upgrade(-77, -1077)
+
+    assert old.success and bot.send("-77", "after").success
+    assert api.world.replies(-77) == ["before"]
+    assert api.world.replies(-1077) == ["after"]
+
+
+def test_a_text_is_measured_as_telegram_does(api: BotApi, bot: Running) -> None:
+    fits = "😀" * (TEXT_LIMIT // 2)
+    assert TelegramAdapter.abilities.measure(fits) == TEXT_LIMIT
+    assert bot.send(CHAT, fits).success
+    assert bot.send(CHAT, fits + "x").error_kind == "too_long"
+    assert api.count("sendMessage") == 1
+    api.fail("sendMessage", Fail(400, "Bad Request: message is too long"))
+    assert bot.send(CHAT, "x").error_kind == "too_long"
+
+
+def test_a_text_that_its_looks_would_make_too_long_is_sent_as_it_stands(
+    api: BotApi, bot: Running
+) -> None:
+    table = "|a|b|\n|-|-|\n" + "|" + "x" * 300 + "|y|\n" + "|1|2|\n" * 100
+    assert utf16(table) <= TEXT_LIMIT
+    assert bot.send(CHAT, table).success
+
+    assert api.world.shown()[-1].text == table.strip()
+
+
+def test_a_text_that_would_be_nothing_is_sent_as_it_stands(api: BotApi, bot: Running) -> None:
+    assert bot.send(CHAT, "[](<>)").success
+    assert api.world.replies() == ["[](<>)"]
+    assert bot.send(CHAT, "   ").error_kind == "refused"
+
+
+def test_nothing_that_is_sent_raises(bot: Running) -> None:
+    told = SendMetadata(question="q", buttons=[Button("\ud800", "\udfff")], thread_id="²")
+
+    assert bot.send(CHAT, "half \ud83d", "³", told).success
+    assert bot.send("²", "hello").error_kind == "refused"
+    assert bot.edit(CHAT, "cb:1", "hello").error_kind == "refused"
+
+
+def test_typing_is_shown_and_never_fails(api: BotApi, bot: Running) -> None:
+    bot.loop.run(bot.adapter.send_typing(CHAT))
+    assert api.world.actions[-1] == (ANNA.id, "typing")
+    api.world.block()
+    bot.loop.run(bot.adapter.send_typing(CHAT))
+
+
+def test_commands_are_announced_as_far_as_telegram_takes_them(api: BotApi, bot: Running) -> None:
+    told = [("new", "Start afresh"), ("long-name", "no"), ("stop", "x" * 300), ("help", "")]
+    bot.loop.run(bot.adapter.announce_commands(told))
+
+    assert [one["command"] for one in api.world.commands] == ["new", "stop", "help"]
+    api.fail("setMyCommands", Fail(500))
+    bot.loop.run(bot.adapter.announce_commands(told))
+
+
+def test_a_chat_is_described(api: BotApi, bot: Running) -> None:
+    api.world.add_chat(-5, "channel", "News")
+
+    def info(chat: str) -> dict[str, Any]:
+        return bot.loop.run(bot.adapter.get_chat_info(chat))
+
+    assert info(CHAT) == {"name": "Anna", "type": "dm"}
+    assert info("-5") == {"name": "News", "type": "channel"}
+    assert info("-6") == {"name": "-6", "type": "dm"}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    (tmp_path / "a.png").write_bytes(PNG)
+    (tmp_path / "b.pdf").write_bytes(bytes(range(256)) * 40)
+    return [str(tmp_path / "a.png"), str(tmp_path / "b.pdf")]
+
+
+def test_files_follow_their_text(api: BotApi, bot: Running, files: list[str]) -> None:
+    result = bot.send(CHAT, "Here:", "1", SendMetadata(files=files))
+
+    shown = api.world.shown()[1:]
+    assert [one.text for one in shown] == ["Here:", "", ""]
+    assert [one.file for one in shown[1:]] == [PNG, Path(files[1]).read_bytes()]
+    assert (api.count("sendPhoto"), api.count("sendDocument")) == (1, 1)
+    assert [result.message_id, *result.continuation_message_ids] == [str(one.id) for one in shown]
+
+
+def test_files_go_without_a_text(api: BotApi, bot: Running, files: list[str]) -> None:
+    result = bot.send(CHAT, "", None, SendMetadata(files=files[:1]))
+
+    assert result.success and api.world.shown()[-1].file == PNG
+    api.fail("sendDocument", Fail(429, "Too Many Requests", retry_after=3))
+    failed = bot.send(CHAT, "", None, SendMetadata(files=files[1:]))
+    assert (failed.error_kind, failed.retry_after) == ("rate_limited", 3)
+
+
+def test_a_file_that_fails_does_not_repeat_its_text(
+    api: BotApi, bot: Running, files: list[str]
+) -> None:
+    api.fail("sendPhoto", Fail(429, "Too Many Requests", retry_after=1))
+    assert bot.send(CHAT, "One", None, SendMetadata(files=files[:1])).success
+    assert api.world.shown()[-1].file == PNG
+
+    assert bot.send(CHAT, "Two", None, SendMetadata(files=[files[0] + "x"])).success
+    assert api.world.replies()[2] == "Two"
+    assert api.world.replies()[3].startswith("The file a.pngx could not be sent")
+
+
+_ANY = st.text(st.characters(exclude_categories=()), max_size=80)
+"""Half characters too."""
+
+
+@given(_ANY, _ANY.filter(str.strip))
+def test_every_choice_fits_on_its_button(label: str, choice: str) -> None:
+    made = keyboard("0123456789abcdef", [Button(label, choice)])
+    assert made is not None
+    data = made.inline_keyboard[0][0].callback_data
+
+    assert isinstance(data, str) and 1 <= len(data.encode()) <= 64
+
+
+@settings(max_examples=50)
+@given(st.text(st.characters(exclude_categories=()), max_size=6000))
+def test_what_is_sent_is_never_longer_than_both_the_text_and_the_limit(content: str) -> None:
+    assert utf16(formatted(content).text) <= max(TEXT_LIMIT, utf16(content))
+
+
+def test_requests_hold_what_telegram_asks_for(api: BotApi, bot: Running) -> None:
+    bot.send(CHAT, "see https://e.org", "1")
+
+    method, asked = api.requests[-1]
+    assert method == "sendMessage"
+    assert json.loads(asked["link_preview_options"]) == {"is_disabled": True}
+    assert json.loads(asked["reply_parameters"])["allow_sending_without_reply"] is True

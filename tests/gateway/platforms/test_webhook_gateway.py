@@ -1,0 +1,60 @@
+"""Webhooks through the whole gateway: a delivery in, the agent's reply out, once."""
+
+import json
+
+import httpx2
+
+from gateway.platforms.webhook import signature
+from gateway.platforms.webhook.adapter import WebhookAdapter
+from hermes_agent.testing.scripted import say
+from tests.gateway.living import PATIENCE_S, Inside, World
+from tests.gateway.platforms.test_webhook import SECRET, Receiver
+
+_TABLE = """
+[gateway.platforms.webhook]
+port = 0
+secret = "{secret}"
+
+[gateway.platforms.webhook.hooks.build]
+prompt = "The build of {{branch}} is {{status}}."
+deliver = "{url}"
+"""
+
+
+class Gateway(Inside):
+    """The gateway in this process, with webhooks beside the loopback platform."""
+
+    def __enter__(self) -> "Gateway":
+        self._thread.start()
+        assert self.call(self.runner.start()) == ["loopback", "webhook"]
+        return self
+
+    def deliver(self, delivery: str) -> httpx2.Response:
+        house = self.runner._house
+        assert house is not None
+        adapter = house.connected()["webhook"]
+        assert isinstance(adapter, WebhookAdapter)
+        body = json.dumps({"branch": "main", "status": "red"}).encode()
+        headers = signature.sign("hermes", SECRET, delivery, body)
+        return httpx2.post(f"{adapter.url}/build", content=body, headers=headers)
+
+
+def test_a_delivery_is_answered_where_the_hook_says_and_once(world: World) -> None:
+    with Receiver().open() as receiver:
+        world.configure(more=_TABLE.format(secret=SECRET, url=receiver.url))
+        world.play(say("It was the linker."))
+        with Gateway(world) as gateway:
+            assert gateway.deliver("d-1").json()["is_new"]
+            assert receiver.arrived.acquire(timeout=PATIENCE_S)
+            assert not gateway.deliver("d-1").json()["is_new"]
+        with Gateway(world) as gateway:
+            assert not gateway.deliver("d-1").json()["is_new"]
+    ((_, body),) = receiver.posts
+    assert json.loads(body) == {
+        "conversation": "build/d-1",
+        "reply_to": "d-1",
+        "text": "It was the linker.",
+    }
+    asked = [one for one in world.model.requests if one.method == "POST"]
+    assert len(asked) == 1
+    assert asked[0].json["messages"][-1]["content"] == "The build of main is red."

@@ -1,0 +1,387 @@
+"""What tests of the Matrix platform share: a desk that remembers, people, a process to kill."""
+
+import asyncio
+import contextlib
+import json
+import sys
+import threading
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterator,
+    Sequence,
+)
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from nio import AsyncClient, AsyncClientConfig, MegolmEvent, TypingNoticeEvent
+from nio.api import RoomPreset
+
+from gateway.config import PlatformConfig
+from gateway.platforms.base import Attachment, Ended, MessageEvent, PlatformError, Receipt
+from gateway.platforms.matrix.adapter import MatrixAdapter
+from gateway.platforms.matrix.manifest import MatrixSettings
+from gateway.platforms.testing.network import Proxy
+from hermes_agent.events import Event
+from hermes_core.errors import StoreBusyError
+from tests.gateway.servers.synapse import ROOT, Account, Synapse
+
+BOUND_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def synapse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Synapse]:
+    started = Synapse(tmp_path_factory.mktemp("synapse"))
+    started.start()
+    yield started
+    started.stop()
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    """Run a scenario to its end, or fail when it hangs."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(BOUND_S * 1.5):
+            await scenario
+
+    asyncio.run(bounded())
+
+
+class Seen:
+    """A list that can be waited on."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self._changed = asyncio.Condition()
+
+    async def add(self, *items: Any) -> None:
+        async with self._changed:
+            self.items += items
+            self._changed.notify_all()
+
+    async def until(self, is_enough: Callable[[list[Any]], Any]) -> Any:
+        async with asyncio.timeout(BOUND_S), self._changed:
+            await self._changed.wait_for(lambda: is_enough(self.items))
+        return is_enough(self.items)
+
+
+class RecordingDesk:
+    """Takes messages in as the gateway does: each once, and not while the store is busy."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.accepted = Seen()
+        self.deliveries = Seen()
+        self.is_busy = False
+        self.is_stuck = False
+
+    async def accept(self, event: MessageEvent) -> Receipt:
+        await self.deliveries.add(event)
+        if self.is_stuck:
+            await asyncio.Event().wait()
+        if self.is_busy:
+            raise StoreBusyError("busy, for a test")
+        if event.message_id in [one.message_id for one in self.accepted.items]:
+            return Receipt("turn", is_new=False)
+        await self.accepted.add(event)
+        return Receipt("turn")
+
+    async def message(self, text: str) -> MessageEvent:
+        """The accepted message with this text, when it comes."""
+        return cast(
+            "MessageEvent",
+            await self.accepted.until(
+                lambda items: next((one for one in items if one.text == text), None)
+            ),
+        )
+
+    def texts(self) -> list[str]:
+        return [one.text for one in self.accepted.items]
+
+    def watch(self, turn_id: str) -> AsyncIterator[Event]:
+        raise NotImplementedError(turn_id)
+
+    async def ended(self, turn_id: str) -> Ended:
+        raise NotImplementedError(turn_id)
+
+    async def stop(self, turn_id: str) -> None:
+        raise NotImplementedError(turn_id)
+
+    async def models(self) -> Sequence[str]:
+        return []
+
+    async def save_attachment(self, content: bytes, name: str) -> Attachment:
+        if len(content) > 1_000_000:
+            raise PlatformError("It is larger than 1 MB.")
+        path = self.folder / Path(name).name
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return Attachment(path, "application/octet-stream", name)
+
+
+class Bot:
+    """Our adapter with a desk, in a folder that outlives it."""
+
+    def __init__(self, synapse: Synapse, account: Account, folder: Path, **settings: Any) -> None:
+        self.account = account
+        self.folder = folder
+        self.settings: dict[str, Any] = {
+            "homeserver": synapse.url,
+            "access_token": account.access_token,
+        } | settings
+        self.desk = RecordingDesk(folder / "attachments")
+        self.lost = Seen()
+
+    @asynccontextmanager
+    async def running(self, desk: RecordingDesk | None = None) -> AsyncGenerator[MatrixAdapter]:
+        """One run of the gateway, from connect to disconnect."""
+        adapter = self.adapter()
+        adapter.set_desk(desk or self.desk, self._on_lost)
+        await adapter.connect()
+        try:
+            yield adapter
+        finally:
+            await adapter.disconnect()
+
+    def adapter(self) -> MatrixAdapter:
+        return MatrixAdapter(
+            PlatformConfig(enabled=True), MatrixSettings(**self.settings), self.folder / "matrix"
+        )
+
+    @asynccontextmanager
+    async def child(self) -> AsyncGenerator["Child"]:
+        """The same in a process of its own, which is killed at the end."""
+        about = json.dumps({"folder": str(self.folder), "settings": self.settings})
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.gateway.servers.matrix", about),
+            cwd=ROOT,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            yield Child(process, self)
+        finally:
+            process.kill()
+            await process.wait()
+
+    def accepted_by_children(self) -> list[str]:
+        lines = (self.folder / "accepted").read_text().splitlines()
+        return [line.partition(" ")[2] for line in lines]
+
+    async def until_locked(self, count: int) -> None:
+        """Wait until so many messages without a key are on disk."""
+        path = self.folder / "matrix" / "locked.json"
+        async with asyncio.timeout(BOUND_S):
+            while not path.exists() or len(json.loads(path.read_text())) != count:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)  # a file has nothing else to wait on
+
+    def _on_lost(self, error: PlatformError) -> None:
+        self._telling = asyncio.ensure_future(self.lost.add(error))
+
+
+class Child:
+    """A run of the adapter in another process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, bot: Bot) -> None:
+        self._process = process
+        self._bot = bot
+
+    async def line(self) -> str:
+        """The next message that it was delivered."""
+        assert self._process.stdout
+        async with asyncio.timeout(BOUND_S):
+            return (await self._process.stdout.readline()).decode().strip()
+
+    async def until_accepted(self, text: str) -> None:
+        while text not in self._bot.accepted_by_children():
+            assert await self.line(), "the child ended"
+
+
+class FileDesk(RecordingDesk):
+    """A desk whose memory outlives its process."""
+
+    async def accept(self, event: MessageEvent) -> Receipt:
+        with (self.folder / "accepted").open("a+") as f:
+            f.seek(0)
+            if is_new := f"{event.message_id} " not in f.read():
+                f.write(f"{event.message_id} {event.text}\n")
+        sys.stdout.write(f"{event.text}\n")
+        sys.stdout.flush()
+        return Receipt("turn", is_new=is_new)
+
+
+async def _be_a_child(about: dict[str, Any]) -> None:
+    folder = Path(about["folder"])
+    adapter = MatrixAdapter(
+        PlatformConfig(enabled=True), MatrixSettings(**about["settings"]), folder / "matrix"
+    )
+    adapter.set_desk(FileDesk(folder))
+    await adapter.connect()
+    await asyncio.Event().wait()
+
+
+@pytest.fixture
+def bot(synapse: Synapse, tmp_path: Path) -> Bot:
+    return Bot(synapse, synapse.register("hermes"), tmp_path / "bot")
+
+
+class LossyProxy(Proxy):
+    """A network that can lose the answers to a request however often it is made.
+
+    The HTTP client makes a request again by itself when a connection that it had used before is cut.
+    """
+
+    def lose(self, request: bytes) -> threading.Event:
+        self._lost = request
+        return self.cut_before_response(request)
+
+    def find(self) -> None:
+        self._lost, self._trap = b"", None
+
+    def _spring(self, trap: Any, one: Any) -> None:
+        if self._lost:
+            self.cut_before_response(self._lost)
+        super()._spring(trap, one)
+
+
+@pytest.fixture
+def proxy(synapse: Synapse, bot: Bot) -> Iterator[LossyProxy]:
+    """A network between the bot and the server, which can be broken."""
+    with LossyProxy("127.0.0.1", synapse.port) as started:
+        bot.settings["homeserver"] = f"http://{started.address}"
+        yield started
+
+
+class Person:
+    """Somebody with a client of their own, who sees what their client shows."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self.client = client
+        self.user_id = client.user_id
+        self.seen = Seen()
+        """Events of all rooms, decrypted where that is possible."""
+        self.typing = Seen()
+        self.synced = Seen()
+
+    async def invite(self, *user_ids: str, encrypted: bool = False) -> str:
+        """A new room, to which others are invited."""
+        state: list[dict[str, Any]] = []
+        if encrypted:
+            content = {"algorithm": "m.megolm.v1.aes-sha2"}
+            state = [{"type": "m.room.encryption", "state_key": "", "content": content}]
+        made = await self.client.room_create(
+            preset=RoomPreset.private_chat, invite=list(user_ids), initial_state=state
+        )
+        return str(cast("Any", made).room_id)
+
+    async def with_bot(self, bot: Bot, *others: str, encrypted: bool = False) -> str:
+        """A room that the bot has joined and knows about."""
+        room_id = await self.invite(bot.account.user_id, *others, encrypted=encrypted)
+        await self.until_joined(room_id, bot.account.user_id)
+        await self.say(room_id, "are you there?")
+        bot.desk.accepted.items.remove(await bot.desk.message("are you there?"))
+        return room_id
+
+    async def until_joined(self, room_id: str, user_id: str) -> None:
+        def joined(items: list[Any]) -> bool:
+            return any(
+                one["type"] == "m.room.member"
+                and one["state_key"] == user_id
+                and one["content"]["membership"] == "join"
+                and one["room"] == room_id
+                for one in items
+            )
+
+        await self.seen.until(joined)
+
+    async def say(self, room_id: str, body: str, **content: Any) -> str:
+        whole = {"msgtype": "m.text", "body": body} | content
+        sent = await self.client.room_send(
+            room_id, "m.room.message", whole, ignore_unverified_devices=True
+        )
+        return str(cast("Any", sent).event_id)
+
+    async def read(self, body: str) -> dict[str, Any]:
+        """The message with this body, when it comes."""
+        return cast(
+            "dict[str, Any]",
+            await self.seen.until(
+                lambda items: next(
+                    (one for one in items if one["content"].get("body") == body), None
+                )
+            ),
+        )
+
+    async def until_knows_device(self, user_id: str, device_id: str) -> None:
+        """Wait until the client would hand its keys to this device."""
+        await self.synced.until(
+            lambda _: (
+                device_id
+                in [one.id for one in self.client.device_store.active_user_devices(user_id)]
+            )
+        )
+
+    async def until_typing(self, room_id: str, user_ids: list[str]) -> None:
+        await self.typing.until(lambda items: bool(items) and items[-1] == (room_id, user_ids))
+
+    def bodies(self, room_id: str) -> list[str]:
+        return [
+            one["content"]["body"]
+            for one in self.seen.items
+            if one["room"] == room_id and one["type"] == "m.room.message"
+        ]
+
+    async def listen(self) -> None:
+        """Sync for ever."""
+        client = self.client
+        while True:
+            news = cast("Any", await client.sync(timeout=10_000))
+            if client.should_upload_keys:
+                await client.keys_upload()
+            if client.should_query_keys:
+                await client.keys_query()
+            await self.synced.add(news.next_batch)
+            for room_id, info in news.rooms.join.items():
+                found = [
+                    one.source | {"room": room_id, "locked": isinstance(one, MegolmEvent)}
+                    for one in info.timeline.events
+                ]
+                await self.seen.add(*found)
+                for one in info.ephemeral:
+                    if isinstance(one, TypingNoticeEvent):
+                        await self.typing.add((room_id, one.users))
+
+
+@asynccontextmanager
+async def person(synapse: Synapse, name: str, folder: Path) -> AsyncGenerator[Person]:
+    """A new person, online."""
+    account = synapse.register(name)
+    async with device(synapse, account, folder) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def device(synapse: Synapse, account: Account, folder: Path) -> AsyncGenerator[Person]:
+    """A client of somebody, online."""
+    store = folder / f"{account.device_id}-keys"
+    store.mkdir(parents=True)
+    config = AsyncClientConfig(encryption_enabled=True)
+    client = AsyncClient(synapse.url, store_path=str(store), config=config)
+    client.restore_login(account.user_id, account.device_id, account.access_token)
+    opened = Person(client)
+    listening = asyncio.create_task(opened.listen())
+    try:
+        yield opened
+    finally:
+        listening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await listening
+        await client.close()
+        cast("Any", client.store).database.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(_be_a_child(json.loads(sys.argv[1])))

@@ -1,0 +1,190 @@
+"""Conversations in chats, end to end: a platform on one side, a scripted model on the other."""
+
+import json
+
+from hermes_agent.testing.faults import Refuse
+from hermes_agent.testing.scripted import Quiet, call, say, silence
+from tests.gateway.living import Inside, World
+
+
+def test_a_message_is_answered_in_its_chat(world: World) -> None:
+    with Inside(world):
+        world.platform.say("a", "hello there")
+        assert "hello there" in world.wait_for_replies("a", 1)[0]
+        assert world.platform.unacknowledged() == []
+
+
+def test_chats_do_not_mix(world: World) -> None:
+    with Inside(world):
+        for chat in "abc":
+            world.platform.say(chat, f"this is chat {chat}", user="u1")
+        for chat in "abc":
+            assert f"this is chat {chat}" in world.wait_for_replies(chat, 1)[0]
+        world.platform.say("a", "again")
+        world.wait_for_replies("a", 2)
+        asked = world.model.asked[-1].json["messages"]
+        told = json.dumps(asked)
+        assert "this is chat a" in told
+        assert "this is chat b" not in told
+
+
+def test_a_second_delivery_of_the_same_message_is_not_answered_again(world: World) -> None:
+    with Inside(world):
+        world.platform.say("a", "once", message_id="m1")
+        world.wait_for_replies("a", 1)
+        world.platform.say("a", "once", message_id="m1")
+        world.platform.say("a", "twice", message_id="m2")
+        replies = world.wait_for_replies("a", 2)
+        assert len(replies) == 2
+        assert "twice" in replies[1]
+
+
+def test_messages_to_a_busy_conversation_are_answered_in_their_order(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="first"))
+    with Inside(world):
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(10)
+        world.platform.say("a", "two")
+        world.platform.say("a", "three")
+        world.platform.say("b", "elsewhere")
+        assert "elsewhere" in world.wait_for_replies("b", 1)[0]
+        quiet.release()
+        first, second, third = world.wait_for_replies("a", 3)
+        assert first == "first"
+        assert "two" in second
+        assert "three" in third
+
+
+def test_stop_stops_at_once_and_what_waits_follows(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, after="Half of"))
+    with Inside(world):
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(10)
+        world.platform.say("a", "two")
+        world.platform.say("a", "/stop")
+        world.wait_for_text("a", "Half of")
+        world.wait_for_text("a", "two")
+        assert any("Stopping" in text for text in world.replies("a"))
+
+
+def test_a_new_version_of_a_message_that_waits_takes_its_place(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="first"))
+    with Inside(world):
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(10)
+        waiting = world.platform.say("a", "tow")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        world.platform.edit("a", waiting, "two")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        quiet.release()
+        first, second = world.wait_for_replies("a", 2)
+        assert first == "first"
+        assert "two" in second
+        assert "tow" not in second
+
+
+def test_a_long_reply_comes_in_pieces_and_in_order(world: World) -> None:
+    text = "\n\n".join(f"Paragraph {number}. " + "word " * 60 for number in range(60))
+    world.play(say(text))
+    with Inside(world):
+        world.platform.say("a", "tell me a lot")
+        world.wait_for_text("a", "Paragraph 59.")
+        told = "".join(world.replies("a"))
+        positions = [told.index(f"Paragraph {number}.") for number in range(60)]
+        assert positions == sorted(positions)
+        assert len(world.replies("a")) > 1
+
+
+def test_a_dangerous_call_waits_for_a_button_in_the_chat(world: World) -> None:
+    world.play(call("terminal", command="rm -rf /nonexistent/hermes-test"), say("done it"))
+    with Inside(world):
+        world.platform.say("a", "clean up")
+        asked = world.wait_for_text("a", "May this run?")
+        assert asked.question is not None
+        assert ("Deny", "deny") in asked.buttons
+        world.platform.press("a", asked.question, "deny")
+        world.wait_for_text("a", "done it")
+        told = json.dumps(world.model.asked[-1].json)
+        assert "not allow" in told or "denied" in told.lower()
+
+
+def test_a_clarifying_question_is_answered_with_the_next_message(world: World) -> None:
+    world.play(call("clarify", question="Which one?", choices=["red", "blue"]), say("blue it is"))
+    with Inside(world):
+        world.platform.say("a", "paint it")
+        asked = world.wait_for_text("a", "Which one?")
+        assert asked.buttons == (("red", "red"), ("blue", "blue"))
+        world.platform.say("a", "2")
+        world.wait_for_text("a", "blue it is")
+        results = [m for m in world.model.asked[-1].json["messages"] if m["role"] == "tool"]
+        assert "blue" in results[-1]["content"]
+
+
+def test_new_starts_a_conversation_that_knows_nothing_of_the_last(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "my name is Ada")
+        world.wait_for_replies("a", 1)
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "Session reset")
+        world.platform.say("a", "who am I?")
+        world.wait_for_replies("a", 3)
+        assert "Ada" not in json.dumps(world.model.asked[-1].json["messages"])
+        ended = [r for r in inside.store.list_sessions_rich() if r["end_reason"] == "session_reset"]
+        assert len(ended) == 1
+
+
+def test_strangers_get_a_code_and_nothing_else(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("s", "let me in", user="stranger")
+        code = world.wait_for_text("s", "Your code is").text.split("code is ")[1][:8]
+        assert world.model.asked == []
+        world.platform.say("a", f"/pair {code} guest")
+        world.wait_for_text("a", "guest")
+        world.wait_for_text("s", "You are in")
+        world.platform.say("s", "hello again", user="stranger")
+        world.wait_for_text("s", "You said: hello again")
+        assert [p.role for p in inside.store.people.everybody()] == ["guest"]
+
+
+def test_in_a_group_only_what_is_meant_for_us_is_answered(world: World) -> None:
+    with Inside(world):
+        world.platform.say("g", "chatter", chat_type="group", mention=False)
+        world.platform.say("g", "you there?", chat_type="group", mention=True)
+        assert "you there?" in world.wait_for_replies("g", 1)[0]
+        assert len(world.model.asked) == 1
+
+
+def test_streaming_shows_the_reply_in_one_message(world: World) -> None:
+    world.configure(streaming=True)
+    quiet = Quiet()
+    begun = "This is a beginning that is long enough to be shown. "
+    world.play(silence(quiet, after=begun, then="And this is the end."))
+    with Inside(world):
+        world.platform.say("a", "tell me")
+        world.wait_for_text("a", "beginning")
+        assert world.replies("a")[0].endswith("▉")
+        quiet.release()
+        whole = begun + "And this is the end."
+        shown = world.platform.wait_for("a", lambda shown: shown[0].text == whole)
+        assert len(shown) == 1
+
+
+def test_a_failed_turn_says_why(world: World) -> None:
+    world.play(Refuse(401, "Incorrect API key provided.", code="invalid_api_key"))
+    with Inside(world):
+        world.platform.say("a", "hello")
+        (text,) = world.wait_for_replies("a", 1)
+        assert text.startswith("⚠️")
+        assert "key" in text
+
+
+def test_unknown_commands_name_the_nearest_one(world: World) -> None:
+    with Inside(world):
+        world.platform.say("a", "/statsu")
+        assert "/status" in world.wait_for_replies("a", 1)[0]
+        world.platform.say("a", "/help")
+        assert "/background" in world.wait_for_text("a", "/compress").text
+        assert ("new", "Start a new conversation.") in world.platform.commands

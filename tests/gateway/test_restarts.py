@@ -1,0 +1,116 @@
+"""The gateway as a process that is killed, stopped and started again."""
+
+import json
+import signal
+
+from hermes_agent.testing.scripted import Quiet, say, silence
+from hermes_state import SessionDB
+from tests.gateway.living import Process, World
+
+
+def test_a_message_that_was_accepted_is_answered_after_a_kill(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, after="Half"))
+    with Process(world) as first:
+        first.wait_until_up()
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(20)
+        world.platform.say("b", "elsewhere")
+        world.platform.say("a", "two")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        world.wait_for_replies("b", 1)
+        first.kill()
+    world.play(say("one again"))
+    with Process(world) as second:
+        second.wait_until_up()
+        one, two = world.wait_for_replies("a", 2)
+        assert one == "one again"
+        assert "two" in two
+        assert len(world.replies("b")) == 1
+
+
+def test_a_message_that_came_while_nobody_was_there_is_answered(world: World) -> None:
+    world.platform.say("a", "anybody?")
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        assert "anybody?" in world.wait_for_replies("a", 1)[0]
+
+
+def test_a_stop_waits_for_what_runs(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="the end"))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(20)
+        gateway.child.send_signal(signal.SIGTERM)
+        quiet.release()
+        assert gateway.child.wait(20) == 0
+        assert world.replies("a") == ["the end"]
+
+
+def test_what_does_not_end_in_time_is_put_off_with_a_notice_and_goes_on(world: World) -> None:
+    world.configure(drain=0.0)
+    quiet = Quiet()
+    world.play(silence(quiet, after="Half"))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(20)
+        assert gateway.terminate() == 0
+        (notice,) = world.replies("a")
+        assert "go on with this afterwards" in notice
+    with SessionDB(world.home.database) as store:
+        (turn,) = store.turns.unfinished()
+        assert turn["state"] == "running"
+    world.play(say("here it is"))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        assert world.wait_for_replies("a", 2)[1] == "here it is"
+
+
+def test_a_lost_answer_is_not_shown_twice_where_the_platform_knows_the_key(world: World) -> None:
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.lose_answers(1)
+        world.platform.say("a", "hello")
+        world.platform.wait_until(lambda: len(world.platform.attempts) >= 2, timeout=30)
+        world.platform.say("a", "more")
+        replies = world.wait_for_replies("a", 2)
+        assert len(replies) == 2
+        assert "may be a repeat" not in "".join(replies)
+
+
+def test_a_lost_answer_is_marked_where_the_platform_knows_no_better(world: World) -> None:
+    world.configure(resend="marked")
+    world.platform._folds_keys = False
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.lose_answers(1)
+        world.platform.say("a", "hello")
+        first, second = world.wait_for_replies("a", 2)
+        assert second == f"(This may be a repeat.)\n{first}"
+
+
+def test_restart_in_chat_comes_back_with_the_same_conversation(world: World) -> None:
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("a", "remember the word apple")
+        world.wait_for_replies("a", 1)
+        gateway.is_up.clear()
+        world.platform.say("a", "/restart")
+        world.wait_for_text("a", "Restarting")
+        gateway.wait_until_up()
+        world.platform.say("a", "which word?")
+        world.wait_for_text("a", "You said: which word?")
+        assert "apple" in json.dumps(world.model.asked[-1].json["messages"])
+
+
+def test_a_second_gateway_in_the_same_home_is_refused_with_what_to_do(world: World) -> None:
+    with Process(world) as first:
+        first.wait_until_up()
+        with Process(world) as second:
+            assert second.child.wait(20) == 2
+            second._thread.join(5)
+            assert b"runs in this home already" in second.output
+            assert b"--replace" in second.output

@@ -1,0 +1,143 @@
+"""What plugins hear when the server ends, and what the shipped journal makes of it."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermes_agent.testing.scripted import Quiet, say, silence
+from hermes_core import config
+from hermes_core.paths import Home
+from tests.rpc.serving import PATIENCE_S, Process, World
+from tests.rpc.test_process import WAYS_OUT, leave, speaking
+
+LISTENER = """
+import json
+from pathlib import Path
+
+def register(ctx):
+    def note(hook, **told):
+        with Path({path!r}).open("a") as file:
+            file.write(json.dumps([hook, told]) + "\\n")
+
+    @ctx.hook("on_session_end")
+    def ended(session_id, interrupted):
+        note("end", session_id=session_id, interrupted=interrupted)
+        {trouble}
+
+    @ctx.hook("on_session_finalize")
+    def finalized(session_id, platform):
+        note("finalize", session_id=session_id, platform=platform)
+"""
+
+
+def listening(home: Home, trouble: str = "") -> Path:
+    """Enable a plugin that writes down which ends it hears; returns the file."""
+    told = home.root / "told.jsonl"
+    folder = home.root / "plugins" / "listener"
+    folder.mkdir(parents=True)
+    (folder / "plugin.toml").write_text('name = "listener"\nversion = "1"\ndescription = "x"\n')
+    (folder / "__init__.py").write_text(LISTENER.format(path=str(told), trouble=trouble or "pass"))
+    config.change(home, "plugins.enabled", ["listener"])
+    return told
+
+
+def heard(told: Path) -> list[list[object]]:
+    return [json.loads(line) for line in told.read_text().splitlines()]
+
+
+def shortened(world: World, process: Process) -> tuple[str, str, str]:
+    """A conversation that was moved by a compaction; returns it, its former id and the present one."""
+    opened = process.call("session.create")
+    sid, old = opened["session_id"], opened["stored_session_id"]
+    for number in range(4):
+        world.model.add(say("reply " * 300))
+        process.say(sid, f"question {number} " * 150)
+    world.model.add(say("## Goal\nTalk about questions.\n## Next step\nGo on."))
+    told = process.call("session.compress", session_id=sid)
+    return sid, old, told["info"]["stored_session_id"]
+
+
+@pytest.mark.parametrize("how", WAYS_OUT)
+def test_plugins_hear_the_end_once_and_of_the_session_the_agent_is_in_now(
+    world: World, home: Home, how: str
+) -> None:
+    told = listening(home)
+    process = world.start()
+    sid, old, new = shortened(world, process)
+    assert new != old
+    quiet = Quiet()
+    world.model.add(silence(quiet, after="I was say"))
+    process.call("prompt.submit", session_id=sid, text="tell me")
+    assert quiet.begun.wait(PATIENCE_S)
+    process.hear("I was say")
+    process.open()  # nothing was said in it, so there is nothing to end
+    leave(process, how)
+    assert process.process.wait(PATIENCE_S) == 0
+    assert heard(told) == [
+        ["end", {"session_id": new, "interrupted": True}],
+        ["finalize", {"session_id": new, "platform": "tui"}],
+    ]
+    assert world.row(new)["end_reason"] == "tui_shutdown"
+    assert world.row(old)["end_reason"] == "compression"
+    with world.store() as store:
+        assert store.session_count() == 1, "nothing is left of the empty one"
+
+
+@pytest.mark.parametrize("trouble", ["raise ZeroDivisionError", "import os; os.read(0, 1)"])
+def test_a_plugin_that_fails_or_hangs_does_not_keep_the_server(
+    world: World, home: Home, trouble: str
+) -> None:
+    told = listening(home, trouble)
+    process = world.start()
+    _, key = speaking(world, process)
+    process.signal(signal.SIGTERM)
+    assert process.process.wait(PATIENCE_S) == 0
+    assert world.transcript(key) == [("user", "tell me"), ("assistant", "I was say")]
+    is_over = trouble.startswith("raise")
+    assert [hook for hook, _ in heard(told)] == ["end", *["finalize"] * is_over]
+    assert world.row(key)["end_reason"] == ("tui_shutdown" if is_over else None)
+
+
+def journal(world: World) -> dict[str, str]:
+    """What `hermes recovery` tells a person: the session, and how it was cut off."""
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("hermes")), "recovery", "list", "--json"],
+        capture_output=True,
+        env=world.environment,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    return {row["session_id"]: row["how"] for row in json.loads(done.stdout)}
+
+
+@pytest.mark.parametrize("how", [*WAYS_OUT, "SIGKILL"])
+def test_the_shipped_journal_lists_what_was_lost_and_nothing_that_could_still_end(
+    world: World, home: Home, how: str
+) -> None:
+    config.change(home, "plugins.enabled", ["crash_recovery"])
+    process = world.start()
+    _, _, new = shortened(world, process)
+    _, cut = speaking(world, process)
+    assert journal(world) == {}, "they are open in a process that lives"
+    if how == "SIGKILL":
+        process.kill()
+    else:
+        leave(process, how)
+        assert process.process.wait(PATIENCE_S) == 0
+    if how != "SIGKILL":
+        assert journal(world) == {}, "the end was orderly: nothing has to be recovered"
+        return
+    assert journal(world) == {new: "lost", cut: "lost"}, "each under the id it has now"
+    world.model.add("What I meant to say.")
+    again = world.start()
+    again.call("session.resume", session_id=cut)
+    assert again.event("message.complete")["text"] == "What I meant to say."
+    assert journal(world) == {new: "lost"}
+    again.call("session.resume", session_id=new)
+    again.signal(signal.SIGTERM)
+    assert again.process.wait(PATIENCE_S) == 0
+    assert journal(world) == {}

@@ -1,0 +1,102 @@
+"""The first start without a model: it is offered, fetched with a bar, and no prompt is lost."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hermes_core.paths import Home
+from hermes_tui.opening import Opening
+from tests.tui.interface import Interface, running
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def folder(folder: Path) -> Path:
+    (folder / "poor").write_text("")
+    return folder
+
+
+@pytest.fixture
+async def ui(folder: Path, home: Home) -> AsyncIterator[Interface]:
+    async with running(folder, home) as interface:
+        await interface.until(lambda: interface.app.chat.fetch.card)
+        yield interface
+
+
+async def agree(ui: Interface) -> None:
+    await ui.until(lambda: ui.app.chat.fetch.card and ui.app.chat.fetch.card.is_armed)
+    await ui.press("enter")
+    await ui.until(lambda: "40%" in ui.picture())
+
+
+async def test_the_model_is_offered_as_soon_as_it_is_known_that_there_is_none(
+    ui: Interface,
+) -> None:
+    assert "There is no model yet" in ui.picture()
+    assert "Fetch it once (1.1 GB)" in ui.picture()
+
+
+async def test_a_prompt_sent_while_the_model_is_fetched_is_answered_when_it_is_there(
+    ui: Interface,
+) -> None:
+    await agree(ui)
+    assert "440 MB of 1.1 GB" in ui.picture()
+    assert ui.app.focused is ui.composer
+    await ui.send("hello")
+    await ui.until(lambda: ui.replies == ["You said: hello"] and ui.state == "ready")
+    assert ui.said == ["hello"]
+    await ui.until(lambda: "Fetching" not in ui.picture())
+
+
+async def test_a_prompt_sent_before_agreeing_is_answered_after_the_fetch(ui: Interface) -> None:
+    await ui.press("escape")
+    await ui.send("hello")
+    await ui.until(lambda: "waits for a model" in ui.picture())
+    await ui.press("f2")
+    await ui.until(lambda: ui.app.chat.fetch.card and ui.app.chat.fetch.card.is_armed)
+    await ui.press("1")
+    await ui.until(lambda: ui.replies == ["You said: hello"] and ui.state == "ready")
+
+
+async def test_ctrl_c_stops_the_fetch_and_a_later_prompt_offers_it_again(ui: Interface) -> None:
+    await agree(ui)
+    await ui.press("ctrl+c")
+    await ui.until(lambda: not ui.app.chat.fetch.is_running)
+    assert ui.app.chat.fetch.card is None
+    await ui.send("hello")
+    await ui.until(lambda: ui.app.chat.fetch.card)
+
+
+async def test_who_does_not_want_it_is_asked_again_with_the_next_prompt(ui: Interface) -> None:
+    await ui.until(lambda: ui.app.chat.fetch.card and ui.app.chat.fetch.card.is_armed)
+    await ui.press("2")
+    await ui.until(lambda: ui.app.chat.fetch.card is None)
+    assert ui.app.focused is ui.composer
+    await ui.send("hello")
+    await ui.until(lambda: ui.app.chat.fetch.card)
+
+
+async def test_who_begins_to_type_writes_a_prompt_and_answers_nothing(ui: Interface) -> None:
+    await ui.until(lambda: ui.app.chat.fetch.card and ui.app.chat.fetch.card.is_armed)
+    await ui.press(*"yes")
+    await ui.until(lambda: ui.composer.text == "yes")
+    assert ui.app.chat.fetch.card is not None
+
+
+async def test_with_pull_nobody_is_asked(folder: Path, home: Home) -> None:
+    async with running(folder, home, opening=Opening(pulls=True)) as ui:
+        await ui.until(lambda: ui.app.chat.fetch.is_running)
+        assert ui.app.chat.fetch.card is None
+
+
+async def test_a_crash_of_the_server_in_the_middle_begins_the_fetch_again(ui: Interface) -> None:
+    await agree(ui)
+    await ui.send("patience")
+    await ui.until(lambda: ui.requests("prompt.submit"))
+    os.kill(ui.transport.pid, signal.SIGKILL)
+    await ui.until(lambda: len(ui.requests("model.pull")) == 2)
+    assert ui.app.chat.fetch.is_running

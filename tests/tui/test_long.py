@@ -1,0 +1,94 @@
+"""Long conversations: what is loaded and drawn follows what is seen, not what there is."""
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hermes_core.paths import Home
+from hermes_state import SessionDB
+from hermes_tui.opening import Opening
+from hermes_tui.session import PAGE
+from hermes_tui.transport import ChildTransport
+from tests.tui.interface import Interface, running
+from tests.tui.test_conversations import store as keep
+
+pytestmark = pytest.mark.anyio
+
+LINE = "A sentence of a usual length, as people write them every day. "
+
+
+class Counted(ChildTransport):
+    """The real server's pipe, and how much came through it."""
+
+    received = 0
+    sent: list[bytes] = []  # noqa: RUF012 -- one connection a test
+
+    async def send(self, frame: bytes) -> None:
+        Counted.sent.append(frame)
+        await super().send(frame)
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        async for frame in super().frames():
+            Counted.received += len(frame)
+            yield frame
+
+
+async def resumed(home: Home, folder: Path, count: int) -> tuple[int, int, int]:
+    """Resume a conversation of so many messages: bytes received, entries known, widgets made."""
+    with contextlib.closing(SessionDB(home.create().database)) as store:
+        session = store.create_session(f"long-{count}", "tui")
+        roles = ("user", "assistant")
+        store.append_messages(
+            session, [{"role": roles[n % 2], "content": f"{n} {LINE}"} for n in range(count)]
+        )
+    command = ["env", f"HERMES_HOME={home.root}", sys.executable, "-m", "tui_gateway.entry"]
+    Counted.received, Counted.sent = 0, []
+
+    async def connect() -> ChildTransport:
+        return await Counted.start(command)
+
+    opening = Opening(resume=f"long-{count}")
+    async with running(folder, home, connect=connect, opening=opening) as ui:
+        await ui.until(lambda: f"{count - 1} A sentence" in ui.picture())
+        assert not any(b"session.history" in frame for frame in Counted.sent)
+        return Counted.received, len(ui.entries), len(ui.app.chat.stage.transcript.query(".entry"))
+
+
+async def test_resuming_ten_thousand_messages_loads_no_more_than_a_hundred_would(
+    home: Home, tmp_path: Path
+) -> None:
+    short = await resumed(home, tmp_path, 100)
+    long = await resumed(home, tmp_path, 10_000)
+    assert long[1] == short[1] == PAGE
+    assert long[2] == short[2]
+    assert long[0] < 1.1 * short[0]
+
+
+async def test_scrolling_back_fetches_a_page_at_a_time(folder: Path, home: Home) -> None:
+    keep(folder, Long=[f"text {number}" for number in range(10_000)])
+    async with running(folder, home, opening=Opening(resume="Long")) as ui:
+        assert len(ui.entries) == PAGE
+        while len(ui.entries) == PAGE:
+            await ui.press("ctrl+home")
+        await ui.pilot.pause()
+        assert len(ui.entries) == 2 * PAGE
+        [asked] = ui.requests("session.history")
+        assert asked["limit"] == PAGE
+
+
+async def test_a_stream_touches_only_the_last_block_and_few_widgets(
+    folder: Path, home: Home
+) -> None:
+    keep(folder, Long=[f"text {number}" for number in range(2_000)])
+    async with running(folder, home, opening=Opening(resume="Long")) as ui:
+        await ui.say("many 2000")
+        assert ui.replies[-1].split() == [f"word{number}" for number in range(2_000)]
+        await ui.until(lambda: _is_bounded(ui))
+
+
+def _is_bounded(ui: Interface) -> bool:
+    """Whether what has scrolled away has given up its widgets."""
+    return len(list(ui.app.chat.stage.transcript.query(".entry"))) < PAGE
