@@ -10,6 +10,7 @@ from pathlib import Path
 from bench import (
     append,
     compaction,
+    gateway_api,
     page,
     peer,
     processes,
@@ -48,6 +49,9 @@ ROWS: dict[str, Callable[[Bench], list[Result]]] = {
     "server-turn": server.turn,
     "server-together": server.together,
     "server-further": server.further,
+    "gateway-idle": gateway_api.idle,
+    "gateway-turn": gateway_api.turn,
+    "gateway-together": gateway_api.together,
     "first-frame": screen.first_frame,
     "stream": screen.stream,
     "resume": screen.resume,

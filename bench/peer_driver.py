@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import rpc
+from bench import gateway_process, rpc
 from bench.text import RARE, Writer, conversation
 from hermes_state import SessionDB
 
@@ -204,12 +204,35 @@ def server_further(folder: str, before: int, sessions: int, url: str) -> dict[st
     return {"bytes": rpc.further(_configured(url), before, sessions)}
 
 
+def _with_api(url: str, port: int) -> dict[str, str]:
+    """Have its gateway serve the HTTP API, to any number of clients."""
+    told = _configured(url)
+    with Path(told["HERMES_HOME"], "config.yaml").open("a") as config:
+        config.write("gateway:\n  api_server:\n    max_concurrent_runs: 0\n")
+    return told | {"API_SERVER_KEY": gateway_process.TOKEN, "API_SERVER_PORT": str(port)}
+
+
+def gateway_turn(folder: str, turns: int, rounds: int, url: str) -> dict[str, Any]:
+    port = gateway_process.free_port()
+    told = _with_api(url, port)
+    with gateway_process.serving(Path(told["HERMES_HOME"]), told, port) as gateway:
+        return {"seconds": gateway_process.turn(gateway, port, turns, rounds)}
+
+
+def gateway_together(folder: str, clients: int, turns: int, url: str) -> dict[str, Any]:
+    port = gateway_process.free_port()
+    told = _with_api(url, port)
+    with gateway_process.serving(Path(told["HERMES_HOME"]), told, port):
+        return {"per_second": gateway_process.together(port, clients, turns)}
+
+
 _VERBS = {
     "version": version, "sessions_list": sessions_list, "append": append, "slowest": slowest,
     "size": size, "load": load, "list": listed, "search": search, "turn": turn,
     "one_shot": one_shot, "server_start": server_start, "server_usable": server_usable,
     "server_turn": server_turn, "server_together": server_together,
-    "server_further": server_further,
+    "server_further": server_further, "gateway_turn": gateway_turn,
+    "gateway_together": gateway_together,
 }  # fmt: skip
 
 if __name__ == "__main__":

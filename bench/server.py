@@ -54,7 +54,11 @@ def usable(bench: Bench) -> list[Result]:
     told_at = bench.place("server-usable")
     with served() as url:
         peer = bench.ask_peer("server_usable", rounds=bench.rounds(3), url=f"{url}/v1")
-        told = environment(told_at, url)
+        # As with a hosted model: what it can do is known, and no local server has to be asked.
+        told = environment(told_at, url) | {
+            "HERMES_MODEL_CONTEXT_WINDOW": "131072",
+            "HERMES_MODEL_SMALL": "off",
+        }
         rpc.usable(told)
         ours = statistics.median(rpc.usable(told) for _ in range(bench.rounds(9)))
     return _against_peer("a session created and usable", ours, peer, 20)

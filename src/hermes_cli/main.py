@@ -6,13 +6,29 @@ from hermes_core.version import VERSION
 
 
 def main() -> None:
-    """Run the command line; scripts ask for the version often, so that costs no further import."""
-    if sys.argv[1:] == ["--version"]:
+    """Run the command line. What is asked for most often does not wait for the rest to load."""
+    arguments = sys.argv[1:]
+    if arguments == ["--version"]:
         sys.stdout.write(f"hermes {VERSION}\n")
         return
+    if not arguments:
+        _open_interface()
     from hermes_cli.commands.root import run  # noqa: PLC0415 -- see the docstring
 
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run(arguments))
+
+
+def _open_interface() -> None:
+    """Start the terminal UI where there is a terminal for it; else, or when it fails, go on."""
+    from hermes_cli import interface  # noqa: PLC0415 -- see above
+
+    if interface.is_possible() and interface.is_installed():
+        from hermes_core.errors import HermesError  # noqa: PLC0415 -- see above
+
+        try:
+            sys.exit(interface.alone())
+        except HermesError:
+            return  # the command line says what is wrong, in its own way
 
 
 if __name__ == "__main__":

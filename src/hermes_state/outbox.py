@@ -56,18 +56,29 @@ def put(conn: apsw.Connection, pieces: Sequence[Piece], *, turn_id: str | None =
     return ids
 
 
-def due(conn: apsw.Connection, limit: int = 100) -> list[Row]:
-    """Pieces that may be sent now: their time has come, and nothing of their chat is open before them."""
+def due(conn: apsw.Connection, limit: int = 100, platform: str | None = None) -> list[Row]:
+    """Pieces that may be sent now: it is their time, and nothing of their chat is open before them."""
     return rows(
         conn.execute(
-            "SELECT * FROM outbox WHERE state = 'pending' AND due_at <= ? AND NOT EXISTS ("
+            "SELECT * FROM outbox WHERE state = 'pending' AND due_at <= ?1"
+            " AND (?2 IS NULL OR platform = ?2) AND NOT EXISTS ("
             " SELECT 1 FROM outbox AS earlier WHERE earlier.platform = outbox.platform"
             " AND earlier.chat_id = outbox.chat_id AND earlier.id < outbox.id"
             " AND earlier.state IN ('pending', 'sending'))"
-            " ORDER BY due_at, id LIMIT ?",
-            (clock.now(), limit),
+            " ORDER BY due_at, id LIMIT ?3",
+            (clock.now(), platform, limit),
         )
     )
+
+
+def is_open(conn: apsw.Connection, platform: str, chat_id: str) -> bool:
+    """Whether a chat is still to get something."""
+    found = conn.execute(
+        "SELECT 1 FROM outbox WHERE platform = ? AND chat_id = ?"
+        " AND state IN ('pending', 'sending') LIMIT 1",
+        (platform, chat_id),
+    ).get
+    return found is not None
 
 
 def next_due_at(conn: apsw.Connection) -> float | None:
@@ -138,8 +149,11 @@ class Outbox:
     def put(self, pieces: Sequence[Piece], *, turn_id: str | None = None) -> list[int]:
         return self._db.write(lambda c: put(c, pieces, turn_id=turn_id))
 
-    def due(self, limit: int = 100) -> list[Row]:
-        return self._db.read(lambda c: due(c, limit))
+    def due(self, limit: int = 100, platform: str | None = None) -> list[Row]:
+        return self._db.read(lambda c: due(c, limit, platform))
+
+    def is_open(self, platform: str, chat_id: str) -> bool:
+        return self._db.read(lambda c: is_open(c, platform, chat_id))
 
     def next_due_at(self) -> float | None:
         return self._db.read(next_due_at)

@@ -26,6 +26,9 @@ from hermes_state.records import Row, insert_message, message_from, rows
 
 MOST_ATTEMPTS = 3
 
+FOLDED = "said to the turn before it"
+"""The reason of a turn that was over before it began, because the one before it answers it too."""
+
 End = Literal["answered", "failed", "interrupted"]
 
 
@@ -193,7 +196,7 @@ def fold(conn: apsw.Connection, turn_id: str, into: str) -> int | None:
     if fetch(conn, turn_id)["state"] != "accepted":
         return None
     text = user_text(conn, turn_id)
-    withdraw(conn, turn_id, "said to the turn before it")
+    withdraw(conn, turn_id, FOLDED)
     return _say(conn, _running(conn, into), {"role": "user", "content": text})
 
 

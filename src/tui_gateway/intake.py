@@ -8,9 +8,8 @@ from typing import Any
 
 from hermes_agent import lease
 from hermes_core import clock
-from hermes_core.errors import HermesError
 from hermes_state.protocol import Store
-from hermes_state.turns import Opening
+from hermes_state.turns import FOLDED, Opening
 from tui_gateway import info, turns
 from tui_gateway.projection import text_of
 from tui_gateway.protocol import NO_SUCH_SESSION, RpcError
@@ -30,28 +29,45 @@ def submit(
         waiting, is_new = _take_in(rt, session, content, key)
         if not is_new and (known := _known(rt, session, waiting)) is not None:
             return known
-        with live.lock:
-            live.queue.append(waiting)
-            was_running, session["running"] = bool(session.get("running")), True
-    if not was_running:
-        _start(rt, sid, session)
-    status = "queued" if was_running else "streaming"
-    return {"status": status, "turn_id": waiting.turn_id}
+        return {"status": _line_up(rt, sid, session, waiting), "turn_id": waiting.turn_id}
 
 
 def steer(rt: Runtime, session: LiveSession, steering: Steering) -> bool:
     """Say something to the running turn; False when none runs that would hear it.
 
-    Its sender is answered when the turn has stored it. What the turn does not hear is next in line.
+    It is on disk at once, as a turn that waits; when the running one takes it in, the two are one. Its
+    sender is answered then. What the turn does not hear is next in line.
     """
     live = rt.live(session)
-    with live.lock:
+    with live.accepting:
         agent = session.get("agent")
         if agent is None or not live.takes_steers or live.is_closing:
             return False
-        live.steering.append(steering)
-        agent.steer(steering.text)
+        waiting, is_new = _take_in(rt, session, steering.text, steering.key)
+        if not is_new and (known := _known(rt, session, waiting)) is not None:
+            steering.settle(known)
+            return True
+        steering.waiting = waiting
+        with live.lock:
+            is_heard = live.takes_steers
+            if is_heard:
+                live.steering.append(steering)
+                agent.steer(steering.text, waiting.turn_id)
+    if not is_heard:  # its turn has just ended
+        status = _line_up(rt, live.sid, session, waiting)
+        steering.settle({"status": status, "turn_id": waiting.turn_id})
     return True
+
+
+def _line_up(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> str:
+    """Have a turn run after those that wait; tells whether it waits or begins."""
+    live = rt.live(session)
+    with live.lock:
+        live.queue.append(waiting)
+        was_running, session["running"] = bool(session.get("running")), True
+    if not was_running:
+        _start(rt, sid, session)
+    return "queued" if was_running else "streaming"
 
 
 def recover(rt: Runtime, sid: str, session: LiveSession) -> int:
@@ -63,7 +79,8 @@ def recover(rt: Runtime, sid: str, session: LiveSession) -> int:
     conversation_id = store.get_conversation_root(key)
     lease.free_the_dead(store)
     with live.accepting:
-        ours = {one.turn_id for one in (*live.queue, live.current) if one is not None}
+        said = [one.waiting for one in live.steering]
+        ours = {one.turn_id for one in (*live.queue, *said, live.current) if one is not None}
         left = [
             Waiting(row["id"], row["idempotency_key"] or "", None, store.turns.user_text(row["id"]))
             for row in store.turns.unfinished()
@@ -148,11 +165,12 @@ def _known(rt: Runtime, session: LiveSession, waiting: Waiting) -> dict[str, Any
     if row is not None and not _is_of(store, row["session_id"], session):
         return {**told, "status": row["state"], "stored_session_id": row["session_id"]}
     if row is not None and row["ended_at"] is not None:
-        return {**told, "status": row["state"]}
+        return {**told, "status": "steered" if row["reason"] == FOLDED else row["state"]}
     with live.lock:
         if live.current is not None and live.current.turn_id == waiting.turn_id:
             return {**told, "status": "streaming"}
-        if any(one.turn_id == waiting.turn_id for one in live.queue):
+        said = [one.waiting for one in live.steering]
+        if any(one and one.turn_id == waiting.turn_id for one in (*live.queue, *said)):
             return {**told, "status": "queued"}
     waiting.is_recovered = True
     return None
@@ -165,12 +183,4 @@ def _is_of(store: Store, session_id: str, session: LiveSession) -> bool:
 
 
 def _start(rt: Runtime, sid: str, session: LiveSession) -> None:
-    def requeue(unheard: list[Steering]) -> None:
-        """What was said to a turn that ended before it heard it is a prompt of its own."""
-        for one in unheard:
-            try:
-                one.settle(submit(rt, sid, session, one.text, one.key))
-            except HermesError as error:
-                one.settle(error)
-
-    rt.afterwards(lambda: rt.spawn(lambda: turns.run_waiting(rt, sid, session, requeue)))
+    rt.afterwards(lambda: rt.spawn(lambda: turns.run_waiting(rt, sid, session)))

@@ -55,11 +55,12 @@ Settle = Callable[[dict[str, Any] | HermesError], None]
 
 @dataclass
 class Steering:
-    """Something said to the running turn, whose sender is answered when it is on disk."""
+    """Something said to the running turn. It waits as a turn of its own until it has been heard."""
 
     text: str
     key: str | None
     settle: "Settle"
+    waiting: "Waiting | None" = None
 
 
 @dataclass

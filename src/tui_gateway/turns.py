@@ -3,14 +3,14 @@
 import inspect
 import logging
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any, cast
 
 from hermes_cli import plugins
-from hermes_core.errors import ConversationBusyError, HermesError
+from hermes_core.errors import ConversationBusyError, HermesError, StoreError
 from tui_gateway import agents, info
 from tui_gateway.protocol import NO_AGENT, RpcError
-from tui_gateway.runtime import Live, LiveSession, Runtime, Steering, Waiting
+from tui_gateway.runtime import Live, LiveSession, Runtime, Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -23,9 +23,7 @@ _STOPPED = "stopped by the user"
 Result = dict[str, Any]
 
 
-def run_waiting(
-    rt: Runtime, sid: str, session: LiveSession, requeue: Callable[[list[Steering]], None]
-) -> None:
+def run_waiting(rt: Runtime, sid: str, session: LiveSession) -> None:
     """Answer what waits until nothing does. The boundary of a turn: what fails is told, once."""
     live = rt.live(session)
     waiting = _next(session, live)
@@ -37,7 +35,7 @@ def run_waiting(
         except Exception as error:
             logger.exception("turn %s failed", waiting.turn_id)
             _tell_failure(rt, sid, session, waiting, f"Something went wrong: {error!r}")
-        requeue(_unheard(live))
+        _line_up_unheard(live)
         waiting.done.set()
         waiting = _next(session, live)
         if not live.is_closing:
@@ -51,11 +49,15 @@ def _next(session: LiveSession, live: Live) -> Waiting | None:
         return live.current
 
 
-def _unheard(live: Live) -> list[Steering]:
+def _line_up_unheard(live: Live) -> None:
+    """What was said to a turn that ended before it heard it is a prompt of its own."""
     with live.lock:
         live.takes_steers = False
         unheard, live.steering = live.steering, []
-    return unheard
+        live.queue.extend(one.waiting for one in unheard if one.waiting is not None)
+    for one in unheard:
+        turn_id = one.waiting.turn_id if one.waiting is not None else ""
+        one.settle({"status": "queued", "turn_id": turn_id})
 
 
 def _run(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> None:
@@ -292,6 +294,8 @@ def interrupt(rt: Runtime, session: LiveSession, *, drops_queue: bool) -> int:
         dropped = list(live.queue) if drops_queue else []
         if drops_queue:
             live.queue.clear()
+            dropped += [one.waiting for one in live.steering if one.waiting is not None]
+            live.steering.clear()
     for waiting in dropped:
         withdraw(rt, waiting)
     if current is None:
@@ -305,7 +309,8 @@ def interrupt(rt: Runtime, session: LiveSession, *, drops_queue: bool) -> int:
 
 def withdraw(rt: Runtime, waiting: Waiting) -> None:
     """End a turn that is not to begin."""
-    rt.db().turns.withdraw(waiting.turn_id, _STOPPED)
+    with suppress(StoreError):  # it has been said to the running turn meanwhile
+        rt.db().turns.withdraw(waiting.turn_id, _STOPPED)
     waiting.done.set()
 
 

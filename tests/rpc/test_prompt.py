@@ -210,13 +210,33 @@ def test_by_setting_a_prompt_is_said_to_the_running_turn_and_answered_when_store
     client.call("prompt.submit", session_id=sid, text="paint it")
     assert quiet.begun.wait(PATIENCE_S)
     number = client.post("prompt.submit", session_id=sid, text="in blue")
-    assert world.transcript(key) == [("user", "paint it")]
     quiet.release()
     assert client.answer(number)["status"] == "steered"
     assert ("user", "in blue") in world.transcript(key)
     assert client.event("message.complete")["text"] == "In blue."
     assert client.events("prompt.steered") == [{"text": "in blue"}]
-    assert world.states(key) == ["answered"]
+    assert [said for said in world.transcript(key) if said == ("user", "in blue")] == [
+        ("user", "in blue")
+    ]
+
+
+def test_what_was_said_to_a_turn_is_found_again_under_its_key(
+    client: Inside, world: World, home: Home, model: ScriptedServer
+) -> None:
+    config.change(home, "terminal.busy", "steer")
+    sid, key = started(client)
+    quiet = Quiet()
+    model.add(Step(calls=call("todo").calls, quiet=quiet), say("In blue."))
+    client.call("prompt.submit", session_id=sid, text="paint it")
+    assert quiet.begun.wait(PATIENCE_S)
+    first = client.post("prompt.submit", session_id=sid, text="in blue", idempotency_key="k")
+    quiet.release()
+    assert client.answer(first)["status"] == "steered"
+    client.event("message.complete")
+    again = client.call("prompt.submit", session_id=sid, text="in blue", idempotency_key="k")
+    assert (again["status"], again["duplicate"]) == ("steered", True)
+    said = [text for role, text in world.transcript(key) if role == "user"]
+    assert said == ["paint it", "in blue"]
 
 
 def test_what_the_turn_does_not_hear_any_more_is_the_next_prompt(

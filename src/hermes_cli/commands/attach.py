@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from hermes_cli import interface
 from hermes_cli.commands.app import App, pass_app
-from hermes_cli.commands.tui import run
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home
 
@@ -37,7 +37,7 @@ def command(app: App, name: str) -> int:
     """
     find(app.home)  # that there is none is told before the terminal is taken
     opening = importlib.import_module("hermes_tui.opening").Opening(live=name)
-    return run(app, partial(connect, app.home), opening)
+    return interface.run(app.home, partial(connect, app.home), opening)
 
 
 async def connect(home: Home) -> "Transport":

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -20,6 +21,7 @@ from hermes_core.paths import open_private
 
 _STARTED_WITHIN_S = 30.0
 _LOOK_EVERY_S = 0.1
+_LEFT_WITHIN_S = 5.0
 
 
 @click.group(
@@ -56,7 +58,15 @@ def run(app: App, replace: bool) -> int:
     if code == RESTART_EXIT_CODE and not _is_supervised():
         arguments = [one for one in sys.argv[1:] if one != "--replace"]
         os.execv(sys.executable, [sys.executable, "-m", "hermes_cli.main", *arguments])
+    _leave_soon(code)
     return code
+
+
+def _leave_soon(code: int) -> None:
+    """End the process even when something that runs in a thread does not end: it is all on disk."""
+    timer = threading.Timer(_LEFT_WITHIN_S, lambda: os._exit(code))
+    timer.daemon = True
+    timer.start()
 
 
 async def _serve(app: App) -> int:
@@ -88,6 +98,8 @@ def start(app: App) -> int:
     app.home.create()
     running = status.get_running_pid()
     if running is not None:
+        if app.as_json:
+            app.emit({"pid": running})
         app.say(f"It runs already, as process {running}.")
         return 0
     output = app.home.logs / "gateway.out"
@@ -112,6 +124,10 @@ def start(app: App) -> int:
         if said.get("pid") == child.pid and said.get("gateway_state") in ("running", "degraded"):
             break
         time.sleep(_LOOK_EVERY_S)
+    else:
+        app.say("It is still starting.")
+    if app.as_json:
+        app.emit({"pid": child.pid})
     app.say(f"The gateway runs as process {child.pid}; its log is {app.home.logs}/hermes.log.")
     return 0
 
@@ -121,7 +137,10 @@ def start(app: App) -> int:
 @pass_app
 def stop(app: App) -> int:
     """Stop the gateway; turns that run get time to end, and go on at the next start otherwise."""
-    app.say("Stopped." if _stop(app) else "No gateway runs in this home.")
+    was_running = _stop(app)
+    if app.as_json:
+        app.emit({"was_running": was_running})
+    app.say("Stopped." if was_running else "No gateway runs in this home.")
     return 0
 
 

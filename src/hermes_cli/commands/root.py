@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
+from hermes_cli import interface
 from hermes_cli.commands import tui
 from hermes_cli.commands.app import App, json_option
 from hermes_cli.commands.group import Entry, LazyGroup
@@ -73,11 +74,11 @@ def hermes(ctx: click.Context, overrides: tuple[str, ...], **opening: object) ->
 
 def _talk(ctx: click.Context, opening: dict[str, object]) -> int:
     """The terminal UI; the line chat where there is no terminal for it, or it is not installed."""
-    is_wanted = tui.is_possible() and not ctx.ensure_object(App).as_json
-    if is_wanted and tui.is_installed():
+    is_wanted = interface.is_possible() and not ctx.ensure_object(App).as_json
+    if is_wanted and interface.is_installed():
         return ctx.invoke(tui.command, **opening)
     if is_wanted:
-        click.echo(f"This is the line chat. For the whole terminal: {tui.INSTALL}", err=True)
+        click.echo(f"This is the line chat. For the whole terminal: {interface.INSTALL}", err=True)
     chat = importlib.import_module("hermes_cli.commands.chat")
     return ctx.invoke(chat.command, **{**opening, "resume": opening["resume"] or None})
 

@@ -1,18 +1,14 @@
 """`hermes tui`: the terminal user interface. What it takes is loaded when it is used."""
 
 import importlib
-import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from hermes_cli import interface
 from hermes_cli.commands.app import App, pass_app
-from hermes_core import config, log
-from hermes_core.errors import ConfigError, UsageError
-
-INSTALL = "pip install 'hermes[tui]'"
+from hermes_core import config
 
 
 def opening_options(command: Any) -> Any:  # noqa: ANN401 -- a decorator of whatever click accepts
@@ -55,31 +51,4 @@ def command(
     )
     config.pass_on(app.overrides)
     transport = importlib.import_module("hermes_tui.transport")
-    return run(app, transport.ChildTransport.start, opening)
-
-
-def is_possible() -> bool:
-    """Whether this terminal, if it is one, can show the interface."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and not config.is_dumb_terminal()
-
-
-def is_installed() -> bool:
-    """Whether the `tui` extra is there."""
-    return importlib.util.find_spec("textual") is not None
-
-
-def run(app: App, connect: object, opening: object) -> int:
-    """Run the interface on this terminal; returns the exit status."""
-    if not is_possible():
-        raise UsageError(
-            "The user interface needs a terminal.", fix='Try: hermes chat -q "your question".'
-        )
-    if not is_installed():
-        raise ConfigError(
-            "The user interface is not installed.",
-            fix=f"Install it: {INSTALL}. Or use: hermes chat.",
-        )
-    log.set_up(app.home.create().logs, "info")
-    interface = importlib.import_module("hermes_tui.app")
-    status = interface.HermesApp(connect, app.home, opening).run()
-    return status if isinstance(status, int) else 1
+    return interface.run(app.home, transport.ChildTransport.start, opening)

@@ -1364,6 +1364,17 @@ class OutboxRules:
         assert [piece["id"] for piece in store.outbox.due()] == [first, other, same_name]
         assert len(store.outbox.due(limit=1)) == 1
 
+    def test_a_chat_is_open_until_its_last_piece_has_ended(self, store: Store) -> None:
+        first, second = store.outbox.put([Piece("telegram", "room", text) for text in "ab"])
+        for piece in (first, second):
+            assert store.outbox.is_open("telegram", "room")
+            store.outbox.begin(piece)
+            assert store.outbox.is_open("telegram", "room")
+            store.outbox.sent(piece, "m")
+        assert not store.outbox.is_open("telegram", "room")
+        store.outbox.put([Piece("telegram", "hall", "c"), Piece("matrix", "room", "d")])
+        assert not store.outbox.is_open("telegram", "room")
+
     def test_a_piece_is_put_once_under_its_name(self, store: Store) -> None:
         piece = Piece("telegram", "room", "a", key="notice:1", extra='{"reply_to":"7"}')
         (only,) = store.outbox.put([piece])

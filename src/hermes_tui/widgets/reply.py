@@ -15,9 +15,9 @@ from textual.widgets.markdown import MarkdownFence
 from hermes_tui.entries import Reply
 from hermes_tui.host import app_of
 
-_DRAW_EVERY_S = 0.06
+_DRAW_EVERY_S = 0.035
 """Every drawing moves all that is on the screen, so a fast stream is drawn in steps."""
-_REST = 1.5
+_REST = 0.75
 """On a slow machine it rests after a drawing for so many times as long as the drawing took."""
 
 
