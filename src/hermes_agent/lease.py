@@ -86,7 +86,9 @@ def _started(pid: int) -> str:
     try:
         # The name of the program is in brackets and may hold anything, blanks and brackets too.
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-        return stat.rpartition(")")[2].split()[19]
+        state, *others = stat.rpartition(")")[2].split()
+        # One that has ended keeps its entry until its parent asks, and some parents never do.
+        return "" if state in "ZX" else others[18]
     except OSError:
         return _alive(pid)
 

@@ -252,6 +252,15 @@ def unfinished(conn: apsw.Connection) -> list[Row]:
     )
 
 
+def still_open(conn: apsw.Connection) -> list[Row]:
+    """Turns without an end, also those that somebody runs now, oldest first."""
+    return rows(
+        conn.execute(
+            "SELECT * FROM turns WHERE state IN ('accepted', 'running') ORDER BY accepted_at"
+        )
+    )
+
+
 def of_session(conn: apsw.Connection, session_id: str) -> list[Row]:
     """The turns of a session, in the order they were accepted."""
     return rows(
@@ -340,6 +349,9 @@ class Turns:
 
     def unfinished(self) -> list[Row]:
         return self._db.read(unfinished)
+
+    def still_open(self) -> list[Row]:
+        return self._db.read(still_open)
 
     def of_session(self, session_id: str) -> list[Row]:
         return self._db.read(lambda c: of_session(c, session_id))

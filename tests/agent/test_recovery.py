@@ -1,5 +1,8 @@
 """Recovery: what a crash left open is run to its end, once, by whoever comes next."""
 
+import os
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -147,6 +150,23 @@ def test_the_lease_of_a_process_that_is_gone_is_taken_at_once(store: SessionDB) 
     assert lease.is_gone(f"{host}:999999999:{started}:1")
     store.leases.take_over("s", mine, f"{host}:999999999:1:1")
     assert lease.acquire(store, "s").token == 3
+
+
+def test_a_process_that_has_ended_is_gone_also_when_nobody_asked_how_it_ended() -> None:
+    read, write = os.pipe()
+    code = "import hermes_agent.lease as l; print(l.process_name(), flush=True); input()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=read, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    name = f"{child.stdout.readline().decode().strip()}:1"
+    assert not lease.is_gone(name)
+    os.write(write, b"\n")
+    assert child.stdout.read() == b"", "it has ended, and is not waited for yet"
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert lease.is_gone(name)
+    child.wait()
+    for pipe in (read, write):
+        os.close(pipe)
+    child.stdout.close()
 
 
 def test_two_turns_of_one_conversation_do_not_run_at_once(make_chat: MakeChat) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
-from gateway import status
+from gateway import house, status
 from gateway.run import RESTART_EXIT_CODE, GatewayRunner
+from hermes_cli import plugins
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_cli.commands.group import Entry, LazyGroup
 from hermes_core import log
@@ -50,7 +51,8 @@ def run(app: App, replace: bool) -> int:
     log.set_up(app.home.logs, app.settings.log.level)
     if replace:
         _stop(app)
-    if not app.settings.gateway.platforms:
+    plugins.load_enabled(app.home, app.settings)
+    if not house.configured(app.settings.gateway):
         raise UsageError(
             "No platform is configured.", fix="Add one with: hermes gateway setup telegram"
         )
@@ -198,7 +200,7 @@ def _status(app: App) -> dict[str, Any]:
     with app.store(read_only=app.home.database.exists()) as store:
         unsure, due = store.outbox.unsure(), store.outbox.due(limit=1000)
         failed = store.outbox.failed(since=time.time() - 86400)
-        unfinished = [t for t in store.turns.unfinished() if store.inbox.of_turn(t["id"])]
+        unfinished = [t for t in store.turns.still_open() if store.inbox.of_turn(t["id"])]
     return {
         "pid": status.get_running_pid(),
         "state": runtime.get("gateway_state"),

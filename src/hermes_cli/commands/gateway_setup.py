@@ -86,14 +86,19 @@ def _values(manifest: Manifest, values: dict[str, Any], given: tuple[str, ...]) 
     }
     for field in msgspec.structs.fields(manifest.settings):
         key = field.encode_name
-        if key in values or not field.required:
+        if key in values or not (field.required or key in manifest.variables.values()):
             continue
         if key in from_environment:
             click.echo(f"{key}: taken from {from_environment[key]}, and not written down.")
             continue
-        values[key] = click.prompt(
-            _question(key, field.type), hide_input=config.is_secret_name(key)
+        typed = click.prompt(
+            _question(key, field.type),
+            default=None if field.required else "",
+            show_default=False,
+            hide_input=config.is_secret_name(key),
         )
+        if typed != "":
+            values[key] = typed
     return values
 
 

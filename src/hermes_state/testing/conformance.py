@@ -1139,6 +1139,7 @@ class TurnRules:
             time.now += DAY_S
             store.leases.acquire("s", "me", ttl_s=60)
             assert store.turns.unfinished() == []
+            assert [turn["id"] for turn in store.turns.still_open()] == [turn_id]
             time.now += 61
             assert [turn["id"] for turn in store.turns.unfinished()] == [turn_id]
         store.turns.finish(turn_id, "interrupted")
