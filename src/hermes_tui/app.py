@@ -12,7 +12,7 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.screen import Screen
 
-from hermes_tui import themes
+from hermes_tui import terminal, themes
 from hermes_tui.screens.first import FirstScreen
 
 if TYPE_CHECKING:  # see the docstring
@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # see the docstring
     from hermes_tui.preferences import Preferences
     from hermes_tui.screens.chat import ChatScreen
     from hermes_tui.session import Session
+
+
+_LOOK_EVERY_S = 1.0
 
 
 class HermesApp(App[int], inherit_bindings=False):
@@ -69,6 +72,12 @@ class HermesApp(App[int], inherit_bindings=False):
             self.theme = self._preferences.theme
         self.set_keymap(self._preferences.keys)
         self.is_furnished = True
+        self.set_interval(_LOOK_EVERY_S, self._leave_with_the_terminal)
+
+    async def _leave_with_the_terminal(self) -> None:
+        """Leave when the terminal has gone and no signal said so; reading from it would never end."""
+        if not self.is_headless and terminal.is_gone():
+            await self.action_leave()
 
     # -- dialogs -----------------------------------------------------------------------------
 

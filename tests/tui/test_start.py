@@ -1,6 +1,8 @@
 """What `hermes` alone starts: the interface on a terminal, and elsewhere what is sensible there."""
 
 import contextlib
+import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -125,3 +127,23 @@ def test_what_is_to_be_opened_is_not_taken_before_another_command(
     )
     assert done.returncode == 2
     assert "goes after the command" in done.stderr
+
+
+def test_it_leaves_when_its_terminal_goes_away_without_a_signal(
+    surroundings: dict[str, str],
+) -> None:
+    master, slave = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-c", HERMES],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=surroundings,
+        start_new_session=True,
+    )
+    os.close(slave)
+    shown = b""
+    while b"F1" not in shown:
+        shown += os.read(master, 1 << 16)
+    os.close(master)
+    assert child.wait(PATIENCE_S) is not None
