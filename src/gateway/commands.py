@@ -5,16 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from gateway import closing
 from gateway.lanes import Lanes, Waiting
 from gateway.origin import Origin
-from gateway.session import SessionStore
+from gateway.session import SessionEntry, SessionStore
 from gateway.turns import Turns
 from hermes_agent import commands
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
 from hermes_agent.commands import Command, Context, PluginCommand
 from hermes_agent.standing import Standing
-from hermes_core.errors import UsageError
+from hermes_core.errors import StoreError, UsageError
 from hermes_state import sessions
 from hermes_state.inbox import Delivery
 from hermes_state.turns import Opening
@@ -29,6 +30,8 @@ class House(Protocol):
     assembly: Assembly
 
     def reset(self, came_from: Origin) -> str: ...
+    def interrupt(self, key: str) -> bool: ...
+    def withdraw(self, key: str, turn_id: str, reason: str) -> bool: ...
     def steer(self, key: str, waiting: Waiting) -> bool: ...
     def restart(self) -> None: ...
     def describe(self, came_from: Origin) -> str: ...
@@ -55,8 +58,8 @@ class Chat:
     @property
     def agent(self) -> Agent:
         entry = self.house.sessions.get_or_create_session(self.came_from.place)
-        model = (entry.model_override or {}).get("model", "")
-        return self.house.turns.agent(self.key, entry.session_id, self.came_from.place, model)
+        place = self.came_from.place
+        return self.house.turns.agent(self.key, entry.session_id, place, _model_of(entry))
 
     @property
     def is_running(self) -> bool:
@@ -78,11 +81,18 @@ class Chat:
         if session_id is None:
             self.house.reset(self.came_from)
             return
-        self.house.sessions.get_or_create_session(self.came_from.place)
+        routes = self.house.sessions
+        old = routes.get_or_create_session(self.came_from.place)
         agent = self.house.turns.agents.drop(self.key)
-        self.house.sessions.switch_session(self.key, session_id)
-        if agent is not None:
-            agent.close()
+        switched: list[object] = []
+        closing.let_go(
+            old.session_id,
+            self.came_from.place.platform.value,
+            agent,
+            lambda: switched.append(routes.switch_session(self.key, session_id)),
+        )
+        if not switched:
+            raise StoreError("The conversation could not be opened; this chat is where it was.")
 
     def send(self, content: Any) -> None:  # noqa: ANN401 -- text or parts
         """Have this answered as if the person had sent it: the command's delivery becomes a turn."""
@@ -112,8 +122,14 @@ class Chat:
             opening=Opening(place.platform.value, fields),
         )
         self.is_settled = True
-        text = content if isinstance(content, str) else ""
-        waiting = Waiting(accepted.turn_id, accepted.session_id, self.came_from, text=text)
+        entry = self.house.sessions.peek(self.key)
+        waiting = Waiting(
+            accepted.turn_id,
+            accepted.session_id,
+            self.came_from,
+            text=content if isinstance(content, str) else "",
+            model_name=_model_of(entry),
+        )
         self.house.lanes.put(key, waiting)
         return waiting
 
@@ -132,17 +148,20 @@ class Chat:
 
     def stop(self, *, everything: bool) -> str:
         """Stop what runs, at once; on request also what waits."""
-        lane = self.house.lanes.find(self.key)
-        taken = self.house.lanes.take_back(self.key) if everything else []
-        for waiting in taken:
-            self.house.assembly.store.turns.withdraw(waiting.turn_id, "stopped by the user")
-        is_stopped = lane is not None and self.house.turns.stop(lane)
-        left = len(lane.queue) if lane is not None else 0
+        taken = 0
+        for waiting in self.house.lanes.waiting(self.key) if everything else ():
+            taken += self.house.withdraw(self.key, waiting.turn_id, "stopped by the user")
+        is_stopped = self.house.interrupt(self.key)
+        left = len(self.house.lanes.waiting(self.key))
         if not is_stopped and not taken:
             return "Nothing is running."
-        more = f" {len(taken)} waiting messages were taken back." if taken else ""
+        more = f" {taken} waiting messages were taken back." if taken else ""
         rest = f" {left} waiting messages follow; /stop all takes them back." if left else ""
         return f"⏹ Stopping.{more}{rest}"
+
+
+def _model_of(entry: SessionEntry | None) -> str:
+    return ((entry.model_override if entry is not None else None) or {}).get("model", "")
 
 
 def _chat(context: Context) -> Chat:

@@ -9,12 +9,15 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 
 from gateway import replies
-from gateway.platforms.base import BasePlatformAdapter, SendMetadata, SendResult
+from gateway.platforms.base import BasePlatformAdapter, PlatformError, SendMetadata, SendResult
 from gateway.streams import Streams, draft_key
 from gateway.threads import run_blocking
 from hermes_core import clock
+from hermes_core.errors import IllegalTransitionError, StoreError
 from hermes_state.protocol import Store
 from hermes_state.records import Row
 
@@ -28,6 +31,7 @@ _LONGEST_WAIT_S = 300.0
 _GIVE_UP_AFTER_S = 24 * 3600.0
 _AT_ONCE = 64
 _REFUSALS = ("refused", "too_long")
+_STORE_WAIT_S = 1.0
 
 
 class Delivery:
@@ -61,75 +65,113 @@ class Delivery:
                 await self._send_due()
             except Exception:
                 logger.exception("the outbox could not be read; it is tried again")
-            try:
-                await asyncio.wait_for(self._wake.wait(), _LOOK_AGAIN_S)
-            except TimeoutError:
-                continue
+            with suppress(
+                TimeoutError
+            ):  # not wait_for, which loses a cancel that comes with a wake
+                async with asyncio.timeout(_LOOK_AGAIN_S):
+                    await self._wake.wait()
 
     async def drain(self, seconds: float) -> None:
-        """Wait for what is being sent and what is due now."""
-        deadline = clock.now() + seconds
-        while clock.now() < deadline:
-            if self._sending:
-                await asyncio.wait(list(self._sending.values()), timeout=deadline - clock.now())
-            elif await run_blocking(self._due_here):
-                await self._send_due()
-            else:
-                return
+        """Wait for what is being sent and what is due now, as far as it ends in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                while await self._send_due() or self._sending:
+                    if self._sending:
+                        await asyncio.wait(list(self._sending.values()))
+        except TimeoutError:
+            logger.warning("some replies are left to the next start")
+        except StoreError:
+            logger.exception(
+                "the outbox could not be read; what is in it is left to the next start"
+            )
+
+    async def close(self) -> None:
+        """Leave what is still being sent as it is; the next start looks at it."""
+        tasks = list(self._sending.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def resolve_unsure(self, platform: str) -> None:
         """Have what an earlier process was sending when it ended sent again, as far as it must be."""
-        adapter = self._adapters().get(platform)
+        now = clock.now()
         for row in await run_blocking(self._store.outbox.unsure):
-            if (
-                row["platform"] == platform
-                and adapter is not None
-                and row["id"] not in self._sending
-            ):
-                await self._settle_unsure(row, adapter)
+            if row["platform"] == platform and row["id"] not in self._sending:
+                again = partial(self._store.outbox.retry, row["id"], _UNSURE, now)
+                await run_blocking(again)
         self._wake.set()
 
-    def _due_here(self) -> list[Row]:
-        here = self._adapters()
-        return [
-            row
-            for row in self._store.outbox.due(limit=500)
-            if row["platform"] in here and row["id"] not in self._sending
-        ]
+    async def _send_due(self) -> int:
+        """Begin to send what is due, on every platform at most so many; returns how many these are."""
+        count = 0
+        for platform, adapter in self._adapters().items():
+            room = _AT_ONCE - self._on_their_way(platform)
+            if room <= 0:
+                continue  # the end of any of them wakes us
+            due = partial(self._store.outbox.due, limit=_AT_ONCE, platform=platform)
+            for row in (await run_blocking(due))[:room]:
+                if row["id"] not in self._sending:
+                    self._begin(row, adapter)
+                    count += 1
+        return count
 
-    async def _send_due(self) -> None:
-        for row in await run_blocking(self._due_here):
-            if len(self._sending) >= _AT_ONCE:
-                return  # the end of any of them wakes us
-            adapter = self._adapters().get(row["platform"])
-            if adapter is not None and row["id"] not in self._sending:
-                task = asyncio.create_task(self._send(row, adapter))
-                self._sending[row["id"]] = task
-                task.add_done_callback(lambda _task, id_=row["id"]: self._done(id_))
+    def _on_their_way(self, platform: str) -> int:
+        return sum(task.get_name() == platform for task in self._sending.values())
+
+    def _begin(self, row: Row, adapter: BasePlatformAdapter) -> None:
+        task = asyncio.create_task(self._send(row, adapter), name=row["platform"])
+        self._sending[row["id"]] = task
+        task.add_done_callback(lambda _task: self._done(row["id"]))
 
     def _done(self, piece_id: int) -> None:
         self._sending.pop(piece_id, None)
         self._wake.set()
 
     async def _send(self, row: Row, adapter: BasePlatformAdapter) -> None:
-        """The boundary of a piece: whatever goes wrong, it has a state afterwards."""
+        """One attempt at a piece; cancelled it stays as it is, and the next start looks at it."""
+        if row["turn_id"] is not None:
+            await self._streams.closed(row["turn_id"])
+        if not await self._claim(row["id"]):
+            return
         try:
-            if row["turn_id"] is not None:
-                await self._streams.closed(row["turn_id"])
-            was_unsure = row["error"] == _UNSURE
-            await run_blocking(lambda: self._store.outbox.begin(row["id"]))
-            result = await self._hand_over(row, adapter, is_repeat=was_unsure)
-            await self._note(row, result, adapter)
-        except asyncio.CancelledError:
-            raise  # the piece stays as it is; the next start looks at it
-        except Exception:
-            logger.exception("piece %s stays unsure", row["id"])
+            result = await self._hand_over(row, adapter)
+        except PlatformError as error:  # whether it is there cannot be told now
+            result = SendResult(success=False, error=str(error), error_kind="network")
+        except Exception as error:  # the boundary of an adapter: what it did before is not known
+            logger.exception("%s failed to send piece %s", row["platform"], row["id"])
+            result = SendResult(success=False, error=repr(error), error_kind="unsure")
+        await self._until_stored(self._verdict(row, result))
 
-    async def _hand_over(
-        self, row: Row, adapter: BasePlatformAdapter, *, is_repeat: bool
-    ) -> SendResult:
+    async def _claim(self, piece_id: int) -> bool:
+        """Note that a piece is being sent; when that cannot be stored it is left for a moment."""
+        try:
+            await run_blocking(lambda: self._store.outbox.begin(piece_id))
+        except StoreError as error:
+            logger.warning("piece %s waits for the store: %s", piece_id, error)
+            await asyncio.sleep(_STORE_WAIT_S)
+            return False
+        return True
+
+    async def _until_stored(self, note: Callable[[], None]) -> None:
+        """Note what became of a piece, however long that takes: nothing of its chat may pass it."""
+        while True:
+            try:
+                return await run_blocking(note)
+            except IllegalTransitionError:
+                return logger.exception("what became of a piece had been stored before")
+            except StoreError as error:
+                logger.warning("what became of a piece is not stored yet: %s", error)
+                await asyncio.sleep(_STORE_WAIT_S)
+
+    async def _hand_over(self, row: Row, adapter: BasePlatformAdapter) -> SendResult:
+        """Have the platform show a piece; raises PlatformError when it cannot be looked for."""
+        is_repeat = row["error"] == _UNSURE
+        if is_repeat and adapter.abilities.resend == "checked":
+            found = await adapter.find_sent(row["chat_id"], _key(row))
+            if found is not None:
+                return SendResult(success=True, message_id=found)
         extra = replies.decode(row["extra"])
-        metadata: SendMetadata = {"key": row["key"] or f"piece:{row['id']}", "final": True}
+        metadata: SendMetadata = {"key": _key(row), "final": True}
         if row["thread_id"]:
             metadata["thread_id"] = row["thread_id"]
         if extra.question and extra.buttons:
@@ -138,62 +180,78 @@ class Delivery:
             metadata["subject"] = extra.subject
         if extra.files:
             metadata["files"] = extra.files
-        draft_id, may_be_there = await self._draft_of(row, adapter)
-        if draft_id is not None:
-            result = await adapter.edit_message(row["chat_id"], draft_id, row["content"], metadata)
-            if result.success or result.error_kind not in _REFUSALS:
-                return _named(result, draft_id)
+        draft = await self._draft_of(row)
+        may_be_there = draft is not None and draft["message_id"] is None
+        if draft is not None:
+            shown = await self._become_reply(row, draft, adapter, metadata, extra.reply_to)
+            if shown is not None:
+                return shown
         text = row["content"]
         if (is_repeat or may_be_there) and adapter.abilities.resend == "marked":
             text = f"{REPEAT_MARK}\n{text}"
             self.repeat_count += 1
         return await adapter.send(row["chat_id"], text, extra.reply_to, metadata)
 
-    async def _draft_of(self, row: Row, adapter: BasePlatformAdapter) -> tuple[str | None, bool]:
-        """The message that shows the reply already, and whether one may be there under no name."""
+    async def _draft_of(self, row: Row) -> Row | None:
+        """What shows the beginning of a reply already, or may do so."""
         if row["turn_id"] is None or row["piece"] != 0:
-            return None, False
-        draft = await run_blocking(lambda: self._store.drafts.get(row["turn_id"]))
-        if draft is None or draft["message_id"]:
-            return (draft["message_id"] if draft else None), False
-        key, found = draft_key(row["turn_id"]), None
-        if adapter.abilities.resend == "checked":
-            found = await adapter.find_sent(row["chat_id"], key)
-        elif adapter.abilities.resend == "same":  # the platform tells the one that is there
-            again = await adapter.send(row["chat_id"], row["content"], None, {"key": key})
-            found = again.message_id if again.success else None
-        return found, found is None
+            return None
+        return await run_blocking(lambda: self._store.drafts.get(row["turn_id"]))
 
-    async def _note(self, row: Row, result: SendResult, adapter: BasePlatformAdapter) -> None:
+    async def _become_reply(
+        self,
+        row: Row,
+        draft: Row,
+        adapter: BasePlatformAdapter,
+        metadata: SendMetadata,
+        reply_to: str | None,
+    ) -> SendResult | None:
+        """Make a draft the reply by its last edit; None when there is none that can be edited.
+
+        Of one without an id the platform is asked: it may be there or not.
+        """
+        chat_id, key, message_id = row["chat_id"], draft_key(row["turn_id"]), draft["message_id"]
+        if message_id is None and adapter.abilities.resend == "checked":
+            message_id = await adapter.find_sent(chat_id, key)
+        elif message_id is None and adapter.abilities.resend == "same":
+            again: SendMetadata = {**metadata, "key": key}
+            result = await adapter.send(chat_id, row["content"], reply_to, again)
+            if not result.success:
+                return result
+            message_id = result.message_id
+        if message_id is None:
+            return None
+        result = await adapter.edit_message(chat_id, message_id, row["content"], metadata)
+        is_shown = result.success or result.error_kind not in _REFUSALS
+        return _named(result, message_id) if is_shown else None
+
+    def _verdict(self, row: Row, result: SendResult) -> Callable[[], None]:
+        """What an attempt means for a piece, as what is to be stored."""
         outbox, id_ = self._store.outbox, row["id"]
         error = result.error or "unknown"
         if result.success:
             self.sent_count += 1
-            await run_blocking(lambda: outbox.sent(id_, result.message_id))
-        elif result.error_kind == "unsure":
-            await self._settle_unsure(row, adapter)
-        elif result.error_kind in _REFUSALS or _is_old(row):
+            return lambda: self._sent(row, result.message_id)
+        if result.error_kind in _REFUSALS or _is_old(row):
             self.failed_count += 1
             logger.warning(
                 "a reply to %s %s is given up: %s", row["platform"], row["chat_id"], error
             )
-            await run_blocking(lambda: outbox.fail(id_, error))
-        else:
-            due_at = clock.now() + _wait(row["attempts"], result.retry_after)
-            # What may have arrived once may have, whatever became of the attempts after it.
-            reason = _UNSURE if row["error"] == _UNSURE else error
-            await run_blocking(lambda: outbox.retry(id_, reason, due_at))
+            return lambda: outbox.fail(id_, error)
+        due_at = clock.now() + _wait(row["attempts"], result.retry_after)
+        # What may have arrived once may have, whatever became of the attempts after it.
+        is_unsure = result.error_kind == "unsure" or row["error"] == _UNSURE
+        return lambda: outbox.retry(id_, _UNSURE if is_unsure else error, due_at)
 
-    async def _settle_unsure(self, row: Row, adapter: BasePlatformAdapter) -> None:
-        """Decide about a piece that may have arrived."""
-        outbox, id_ = self._store.outbox, row["id"]
-        if adapter.abilities.resend == "checked":
-            found = await adapter.find_sent(row["chat_id"], row["key"] or f"piece:{id_}")
-            if found is not None:
-                await run_blocking(lambda: outbox.sent(id_, found))
-                return
-        due_at = clock.now() + _wait(row["attempts"], None)
-        await run_blocking(lambda: outbox.retry(id_, _UNSURE, due_at))
+    def _sent(self, row: Row, message_id: str | None) -> None:
+        self._store.outbox.sent(row["id"], message_id)
+        if row["turn_id"] is not None and row["piece"] == 0:
+            with suppress(StoreError):  # one that stays harms nobody
+                self._store.drafts.drop(row["turn_id"])  # it is the reply now
+
+
+def _key(row: Row) -> str:
+    return row["key"] or f"piece:{row['id']}"
 
 
 def _named(result: SendResult, message_id: str) -> SendResult:

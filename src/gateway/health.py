@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from gateway.house import House
+from hermes_core.errors import ConfigError
 
 _LONGEST_REQUEST = 8192
 
@@ -28,7 +29,13 @@ async def serving(house: House | None, port: int) -> AsyncGenerator[int]:
         finally:
             writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", port, limit=_LONGEST_REQUEST)
+    try:
+        server = await asyncio.start_server(answer, "127.0.0.1", port, limit=_LONGEST_REQUEST)
+    except OSError as error:
+        raise ConfigError(
+            f"Port {port} for health and metrics cannot be used: {error.strerror}.",
+            fix="Set gateway.health_port to one that is free, or to 0 for none.",
+        ) from error
     async with server:
         yield server.sockets[0].getsockname()[1]
 

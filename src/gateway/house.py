@@ -8,6 +8,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -50,7 +51,14 @@ from hermes_agent import commands as shared
 from hermes_agent.assembly import Assembly
 from hermes_agent.events import Event
 from hermes_agent.standing import Standing
-from hermes_core.errors import HermesError, UsageError
+from hermes_core.errors import (
+    HermesError,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StoreIOError,
+    UsageError,
+)
 from hermes_state.inbox import Delivery
 
 logger = logging.getLogger(__name__)
@@ -63,6 +71,8 @@ _PUT_OFF = "⏸ I have to restart now. I go on with this afterwards; you need no
 _AFTER_PUT_OFF_S = 5.0
 _SETTLE_S = 20.0
 _LOOK_AGAIN_S = 0.5
+_RECOVERY_TRIES = 60
+_IN_ORDER_S = 5.0
 
 
 class House:
@@ -88,7 +98,7 @@ class House:
         self._locks: dict[str, AccountLock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.restart_wanted = threading.Event()
+        self._closing = threading.Event()
         self.on_restart: Callable[[], object] = lambda: None
         self.received_count = 0
 
@@ -142,7 +152,9 @@ class House:
             self._locks[manifest.name] = AccountLock(manifest.name, manifest.identity(values))
             make = partial(self._make, manifest, values)
             self.supervisors.append(Supervisor(manifest, make, self, self._connected))
-        await run_blocking(self.recover)
+        for supervisor in self.supervisors:
+            supervisor.prepare()  # what a platform can do is known before anything is said there
+        await self._recovered()
         self._spawn(self.delivery.run())
         for supervisor in self.supervisors:
             self._spawn(supervisor.run())
@@ -176,6 +188,7 @@ class House:
     async def drain(self, seconds: float) -> bool:
         """Begin no more turns and wait for those that run; what does not end is put off and told so."""
         self.lanes.close()
+        self._closing.set()
         is_idle = await run_blocking(partial(self.lanes.wait_until_idle, seconds))
         if not is_idle:
             await run_blocking(self._put_off)
@@ -184,28 +197,38 @@ class House:
 
     def _put_off(self) -> None:
         for lane in self.lanes.running:
-            waiting = lane.current
-            if waiting is None:
-                continue
-            self.sessions.mark_resume_pending(lane.key)
-            turn = self.store.turns.get(waiting.turn_id) or {"attempts": 0}
-            name = f"putoff:{waiting.turn_id}:{turn['attempts']}"
-            platform = waiting.origin.place.platform.value
-            if not self.replies.abilities(platform).answers_in_place:
-                self.store.outbox.put(self.replies.pieces(waiting.origin, _PUT_OFF, name=name))
+            if lane.current is not None:
+                try:
+                    self._tell_put_off(lane.key, lane.current)
+                except StoreError:
+                    logger.exception("that turn %s is put off is not told", lane.current.turn_id)
         self.delivery.wake()
-        self.turns.put_off()
-        self.lanes.wait_until_idle(_AFTER_PUT_OFF_S)
+        self.turns.put_off(self.lanes, _AFTER_PUT_OFF_S)
+
+    def _tell_put_off(self, key: str, waiting: Waiting) -> None:
+        self.sessions.mark_resume_pending(key)
+        turn = self.store.turns.get(waiting.turn_id) or {"attempts": 0}
+        name = f"putoff:{waiting.turn_id}:{turn['attempts']}"
+        self.store.outbox.put(self.replies.pieces(waiting.origin, _PUT_OFF, name=name))
 
     async def close(self) -> None:
         """Disconnect and let go of everything."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.delivery.close()
         for lock in self._locks.values():
             lock.release()
         self._commands.shutdown(wait=False, cancel_futures=True)
-        await run_blocking(self.sessions.close)
+        await run_blocking(self._let_go)
+
+    def _let_go(self) -> None:
+        self.turns.agents.close()
+        try:
+            self.sessions.close()
+        except StoreError:
+            logger.exception("the last changes of routes are not stored")
+        self.assembly.close()
 
     def _spawn(self, job: Any) -> None:  # noqa: ANN401 -- any coroutine
         task = asyncio.create_task(job)
@@ -214,38 +237,67 @@ class House:
 
     # -- recovery -------------------------------------------------------------------------------
 
-    def recover(self) -> int:
+    async def _recovered(self) -> None:
+        """Recover; a store that cannot be written yet is waited for, as no message may overtake."""
+        for _ in range(_RECOVERY_TRIES):
+            try:
+                await run_blocking(self.recover)
+            except (StoreBusyError, StoreFullError, StoreIOError) as error:
+                logger.warning("the store cannot be written yet: %s", error)
+                await asyncio.sleep(_LOOK_AGAIN_S)
+            else:
+                return
+        await run_blocking(self.recover)
+
+    def recover(self) -> None:
         """Queue the turns that were accepted and not answered; tell of commands that were cut off."""
         lease.free_the_dead(self.store)
-        count = 0
-        for row in self.store.turns.unfinished():
-            came_from = origin.of_turn(self.store, row["id"])
-            if came_from is None or self.lanes.holds(row["id"]):
-                continue  # a terminal's, which goes on when it is opened there
-            key = came_from.session_key or row["session_id"]
-            entry = self.sessions.lookup_by_session_id(row["session_id"])
-            model = (entry.model_override or {}).get("model", "") if entry is not None else ""
-            self.lanes.put(key, Waiting(row["id"], row["session_id"], came_from, model_name=model))
-            count += 1
+        self.take_up()
         for row in self.store.inbox.unsettled():
             self._tell_cut_off(row)
-        return count
+
+    def take_up(self) -> int:
+        """Queue the turns that nobody runs and that wait in no lane; returns how many."""
+        unfinished, held = self.store.turns.unfinished(), self.lanes.held
+        left = [row for row in unfinished if row["id"] not in held]
+        return sum(self._take_up(row) for row in left)
+
+    def _take_up(self, row: dict[str, Any]) -> bool:
+        came_from = origin.of_turn(self.store, row["id"])
+        if came_from is None:
+            return False  # a terminal's, which goes on when it is opened there
+        key = came_from.session_key or row["session_id"]
+        entry = self.sessions.peek(key)
+        model = came_from.model
+        if entry is not None and entry.session_id == row["session_id"]:
+            self.sessions.clear_resume_pending(key)
+            model = model or (entry.model_override or {}).get("model", "")
+        self.lanes.put(key, Waiting(row["id"], row["session_id"], came_from, model_name=model))
+        return True
 
     def _tell_cut_off(self, row: dict[str, Any]) -> None:
         delivery = Delivery(row["platform"], row["chat_id"], row["message_id"], row["payload"])
         try:
             came_from = origin.decode(row["payload"])
-            text = _CUT_OFF.format(command=came_from.text.split(maxsplit=1)[0] or "a command")
+            command = came_from.text.split(maxsplit=1)[:1]
+            text = _CUT_OFF.format(command=command[0] if command else "what you sent last")
             self.store.outbox.put(self.replies.pieces(came_from, text, name=_name(delivery)))
-        except (msgspec.DecodeError, KeyError, ValueError, IndexError):
+        except (msgspec.DecodeError, KeyError, ValueError):
             logger.warning("a delivery of %s cannot be read", row["platform"])
         self.store.inbox.settle(delivery, "command")
 
     # -- the desk of adapters -------------------------------------------------------------------
 
     async def accept(self, event: MessageEvent) -> Receipt:
+        """The boundary of a message: one that nobody foresaw is told of, and holds up no other."""
         self.received_count += 1
-        return await run_blocking(partial(self.pipeline.take, event))
+        try:
+            return await run_blocking(partial(self.pipeline.take, event))
+        except HermesError:
+            raise
+        except Exception:
+            logger.exception("message %s could not be taken in", event.message_id)
+            return await run_blocking(partial(self.pipeline.give_up, event))
 
     async def watch(self, turn_id: str) -> AsyncIterator[Event]:
         async for event in self.watchers.watch(turn_id, partial(self._is_over, turn_id)):
@@ -267,7 +319,9 @@ class House:
                 pass
 
         with suppress(TimeoutError):
-            await asyncio.wait_for(follow(), None if self.lanes.holds(turn_id) else _LOOK_AGAIN_S)
+            is_here = turn_id in self.lanes.held
+            async with asyncio.timeout(None if is_here else _LOOK_AGAIN_S):
+                await follow()
 
     def _is_over(self, turn_id: str) -> bool:
         row = self.store.turns.get(turn_id)
@@ -276,19 +330,16 @@ class House:
     async def stop(self, turn_id: str) -> None:
         for lane in self.lanes.running:
             if lane.current is not None and lane.current.turn_id == turn_id:
-                self.turns.stop(lane)
+                self.turns.stop(self.lanes, lane)
                 return
         came_from = await run_blocking(partial(origin.of_turn, self.store, turn_id))
-        if came_from is not None and self.lanes.take_back(came_from.session_key, turn_id):
-            await run_blocking(partial(self.store.turns.withdraw, turn_id, "stopped by the user"))
-            self.watchers.over(turn_id)
+        if came_from is not None:
+            key = came_from.session_key
+            await run_blocking(partial(self.withdraw, key, turn_id, "stopped by the user"))
 
     async def models(self) -> Sequence[str]:
-        def names() -> list[str]:
-            found = self.assembly.registry().discovery.found()
-            return [one.label for one in found] or [self.assembly.settings.model.name or "hermes"]
-
-        return await run_blocking(names)
+        found = await run_blocking(lambda: self.assembly.registry().discovery.found())
+        return [one.label for one in found] or [self.assembly.settings.model.name or "hermes"]
 
     async def save_attachment(self, content: bytes, name: str) -> Attachment:
         return await run_blocking(partial(self.attachments.save, content, name))
@@ -301,10 +352,20 @@ class House:
             return False
         return agent.steer(waiting.text, waiting.turn_id)
 
-    def interrupt(self, key: str) -> None:
+    def interrupt(self, key: str, waiting: Waiting | None = None) -> bool:
+        """Stop what runs in a lane, but not the turn that it is stopped for."""
         lane = self.lanes.find(key)
-        if lane is not None:
-            self.turns.stop(lane)
+        but = waiting.turn_id if waiting is not None else None
+        return lane is not None and self.turns.stop(self.lanes, lane, but)
+
+    def withdraw(self, key: str, turn_id: str, reason: str) -> bool:
+        """Take a turn back that waits; False when it does not (any more)."""
+        if all(one.turn_id != turn_id for one in self.lanes.waiting(key)):
+            return False
+        self.store.turns.withdraw(turn_id, reason)
+        self.lanes.take_back(key, turn_id)
+        self.watchers.over(turn_id)
+        return True
 
     def send_now(self, source: SessionSource, text: str) -> bool:
         """Send something past the outbox, from a thread; tells whether it arrived."""
@@ -321,10 +382,15 @@ class House:
     # -- commands -------------------------------------------------------------------------------
 
     def run_command(self, event: MessageEvent, delivery: Delivery, came_from: Origin) -> str:
-        """Do a command beside the way of messages; one that answers in place is waited for."""
+        """Do a command beside the way of messages; one that answers in place is waited for.
+
+        Others are waited for a while, so that what is said after /new is said in the new conversation.
+        """
         done = self._commands.submit(self._obey, event, delivery, came_from)
-        is_in_place = self.replies.abilities(delivery.platform).answers_in_place
-        return done.result() if is_in_place else ""
+        if came_from.is_in_place:
+            return done.result()
+        futures.wait([done], _IN_ORDER_S)
+        return ""
 
     def _obey(self, event: MessageEvent, delivery: Delivery, came_from: Origin) -> str:
         """The boundary of a command: whatever happens, it has a reply and is settled."""
@@ -336,13 +402,26 @@ class House:
         except Exception as error:
             logger.exception("the command %r failed", event.text[:60])
             text = f"⚠️ Something went wrong inside Hermes: {error!r}"
-        if not self.replies.abilities(delivery.platform).answers_in_place:
-            pieces = self.replies.pieces(came_from, text, name=_name(delivery))
-            self.store.outbox.put(pieces)
-        if not chat.is_settled:
-            self.store.inbox.settle(delivery, "command")
+        self._until_stored(partial(self._settle, chat, text))
         self.delivery.wake()
         return text
+
+    def _settle(self, chat: Chat, text: str) -> None:
+        """Note the reply of a command, then that it is done; to do so again changes nothing."""
+        pieces = self.replies.pieces(chat.came_from, text, name=_name(chat.delivery))
+        self.store.outbox.put(pieces)
+        if not chat.is_settled:
+            self.store.inbox.settle(chat.delivery, "command")
+
+    def _until_stored(self, note: Callable[[], None]) -> None:
+        """Note what was done, when the store can be written; at a stop it is left to the next start."""
+        while True:
+            try:
+                return note()
+            except (StoreBusyError, StoreFullError, StoreIOError) as error:
+                logger.warning("a command is done, which cannot be stored yet: %s", error)
+                if self._closing.wait(_LOOK_AGAIN_S):
+                    raise
 
     def _do(self, event: MessageEvent, chat: Chat) -> str:
         parsed = shared.Parsed(event.get_command() or "", event.get_command_args())
@@ -394,7 +473,6 @@ class House:
         return {**self.access.fields_of(came_from.place), "session_key": session_key}
 
     def restart(self) -> None:
-        self.restart_wanted.set()
         self.on_restart()
 
     def notify_home(self, text: str, name: str) -> int:
@@ -415,6 +493,7 @@ def _name(delivery: Delivery) -> str:
 
 
 def configured(settings: config.GatewaySettings) -> list[Manifest]:
-    """The platforms that the settings switch on; raises ConfigError."""
+    """The platforms that the settings or the environment switch on; raises ConfigError."""
     on = [name for name, table in settings.platforms.items() if table.get("enabled", True)]
+    on += [name for name in registry.given() if name not in settings.platforms]
     return [registry.find(name) for name in sorted(on)]

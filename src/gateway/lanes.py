@@ -55,8 +55,9 @@ class Lanes:
                 return 0  # it is on disk, and runs after the next start
             lane = self._lanes.get(key)
             if lane is not None:
+                ahead = len(lane.queue) + (lane.current is not None)
                 lane.queue.append(waiting)
-                return len(lane.queue)
+                return ahead
             lane = self._lanes[key] = Lane(key, deque([waiting]))
             self._pool.submit(self._drain, lane)
         return 0

@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.entry import SessionEntry
 from hermes_core.paths import make_folder
+from hermes_state.records import encode
 
 logger = logging.getLogger(__name__)
 
@@ -20,8 +21,9 @@ _NOTE = (
     " list of conversations: they are in state.db, and `hermes sessions list` shows them. Changes made"
     " here are lost."
 )
-_AT_A_TIME = 200
+_AT_A_TIME = 50
 """Entries that are made into text in one go: a long hold of the interpreter would be felt by turns."""
+_PAUSE_S = 0.005
 _WAIT_S = 5.0
 
 
@@ -45,8 +47,8 @@ class Mirror:
                 self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
                 self._thread.start()
 
-    def now(self) -> None:
-        """Write the file as a whole, or leave the old one."""
+    def now(self, pause_s: float = 0.0) -> None:
+        """Write the file as a whole, or leave the old one; in the background with pauses."""
         with self._writing:
             draft = self.path.with_name(f".{FILE}.{os.getpid()}.new")
             make_folder(self.path.parent)
@@ -56,6 +58,7 @@ class Mirror:
                 ) as f:
                     for portion in self._text():
                         f.write(portion)
+                        self._pause(pause_s)
                     f.flush()
                     os.fsync(f.fileno())
                 draft.replace(self.path)
@@ -67,6 +70,8 @@ class Mirror:
         with self._condition:
             is_due, self._is_due, self._is_closed = self._is_due, False, True
             self._condition.notify_all()
+        with self._writing:  # what is being written now is written to its end
+            pass
         if is_due:
             self._write()
 
@@ -96,17 +101,23 @@ class Mirror:
                     self._thread = None
                     return
                 self._is_due = False
-            self._write()
+            self._write(_PAUSE_S)
 
-    def _write(self) -> None:
+    def _pause(self, seconds: float) -> None:
+        """Leave the interpreter to turns for a moment, unless somebody waits for our end."""
+        if seconds:
+            with self._condition:
+                self._condition.wait_for(lambda: self._is_closed, timeout=seconds)
+
+    def _write(self, pause_s: float = 0.0) -> None:
         """The boundary of the mirror: a file that cannot be written harms nobody."""
         try:
-            self.now()
+            self.now(pause_s)
         except (OSError, ValueError):
             logger.warning("%s cannot be written", self.path, exc_info=True)
 
 
 def _line(entry: SessionEntry) -> bytes:
-    body = msgspec.json.format(msgspec.json.encode(entry.to_dict()), indent=2)
+    body = msgspec.json.format(encode(entry.to_dict()).encode(), indent=2)
     key = msgspec.json.encode(entry.session_key)
     return b",\n  " + key + b": " + body.replace(b"\n", b"\n  ")

@@ -8,6 +8,7 @@ from gateway.platforms.base import MessageEvent
 from gateway.source import SessionSource
 from hermes_state.inbox import Delivery
 from hermes_state.protocol import Store
+from hermes_state.records import encode
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -24,6 +25,10 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     is_bot: bool = False
     is_vouched: bool = False
     """Whether the platform itself let the sender in."""
+    is_in_place: bool = False
+    """Whether the reply goes back on the request itself, so that there is nothing to deliver."""
+    model: str = ""
+    """The model that a program asked for with its message."""
 
     @property
     def place(self) -> SessionSource:
@@ -32,7 +37,9 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
         return place
 
 
-def delivery_of(event: MessageEvent, session_key: str, *, is_turn: bool) -> Delivery:
+def delivery_of(
+    event: MessageEvent, session_key: str, *, is_turn: bool, is_in_place: bool
+) -> Delivery:
     """A message as the store's inbox knows it."""
     source = event.source
     if source is None or not event.message_id:
@@ -47,8 +54,10 @@ def delivery_of(event: MessageEvent, session_key: str, *, is_turn: bool) -> Deli
         answers=event.answers,
         is_bot=source.is_bot,
         is_vouched=source.role_authorized,
+        is_in_place=is_in_place,
+        model=str(event.options.get("model") or ""),
     )
-    payload = msgspec.json.encode(origin).decode()
+    payload = encode(msgspec.to_builtins(origin))
     return Delivery(source.platform.value, source.chat_id, event.message_id, payload)
 
 

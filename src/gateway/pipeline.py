@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from gateway import attachments, origin
+from gateway import attachments, origin, wish
 from gateway.access import Access
 from gateway.config import BusyMode
 from gateway.lanes import Lanes, Waiting
@@ -25,6 +25,7 @@ from hermes_cli import plugins
 from hermes_core.errors import AlreadySettledError, HermesError, SessionNotFoundError
 from hermes_state import sessions
 from hermes_state.inbox import Delivery
+from hermes_state.outbox import Piece
 from hermes_state.protocol import Store
 from hermes_state.turns import Opening
 
@@ -37,11 +38,18 @@ _RESET_NOTES = {
 }
 
 
+_NOT_TAKEN = (
+    "⚠️ Something went wrong inside Hermes, and your message was not taken in."
+    " Its log says more; please say it in other words."
+)
+
+
 class Busy(Protocol):
-    """What can be done to a turn that runs."""
+    """What can be done to a turn that runs, or waits."""
 
     def steer(self, key: str, waiting: Waiting) -> bool: ...
-    def interrupt(self, key: str) -> None: ...
+    def interrupt(self, key: str, waiting: Waiting) -> bool: ...
+    def withdraw(self, key: str, turn_id: str, reason: str) -> bool: ...
 
 
 class RunCommand(Protocol):
@@ -74,7 +82,9 @@ class Pipeline:
         """Decide what becomes of a message; raises StoreError when that cannot be put on disk."""
         source = _source(event)
         key = self.sessions.key_of(source)
-        delivery = origin.delivery_of(event, key, is_turn=not self._is_command(event))
+        is_in_place = self.replies.abilities(source.platform.value).answers_in_place
+        is_turn = not self._is_command(event)
+        delivery = origin.delivery_of(event, key, is_turn=is_turn, is_in_place=is_in_place)
         if (known := self._known(delivery)) is not None:
             return known
         role = self.access.role_of(source)
@@ -91,6 +101,25 @@ class Pipeline:
         if self._answers_question(event, source, key, delivery):
             return Receipt("command")
         return self._say(event, source, key, delivery)
+
+    def give_up(self, event: MessageEvent) -> Receipt:
+        """Note a message that cannot be taken in, and tell its chat so."""
+        source = _source(event)
+        delivery = Delivery(source.platform.value, source.chat_id, event.message_id or "")
+        if (known := self._known(delivery)) is not None:
+            return known
+        piece = Piece(
+            delivery.platform,
+            source.chat_id,
+            _NOT_TAKEN,
+            source.thread_id,
+            f"failed:{delivery.key}",
+        )
+        if not self.replies.abilities(delivery.platform).answers_in_place:
+            self.store.outbox.put([piece])
+        self._ignore(delivery)
+        self.wake_delivery()
+        return Receipt("ignored", reply=_NOT_TAKEN)
 
     # -- what it is -----------------------------------------------------------------------------
 
@@ -114,20 +143,17 @@ class Pipeline:
 
     def _heard(self, event: MessageEvent, source: SessionSource) -> str | None:
         """The words as plugins have them; None when one of them dropped the message."""
-        text = event.text
         wishes = plugins.invoke_hook(
             "on_message_received",
             platform=source.platform.value,
             chat_id=source.chat_id,
             user_id=source.user_id or "",
             message_id=event.message_id or "",
-            text=text,
+            text=event.text,
         )
-        for wish in wishes:
-            if wish.get("action") == "drop":
-                logger.info("a plugin dropped %s: %s", event.message_id, wish.get("reason"))
-                return None
-            text = str(wish.get("text", text))
+        text = wish.text_after(wishes, event.text)
+        if text is None:
+            logger.info("a plugin dropped %s: %s", event.message_id, wish.reason(wishes))
         return text
 
     def _ignore(self, delivery: Delivery) -> Receipt:
@@ -186,8 +212,7 @@ class Pipeline:
         entry = self._entry(event, source, key)
         content = attachments.as_content(_with_quote(event), event.attachments)
         row = self.store.get_session(entry.session_id)
-        if row is None and event.options.get("history"):
-            self._seed(entry, event, source)
+        self._tell_reset(entry, delivery)
         try:
             accepted = self.store.turns.accept(
                 entry.session_id,
@@ -207,11 +232,10 @@ class Pipeline:
             accepted.turn_id,
             accepted.session_id,
             origin.decode(delivery.payload),
-            text=event.text,
+            text=content if isinstance(content, str) else "",
             makes_session=row is None,
             model_name=self._model_of(entry, event),
         )
-        self._tell_reset(entry, delivery)
         self._enqueue(key, waiting)
         return Receipt("turn", accepted.turn_id, accepted.session_id)
 
@@ -233,20 +257,15 @@ class Pipeline:
             raise SessionNotFoundError(f"There is no session {session_id}.")
         return session_id
 
-    def _seed(self, entry: SessionEntry, event: MessageEvent, source: SessionSource) -> None:
-        """What a program brings along of a conversation that we do not know."""
-        opening = self._opening(entry, event, source)
-        self.store.create_session(entry.session_id, opening.source, **opening.fields)
-        self.store.append_messages(entry.session_id, event.options["history"])
-
     def _opening(self, entry: SessionEntry, event: MessageEvent, source: SessionSource) -> Opening:
-        """The session that a first message makes, and whose it is."""
+        """The session that a first message makes: whose it is, and what a program brings along."""
         fields = {**self.access.fields_of(source), "session_key": entry.session_key}
         if entry.display_name:
             fields["display_name"] = entry.display_name
         if event.options.get("instructions"):
             fields["model_config"] = {"instructions": event.options["instructions"]}
-        return Opening(source.platform.value, fields)
+        history = event.options.get("history") or ()
+        return Opening(source.platform.value, fields, messages=history)
 
     def _model_of(self, entry: SessionEntry, event: MessageEvent) -> str:
         wanted = event.options.get("model") or (entry.model_override or {}).get("model")
@@ -255,7 +274,7 @@ class Pipeline:
     def _enqueue(self, key: str, waiting: Waiting) -> None:
         ahead = self.lanes.put(key, waiting)
         if ahead and self.busy_mode == "interrupt":
-            self.busy.interrupt(key)
+            self.busy.interrupt(key, waiting)
         elif ahead and self.busy_mode == "steer":
             self.busy.steer(key, waiting)
 
@@ -266,9 +285,7 @@ class Pipeline:
             return None if before is None else self._ignore(delivery)
         if self.store.turns.user_text(before["turn_id"]) == event.text:
             return self._ignore(delivery)
-        if self.lanes.take_back(key, before["turn_id"]):
-            self.store.turns.withdraw(before["turn_id"], "replaced by its new version")
-        else:
+        if not self.busy.withdraw(key, before["turn_id"], "replaced by its new version"):
             event.text = f"I corrected my message. It now says:\n{event.text}"
         return None
 
@@ -276,7 +293,6 @@ class Pipeline:
         """Say once that a new conversation began by itself, when there was something before it."""
         if not entry.was_auto_reset:
             return
-        entry.was_auto_reset = False
         policy = self.sessions.config.get_reset_policy(entry.platform, entry.chat_type)
         note = _RESET_NOTES.get(entry.auto_reset_reason or "")
         if note and policy.notify and entry.reset_had_activity:
@@ -284,6 +300,7 @@ class Pipeline:
             name = f"reset:{entry.session_id}"
             self.store.outbox.put(self.replies.pieces(came_from, f"ℹ️ {note}", name=name))
             self.wake_delivery()
+        entry.was_auto_reset = False
 
 
 def _source(event: MessageEvent) -> SessionSource:

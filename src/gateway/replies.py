@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gateway import origin, outcomes
+from gateway import origin, outcomes, wish
 from gateway.origin import Origin
 from gateway.platforms.base import Abilities, Button
 from gateway.splitting import split
@@ -57,10 +57,7 @@ class Replies:
     def deliver(self, turn_id: str, outcome: Outcome) -> Sequence[Piece]:
         """What must be sent when a turn ends so."""
         came_from = origin.of_turn(self._store, turn_id)
-        if came_from is None:
-            return ()
-        place = came_from.place
-        if self.abilities(place.platform.value).answers_in_place:
+        if came_from is None or came_from.is_in_place:
             return ()
         row = self._store.turns.get(turn_id) or {}
         calls = self._store.budgets.of_turn(turn_id)["steps"]
@@ -73,7 +70,7 @@ class Replies:
         self, came_from: Origin, text: str, *, name: str, extra: Extra | None = None
     ) -> list[Piece]:
         """A text for the chat that something came from, cut as its platform needs it."""
-        if not text.strip():
+        if came_from.is_in_place or not text.strip():
             return []
         place = came_from.place
         platform = place.platform.value
@@ -115,19 +112,17 @@ class Replies:
     def _rewritten(self, came_from: Origin, session_id: str, text: str) -> str:
         """What plugins make of a reply; the conversation keeps the original."""
         place = came_from.place
-        said = plugins.invoke_hook(
+        wishes = plugins.invoke_hook(
             "pre_send",
             platform=place.platform.value,
             chat_id=place.chat_id,
             session_id=session_id,
             text=text,
         )
-        for wish in said:
-            if wish.get("action") == "drop":
-                logger.info("a plugin dropped the reply to %s: %s", place.chat_id, wish["reason"])
-                return ""
-            text = str(wish.get("text", text))
-        return text
+        said = wish.text_after(wishes, text)
+        if said is None:
+            logger.info("a plugin dropped the reply to %s: %s", place.chat_id, wish.reason(wishes))
+        return said or ""
 
 
 def _buttons(asked: QuestionAsked) -> list[Button]:

@@ -45,6 +45,7 @@ class GatewayRunner:
     _running = False
     _draining = False
     _exit_reason: str | None = None
+    _last_state: status.State = "stopped"
     _stop_task: "asyncio.Task[None] | None" = None
     _restart_drain_timeout = 0.0
     _last_session_store_prune_ts = 0.0
@@ -53,7 +54,9 @@ class GatewayRunner:
     def __init__(self, home: Home, settings: Settings, store: Store | None = None) -> None:
         self.home = home
         self.settings = settings
-        self.store: Store = store or hermes_state.SessionDB(home.database)
+        self.store: Store = store or hermes_state.SessionDB(
+            home.database, busy_timeout_s=settings.store.busy_timeout_s
+        )
         self._restart_drain_timeout = settings.gateway.drain_s
 
     @cached_property
@@ -87,11 +90,21 @@ class GatewayRunner:
         """Recover and connect; returns the platforms that are connected."""
         self._running = True
         self._update_runtime_status("starting")
+        try:
+            return await self._start()
+        except Exception as error:
+            self._exit_reason, self._last_state = str(error), "startup_failed"
+            raise
+
+    async def _start(self) -> list[str]:
+        loop = asyncio.get_running_loop()
         assembly = Assembly(self.home, self.settings, self.store, plugins)
         manifests = house.configured(self.settings.gateway)
         made = House(assembly, self.session_store, manifests, self._reset, self._follow)
+        made.on_restart = lambda: loop.call_soon_threadsafe(self._wish_to_stop, "restart")
         self._house = made
         vars(self).pop("_running_agents", None)
+        await run_blocking(self.session_store._ensure_loaded)
         connected = await made.open()
         missing = len(made.supervisors) - len(connected)
         self._update_runtime_status("degraded" if missing else "running")
@@ -107,10 +120,6 @@ class GatewayRunner:
         status.write_pid_file()
         try:
             connected = await self.start()
-            if self._house is not None:
-                self._house.on_restart = lambda: loop.call_soon_threadsafe(
-                    self._wish_to_stop, "restart"
-                )
             watcher = asyncio.create_task(self._session_expiry_watcher())
             async with health.serving(self._house, self.settings.gateway.health_port):
                 on_ready(connected)
@@ -141,11 +150,10 @@ class GatewayRunner:
             await run_blocking(partial(self._finalize, key, agent))
         if self._house is not None:
             await self._house.close()
-            await run_blocking(self._house.turns.agents.close)
         reason = self._exit_reason or "stopped"
         await run_blocking(lambda: plugins.invoke_hook("on_gateway_stop", reason=reason))
         status.remove_pid_file()
-        self._update_runtime_status("stopped")
+        self._update_runtime_status(self._last_state)
 
     def _finalize(self, session_key: str, agent: Any) -> None:  # noqa: ANN401 -- ours, or a scenario's
         """Let go of a conversation that was being run; it stays open and goes on after a start."""
@@ -175,11 +183,13 @@ class GatewayRunner:
         source = event.source
         if source is None:
             raise ValueError("A reset needs a chat.")
+        self.session_store._ensure_loaded()
         key = self.session_store._generate_session_key(source)
         old = self.session_store._entries.get(key)
         new: list[SessionEntry | None] = []
         if old is not None:
-            self._stop_lane(key)
+            if self._house is not None:
+                self._house.interrupt(key)  # what waits is still answered in the old one
             agent = self._house.turns.agents.drop(key) if self._house is not None else None
             platform = source.platform.value
             closing.let_go(
@@ -203,12 +213,6 @@ class GatewayRunner:
             )
         except Exception:
             logger.exception("a hook failed; the conversation is reset all the same")
-
-    def _stop_lane(self, session_key: str) -> None:
-        """Stop what runs in a conversation that is over; what waits is still answered in it."""
-        lane = self._house.lanes.find(session_key) if self._house is not None else None
-        if lane is not None and self._house is not None:
-            self._house.turns.stop(lane)
 
     def _format_session_info(self) -> str:
         name = self.settings.model.name
@@ -251,7 +255,8 @@ class GatewayRunner:
     def _expire(self, entry: SessionEntry) -> None:
         agent = None
         if self._house is not None:
-            if self._house.lanes.find(entry.session_key) is not None:
+            is_used = self._house.lanes.find(entry.session_key) is not None
+            if is_used or not self.session_store._is_session_expired(entry):
                 return  # somebody has just written
             agent = self._house.turns.agents.drop(entry.session_key)
         closing.let_go(
@@ -264,6 +269,7 @@ class GatewayRunner:
     def _tidy(self) -> None:
         if self._house is None:
             return
+        self._house.take_up()
         self._house.turns.agents.sweep()
         self.session_store.save_changes()
         now = time.time()

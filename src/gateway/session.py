@@ -22,7 +22,7 @@ from hermes_core import clock
 from hermes_core.errors import StoreError
 from hermes_state import sessions
 from hermes_state.protocol import Store
-from hermes_state.records import Row
+from hermes_state.records import Row, encode
 
 __all__ = [
     "SessionEntry",
@@ -356,14 +356,14 @@ class SessionStore:
         rows = {key: self._row(key) for key in changed if key in self._entries}
         if rows:
             self._db.routes.save_all(rows, scope=self._scope)
-        self._stored |= rows.keys()
+        self._stored.update(rows)  # `|=` with keys would copy them all
         self._changed.difference_update(list(changed))
         if self.config.write_sessions_json:
             self._mirror.soon()
 
     def _row(self, key: str) -> tuple[str, str]:
         entry = self._entries[key]
-        return entry.session_id, msgspec.json.encode(entry.to_dict()).decode()
+        return entry.session_id, encode(entry.to_dict())
 
     def save_changes(self) -> None:
         """Tell the store of small changes that were not worth a write of their own."""

@@ -1,9 +1,12 @@
 """The gateway process as others see it: its pid, and what it said about itself last.
 
-`gateway.pid` is there while a gateway runs in this home; `gateway_state.json` stays.
+`gateway.pid` is there while a gateway runs in this home, and `gateway.lock` is locked; the file
+`gateway_state.json` stays.
 """
 
+import fcntl
 import os
+import threading
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +21,10 @@ from hermes_core.paths import make_folder, write_private
 
 State = Literal["starting", "running", "draining", "stopped", "startup_failed", "degraded"]
 _KIND = "hermes-gateway"
+_home: list[int] = []
+"""The lock of the home, while this process has it."""
+_writing = threading.Lock()
+"""Platforms say how they do from several threads."""
 
 
 def pid_file() -> Path:
@@ -30,28 +37,33 @@ def state_file() -> Path:
 
 def write_pid_file() -> None:
     """Say that this process is the gateway of the home; raises UsageError when another one is."""
-    running = get_running_pid()
-    if running is not None and running != os.getpid():
-        raise UsageError(
-            f"A gateway runs in this home already, as process {running}.",
-            fix="hermes gateway stop ends it; hermes gateway run --replace takes over.",
-        )
-    pid_file().unlink(missing_ok=True)
     make_folder(pid_file().parent)
+    _take_home()
     record = {"pid": os.getpid(), "kind": _KIND, "start_time": lease.process_name()}
+    write_private(pid_file(), msgspec.json.encode(record).decode())
+
+
+def _take_home() -> None:
+    """Take the lock of the home, which ends with its process, whatever ends that."""
+    descriptor = os.open(pid_file().with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        with os.fdopen(os.open(pid_file(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
-            f.write(msgspec.json.encode(record))
-    except FileExistsError:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        who = get_running_pid()
         raise UsageError(
-            "Another gateway is starting in this home.", fix="hermes gateway status shows it."
+            f"A gateway runs in this home already{f', as process {who}' if who else ''}.",
+            fix="hermes gateway stop ends it; hermes gateway run --replace takes over.",
         ) from None
+    _home.append(descriptor)
 
 
 def remove_pid_file() -> None:
     """Say that no gateway runs any more, when it was this process."""
     if _read(pid_file()).get("pid") == os.getpid():
         pid_file().unlink(missing_ok=True)
+    while _home:
+        os.close(_home.pop())
 
 
 def get_running_pid() -> int | None:
@@ -78,9 +90,6 @@ def write_runtime_status(
     error_message: str | None = None,
 ) -> None:
     """Say something about the gateway; what is not said stays as it was."""
-    said = read_runtime_status()
-    if gateway_state == "starting":
-        said = {}
     now = datetime.fromtimestamp(clock.now(), UTC).isoformat()
     given = {
         "pid": os.getpid(),
@@ -90,17 +99,19 @@ def write_runtime_status(
         "active_agents": active_agents,
         "updated_at": now,
     }
-    said |= {name: value for name, value in given.items() if value is not None}
-    if platform is not None:
-        platforms = said.setdefault("platforms", {})
-        platforms[platform] = {
-            "state": platform_state,
-            "error_code": error_code,
-            "error_message": error_message,
-            "updated_at": now,
-        }
-    with suppress(OSError):  # a disk that is full must not stop anybody from talking
-        write_private(state_file(), msgspec.json.format(msgspec.json.encode(said)).decode())
+    told = {
+        "state": platform_state,
+        "error_code": error_code,
+        "error_message": error_message,
+        "updated_at": now,
+    }
+    with _writing:
+        said = read_runtime_status() if gateway_state != "starting" else {}
+        said |= {name: value for name, value in given.items() if value is not None}
+        if platform is not None:
+            said.setdefault("platforms", {})[platform] = told
+        with suppress(OSError):  # a disk that is full must not stop anybody from talking
+            write_private(state_file(), msgspec.json.format(msgspec.json.encode(said)).decode())
 
 
 def read_runtime_status() -> dict[str, Any]:

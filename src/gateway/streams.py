@@ -7,6 +7,7 @@ the two cannot disagree. A draft that fails harms nobody: the reply is then sent
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from gateway.origin import Origin
 from gateway.platforms.base import BasePlatformAdapter, SendMetadata
@@ -21,6 +22,7 @@ from hermes_agent.events import (
     ToolStarted,
     TurnEnded,
 )
+from hermes_cli import plugins
 from hermes_state.protocol import Store
 
 logger = logging.getLogger(__name__)
@@ -55,7 +57,9 @@ class Streams:
         adapter = self._adapters().get(came_from.source["platform"])
         if adapter is None or adapter.abilities.answers_in_place or turn_id in self._open:
             return
-        stream = _Stream(self._store, adapter, turn_id, came_from, loop, edits=self._is_on)
+        # What is shown early no plugin could rewrite or drop any more.
+        is_shown = self._is_on and not plugins.has_hook("pre_send")
+        stream = _Stream(self._store, adapter, turn_id, came_from, loop, edits=is_shown)
         self._open[turn_id] = stream
         loop.call_soon_threadsafe(stream.start)
 
@@ -68,7 +72,13 @@ class Streams:
     def end(self, turn_id: str, loop: asyncio.AbstractEventLoop) -> None:
         """A turn is not run any more; from the thread that it ran in."""
         if turn_id in self._open and not loop.is_closed():
-            asyncio.run_coroutine_threadsafe(self.closed(turn_id), loop)
+            asyncio.run_coroutine_threadsafe(self._ended(turn_id), loop)
+
+    async def _ended(self, turn_id: str) -> None:
+        stream = self._open.get(turn_id)
+        await self.closed(turn_id)
+        if stream is not None:
+            await stream.settle()
 
     async def closed(self, turn_id: str) -> None:
         """Wait until nothing more is written to a turn's draft."""
@@ -146,6 +156,23 @@ class _Stream:
         self._news.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def settle(self) -> None:
+        """Take the cursor from a draft that no reply follows: its turn was stopped."""
+        try:
+            if self._message_id is None or await run_blocking(self._is_followed):
+                return
+            text = self._fitting(self._shown)
+            await self._adapter.edit_message(self._chat_id, self._message_id, text, self._metadata)
+            await run_blocking(lambda: self._store.drafts.drop(self._turn_id))
+        except Exception:
+            logger.exception("the draft of %s stays as it is", self._turn_id)
+
+    def _is_followed(self) -> bool:
+        """Whether a reply becomes of the draft, now or when the turn goes on."""
+        row = self._store.turns.get(self._turn_id)
+        is_open = row is not None and row["ended_at"] is None
+        return is_open or bool(self._store.outbox.of_turn(self._turn_id))
+
     async def _show(self) -> None:
         """The boundary of a draft: what fails ends it, and the reply is sent as a message."""
         try:
@@ -162,9 +189,9 @@ class _Stream:
             logger.exception("the draft of %s is not shown any more", self._turn_id)
 
     async def _put(self, text: str) -> bool:
-        abilities = self._adapter.abilities
-        room = abilities.text_limit - abilities.measure(_CURSOR)
-        first = split(text, room, abilities.measure)[0] + _CURSOR
+        if self._message_id is None and await run_blocking(self._is_behind):
+            return True  # a draft must not overtake what was said before it
+        first = self._fitting(text) + _CURSOR
         self._shown = text
         if self._message_id is not None:
             result = await self._adapter.edit_message(
@@ -174,6 +201,17 @@ class _Stream:
                 await _pause(self._end, result.retry_after)
             return result.success or result.retryable or result.error_kind == "unsure"
         return await self._open(first)
+
+    def _is_behind(self) -> bool:
+        """Whether earlier replies are still on their way to the chat."""
+        platform = self._adapter.platform.value
+        return self._store.outbox.is_open(platform, self._chat_id)
+
+    def _fitting(self, text: str) -> str:
+        """As much of a text as one message holds with the cursor."""
+        abilities = self._adapter.abilities
+        room = abilities.text_limit - abilities.measure(_CURSOR)
+        return split(text, room, abilities.measure)[0]
 
     async def _open(self, text: str) -> bool:
         drafts, turn_id = self._store.drafts, self._turn_id
@@ -208,7 +246,6 @@ class _Stream:
 
 async def _pause(end: asyncio.Event, seconds: float) -> None:
     """Wait, but not past the end."""
-    try:
-        await asyncio.wait_for(end.wait(), seconds)
-    except TimeoutError:
-        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await end.wait()

@@ -34,36 +34,50 @@ class Supervisor:
         self._make = make
         self._desk = desk
         self._on_connected = on_connected
-        self._lost: asyncio.Queue[PlatformError] = asyncio.Queue()
+        self._prepared: BasePlatformAdapter | None = None
+
+    def prepare(self) -> None:
+        """Make the adapter of the first life; what fails now is told when that begins."""
+        try:
+            self._prepared = self._make()
+        except Exception:
+            logger.debug("%s is not made yet", self.manifest.name, exc_info=True)
 
     async def run(self) -> None:
         """Connect, and connect again, until cancelled or until it is no use."""
         failures = 0
         try:
             while True:
-                try:
-                    await self._live(is_reconnect=self.settled.is_set())
-                    failures = 0
-                except PlatformError as error:
-                    self._tell_failure(error)
-                    if error.is_fatal:
-                        return
-                    failures += 1
-                except Exception as error:
-                    logger.exception("%s failed", self.manifest.name)
-                    self._tell_failure(PlatformError(f"Something went wrong: {error!r}."))
-                    failures += 1
+                began = asyncio.get_running_loop().time()
+                error = await self._end_of_life()
+                await self._tell_failure(error)
+                if error.is_fatal:
+                    return
+                lasted = asyncio.get_running_loop().time() - began
+                failures = 1 if lasted > _LONGEST_WAIT_S else failures + 1
                 await asyncio.sleep(_wait(failures))
         finally:
             self.settled.set()
 
-    async def _live(self, *, is_reconnect: bool) -> None:
-        """One life of a connection: until it is lost."""
-        adapter = self._make()
+    async def _end_of_life(self) -> PlatformError:
+        """Connect and live; returns why it is over."""
+        try:
+            return await self._live(is_reconnect=self.settled.is_set())
+        except PlatformError as error:
+            return error
+        except Exception as error:
+            logger.exception("%s failed", self.manifest.name)
+            return PlatformError(f"Something went wrong: {error!r}.")
+
+    async def _live(self, *, is_reconnect: bool) -> PlatformError:
+        """One life of a connection: until it is lost, for the reason that is returned."""
+        adapter = self._prepared or self._make()
+        self._prepared = None
         loop = asyncio.get_running_loop()
+        losses: asyncio.Queue[PlatformError] = asyncio.Queue()
 
         def lost(error: PlatformError) -> None:
-            loop.call_soon_threadsafe(self._lost.put_nowait, error)
+            loop.call_soon_threadsafe(losses.put_nowait, error)
 
         adapter.set_desk(self._desk, lost)
         try:
@@ -72,20 +86,20 @@ class Supervisor:
             await self._tell("connected", None)
             await self._on_connected(self.manifest.name)
             self.settled.set()
-            raise await self._lost.get()
+            return await losses.get()
         finally:
             self.adapter = None
             try:
-                await asyncio.wait_for(adapter.disconnect(), _DISCONNECT_S)
+                async with asyncio.timeout(_DISCONNECT_S):
+                    await adapter.disconnect()
             except Exception:
                 logger.warning("%s did not end cleanly", self.manifest.name, exc_info=True)
 
-    def _tell_failure(self, error: PlatformError) -> None:
+    async def _tell_failure(self, error: PlatformError) -> None:
         self.error = error
         logger.warning("%s: %s", self.manifest.name, error)
+        await self._tell("failed" if error.is_fatal else "retrying", error)
         self.settled.set()
-        state = "failed" if error.is_fatal else "retrying"
-        asyncio.get_running_loop().create_task(self._tell(state, error))
 
     async def _tell(self, state: str, error: PlatformError | None) -> None:
         await run_blocking(

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 
+from gateway.threads import run_blocking
 from hermes_agent.events import Event, TextDelta, TurnEnded
 
 _Told = Callable[[Event | None], None]
@@ -56,7 +57,7 @@ class Watchers:
             for event in self._kept.pop(turn_id, ()):
                 tell(event)
         try:
-            if is_over():
+            if await run_blocking(is_over):
                 return
             while (event := await queue.get()) is not None:
                 yield event

@@ -20,11 +20,14 @@ class _PrivateFile(logging.FileHandler):
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        super().emit(record)
-        if self.stream is not None and self.stream.tell() > _MAX_BYTES:
-            self.close()
-            _make_room(Path(self.baseFilename))
-            self._closed = False
+        try:
+            super().emit(record)
+            if self.stream is not None and self.stream.tell() > _MAX_BYTES:
+                self.close()
+                _make_room(Path(self.baseFilename))
+                self._closed = False
+        except OSError:  # a full disk must not stop what the record is about
+            self.handleError(record)
 
     def _open(self) -> TextIOWrapper:
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -43,3 +43,15 @@ def test_a_log_that_has_grown_makes_room_for_itself(tmp_path: Path) -> None:
     logging.getLogger("x").info("goes on")
     assert "goes on" in (tmp_path / "hermes.log").read_text("utf-8")
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
+
+
+def test_a_log_that_cannot_be_written_stops_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "hermes.log").mkdir()
+    log.set_up(tmp_path, "info")
+    logging.getLogger("x").info("nowhere to go")
+    assert "Is a directory" in capsys.readouterr().err
+    (tmp_path / "hermes.log").rmdir()
+    logging.getLogger("x").info("there is room again")
+    assert "there is room again" in (tmp_path / "hermes.log").read_text()

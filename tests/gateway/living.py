@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from gateway.house import House
 from gateway.platforms.testing.loopback.server import LoopbackServer, Shown
 from gateway.run import GatewayRunner
 from hermes_agent.testing import echo
@@ -141,6 +142,11 @@ class Inside:
 
     def call(self, job: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(job, self._loop).result(PATIENCE_S)
+
+    @property
+    def house(self) -> House:
+        assert self.runner._house is not None
+        return self.runner._house
 
     def __enter__(self) -> "Inside":
         self._thread.start()

@@ -275,7 +275,10 @@ class BasePlatformAdapter(ABC):
         return SendResult(success=False, error="Messages cannot be edited.", error_kind="refused")
 
     async def find_sent(self, chat_id: str, key: str) -> str | None:
-        """The platform's id of a piece that may have arrived; where `abilities.resend` is checked."""
+        """The platform's id of a piece that may have arrived; where `abilities.resend` is checked.
+
+        None: it is not there. Raises PlatformError when that cannot be told now.
+        """
         del chat_id, key
         return None
 

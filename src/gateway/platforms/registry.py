@@ -54,6 +54,20 @@ def find(name: str) -> Manifest:
     return known[name]
 
 
+def given() -> list[str]:
+    """The platforms for which the environment alone gives all that they need."""
+    named = [one for one in manifests().values() if any(map(config.variable, one.variables))]
+    return [one.name for one in named if _is_enough(one)]
+
+
+def _is_enough(manifest: Manifest) -> bool:
+    try:
+        settings_of(manifest, {})
+    except ConfigError:
+        return False
+    return True
+
+
 def settings_of(manifest: Manifest, table: Mapping[str, Any]) -> Any:  # noqa: ANN401 -- the platform's own
     """A platform's settings: its table, with what the environment adds; raises ConfigError."""
     values = dict(table)

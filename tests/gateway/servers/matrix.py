@@ -234,6 +234,8 @@ class LossyProxy(Proxy):
     The HTTP client makes a request again by itself when a connection that it had used before is cut.
     """
 
+    _lost = b""
+
     def lose(self, request: bytes) -> threading.Event:
         self._lost = request
         return self.cut_before_response(request)
@@ -250,9 +252,10 @@ class LossyProxy(Proxy):
 @pytest.fixture
 def proxy(synapse: Synapse, bot: Bot) -> Iterator[LossyProxy]:
     """A network between the bot and the server, which can be broken."""
-    with LossyProxy("127.0.0.1", synapse.port) as started:
-        bot.settings["homeserver"] = f"http://{started.address}"
-        yield started
+    made = LossyProxy("127.0.0.1", synapse.port)
+    with made:
+        bot.settings["homeserver"] = f"http://{made.address}"
+        yield made
 
 
 class Person:

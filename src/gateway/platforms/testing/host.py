@@ -28,6 +28,7 @@ from hermes_agent.events import Event
 from hermes_core.errors import StoreBusyError
 
 _GLANCE_S = 0.02
+_LONGEST_WAIT_S = 2.0
 _FILE_LIMIT = 5 * 1024 * 1024
 _T = TypeVar("_T")
 Identity = tuple[str, str]
@@ -228,14 +229,16 @@ class Host:
             threading.Event().wait(_GLANCE_S)
 
     def send_when_connected(self, text: str, key: str) -> SendResult:
-        """Send a piece as soon as there is a connection again; raises TimeoutError."""
+        """Send a piece as soon as the platform takes it; raises TimeoutError."""
         results: list[SendResult] = []
 
         def is_through() -> bool:
             results.append(self.send(text, {"key": key}))
-            return results[-1].error_kind not in ("network", "rate_limited")
+            if wait_s := results[-1].retry_after:
+                threading.Event().wait(min(wait_s, _LONGEST_WAIT_S))
+            return not results[-1].retryable
 
-        self.until(is_through, "A connection")
+        self.until(is_through, "A send that gets through")
         return results[-1]
 
     def _on_lost(self, error: PlatformError) -> None:

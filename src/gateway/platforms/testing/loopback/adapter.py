@@ -228,7 +228,10 @@ class LoopbackAdapter(BasePlatformAdapter):
         return await self._result(lambda number: wire.Edit(number, chat_id, message_id, content))
 
     async def find_sent(self, chat_id: str, key: str) -> str | None:
-        return (await self._result(lambda number: wire.Find(number, chat_id, key))).message_id
+        found = await self._result(lambda number: wire.Find(number, chat_id, key))
+        if not found.success:
+            raise PlatformError(f"The loopback server cannot be asked: {found.error}")
+        return found.message_id
 
     async def send_typing(self, chat_id: str, metadata: SendMetadata | None = None) -> None:
         await self._result(lambda number: wire.Typing(number, chat_id, is_on=True))

@@ -1,0 +1,45 @@
+"""A disk that is full at one kind of write, and waiting for what tells nobody."""
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import apsw
+
+from hermes_state import SessionDB
+
+_NO_LIMIT = 1_000_000
+
+
+@contextmanager
+def disk_full_at(store: SessionDB, event: str) -> Generator[None]:
+    """Have SQLite find no space whenever `event` happens, such as `INSERT ON turns`.
+
+    A trigger of this connection asks for more pages than there may be: the error is SQLite's own.
+    """
+
+    def fill(conn: apsw.Connection) -> None:
+        conn.execute(
+            f"CREATE TEMP TRIGGER full_disk BEFORE {event} BEGIN"
+            " INSERT INTO meta (key, value) VALUES ('full', hex(zeroblob(4000000))); END"
+        )
+        conn.pragma("max_page_count", conn.pragma("page_count") + 500)
+
+    def empty(conn: apsw.Connection) -> None:
+        conn.execute("DROP TRIGGER full_disk")
+        conn.pragma("max_page_count", _NO_LIMIT)
+
+    store.write(fill)
+    try:
+        yield
+    finally:
+        store.write(empty)
+
+
+def eventually(met: Callable[[], bool], what: str = "this") -> None:
+    """Wait, within reason, for something that tells nobody when it happens."""
+    moment, deadline = threading.Event(), time.monotonic() + 30
+    while not met():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        moment.wait(0.01)

@@ -1,0 +1,417 @@
+"""Every command of a chat, as people use it."""
+
+import json
+import threading
+
+import pytest
+
+from gateway.commands import TABLE
+from hermes_agent.testing.scripted import Quiet, call, say, silence
+from hermes_cli import plugins
+from hermes_state import SessionDB
+from tests.gateway.faults import disk_full_at, eventually
+from tests.gateway.living import Inside, Process, World
+
+_PATIENCE_S = 10
+
+
+def _told(world: World) -> str:
+    """What the model was asked last."""
+    return json.dumps(world.model.asked[-1].json["messages"])
+
+
+def _replaced(world: World, old: str, new: str) -> None:
+    text = world.home.config.read_text()
+    assert old in text
+    world.home.config.write_text(text.replace(old, new))
+
+
+def test_every_command_that_chats_have_is_in_the_one_table() -> None:
+    wanted = (
+        "new reset stop retry undo branch title resume sessions search expand compress compact model"
+        " usage status approve deny background queue steer sethome whoami help restart pair"
+    )
+    known = {name for one in TABLE for name in (one.name, *one.aliases)}
+    assert set(wanted.split()) <= known
+    assert "exit" not in known
+
+
+def test_help_lists_the_commands_and_those_of_plugins(world: World) -> None:
+    init = world.home.plugins / "loopback" / "__init__.py"
+    added = '    ctx.command("weather", lambda text: f"Rain in {text}.", description="Tell it.")\n'
+    init.write_text(init.read_text() + added)
+    with Inside(world):
+        world.platform.say("a", "/help")
+        assert "/weather" in world.wait_for_text("a", "/compress").text
+        world.platform.say("a", "/weather Ulm")
+        world.wait_for_text("a", "Rain in Ulm.")
+        assert world.model.asked == []
+
+
+def test_a_path_and_a_command_after_a_blank_are_something_to_say(world: World) -> None:
+    with Inside(world):
+        world.platform.say("a", "/etc/passwd is what?")
+        world.wait_for_text("a", "You said: /etc/passwd")
+        world.platform.say("a", " /new is a command, is it?")
+        world.wait_for_text("a", "/new is a command, is it?")
+
+
+def test_new_while_messages_wait_answers_them_in_the_old_conversation(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, after="Half"))
+    with Inside(world) as inside:
+        world.platform.say("a", "my name is Ada")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "and I wait")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        world.platform.say("a", "/reset")
+        world.wait_for_text("a", "Session reset")
+        world.wait_for_text("a", "You said: and I wait")
+        assert "Ada" in _told(world)
+        world.platform.say("a", "who am I?")
+        world.wait_for_text("a", "You said: who am I?")
+        assert "Ada" not in _told(world)
+        assert inside.store.turns.unfinished() == []
+
+
+def test_what_is_said_right_after_new_is_said_in_the_new_conversation(world: World) -> None:
+    with Inside(world):
+        world.platform.say("a", "my name is Ada")
+        world.wait_for_replies("a", 1)
+        plugins.register_hook("on_session_end", lambda: threading.Event().wait(0.5) or None)
+        world.platform.say("a", "/new")
+        world.platform.say("a", "who am I?")
+        world.wait_for_text("a", "You said: who am I?")
+        assert "Ada" not in _told(world)
+
+
+def test_new_after_a_restart_is_a_reset_of_what_was_before(world: World) -> None:
+    with Inside(world):
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+    with Inside(world) as inside:
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "Session reset")
+        ended = [r for r in inside.store.list_sessions_rich() if r["end_reason"] == "session_reset"]
+        assert len(ended) == 1
+
+
+def test_new_that_cannot_be_stored_leaves_the_chat_where_it_was(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "my name is Ada")
+        world.wait_for_replies("a", 1)
+        with disk_full_at(inside.store, "INSERT ON routes"):
+            world.platform.say("a", "/new")
+            world.wait_for_text("a", "no space left")
+        before = inside.runner.session_store.list_sessions()[0].session_id
+        stored = inside.store.routes.load()
+        assert [row["session_id"] for row in stored.values()] == [before]
+
+
+def test_retry_asks_the_last_thing_again(world: World) -> None:
+    world.play(say("a poor answer"), say("a better one"))
+    with Inside(world):
+        world.platform.say("a", "what is it?")
+        world.wait_for_text("a", "a poor answer")
+        world.platform.say("a", "/retry")
+        world.wait_for_text("a", "a better one")
+        told = _told(world)
+        assert told.count("what is it?") == 1
+        assert "poor" not in told
+
+
+def test_undo_takes_an_exchange_back(world: World) -> None:
+    with Inside(world):
+        world.platform.say("a", "apple")
+        world.platform.say("a", "banana")
+        world.wait_for_replies("a", 2)
+        world.platform.say("a", "/undo")
+        world.wait_for_text("a", "Taken back, from here on: 'banana'")
+        world.platform.say("a", "cherry")
+        world.wait_for_text("a", "You said: cherry")
+        assert "apple" in _told(world)
+        assert "banana" not in _told(world)
+
+
+def test_a_branch_goes_on_in_a_copy(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "apple")
+        world.wait_for_replies("a", 1)
+        before = inside.runner.session_store.list_sessions()[0].session_id
+        world.platform.say("a", "/branch The other way")
+        world.wait_for_text("a", f"/resume {before} goes back")
+        world.platform.say("a", "banana")
+        world.wait_for_text("a", "You said: banana")
+        assert "apple" in _told(world)
+        world.platform.say("a", f"/resume {before}")
+        world.platform.say("a", "cherry")
+        world.wait_for_text("a", "You said: cherry")
+        assert "apple" in _told(world)
+        assert "banana" not in _told(world)
+
+
+def test_a_title_names_a_conversation_that_resume_finds(world: World) -> None:
+    with Inside(world):
+        world.platform.say("a", "apple")
+        world.wait_for_replies("a", 1)
+        world.platform.say("a", "/title Fruit")
+        world.wait_for_text("a", "called 'Fruit'")
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "Session reset")
+        world.platform.say("a", "/sessions")
+        assert "Fruit" in world.wait_for_replies("a", 4)[3]
+        world.platform.say("a", "/resume Fruit")
+        world.platform.say("a", "go on")
+        world.wait_for_text("a", "You said: go on")
+        assert "apple" in _told(world)
+
+
+def test_nobody_sees_the_conversations_of_others(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "the treasure is under the tree", user="u1")
+        world.wait_for_replies("a", 1)
+        secret = inside.runner.session_store.list_sessions()[0].session_id
+        world.platform.say("b", "/sessions", user="u2")
+        assert "treasure" not in world.wait_for_replies("b", 1)[0]
+        world.platform.say("b", f"/resume {secret}", user="u2")
+        assert "is not one conversation" in world.wait_for_replies("b", 2)[1]
+        world.platform.say("b", "/search treasure", user="u2")
+        assert world.wait_for_replies("b", 3)[2] == "Nothing found."
+
+
+def test_search_finds_what_was_said(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "the treasure is under the tree")
+        world.wait_for_replies("a", 1)
+        eventually(lambda: bool(inside.store.search_messages("treasure")))
+        world.platform.say("a", "/search treasure")
+        assert "treasure" in world.wait_for_replies("a", 2)[1]
+
+
+def _small_window(world: World) -> None:
+    _replaced(world, "retries = 1", "retries = 1\ncontext_window = 16000\nmax_output_tokens = 500")
+
+
+def test_compress_shortens_expand_brings_back_and_undo_undoes(world: World) -> None:
+    _small_window(world)
+    with Inside(world) as inside:
+        for number in range(8):
+            world.platform.say("a", f"word number {number} is {'blue ' * 600}")
+            world.wait_for_replies("a", number + 1)
+        before = inside.runner.session_store.list_sessions()[0].session_id
+        world.play(say("A summary: they said blue a lot."))
+        world.platform.say("a", "/compact colours")
+        world.wait_for_text("a", "The conversation goes on in")
+        world.platform.say("a", "still there?")
+        world.wait_for_text("a", "You said: still there?")
+        assert "A summary" in _told(world)
+        after = inside.runner.session_store.list_sessions()[0].session_id
+        assert after != before
+        world.platform.say("a", "/expand 1")
+        world.wait_for_text("a", "The model sees these again")
+        world.platform.say("a", "/undo compress")
+        world.wait_for_text("a", "The last shortening is undone")
+        world.platform.say("a", "and now?")
+        world.wait_for_text("a", "You said: and now?")
+        assert "word number 0 is" in _told(world)
+        assert inside.runner.session_store.list_sessions()[0].session_id == before
+        inside.runner.session_store.save_changes()
+        (row,) = inside.store.routes.load().values()
+        assert row["session_id"] == before
+
+
+def test_a_route_follows_a_conversation_that_a_turn_shortened(world: World) -> None:
+    _small_window(world)
+    with Inside(world) as inside:
+        sent = 0
+        while _session_count(inside.store) < 2:
+            sent += 1
+            assert sent < 30
+            world.platform.say("a", f"word number {sent} is {'blue ' * 600}")
+            world.platform.wait_for("a", lambda shown, n=sent: len(shown) >= n, 30)
+        (entry,) = inside.runner.session_store.list_sessions()
+        assert (inside.store.get_session(entry.session_id) or {})["depth"] == 1
+        (row,) = inside.store.routes.load().values()
+        assert row["session_id"] == entry.session_id
+        world.platform.say("a", "short")
+        world.wait_for_text("a", "You said: short")
+        assert f"word number {sent}" in _told(world)
+        first = entry.session_id
+    with Inside(world) as inside:
+        world.platform.say("a", "after a restart")
+        world.wait_for_text("a", "You said: after a restart")
+        assert f"word number {sent}" in _told(world)
+        assert inside.runner.session_store.list_sessions()[0].session_id == first
+
+
+def _session_count(store: SessionDB) -> int:
+    return store.read(lambda c: c.execute("SELECT count(*) FROM sessions").get)
+
+
+def test_a_model_is_changed_for_one_chat_and_kept(world: World) -> None:
+    world.model.models = {"scripted": {}, "other": {}}
+    with Inside(world):
+        world.platform.say("a", "/model other")
+        world.wait_for_text("a", "From now on other answers.")
+        world.platform.say("a", "hello")
+        world.wait_for_text("a", "You said: hello")
+        assert world.model.asked[-1].json["model"] == "other"
+        world.platform.say("a", "/retry")
+        world.wait_for_replies("a", 3)
+        assert world.model.asked[-1].json["model"] == "other"
+        world.platform.say("b", "hello")
+        world.wait_for_text("b", "You said: hello")
+        assert world.model.asked[-1].json["model"] == "scripted"
+    with Inside(world):
+        world.platform.say("a", "again")
+        world.wait_for_text("a", "You said: again")
+        assert world.model.asked[-1].json["model"] == "other"
+        world.platform.say("a", "/model")
+        assert world.wait_for_text("a", "other (").text
+
+
+def test_a_model_that_cannot_be_built_is_told_of_and_blocks_nothing(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "hello")
+        world.wait_for_replies("a", 1)
+        (entry,) = inside.runner.session_store.list_sessions()
+        inside.runner.session_store.set_model_override(entry.session_key, {"model": "anthropic/x"})
+        world.platform.say("a", "and now?")
+        assert world.wait_for_replies("a", 2)[1].startswith("⚠️")
+        inside.runner.session_store.set_model_override(entry.session_key, None)
+        world.platform.say("a", "better?")
+        world.wait_for_text("a", "You said: better?")
+        assert inside.store.turns.unfinished() == []
+
+
+def test_usage_and_status_say_where_things_stand(world: World) -> None:
+    with Inside(world):
+        world.platform.say("a", "/usage")
+        world.wait_for_text("a", "Nothing has been said")
+        world.platform.say("a", "hello")
+        world.wait_for_replies("a", 2)
+        world.platform.say("a", "/usage")
+        assert "1 calls" in world.wait_for_replies("a", 3)[2]
+        world.platform.say("a", "/status")
+        status = world.wait_for_replies("a", 4)[3]
+        assert "Model: scripted" in status
+        assert "Nothing is running." in status
+
+
+def test_what_waits_for_a_yes_is_approved_or_denied_in_words(world: World) -> None:
+    dangerous = call("terminal", command="rm -rf /nonexistent/hermes-test")
+    world.play(dangerous, say("done it"), dangerous, say("left it"))
+    with Inside(world):
+        world.platform.say("a", "clean up")
+        world.wait_for_text("a", "May this run?")
+        world.platform.say("a", "/status")
+        world.wait_for_text("a", "1 questions wait")
+        world.platform.say("a", "/approve")
+        world.wait_for_text("a", "terminal: once.")
+        world.wait_for_text("a", "done it")
+        world.platform.say("a", "once more")
+        world.platform.wait_for(
+            "a", lambda shown: sum("May this run?" in one.text for one in shown) == 2
+        )
+        world.platform.say("a", "/deny not today")
+        world.wait_for_text("a", "left it")
+        assert "not today" in _told(world)
+        world.platform.say("a", "/approve")
+        world.wait_for_text("a", "No question waits for an answer.")
+
+
+def test_background_is_answered_beside_the_conversation(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="in front"))
+    with Inside(world):
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "/background look it up")
+        world.wait_for_text("a", "beside this conversation")
+        world.wait_for_text("a", "You said: look it up")
+        assert "in front" not in world.replies("a")
+        quiet.release()
+        world.wait_for_text("a", "in front")
+        world.platform.say("a", "two")
+        world.wait_for_text("a", "You said: two")
+        assert "look it up" not in _told(world)
+
+
+def test_queue_waits_and_steer_is_heard(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="first"))
+    with Inside(world):
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "/queue two")
+        world.platform.say("a", "/steer three")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        quiet.release()
+        first, second, third = world.wait_for_replies("a", 3)
+        assert first == "first"
+        assert "You said: two" in second
+        assert "You said: three" in third
+        world.platform.say("a", "/steer four")
+        world.wait_for_text("a", "Nothing runs; it is answered now.")
+        world.wait_for_text("a", "You said: four")
+        world.platform.say("a", "/queue")
+        world.wait_for_text("a", "/queue needs a text.")
+
+
+def test_sethome_whoami_and_start(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "/start")
+        world.wait_for_text("a", "/help")
+        world.platform.say("a", "/whoami")
+        assert "u1" in world.wait_for_text("a", "owner").text
+        world.platform.say("a", "/sethome")
+        world.wait_for_text("a", "This chat is where I send notices now.")
+        assert inside.house.notify_home("Tea is ready.", "tea") == 1
+        world.wait_for_text("a", "Tea is ready.")
+
+
+def test_what_only_owners_may_do_is_refused_to_others(world: World) -> None:
+    _replaced(world, "[gateway.owners]", '[gateway.allow]\nloopback = ["m1"]\n\n[gateway.owners]')
+    with Inside(world):
+        for number, command in enumerate(("/restart", "/sethome", "/pair"), 1):
+            world.platform.say("m", command, user="m1")
+            assert "is for owners" in world.wait_for_replies("m", number)[-1]
+
+
+def test_a_command_that_a_crash_cut_off_is_told_and_not_done_again(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "apple")
+        world.wait_for_replies("a", 1)
+        store = inside.store
+        row = store.read(lambda c: c.execute("SELECT payload FROM inbox").get)
+        payload = json.dumps({**json.loads(row), "text": "/undo"})
+        store.write(
+            lambda c: c.execute(
+                "INSERT INTO inbox (platform, chat_id, message_id, payload, received_at)"
+                " VALUES ('loopback', 'a', 'cut', ?, 1.0), ('loopback', 'a', 'press', ?, 2.0),"
+                " ('loopback', 'a', 'odd', '{}', 3.0)",
+                (payload, row),
+            )
+        )
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        told = world.wait_for_replies("a", 3)[1:]
+        assert "while /undo was being done" in told[0]
+        assert "what you sent last" in told[1]
+        world.platform.say("a", "/undo", message_id="cut")
+        world.platform.say("a", "banana")
+        world.wait_for_text("a", "You said: banana")
+        assert "apple" in _told(world)
+
+
+@pytest.mark.parametrize("command", ["/new", "/status", "/stop"])
+def test_a_command_is_done_once_though_it_is_delivered_twice(world: World, command: str) -> None:
+    with Inside(world):
+        world.platform.say("a", "hello")
+        world.wait_for_replies("a", 1)
+        world.platform.say("a", command, message_id="twice")
+        world.wait_for_replies("a", 2)
+        world.platform.say("a", command, message_id="twice")
+        world.platform.say("a", "the end")
+        world.wait_for_text("a", "You said: the end")
+        assert len(world.replies("a")) == 3

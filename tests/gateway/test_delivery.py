@@ -1,0 +1,418 @@
+"""Sending what is in the outbox: once, in order, and again only as the platform allows."""
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+
+import msgspec
+import pytest
+
+from gateway.config import Platform, PlatformConfig
+from gateway.delivery import REPEAT_MARK, Delivery
+from gateway.platforms.base import (
+    Abilities,
+    BasePlatformAdapter,
+    ErrorKind,
+    PlatformError,
+    Resend,
+    SendMetadata,
+    SendResult,
+)
+from gateway.streams import Streams
+from hermes_core import clock
+from hermes_state import SessionDB
+from hermes_state.outbox import Piece
+from tests.gateway.faults import disk_full_at, eventually
+from tests.gateway.living import Inside, World
+
+_HOUR = 3600.0
+
+
+class _Fickle(BasePlatformAdapter):
+    """A platform that does with each request what it is told; nothing told: it works."""
+
+    abilities = Abilities(text_limit=4000, can_edit=True)
+
+    def __init__(self, resend: Resend) -> None:
+        super().__init__(PlatformConfig(), Platform.register("fickle"))
+        self.abilities = msgspec.structs.replace(type(self).abilities, resend=resend)  # type: ignore[misc]
+        self.next: deque[SendResult | Exception] = deque()
+        self.sent: list[tuple[str, str, str]] = []
+        self.edited: list[tuple[str, str]] = []
+        self.found: deque[str | None | Exception] = deque()
+        self.threads: list[str | None] = []
+        self._ids = itertools.count(1)
+
+    async def connect(self, *, is_reconnect: bool = False) -> bool:
+        return True
+
+    async def disconnect(self) -> None: ...
+
+    async def send(
+        self,
+        chat_id: str,
+        content: str,
+        reply_to: str | None = None,
+        metadata: SendMetadata | None = None,
+    ) -> SendResult:
+        self.sent.append((chat_id, content, (metadata or {}).get("key", "")))
+        self.threads.append((metadata or {}).get("thread_id"))
+        return self._do()
+
+    async def edit_message(
+        self, chat_id: str, message_id: str, content: str, metadata: SendMetadata | None = None
+    ) -> SendResult:
+        self.edited.append((message_id, content))
+        return self._do()
+
+    async def find_sent(self, chat_id: str, key: str) -> str | None:
+        found = self.found.popleft() if self.found else None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _do(self) -> SendResult:
+        told = self.next.popleft() if self.next else SendResult(True, f"id{next(self._ids)}")
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for _, text, _ in self.sent]
+
+
+def _failed(kind: ErrorKind, retry_after: float | None = None) -> SendResult:
+    return SendResult(False, error=kind, error_kind=kind, retry_after=retry_after)
+
+
+class _Post:
+    """A delivery whose clock the test turns: every round an hour passes."""
+
+    def __init__(self, store: SessionDB, resend: Resend = "marked") -> None:
+        self.store = store
+        self.adapter = _Fickle(resend)
+        self.now = 1_800_000_000.0
+        streams = Streams(store, lambda: {"fickle": self.adapter}, is_on=True)
+        self.delivery = Delivery(store, lambda: {"fickle": self.adapter}, streams)
+
+    def rounds(self, number: int = 1, hours: float = 1.0) -> None:
+        async def go() -> None:
+            for _ in range(number):
+                await self._round()
+                self.now += hours * _HOUR
+
+        self._run(go)
+
+    def after_a_crash(self) -> None:
+        """What a new process does when it is connected."""
+
+        async def go() -> None:
+            await self.delivery.resolve_unsure("fickle")
+            await self._round()
+
+        self._run(go)
+
+    async def _round(self) -> None:
+        await self.delivery._send_due()
+        while self.delivery._sending:
+            await asyncio.gather(*self.delivery._sending.values())
+            await asyncio.sleep(0)
+
+    def _run(self, job: Callable[[], Awaitable[None]]) -> None:
+        with clock.reading(lambda: self.now):
+            asyncio.run(job())  # type: ignore[arg-type]
+
+    def put(self, *texts: str, chat: str = "c", **more: str | None) -> list[int]:
+        with clock.reading(lambda: self.now):
+            pieces = [Piece("fickle", chat, text, **more) for text in texts]  # type: ignore[arg-type]
+            return self.store.outbox.put(pieces)
+
+    def state(self, piece_id: int) -> tuple[str, str | None]:
+        sql = "SELECT state, error FROM outbox WHERE id = ?"
+        state, error = self.store.read(lambda c: c.execute(sql, (piece_id,)).get)
+        return state, error
+
+
+@pytest.fixture
+def store() -> Iterator[SessionDB]:
+    with SessionDB.in_memory() as made:
+        yield made
+
+
+def test_pieces_of_a_chat_go_out_one_after_the_other(store: SessionDB) -> None:
+    post = _Post(store)
+    post.put("one", "two", "three")
+    post.put("elsewhere", chat="d")
+    post.rounds(1)
+    assert sorted(post.adapter.texts) == ["elsewhere", "one"]
+    post.rounds(2)
+    assert [text for chat, text, _ in post.adapter.sent if chat == "c"] == ["one", "two", "three"]
+
+
+def test_a_limit_of_the_platform_is_waited_for_as_long_as_it_asks(store: SessionDB) -> None:
+    post = _Post(store)
+    first, _ = post.put("one", "two")
+    post.adapter.next.append(_failed("rate_limited", 3 * _HOUR))
+    post.rounds(3)
+    assert post.adapter.texts == ["one"]
+    assert post.state(first) == ("pending", "rate_limited")
+    post.rounds(2)
+    assert post.adapter.texts == ["one", "one", "two"]
+
+
+@pytest.mark.parametrize("kind", ["refused", "too_long"])
+def test_what_is_refused_is_given_up_and_the_next_piece_follows(
+    store: SessionDB, kind: ErrorKind
+) -> None:
+    post = _Post(store)
+    first, _ = post.put("one", "two")
+    post.adapter.next.append(_failed(kind))
+    post.rounds(2)
+    assert post.state(first) == ("failed", kind)
+    assert post.adapter.texts == ["one", "two"]
+    assert post.delivery.failed_count == 1
+    assert [row["id"] for row in store.outbox.failed()] == [first]
+
+
+def test_what_surely_did_not_arrive_is_sent_again_without_a_mark(store: SessionDB) -> None:
+    post = _Post(store)
+    post.put("one")
+    post.adapter.next.extend([_failed("network"), _failed("network")])
+    post.rounds(3)
+    assert post.adapter.texts == ["one", "one", "one"]
+
+
+def test_every_attempt_has_the_same_key(store: SessionDB) -> None:
+    post = _Post(store, "same")
+    post.put("one", key="k")
+    post.put("two", chat="d")
+    post.adapter.next.extend([_failed("unsure"), _failed("network"), _failed("network")])
+    post.rounds(4)
+    keys = {chat: {key for c, _, key in post.adapter.sent if c == chat} for chat in "cd"}
+    assert keys["c"] == {"k"}
+    assert len(keys["d"]) == 1
+
+
+def test_what_may_have_arrived_is_marked_for_good_whatever_comes_between(store: SessionDB) -> None:
+    post = _Post(store, "marked")
+    (piece,) = post.put("one")
+    post.adapter.next.extend([_failed("unsure"), _failed("network"), _failed("rate_limited", 1.0)])
+    post.rounds(4)
+    assert post.adapter.texts == ["one", *[f"{REPEAT_MARK}\none"] * 3]
+    assert post.state(piece) == ("sent", None)
+
+
+def test_what_may_have_arrived_is_not_marked_where_the_key_folds_it(store: SessionDB) -> None:
+    post = _Post(store, "same")
+    post.put("one")
+    post.adapter.next.append(_failed("unsure"))
+    post.rounds(2)
+    assert post.adapter.texts == ["one", "one"]
+    assert post.delivery.repeat_count == 0
+
+
+def test_what_may_have_arrived_is_looked_for_first(store: SessionDB) -> None:
+    post = _Post(store, "checked")
+    found, lost = post.put("one", "two")
+    post.adapter.next.append(_failed("unsure"))
+    post.adapter.found.append("there")
+    post.rounds(2)
+    assert post.adapter.texts == ["one"]
+    assert post.state(found) == ("sent", None)
+    post.adapter.next.append(_failed("unsure"))
+    post.adapter.found.append(None)
+    post.rounds(2)
+    assert post.adapter.texts == ["one", "two", "two"]
+    assert post.state(lost) == ("sent", None)
+
+
+def test_nothing_is_sent_again_while_nobody_can_look_for_it(store: SessionDB) -> None:
+    post = _Post(store, "checked")
+    post.put("one")
+    post.adapter.next.append(_failed("unsure"))
+    post.adapter.found.extend([PlatformError("down"), PlatformError("down"), "there"])
+    post.rounds(5)
+    assert post.adapter.texts == ["one"]
+    assert store.outbox.unsure() == []
+    assert store.outbox.due() == []
+
+
+@pytest.mark.parametrize(
+    ("resend", "found", "texts"),
+    [
+        ("same", None, ["one"]),
+        ("marked", None, [f"{REPEAT_MARK}\none"]),
+        ("checked", None, ["one"]),
+        ("checked", "there", []),
+    ],
+)
+def test_what_a_crash_left_unsure_is_sent_as_the_platform_allows(
+    store: SessionDB, resend: Resend, found: str | None, texts: list[str]
+) -> None:
+    post = _Post(store, resend)
+    (piece,) = post.put("one")
+    store.outbox.begin(piece)
+    post.adapter.found.append(found)
+    post.rounds()
+    assert post.adapter.texts == []
+    post.after_a_crash()
+    assert post.adapter.texts == texts
+    assert post.state(piece) == ("sent", None)
+
+
+def test_an_adapter_that_breaks_leaves_its_piece_unsure_and_not_stuck(store: SessionDB) -> None:
+    post = _Post(store, "marked")
+    post.put("one", "two")
+    post.adapter.next.append(RuntimeError("nobody foresaw this"))
+    post.rounds(3)
+    assert post.adapter.texts == ["one", f"{REPEAT_MARK}\none", "two"]
+
+
+@pytest.mark.parametrize("kind", ["network", "unsure", "rate_limited"])
+def test_what_does_not_arrive_within_a_day_is_given_up(store: SessionDB, kind: ErrorKind) -> None:
+    post = _Post(store)
+    (piece,) = post.put("one")
+    post.adapter.next.extend([_failed(kind)] * 40)
+    post.rounds(24)
+    assert post.state(piece)[0] == "pending"
+    post.rounds(2)
+    assert post.state(piece)[0] == "failed"
+
+
+def test_a_platform_that_was_off_for_days_still_gets_what_is_for_it(store: SessionDB) -> None:
+    post = _Post(store)
+    post.put("one")
+    post.now += 5 * 24 * _HOUR
+    post.rounds()
+    assert post.adapter.texts == ["one"]
+
+
+def test_what_waits_for_a_platform_that_is_off_holds_up_no_other(store: SessionDB) -> None:
+    post = _Post(store)
+    with clock.reading(lambda: post.now - 1):
+        store.outbox.put([Piece("off", f"c{number}", "x") for number in range(700)])
+    post.put("ours")
+    post.rounds()
+    assert post.adapter.texts == ["ours"]
+
+
+# -- drafts ------------------------------------------------------------------------------------------
+
+
+def _with_draft(post: _Post, message_id: str | None, **more: str | None) -> None:
+    """A turn whose reply is in the outbox, and whose draft is known under this id."""
+    with clock.reading(lambda: post.now):
+        post.store.create_session("s", "fickle")
+        turn = post.store.turns.accept("s", {"role": "user", "content": "x"}).turn_id
+        post.store.turns.start(turn)
+        post.store.drafts.begin(turn, "fickle", "c")
+        if message_id is not None:
+            post.store.drafts.named(turn, message_id)
+        piece = Piece("fickle", "c", "the reply", key="k", **more)  # type: ignore[arg-type]
+        post.store.turns.finish(turn, "answered", pieces=[piece])
+
+
+def test_a_draft_becomes_the_reply_by_its_last_edit(store: SessionDB) -> None:
+    post = _Post(store)
+    _with_draft(post, "d1")
+    post.adapter.next.extend([_failed("unsure"), _failed("rate_limited", 1.0)])
+    post.rounds(3)
+    assert post.adapter.edited == [("d1", "the reply")] * 3
+    assert post.adapter.sent == []
+    assert store.read(lambda c: c.execute("SELECT count(*) FROM drafts").get) == 0
+
+
+def test_a_draft_that_is_gone_is_replaced_by_a_message(store: SessionDB) -> None:
+    post = _Post(store)
+    _with_draft(post, "d1")
+    post.adapter.next.append(_failed("refused"))
+    post.rounds()
+    assert post.adapter.texts == ["the reply"]
+
+
+def test_a_draft_without_an_id_is_found_by_its_key_where_it_folds(store: SessionDB) -> None:
+    post = _Post(store, "same")
+    _with_draft(post, None, thread_id="t")
+    post.adapter.next.append(_failed("network"))
+    post.rounds(2)
+    assert [text for _, text, _ in post.adapter.sent] == ["the reply"] * 2
+    assert {key for _, _, key in post.adapter.sent} != {"k"}
+    assert post.adapter.threads == ["t", "t"]
+    assert post.adapter.edited == [("id1", "the reply")]
+
+
+@pytest.mark.parametrize(
+    ("found", "sent", "edited"), [("d9", [], [("d9", "the reply")]), (None, ["the reply"], [])]
+)
+def test_a_draft_without_an_id_is_looked_for_where_that_is_possible(
+    store: SessionDB, found: str | None, sent: list[str], edited: list[tuple[str, str]]
+) -> None:
+    post = _Post(store, "checked")
+    _with_draft(post, None)
+    post.adapter.found.extend([PlatformError("down"), found])
+    post.rounds(2)
+    assert post.adapter.texts == sent
+    assert post.adapter.edited == edited
+
+
+def test_a_draft_without_an_id_makes_the_reply_a_marked_one_elsewhere(store: SessionDB) -> None:
+    post = _Post(store, "marked")
+    _with_draft(post, None)
+    post.rounds()
+    assert post.adapter.texts == [f"{REPEAT_MARK}\nthe reply"]
+
+
+# -- in the gateway ------------------------------------------------------------------------------------
+
+
+def test_replies_keep_their_order_when_the_first_is_put_off(world: World) -> None:
+    with Inside(world):
+        world.platform.rate_limit(0.5)
+        world.platform.say("a", "one")
+        world.platform.say("a", "two")
+        first, second = world.wait_for_replies("a", 2)
+        assert "You said: one" in first
+        assert "You said: two" in second
+
+
+def test_what_another_process_puts_into_the_outbox_is_sent(world: World) -> None:
+    with Inside(world), SessionDB(world.home.database) as other:
+        other.outbox.put([Piece("loopback", "a", "from elsewhere")])
+        assert world.wait_for_replies("a", 1) == ["from elsewhere"]
+
+
+def test_a_closed_chat_does_not_hold_up_the_others(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.close_chat("closed")
+        world.platform.say("closed", "one")
+        world.platform.say("a", "two")
+        assert "two" in world.wait_for_replies("a", 1)[0]
+        eventually(lambda: len(inside.store.outbox.failed()) == 1)
+
+
+@pytest.mark.parametrize("state", ["sending", "sent"])
+def test_a_reply_is_shown_once_though_the_store_cannot_note_it(world: World, state: str) -> None:
+    with Inside(world) as inside:
+        with disk_full_at(inside.store, f"UPDATE OF state ON outbox WHEN NEW.state = '{state}'"):
+            world.platform.say("a", "one")
+            world.platform.say("a", "two")
+            eventually(lambda: len(inside.store.outbox.due() + inside.store.outbox.unsure()) > 0)
+            if state == "sent":
+                world.wait_for_replies("a", 1)
+        first, second = world.wait_for_replies("a", 2)
+        assert "You said: one" in first
+        assert "You said: two" in second
+        assert len(world.platform.attempts) == 2
+
+
+def test_a_connection_that_breaks_does_not_lose_the_reply(world: World) -> None:
+    with Inside(world):
+        world.platform.lose_requests(1)
+        world.platform.say("a", "hello")
+        assert "hello" in world.wait_for_replies("a", 1)[0]
+        world.platform.stop()
+        world.platform.start()
+        world.platform.say("a", "still there?")
+        assert "still there?" in world.wait_for_replies("a", 2)[1]

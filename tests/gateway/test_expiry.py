@@ -1,0 +1,326 @@
+"""The boundaries of conversations: resets by the clock, the watcher, hooks, and last words."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gateway.outcomes import EMPTY, STOPPED_BEFORE, TOO_LONG, text_of
+from gateway.run import _normalize_empty_agent_response
+from gateway.session import SessionEntry
+from hermes_agent.testing.scripted import Quiet, say, silence
+from hermes_agent.turn import Outcome
+from hermes_cli import plugins
+from tests.gateway.faults import disk_full_at, eventually
+from tests.gateway.living import Inside, World
+
+_SESSION_HOOKS = ("on_session_start", "on_session_end", "on_session_finalize", "on_session_reset")
+_IDLE = 'reset = "idle"\nreset_idle_minutes = 60\n'
+
+
+class _Heard:
+    """What the hooks of conversations were told, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        for name in _SESSION_HOOKS:
+            plugins.register_hook(name, self._note(name))
+
+    def _note(self, name: str) -> Callable[..., None]:
+        def note(session_id: str, platform: str) -> None:
+            assert platform == "loopback"
+            self.calls.append((name, session_id))
+
+        return note
+
+
+@pytest.fixture
+def heard() -> Iterator[_Heard]:
+    yield _Heard()
+
+
+def _entry(inside: Inside) -> SessionEntry:
+    (entry,) = inside.runner.session_store.list_sessions()
+    return entry
+
+
+def _make_old(entry: SessionEntry) -> None:
+    entry.updated_at -= timedelta(days=2)
+
+
+def _look(inside: Inside) -> None:
+    inside.call(inside.runner._look_for_expired())
+
+
+# -- hooks --------------------------------------------------------------------------------------------
+
+
+def test_a_conversation_that_is_reset_tells_its_start_its_end_and_the_next(
+    world: World, heard: _Heard
+) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        old = _entry(inside).session_id
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "Session reset")
+        new = _entry(inside).session_id
+        assert heard.calls == [
+            ("on_session_start", old),
+            ("on_session_end", old),
+            ("on_session_finalize", old),
+            ("on_session_reset", new),
+        ]
+        world.platform.say("a", "two")
+        world.wait_for_replies("a", 3)
+        assert heard.calls[4:] == [("on_session_start", new)]
+
+
+def test_a_first_reset_has_nothing_to_end(world: World, heard: _Heard) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "New session")
+        assert heard.calls == [("on_session_reset", _entry(inside).session_id)]
+
+
+def test_a_chat_that_goes_elsewhere_tells_the_end_of_where_it_was(
+    world: World, heard: _Heard
+) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        first = _entry(inside).session_id
+        world.platform.say("a", "/new")
+        world.platform.say("a", "two")
+        world.wait_for_replies("a", 3)
+        second = _entry(inside).session_id
+        heard.calls.clear()
+        world.platform.say("a", f"/resume {first}")
+        eventually(lambda: _entry(inside).session_id == first)
+        eventually(lambda: len(heard.calls) == 2)
+        assert heard.calls == [("on_session_end", second), ("on_session_finalize", second)]
+
+
+def test_a_plugin_rewrites_and_drops_what_comes_in(world: World) -> None:
+    with Inside(world) as inside:
+        plugins.register_hook("on_message_received", lambda: {"action": "what?"})
+        plugins.register_hook(
+            "on_message_received",
+            lambda text: {"action": "rewrite", "text": text.upper()} if "up" in text else None,
+        )
+        plugins.register_hook(
+            "on_message_received", lambda: {"action": "rewrite", "text": "the second one"}
+        )
+        plugins.register_hook(
+            "on_message_received", lambda text: {"action": "drop"} if "spam" in text else None
+        )
+        world.platform.say("a", "spam up", message_id="m1")
+        world.platform.say("a", "speak up")
+        (reply,) = world.wait_for_replies("a", 1)
+        assert "You said: SPEAK UP" in reply
+        row = inside.store.read(
+            lambda c: c.execute("SELECT outcome FROM inbox WHERE message_id = 'm1'").get
+        )
+        assert row == "ignored"
+
+
+def test_a_plugin_rewrites_and_drops_what_goes_out(world: World) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def wish(chat_id: str, session_id: str, text: str) -> dict[str, str] | None:
+        seen.append((chat_id, session_id))
+        if "secret" in text:
+            return {"action": "drop"}
+        return {"action": "rewrite", "text": f"{text}!"}
+
+    world.play(say("a secret"), say("a word"))
+    with Inside(world) as inside:
+        plugins.register_hook("pre_send", wish)
+        world.platform.say("a", "one")
+        world.platform.say("a", "two")
+        assert world.wait_for_replies("a", 1) == ["a word!"]
+        session_id = _entry(inside).session_id
+        assert seen == [("a", session_id)] * 2
+        said = [row["content"] for row in inside.store.get_messages(session_id)]
+        assert sorted(said) == ["a secret", "a word", "one", "two"]
+
+
+def test_the_gateway_tells_its_start_and_its_stop(world: World) -> None:
+    told: list[object] = []
+    plugins.register_hook("on_gateway_start", lambda platforms: told.append(platforms))
+    plugins.register_hook("on_gateway_stop", lambda reason: told.append(reason))
+    with Inside(world):
+        assert told == [["loopback"]]
+    assert told == [["loopback"], "stopped"]
+
+
+def test_a_stop_finalizes_what_ran_and_leaves_it_to_go_on(world: World, heard: _Heard) -> None:
+    world.configure(drain=0.0)
+    quiet = Quiet()
+    world.play(silence(quiet, after="Half"))
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(10)
+        session_id = _entry(inside).session_id
+        heard.calls.clear()
+    assert heard.calls == [("on_session_end", session_id), ("on_session_finalize", session_id)]
+    with Inside(world) as inside:
+        world.platform.wait_for("a", lambda shown: len(shown) == 2, 30)
+        assert "You said: one" in world.replies("a")[1]
+        assert not _entry(inside).resume_pending
+
+
+# -- the clock ----------------------------------------------------------------------------------------
+
+
+def test_an_idle_conversation_starts_afresh_with_a_note(world: World) -> None:
+    world.configure(more=_IDLE)
+    with Inside(world) as inside:
+        world.platform.say("a", "my name is Ada")
+        world.wait_for_replies("a", 1)
+        _make_old(_entry(inside))
+        world.platform.say("a", "who am I?")
+        note, reply = world.wait_for_replies("a", 3)[1:]
+        assert note == "ℹ️ A new conversation: the last one was idle for long."
+        assert "You said: who am I?" in reply
+        world.platform.say("a", "and now?")
+        assert len(world.wait_for_replies("a", 4)) == 4
+
+
+def test_the_watcher_ends_what_is_expired_once(world: World, heard: _Heard) -> None:
+    world.configure(more=_IDLE)
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        entry = _entry(inside)
+        _look(inside)
+        assert not entry.expiry_finalized
+        _make_old(entry)
+        heard.calls.clear()
+        _look(inside)
+        _look(inside)
+        assert heard.calls == [
+            ("on_session_end", entry.session_id),
+            ("on_session_finalize", entry.session_id),
+        ]
+        row = inside.store.get_session(entry.session_id)
+        assert row is not None
+        assert row["end_reason"] == "session_reset"
+        assert len(inside.house.turns.agents) == 0
+    with Inside(world) as inside:
+        assert _entry(inside).expiry_finalized
+        world.platform.say("a", "two")
+        world.wait_for_text("a", "You said: two")
+        assert _entry(inside).session_id != entry.session_id
+
+
+def test_the_watcher_leaves_a_conversation_alone_in_which_somebody_writes(
+    world: World, heard: _Heard
+) -> None:
+    world.configure(more=_IDLE)
+    quiet = Quiet()
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        entry = _entry(inside)
+        world.play(silence(quiet, then="still here"))
+        world.platform.say("a", "two")
+        assert quiet.begun.wait(10)
+        _make_old(entry)
+        _look(inside)
+        quiet.release()
+        world.wait_for_text("a", "still here")
+        assert not entry.expiry_finalized
+        eventually(lambda: inside.house.lanes.held == set())
+        entry.updated_at += timedelta(days=2)
+        inside.runner._expire(entry)  # it was found to be expired, and somebody wrote since
+        assert not entry.expiry_finalized
+        assert [name for name, _ in heard.calls] == ["on_session_start"]
+
+
+def test_an_end_that_cannot_be_stored_is_tried_again(world: World) -> None:
+    world.configure(more=_IDLE)
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        entry = _entry(inside)
+        _make_old(entry)
+        with disk_full_at(inside.store, "UPDATE OF end_reason ON sessions"):
+            _look(inside)
+            assert not entry.expiry_finalized
+        _look(inside)
+        assert entry.expiry_finalized
+
+
+def test_the_watcher_forgets_silent_chats_once_an_hour(world: World) -> None:
+    world.configure(more="forget_after_days = 30\n")
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        _entry(inside).updated_at -= timedelta(days=31)
+        inside.runner._tidy()
+        assert inside.runner.session_store.list_sessions() == []
+        world.platform.say("b", "two")
+        world.wait_for_replies("b", 1)
+        _entry(inside).updated_at -= timedelta(days=31)
+        inside.runner._tidy()
+        assert len(inside.runner.session_store.list_sessions()) == 1
+
+
+# -- last words ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("result", "history", "words"),
+    [
+        (
+            {"failed": True, "error": "maximum context length is 8192"},
+            0,
+            ["context window", "/compact", "/reset"],
+        ),
+        ({"failed": True, "error": "Prompt TOO LONG"}, 0, ["context window"]),
+        ({"failed": True, "error": "payload limit"}, 0, ["context window"]),
+        ({"failed": True, "error": "Error code: 400"}, 51, ["context window"]),
+        ({"failed": True, "error": "Error code: 400"}, 50, ["failed", "400", "/reset"]),
+        ({"failed": True, "error": "x" * 400}, 0, ["x" * 300]),
+        ({"failed": True}, 0, ["failed", "unknown error"]),
+        ({"interrupted": True, "api_calls": 0}, 0, ["interrupted before", "send it again"]),
+        ({"interrupted": True, "api_calls": 2}, 0, []),
+        ({"api_calls": 1, "partial": True, "error": "it remained incomplete after 3 tries"}, 0, []),
+        (
+            {"api_calls": 1, "partial": True, "error": "y" * 300},
+            0,
+            ["Processing stopped", "y" * 200],
+        ),
+        ({"api_calls": 1, "partial": True}, 0, ["Processing stopped"]),
+        ({"api_calls": 1}, 0, ["No response was generated"]),
+        ({}, 0, ["was not processed"]),
+    ],
+)
+def test_an_empty_response_is_explained(
+    result: dict[str, Any], history: int, words: list[str]
+) -> None:
+    text = _normalize_empty_agent_response(result, "", history_len=history)
+    assert all(word in text for word in words)
+    assert bool(text) == bool(words)
+    assert "x" * 301 not in text
+    assert "y" * 201 not in text
+    assert _normalize_empty_agent_response(result, "there is one") == "there is one"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "calls", "text"),
+    [
+        (Outcome("answered", "yes"), 1, "yes"),
+        (Outcome("answered", "  "), 1, EMPTY),
+        (Outcome("failed", "", "No key.", "model.refused"), 1, "⚠️ No key."),
+        (Outcome("failed", "half", "Cut.", "x"), 1, "half\n\n⚠️ Cut."),
+        (Outcome("failed", "", "x", "model.context_too_long"), 1, TOO_LONG),
+        (Outcome("interrupted", "half"), 1, "half\n\n⏹ Stopped."),
+        (Outcome("interrupted", ""), 1, ""),
+        (Outcome("interrupted", ""), 0, STOPPED_BEFORE),
+    ],
+)
+def test_every_end_of_a_turn_has_its_words(outcome: Outcome, calls: int, text: str) -> None:
+    assert text_of(outcome, calls) == text

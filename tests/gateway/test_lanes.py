@@ -1,0 +1,425 @@
+"""Turns in their lanes: order, what a message does to a busy one, stopping, and stores that fail."""
+
+import json
+import threading
+from dataclasses import replace
+
+import pytest
+
+from gateway.agents import Agents
+from gateway.lanes import Lane, Lanes, Waiting
+from gateway.origin import Origin
+from hermes_agent.testing.scripted import Quiet, call, say, silence
+from hermes_state import SessionDB
+from tests.gateway.faults import disk_full_at, eventually
+from tests.gateway.living import Inside, Process, World
+
+_PATIENCE_S = 10
+
+
+def _waiting(name: str) -> Waiting:
+    return Waiting(name, "s", Origin({}))
+
+
+# -- lanes by themselves ---------------------------------------------------------------------------
+
+
+def test_a_lane_runs_its_turns_in_order_and_others_beside_it() -> None:
+    ran: list[str] = []
+    gate, beside = threading.Event(), threading.Event()
+
+    def run(_lane: Lane, waiting: Waiting) -> None:
+        if waiting.turn_id == "a0":
+            gate.wait(_PATIENCE_S)
+        ran.append(waiting.turn_id)
+        if waiting.turn_id == "b":
+            beside.set()
+
+    lanes = Lanes(run, at_once=2)
+    assert [lanes.put("a", _waiting(f"a{number}")) for number in range(4)] == [0, 1, 2, 3]
+    assert lanes.held == {"a0", "a1", "a2", "a3"}
+    lanes.put("b", _waiting("b"))
+    assert beside.wait(_PATIENCE_S)
+    gate.set()
+    eventually(lambda: lanes.find("a") is None)
+    assert ran == ["b", "a0", "a1", "a2", "a3"]
+    assert lanes.held == set()
+    lanes.close()
+
+
+def test_a_turn_that_breaks_does_not_hold_up_those_behind_it() -> None:
+    ran = threading.Event()
+
+    def run(_lane: Lane, waiting: Waiting) -> None:
+        if waiting.turn_id == "broken":
+            raise RuntimeError("nobody foresaw this")
+        ran.set()
+
+    lanes = Lanes(run, at_once=1)
+    lanes.put("a", _waiting("broken"))
+    lanes.put("a", _waiting("next"))
+    assert ran.wait(_PATIENCE_S)
+    eventually(lambda: lanes.find("a") is None)
+    assert lanes.wait_until_idle(0)
+    lanes.close()
+
+
+def test_a_closed_lane_ends_what_runs_and_begins_nothing() -> None:
+    gate, begun, ran = threading.Event(), threading.Event(), list[str]()
+
+    def run(_lane: Lane, waiting: Waiting) -> None:
+        begun.set()
+        gate.wait(_PATIENCE_S)
+        ran.append(waiting.turn_id)
+
+    lanes = Lanes(run, at_once=1)
+    for name in ("first", "second"):
+        lanes.put("a", _waiting(name))
+    lanes.put("b", _waiting("third"))
+    assert begun.wait(_PATIENCE_S)
+    lanes.close()
+    assert not lanes.wait_until_idle(0)
+    assert lanes.put("c", _waiting("fourth")) == 0
+    gate.set()
+    assert lanes.wait_until_idle(_PATIENCE_S)
+    assert ran == ["first"]
+
+
+def test_what_is_done_to_a_turn_is_not_done_to_the_one_after_it() -> None:
+    gates = {"one": threading.Event(), "two": threading.Event()}
+    begun = {"one": threading.Event(), "two": threading.Event()}
+
+    def run(_lane: Lane, waiting: Waiting) -> None:
+        begun[waiting.turn_id].set()
+        gates[waiting.turn_id].wait(_PATIENCE_S)
+
+    lanes = Lanes(run, at_once=1)
+    one, two, done = _waiting("one"), _waiting("two"), list[str]()
+    lanes.put("a", one)
+    lanes.put("a", two)
+    assert begun["one"].wait(_PATIENCE_S)
+    lane = lanes.find("a")
+    assert lane is not None
+    assert lanes.while_current(lane, one, lambda: done.append("one"))
+    gates["one"].set()
+    assert begun["two"].wait(_PATIENCE_S)
+    assert not lanes.while_current(lane, one, lambda: done.append("late"))
+    assert done == ["one"]
+    gates["two"].set()
+    lanes.close()
+
+
+# -- a busy conversation -----------------------------------------------------------------------------
+
+
+def test_what_is_said_to_a_steered_turn_reaches_it_and_is_answered_once(world: World) -> None:
+    world.configure(busy="steer")
+    quiet = Quiet()
+    world.play(replace(call("todo"), quiet=quiet), say("both done"))
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "and blue, please")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        quiet.release()
+        world.wait_for_text("a", "both done")
+        assert "and blue, please" in json.dumps(world.model.asked[-1].json)
+        eventually(lambda: inside.house.lanes.held == set())
+        world.platform.say("a", "three")
+        world.wait_for_text("a", "You said: three")
+        assert len(world.replies("a")) == 2
+
+
+def test_what_a_steered_turn_did_not_hear_is_answered_next(world: World) -> None:
+    world.configure(busy="steer")
+    quiet = Quiet()
+    world.play(silence(quiet, then="the end of one"))
+    with Inside(world):
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "two")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        quiet.release()
+        first, second = world.wait_for_replies("a", 2)
+        assert first == "the end of one"
+        assert "You said: two" in second
+
+
+def test_a_picture_is_not_said_to_a_turn_but_answered_next(world: World) -> None:
+    world.configure(busy="steer")
+    quiet = Quiet()
+    png = bytes.fromhex(
+        "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8"
+        "cfc0000003010100c9fe92ef0000000049454e44ae426082"
+    )
+    world.play(replace(call("todo"), quiet=quiet), say("first"))
+    with Inside(world):
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "look", files=[("dot.png", png)])
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        quiet.release()
+        first, second = world.wait_for_replies("a", 2)
+        assert first == "first"
+        assert "You said: look" in second
+
+
+def test_a_message_interrupts_what_runs_and_is_answered(world: World) -> None:
+    world.configure(busy="interrupt")
+    quiet = Quiet()
+    world.play(silence(quiet, after="Half of"))
+    with Inside(world):
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "two")
+        first, second = world.wait_for_replies("a", 2)
+        assert first.startswith("Half of")
+        assert "Stopped" in first
+        assert "You said: two" in second
+
+
+def test_a_message_does_not_interrupt_its_own_turn(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="not stopped"))
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        house = inside.house
+        (lane,) = house.lanes.running
+        assert lane.current is not None
+        assert not house.interrupt(lane.key, lane.current)
+        quiet.release()
+        assert world.wait_for_replies("a", 1) == ["not stopped"]
+
+
+def test_stop_all_takes_back_what_waits(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, after="Half"))
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "two")
+        world.platform.say("a", "three")
+        world.platform.say("a", "/stop all")
+        world.wait_for_text("a", "2 waiting messages were taken back")
+        world.wait_for_text("a", "Half")
+        world.platform.say("a", "four")
+        world.wait_for_text("a", "You said: four")
+        told = json.dumps(world.model.asked[-1].json)
+        assert "two" not in told
+        assert "three" not in told
+        assert inside.store.turns.unfinished() == []
+
+
+def test_a_stop_when_nothing_runs_says_so(world: World) -> None:
+    with Inside(world):
+        world.platform.say("a", "/stop")
+        assert world.wait_for_replies("a", 1) == ["Nothing is running."]
+
+
+def test_the_command_of_one_person_does_not_stop_the_turn_of_another(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="for the first one"))
+    with Inside(world):
+        world.platform.say("g", "one", user="u1", chat_type="group", thread="t")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("g", "/status", user="u2", chat_type="group", thread="t")
+        world.wait_for_text("g", "A turn is running.")
+        quiet.release()
+        assert world.wait_for_text("g", "for the first one").text == "for the first one"
+
+
+def test_two_chats_in_one_conversation_take_turns(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "the word is apple")
+        world.wait_for_replies("a", 1)
+        session_id = inside.runner.session_store.list_sessions()[0].session_id
+        world.platform.say("b", f"/resume {session_id}")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        quiet = Quiet()
+        world.play(silence(quiet, then="from a"))
+        eventually(
+            lambda: (
+                {one.session_id for one in inside.runner.session_store.list_sessions()}
+                == {session_id}
+            )
+        )
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("b", "two")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        quiet.release()
+        world.wait_for_text("a", "from a")
+        world.wait_for_text("b", "You said: two")
+        assert "apple" in json.dumps(world.model.asked[-1].json)
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "Session reset")
+        world.platform.say("b", "three")
+        world.wait_for_text("b", "You said: three")
+        assert "apple" in json.dumps(world.model.asked[-1].json)
+
+
+# -- a store that cannot be written ---------------------------------------------------------------
+
+
+def test_a_message_that_cannot_be_stored_is_not_acknowledged_and_answered_later(
+    world: World,
+) -> None:
+    with Inside(world) as inside:
+        with disk_full_at(inside.store, "INSERT ON turns"):
+            world.platform.say("a", "hello", message_id="m1")
+            eventually(lambda: inside.house.received_count >= 2)
+            assert world.platform.unacknowledged() == ["m1"]
+        assert "hello" in world.wait_for_replies("a", 1)[0]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        "UPDATE OF state ON turns WHEN NEW.state = 'running'",
+        "UPDATE OF state ON turns WHEN NEW.state = 'answered'",
+        "INSERT ON outbox",
+        "INSERT ON leases",
+    ],
+)
+def test_a_turn_whose_steps_cannot_be_stored_is_run_again_in_its_place(
+    world: World, event: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Inside(world) as inside:
+        world.platform.say("x", "warm up")
+        world.wait_for_replies("x", 1)
+        with disk_full_at(inside.store, event):
+            world.platform.say("a", "one")
+            world.platform.say("a", "two")
+            world.platform.wait_until(lambda: not world.platform.unacknowledged())
+            eventually(lambda: "is tried again" in caplog.text)
+            assert world.replies("a") == []
+        first, second = world.wait_for_replies("a", 2)
+        assert "You said: one" in first
+        assert "You said: two" in second
+        assert inside.store.turns.unfinished() == []
+
+
+def test_the_note_of_a_reset_that_cannot_be_stored_does_not_lose_the_message(world: World) -> None:
+    world.configure(more='reset = "idle"\nreset_idle_minutes = 1\n')
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        (entry,) = inside.runner.session_store.list_sessions()
+        entry.updated_at = entry.updated_at.replace(year=2020)
+        with disk_full_at(inside.store, "INSERT ON outbox WHEN NEW.key LIKE 'reset:%'"):
+            world.platform.say("a", "two", message_id="m2")
+            eventually(lambda: inside.house.received_count >= 3)
+            assert world.platform.unacknowledged() == ["m2"]
+        note, reply = world.wait_for_replies("a", 3)[1:]
+        assert "idle" in note
+        assert "You said: two" in reply
+
+
+def test_a_turn_in_no_lane_is_taken_up_by_the_watcher(world: World) -> None:
+    with Inside(world) as inside:
+        house = inside.house
+        house.lanes._is_closed = True  # as it is while a stop begins
+        world.platform.say("a", "hello")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        house.lanes._is_closed = False
+        inside.runner._tidy()
+        assert "hello" in world.wait_for_replies("a", 1)[0]
+
+
+def test_a_command_that_was_done_is_told_when_the_store_can_be_written(world: World) -> None:
+    with Inside(world) as inside:
+        with disk_full_at(inside.store, "INSERT ON outbox"):
+            world.platform.say("a", "/whoami")
+            world.platform.wait_until(lambda: not world.platform.unacknowledged())
+            eventually(lambda: len(inside.store.inbox.unsettled()) == 1)
+        assert "You are u1" in world.wait_for_replies("a", 1)[0]
+        eventually(lambda: inside.store.inbox.unsettled() == [])
+
+
+def test_a_message_nobody_foresaw_is_told_of_and_holds_up_no_other(world: World) -> None:
+    with Inside(world) as inside:
+        pipeline = inside.house.pipeline
+        heard = pipeline.access.role_of
+        pipeline.access.role_of = lambda source: (  # type: ignore[method-assign]
+            heard(source) if source.chat_id != "bad" else 1 / 0
+        )
+        world.platform.say("bad", "this breaks something")
+        world.platform.say("a", "this does not")
+        assert "was not taken in" in world.wait_for_replies("bad", 1)[0]
+        assert "this does not" in world.wait_for_replies("a", 1)[0]
+
+
+# -- who is awake ------------------------------------------------------------------------------------
+
+
+class _Sleeper:
+    """As much of an agent as is asked of it here."""
+
+    conversation_id = "c"
+
+    def __init__(self, *, has_processes: bool = False) -> None:
+        self.is_closed = False
+        self.bench = self.processes = self
+        self._has_processes = has_processes
+
+    def has_running(self, _conversation_id: str) -> bool:
+        return self._has_processes
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_an_agent_that_runs_is_not_closed_when_another_takes_its_place() -> None:
+    running: list[object] = []
+    agents = Agents(is_running=lambda agent: agent in running, most=2)
+    first, second, third = _Sleeper(), _Sleeper(), _Sleeper()
+    agents.get("a", "one", lambda: first)  # type: ignore[arg-type,return-value]
+    running.append(first)
+    agents.get("a", "two", lambda: second)  # type: ignore[arg-type,return-value]
+    assert not first.is_closed
+    assert not agents.keeps("a", first)  # type: ignore[arg-type]
+    agents.get("a", "three", lambda: third)  # type: ignore[arg-type,return-value]
+    assert second.is_closed
+    assert len(agents) == 1
+
+
+def test_the_agent_used_longest_ago_is_let_go_unless_it_is_busy() -> None:
+    agents = Agents(is_running=lambda _agent: False, most=2)
+    busy, idle, other, last = _Sleeper(has_processes=True), _Sleeper(), _Sleeper(), _Sleeper()
+    for key, agent in (("busy", busy), ("idle", idle), ("other", other), ("last", last)):
+        agents.get(key, "", lambda agent=agent: agent)  # type: ignore[misc,arg-type,return-value]
+    assert [one.is_closed for one in (busy, idle, other, last)] == [False, True, True, False]
+    assert agents.sweep(idle_s=-1) == 1
+    assert last.is_closed
+    assert not busy.is_closed
+
+
+# -- platforms that come and go -----------------------------------------------------------------------
+
+
+def test_what_came_from_a_platform_that_is_off_is_answered_and_sent_when_it_is_on(
+    world: World,
+) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(20)
+        gateway.kill()
+    text = world.home.config.read_text()
+    off, _, _ = text.replace('enabled = ["loopback"]', "enabled = []").partition(
+        "[gateway.platforms.loopback]"
+    )
+    world.home.config.write_text(f"{off}[gateway.platforms.api_server]\nport = 0\n")
+    world.play(say("x" * 3000))
+    with Process(world) as gateway, SessionDB(world.home.database) as store:
+        gateway.wait_until_up()
+        eventually(lambda: len(store.outbox.due()) == 1, "the reply in the outbox")
+        assert gateway.terminate() == 0
+    assert world.replies("a") == []
+    world.home.config.write_text(text)
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        assert "".join(world.wait_for_replies("a", 2)) == "x" * 3000

@@ -1,0 +1,461 @@
+"""The gateway as those see it who run it: the command line, health, metrics, status files and locks."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+
+import gateway.status as status
+from gateway.config import PlatformConfig
+from gateway.health import serving
+from gateway.locks import AccountLock
+from gateway.platforms.base import PlatformError
+from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
+from gateway.platforms.testing.loopback.manifest import MANIFEST, LoopbackSettings
+from gateway.supervision import Supervisor
+from hermes_agent.testing.scripted import Quiet, silence
+from hermes_core.errors import ConfigError, UsageError
+from tests.gateway.faults import eventually
+from tests.gateway.living import PATIENCE_S, Inside, Process, World
+
+
+def _hermes(
+    world: World, *arguments: str, said: str = "", **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "hermes_cli.main", "gateway", *arguments],
+        input=said,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(world.home.root.parent),
+            "HERMES_HOME": str(world.home.root),
+            "HERMES_GATEWAY_LOCK_DIR": str(world.home.root / "locks"),
+            **environment,
+        },
+    )
+
+
+# -- the command line ---------------------------------------------------------------------------------
+
+
+def test_a_gateway_in_the_background_is_started_shown_restarted_and_stopped(world: World) -> None:
+    started = _hermes(world, "start")
+    try:
+        assert started.returncode == 0, started.stderr
+        pid = int(re.findall(r"process (\d+)", started.stdout)[0])
+        world.platform.say("a", "hello")
+        world.wait_for_replies("a", 1)
+        assert f"runs already, as process {pid}" in _hermes(world, "start").stdout
+        shown = _hermes(world, "status")
+        assert shown.returncode == 0
+        assert f"The gateway is running, process {pid}." in shown.stdout
+        assert "loopback: connected" in shown.stdout
+        told = json.loads(_hermes(world, "status", "--json").stdout)
+        assert (told["pid"], told["unanswered"], told["to_send"]) == (pid, 0, 0)
+        assert _hermes(world, "restart").returncode == 0
+        assert json.loads(_hermes(world, "status", "--json").stdout)["pid"] != pid
+        world.platform.say("a", "again")
+        world.wait_for_replies("a", 2)
+    finally:
+        stopped = _hermes(world, "stop")
+    assert stopped.stdout == "Stopped.\n"
+    gone = _hermes(world, "status")
+    assert gone.returncode == 3
+    assert "No gateway runs in this home (last: stopped)" in gone.stdout
+    assert "No gateway runs" in _hermes(world, "stop").stdout
+
+
+def test_the_log_is_shown_without_secrets(world: World) -> None:
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.cut()
+        world.platform.wait_until(lambda: not world.platform.has_listener)
+        world.platform.wait_until(lambda: world.platform.has_listener, timeout=PATIENCE_S)
+        assert gateway.terminate() == 0
+    shown = _hermes(world, "logs", "-n", "200")
+    assert "loopback" in shown.stdout
+    assert "scripted-key" not in shown.stdout
+
+
+def test_a_gateway_without_platforms_says_what_to_do(world: World) -> None:
+    text = world.home.config.read_text().partition("[gateway.platforms.loopback]")[0]
+    world.home.config.write_text(text)
+    ended = _hermes(world, "run")
+    assert ended.returncode == 2
+    assert "hermes gateway setup" in ended.stderr
+
+
+def test_a_platform_that_is_set_up_wrongly_says_which_setting_it_is(world: World) -> None:
+    world.home.config.write_text(world.home.config.read_text().replace("resend =", "resent ="))
+    ended = _hermes(world, "run")
+    assert ended.returncode == 78
+    assert "gateway.platforms.loopback" in ended.stderr
+    assert status.read_runtime_status()["gateway_state"] == "startup_failed"
+    assert not status.is_gateway_running()
+
+
+def test_the_service_is_shown_and_not_installed(world: World) -> None:
+    shown = _hermes(world, "install", "--print")
+    assert shown.returncode == 0
+    assert f"ExecStart={sys.executable} -m hermes_cli.main gateway run" in shown.stdout
+    assert f"Environment=HERMES_HOME={world.home.root}" in shown.stdout
+    assert "RestartForceExitStatus=75" in shown.stdout
+    assert not (world.home.root.parent / ".config").exists()
+
+
+def test_setup_asks_tries_writes_and_greets(world: World) -> None:
+    text = world.home.config.read_text().partition("[gateway.platforms.loopback]")[0]
+    world.home.config.write_text(text)
+    world.platform.say("a", "anybody?", message_id="first")
+    done = _hermes(world, "setup", "loopback", said=f"{world.platform.address}\n")
+    assert done.returncode == 0, done.stderr
+    assert "Loopback: connected." in done.stdout
+    assert "Hello. This is Hermes" in world.replies("a")[0]
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("a", "hello")
+        world.wait_for_text("a", "You said: hello")
+
+
+def test_setup_of_a_platform_that_cannot_be_reached_writes_nothing(world: World) -> None:
+    before = world.home.config.read_text()
+    done = _hermes(world, "setup", "loopback", "--set", "address=127.0.0.1:1", "--no-greet")
+    assert done.returncode != 0
+    assert "No loopback server answers" in done.stderr
+    assert world.home.config.read_text() == before
+
+
+def test_the_platforms_are_listed_with_what_they_guarantee(world: World) -> None:
+    told = {one["name"]: one for one in json.loads(_hermes(world, "platforms", "--json").stdout)}
+    assert told["loopback"]["state"] == "on"
+    assert all(one["guarantee"] for one in told.values())
+
+
+def test_a_stranger_is_let_in_from_the_command_line_and_told_so(world: World) -> None:
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("s", "let me in", user="stranger")
+        code = world.wait_for_text("s", "Your code is").text.split("code is ")[1][:8]
+        wrong = _hermes(world, "pair", "ABCDEFGH")
+        assert wrong.returncode == 2
+        assert "hermes gateway people" in wrong.stderr
+        assert "is in now, as member" in _hermes(world, "pair", code.lower()).stdout
+        world.wait_for_text("s", "You are in")
+        assert "stranger" in _hermes(world, "people").stdout
+        assert _hermes(world, "forget", "loopback", "stranger").returncode == 0
+        world.platform.say("s", "still there?", user="stranger")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        assert world.model.asked == []
+
+
+# -- the process --------------------------------------------------------------------------------------
+
+
+def test_a_terminal_that_is_closed_does_not_end_the_gateway(world: World) -> None:
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        gateway.child.send_signal(signal.SIGHUP)
+        world.platform.say("a", "hello")
+        world.wait_for_replies("a", 1)
+        gateway.child.send_signal(signal.SIGINT)
+        assert gateway._end() == 0
+
+
+def test_the_files_say_what_the_process_does(world: World) -> None:
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        assert status.get_running_pid() == gateway.child.pid
+        said = status.read_runtime_status()
+        assert said["gateway_state"] == "running"
+        assert said["platforms"]["loopback"]["state"] == "connected"
+        gateway.kill()
+    assert status.pid_file().exists()
+    assert status.get_running_pid() is None
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        assert gateway.terminate() == 0
+    assert not status.pid_file().exists()
+    said = status.read_runtime_status()
+    assert (said["gateway_state"], said["exit_reason"]) == ("stopped", "SIGTERM")
+
+
+def test_of_two_gateways_that_start_at_once_in_a_home_one_runs(world: World) -> None:
+    with Process(world) as one, Process(world) as two:
+        eventually(lambda: {one.child.poll(), two.child.poll()} == {None, 2})
+        eventually(lambda: one.is_up.is_set() or two.is_up.is_set())
+
+
+def test_a_gateway_takes_over_from_one_that_runs(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="the end"))
+    with Process(world) as first:
+        first.wait_until_up()
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(20)
+        threading.Timer(0.5, quiet.release).start()
+        replaced = subprocess.Popen(
+            [sys.executable, "-m", "hermes_cli.main", "gateway", "run", "--replace"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env={
+                "PATH": "/usr/bin:/bin",
+                "HOME": str(world.home.root.parent),
+                "HERMES_HOME": str(world.home.root),
+                "HERMES_GATEWAY_LOCK_DIR": str(world.home.root / "locks"),
+            },
+        )
+        try:
+            assert first.child.wait(30) == 0
+            assert replaced.stdout is not None
+            assert b"gateway is up: loopback" in replaced.stdout.readline()
+            assert world.replies("a") == ["the end"]
+            world.platform.say("a", "two")
+            world.wait_for_text("a", "You said: two")
+        finally:
+            replaced.terminate()
+            replaced.communicate(timeout=30)
+
+
+def test_an_account_is_used_by_one_gateway_and_taken_over_when_that_ends(world: World) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HERMES_GATEWAY_LOCK_DIR", str(world.home.root / "locks"))
+        other = AccountLock("loopback", world.platform.address)
+    other.take()
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        eventually(lambda: b"uses this loopback account" in gateway.output)
+        assert f"process {os.getpid()}".encode() in gateway.output
+        world.platform.say("a", "hello")
+        other.release()
+        world.platform.wait_for("a", lambda shown: len(shown) == 1, PATIENCE_S)
+        assert gateway.terminate() == 0
+
+
+def test_a_lock_is_free_when_its_holder_lets_go() -> None:
+    one, two = AccountLock("x", "token"), AccountLock("x", "token")
+    one.take()
+    one.take()
+    with pytest.raises(PlatformError, match="Another gateway"):
+        two.take()
+    AccountLock("x", "another token").take()
+    one.release()
+    two.take()
+    two.release()
+
+
+def test_a_pid_file_is_taken_away_by_its_own_process_alone(world: World) -> None:
+    world.home.create()
+    status.pid_file().write_text(json.dumps({"pid": os.getppid(), "start_time": "other:1:2"}))
+    status.remove_pid_file()
+    assert status.pid_file().exists()
+    status.write_pid_file()
+    assert status.get_running_pid() == os.getpid()
+    with pytest.raises(UsageError, match="already"):
+        status.write_pid_file()
+    status.remove_pid_file()
+    assert not status.pid_file().exists()
+
+
+def test_platforms_say_how_they_do_from_several_threads(world: World) -> None:
+    world.home.create()
+    barrier = threading.Barrier(8)
+
+    def tell(number: int) -> None:
+        barrier.wait(PATIENCE_S)
+        status.write_runtime_status(platform=f"p{number}", platform_state="connected")
+
+    threads = [threading.Thread(target=tell, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(status.read_runtime_status()["platforms"]) == 8
+
+
+# -- health and metrics -------------------------------------------------------------------------------
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+_LINE = re.compile(r'^([a-z_]+)(\{[a-z_]+="[^"\\]*"\})? (-?[0-9.]+)$')
+
+
+def _parsed(text: str) -> dict[str, float]:
+    """The values of a page in Prometheus' text format; each name must have been given a type."""
+    values: dict[str, float] = {}
+    kinds: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split()
+            assert name not in kinds
+            assert kind in ("counter", "gauge")
+            kinds[name] = kind
+        elif not line.startswith("# HELP "):
+            found = _LINE.fullmatch(line)
+            assert found, line
+            assert found[1] in kinds
+            assert found[1].endswith("_total") == (kinds[found[1]] == "counter")
+            values[found[1] + (found[2] or "")] = float(found[3])
+    assert text.endswith("\n")
+    return values
+
+
+def test_health_and_metrics_follow_what_happens(world: World) -> None:
+    port = _free_port()
+    world.configure(more=f"health_port = {port}\n")
+    quiet = Quiet()
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        code, text = _get(port, "/health")
+        assert code == 200
+        assert json.loads(text)["platforms"] == {"loopback": "connected"}
+        world.play(silence(quiet, then="done"))
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(20)
+        world.platform.say("a", "two")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        values = _parsed(_get(port, "/metrics")[1])
+        assert values["hermes_gateway_turns_running"] == 1
+        assert values["hermes_gateway_turns_waiting"] == 1
+        assert values['hermes_gateway_platform_up{platform="loopback"}'] == 1
+        quiet.release()
+        world.wait_for_replies("a", 2)
+        eventually(
+            lambda: _parsed(_get(port, "/metrics")[1])["hermes_gateway_pieces_sent_total"] == 2
+        )
+        values = _parsed(_get(port, "/metrics")[1])
+        assert values["hermes_gateway_messages_received_total"] == 2
+        assert values["hermes_gateway_turns_answered_total"] == 2
+        assert values["hermes_gateway_agents_awake"] == 1
+        world.platform.stop()
+        eventually(lambda: _get(port, "/health")[0] == 503)
+        assert _get(port, "/other")[0] == 404
+        assert _get(port, "/health", "POST")[0] == 405
+        with socket.create_connection(("127.0.0.1", port)) as rude:
+            rude.sendall(b"x" * 20_000)
+        assert _get(port, "/metrics")[0] == 200
+
+
+def test_a_port_that_is_taken_is_named(world: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, Inside(world) as inside:
+        port = taken.getsockname()[1]
+
+        async def serve() -> None:
+            async with serving(inside.house, port):
+                pass
+
+        with pytest.raises(ConfigError, match="health_port") as told:
+            asyncio.run(serve())
+        assert str(port) in str(told.value)
+
+
+# -- staying connected --------------------------------------------------------------------------------
+
+
+class _Rude(LoopbackAdapter):
+    """Hangs up twice at once, the first time it connects."""
+
+    lives = 0
+
+    async def connect(self, *, is_reconnect: bool = False) -> bool:
+        type(self).lives += 1
+        if self.lives == 1:
+            self.lost(PlatformError("first"))
+            self.lost(PlatformError("second"))
+        return True
+
+    async def disconnect(self) -> None: ...
+
+
+def test_a_loss_that_was_told_twice_ends_one_connection(world: World) -> None:
+    world.home.create()
+    _Rude.lives = 0
+    connected = 0
+
+    async def live() -> None:
+        nonlocal connected
+        is_second = asyncio.Event()
+
+        async def on_connected(_name: str) -> None:
+            nonlocal connected
+            connected += 1
+            if connected == 2:
+                is_second.set()
+
+        def make() -> _Rude:
+            return _Rude(PlatformConfig(), LoopbackSettings("127.0.0.1:1"))
+
+        supervisor = Supervisor(MANIFEST, make, None, on_connected)  # type: ignore[arg-type]
+        task = asyncio.create_task(supervisor.run())
+        await asyncio.wait_for(is_second.wait(), PATIENCE_S)
+        await asyncio.sleep(0)
+        assert supervisor.adapter is not None
+        assert supervisor.error is None
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(live())
+    assert connected == 2
+
+
+def test_a_platform_that_can_never_be_connected_is_given_up_with_its_reason(world: World) -> None:
+    world.home.create()
+
+    def make() -> _Rude:
+        raise PlatformError("The token is wrong.", is_fatal=True)
+
+    async def live() -> Supervisor:
+        supervisor = Supervisor(MANIFEST, make, None, None)  # type: ignore[arg-type]
+        supervisor.prepare()
+        await asyncio.wait_for(supervisor.run(), PATIENCE_S)
+        return supervisor
+
+    supervisor = asyncio.run(live())
+    assert str(supervisor.error).startswith("The token is wrong.")
+    assert supervisor.settled.is_set()
+    said = status.read_runtime_status()["platforms"]["loopback"]
+    assert (said["state"], said["error_message"]) == ("failed", str(supervisor.error))
+
+
+def test_a_platform_that_comes_back_is_connected_again(world: World) -> None:
+    world.platform.stop()
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        eventually(lambda: b"No loopback server answers" in gateway.output)
+        world.platform.start()
+        world.platform.say("a", "hello")
+        assert "hello" in world.wait_for_replies("a", 1)[0]
+
+
+def test_a_stop_is_done_once_however_often_it_is_asked_for(world: World) -> None:
+    with Inside(world) as inside:
+        for _ in range(3):
+            inside.call(inside.runner.stop())
+        assert status.read_runtime_status()["gateway_state"] == "stopped"

@@ -1,0 +1,204 @@
+"""Replies that are shown while they are written."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from hermes_agent.testing.faults import Cut
+from hermes_agent.testing.scripted import Quiet, call, say, silence, together
+from hermes_cli import plugins
+from hermes_state import SessionDB
+from tests.gateway.faults import eventually
+from tests.gateway.living import Inside, Process, World
+
+_BEGUN = "This is a beginning that is long enough to be shown. "
+
+
+@pytest.fixture(autouse=True)
+def streaming(world: World) -> Iterator[None]:
+    world.configure(streaming=True)
+    yield
+
+
+def _drafts(store: SessionDB) -> int:
+    return store.read(lambda c: c.execute("SELECT count(*) FROM drafts").get)
+
+
+def test_a_draft_grows_and_becomes_the_reply(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, after=_BEGUN, then="And the end."))
+    with Inside(world) as inside:
+        asked = world.platform.say("a", "tell me")
+        draft = world.wait_for_text("a", "beginning")
+        assert draft.in_reply_to == asked
+        quiet.release()
+        (shown,) = world.platform.wait_for(
+            "a", lambda shown: shown[0].text == _BEGUN + "And the end."
+        )
+        assert shown.message_id == draft.message_id
+        assert all(text.endswith("▉") for text in shown.edits)
+        eventually(lambda: _drafts(inside.store) == 0)
+        assert inside.house.streams._open == {}
+
+
+def test_a_short_reply_is_no_draft(world: World) -> None:
+    world.play(say("Yes."))
+    with Inside(world):
+        world.platform.say("a", "well?")
+        (shown,) = world.platform.wait_for("a", lambda shown: bool(shown))
+        assert (shown.text, shown.edits) == ("Yes.", ())
+
+
+def test_a_draft_is_shown_in_the_thread_that_was_written_in(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, after=_BEGUN, then="End."))
+    with Inside(world):
+        world.platform.say("g", "hello", chat_type="group", thread="t9")
+        assert world.wait_for_text("g", "beginning").thread == "t9"
+        quiet.release()
+
+
+def test_what_a_model_call_said_before_it_broke_is_void(world: World) -> None:
+    world.play(Cut(after="Something that will be void, word for word. "), say("The whole reply."))
+    with Inside(world):
+        world.platform.say("a", "tell me")
+        shown = world.platform.wait_for(
+            "a", lambda shown: bool(shown) and shown[-1].text == "The whole reply."
+        )
+        assert len(shown) == 1
+
+
+def test_tools_are_shown_while_they_run(world: World) -> None:
+    world.play(together(say(_BEGUN), call("todo")), say("All done now."))
+    with Inside(world):
+        world.platform.say("a", "plan it")
+        (shown,) = world.platform.wait_for(
+            "a", lambda shown: bool(shown) and shown[0].text == "All done now."
+        )
+        assert any(_BEGUN.strip() in text for text in shown.edits)
+
+
+def test_of_a_long_reply_the_first_piece_is_the_draft(world: World) -> None:
+    text = "\n\n".join(f"Paragraph {number}. " + "word " * 60 for number in range(40))
+    quiet = Quiet()
+    world.play(silence(quiet, after=text, then=" The very end."))
+    with Inside(world):
+        world.platform.say("a", "tell me a lot")
+        world.wait_for_text("a", "Paragraph 0.")
+        quiet.release()
+        world.wait_for_text("a", "The very end.")
+        shown = world.platform.shown("a")
+        assert len(shown) > 1
+        assert shown[0].edits
+        assert all(len(one.text) <= 4000 for one in shown)
+        assert [one.edits for one in shown[1:]] == [()] * (len(shown) - 1)
+        told = "".join(one.text for one in shown)
+        assert all(told.count(f"Paragraph {number}.") == 1 for number in range(40))
+
+
+def test_edits_that_are_put_off_do_not_double_the_reply(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, after=_BEGUN, then="And the end."))
+    with Inside(world):
+        world.platform.say("a", "tell me")
+        world.wait_for_text("a", "beginning")
+        world.platform.rate_limit(0.1, times=3)
+        quiet.release()
+        world.platform.wait_for("a", lambda shown: shown[0].text == _BEGUN + "And the end.")
+        assert len(world.replies("a")) == 1
+
+
+def test_a_first_message_that_is_put_off_leaves_the_reply_whole(world: World) -> None:
+    world.platform.rate_limit(0.1)
+    world.play(say(_BEGUN + "And the end."))
+    with Inside(world):
+        world.platform.say("a", "tell me")
+        world.wait_for_text("a", "And the end.")
+        assert world.replies("a") == [_BEGUN + "And the end."]
+
+
+@pytest.mark.parametrize("resend", ["same", "checked", "marked"])
+def test_a_draft_outlives_a_kill_and_becomes_the_reply(world: World, resend: str) -> None:
+    world.configure(streaming=True, resend=resend)
+    quiet = Quiet()
+    world.play(silence(quiet, after=_BEGUN))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("a", "tell me")
+        world.wait_for_text("a", "beginning")
+        with SessionDB(world.home.database, read_only=True) as store:
+            eventually(lambda: _named_drafts(store) == 1)
+        gateway.kill()
+    world.play(say("Here is all of it, from the start to the end."))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.wait_for_text("a", "Here is all of it")
+        world.platform.say("a", "more")
+        world.wait_for_text("a", "You said: more")
+        assert len(world.replies("a")) == 2
+
+
+def _named_drafts(store: SessionDB) -> int:
+    sql = "SELECT count(*) FROM drafts WHERE message_id IS NOT NULL"
+    return store.read(lambda c: c.execute(sql).get)
+
+
+@pytest.mark.parametrize("resend", ["same", "checked", "marked"])
+def test_a_draft_that_nobody_was_told_of_is_not_a_second_reply(world: World, resend: str) -> None:
+    world.configure(streaming=True, resend=resend)
+    quiet = Quiet()
+    world.play(silence(quiet, after=_BEGUN, then="And the end."))
+    world.platform.lose_answers(1)
+    with Inside(world) as inside:
+        world.platform.say("a", "tell me")
+        world.wait_for_text("a", "beginning")
+        eventually(lambda: inside.house.connected() == {} or _drafts(inside.store) == 1)
+        quiet.release()
+        shown = world.platform.wait_for(
+            "a", lambda shown: shown[-1].text.endswith(_BEGUN + "And the end.")
+        )
+        if resend == "marked":
+            assert shown[-1].text.startswith("(This may be a repeat.)")
+        else:
+            assert [one.text for one in shown] == [_BEGUN + "And the end."]
+
+
+def test_a_draft_of_a_stopped_turn_loses_its_cursor(world: World) -> None:
+    quiet = Quiet()
+    world.play(together(say(_BEGUN), call("todo")), silence(quiet))
+    with Inside(world) as inside:
+        world.platform.say("a", "plan it")
+        assert quiet.begun.wait(10)
+        world.wait_for_text("a", "beginning")
+        world.platform.say("a", "/stop")
+        world.wait_for_text("a", "Stopping")
+        shown = world.platform.wait_for(
+            "a", lambda shown: not any("▉" in one.text for one in shown)
+        )
+        assert _BEGUN.strip() in shown[0].text
+        eventually(lambda: _drafts(inside.store) == 0)
+
+
+def test_nothing_is_shown_early_when_a_plugin_wants_a_say(world: World) -> None:
+    with Inside(world):
+        plugins.register_hook(
+            "pre_send",
+            lambda text: {"action": "rewrite", "text": text.replace("secret", "******")},
+        )
+        world.play(say("The secret is out, and it is long enough to be shown."))
+        world.platform.say("a", "tell me")
+        (shown,) = world.platform.wait_for("a", lambda shown: bool(shown))
+        assert shown.text.startswith("The ****** is out")
+        assert shown.edits == ()
+        assert "secret" not in json.dumps([one.text for one in world.platform.attempts])
+
+
+def test_typing_is_shown_while_a_turn_runs(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="done"))
+    with Inside(world):
+        world.platform.say("a", "think")
+        world.platform.wait_until(lambda: world.platform.typed["a"] > 0)
+        quiet.release()
+        world.wait_for_replies("a", 1)
