@@ -11,6 +11,9 @@ from hermes_state.connection import translate
 
 T = TypeVar("T")
 
+_MOST_KEPT = 8
+"""Connections kept for the next time; each has a cache of its own, and reads are short."""
+
 
 class Readers:
     """Runs functions of a connection, each on one snapshot of the store."""
@@ -39,7 +42,7 @@ class Readers:
             try:
                 return fn(conn)
             finally:
-                self._idle.append(conn)
+                self._give_back(conn)
         except apsw.Error as error:
             raise translate(error, self._path) from error
 
@@ -48,6 +51,12 @@ class Readers:
             return self._idle.pop()
         except IndexError:
             return self._open_one()
+
+    def _give_back(self, conn: apsw.Connection) -> None:
+        if len(self._idle) < _MOST_KEPT:
+            self._idle.append(conn)
+        else:
+            conn.close()
 
     def close(self) -> None:
         """Close every connection that nobody uses just now."""

@@ -1,6 +1,7 @@
 """What may be opened, and what is refused without being touched."""
 
 import sqlite3
+import threading
 from pathlib import Path
 
 import apsw
@@ -145,3 +146,21 @@ def test_the_default_place_is_asked_for_late(
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "elsewhere"))
     with SessionDB() as store:
         assert store.path == tmp_path / "elsewhere" / "state.db"
+
+
+def test_a_burst_of_readers_does_not_leave_a_connection_each_behind(tmp_path: Path) -> None:
+    at_once = 30
+    together = threading.Barrier(at_once)
+    with SessionDB(tmp_path / "state.db") as store:
+        readers = store._database._readers
+
+        def read() -> None:
+            store.read(lambda conn: together.wait(10))
+
+        threads = [threading.Thread(target=read) for _ in range(at_once)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(readers._idle) <= 8
+        assert store.get_session("nobody") is None
