@@ -11,6 +11,8 @@ from bench import (
     append,
     compaction,
     gateway_api,
+    gateway_chats,
+    gateway_taking,
     page,
     peer,
     processes,
@@ -52,6 +54,11 @@ ROWS: dict[str, Callable[[Bench], list[Result]]] = {
     "gateway-idle": gateway_api.idle,
     "gateway-turn": gateway_api.turn,
     "gateway-together": gateway_api.together,
+    "gateway-accept": gateway_taking.accept,
+    "gateway-routing": gateway_taking.routing,
+    "gateway-crowd": gateway_chats.crowd,
+    "gateway-recovery": gateway_chats.recovery,
+    "gateway-memory": gateway_chats.memory,
     "first-frame": screen.first_frame,
     "stream": screen.stream,
     "resume": screen.resume,
@@ -61,7 +68,9 @@ ROWS: dict[str, Callable[[Bench], list[Result]]] = {
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", metavar="NAME[,NAME]", help="run some rows; writes no page")
-    parser.add_argument("--scale", type=float, default=1.0, help="shrink all sizes; writes no page")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="shrink or stretch all sizes; writes no page"
+    )
     parser.add_argument("--peer", metavar="VERSION", help="measure this hermes-agent beside")
     parser.add_argument("--list", action="store_true", help="name the rows")
     given = parser.parse_args()

@@ -9,6 +9,7 @@ from bench.result import Bench, Result
 from bench.turns import served
 
 _CLIENTS = 16
+_PEER_TURNS = 4
 _DOUBLE = "gateway.platforms.testing.telegram"
 _SETTLE_S = 3.0
 
@@ -65,7 +66,7 @@ def together(bench: Bench) -> list[Result]:
         with gateway_process.serving(home, {}, port):
             ours = gateway_process.together(port, _CLIENTS, turns)
         peer = bench.ask_peer(
-            "gateway_together", clients=_CLIENTS, turns=turns, url=f"{model}/v1"
+            "gateway_together", clients=_CLIENTS, turns=_PEER_TURNS, url=f"{model}/v1"
         )
     if "per_second" not in peer:
         return []
@@ -73,7 +74,7 @@ def together(bench: Bench) -> list[Result]:
         Result(
             f"gateway: {_CLIENTS} clients of the HTTP API, {turns} requests each", ours, "/s", 15,
             peer["per_second"], at_least=True, against="hermes-agent in the same run",
-            peer=peer["per_second"],
+            peer=peer["per_second"], peer_note=f"with {_PEER_TURNS} requests each",
             note="none refused; the limit of hermes-agent, 10 at once, is switched off",
         )
     ]  # fmt: skip

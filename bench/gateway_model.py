@@ -1,7 +1,8 @@
-"""A model that repeats what it is told, after a while: `python -m bench.gateway_model SECONDS`."""
+"""A model that repeats what it is told, word by word: `python -m bench.gateway_model SECONDS`."""
 
 import sys
 import threading
+from dataclasses import replace
 
 from hermes_agent.testing import echo
 from hermes_agent.testing.server import Play, Recorded, ScriptedServer
@@ -9,12 +10,12 @@ from hermes_agent.testing.server import Play, Recorded, ScriptedServer
 
 def main() -> None:
     """Serve until terminated; the address is the first line of the output."""
-    wait_s = float(sys.argv[1])
+    answer_s = float(sys.argv[1])
 
     def answer(asked: Recorded) -> Play:
         server.requests.clear()  # a long run must not remember every request
-        server.stop.wait(wait_s)
-        return echo.step(asked)
+        step = echo.step(asked)
+        return replace(step, delay_s=answer_s / max(1, len(step.chunks)))
 
     with ScriptedServer(answer) as server:
         print(server.url, flush=True)
