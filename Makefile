@@ -70,7 +70,8 @@ screenshots: $(READY) ## take the pictures of docs/images anew (ARGS="chat tree"
 bench: $(READY) ## measure, print the table, write docs/benchmarks.md (PEER=0.19.0: beside hermes-agent)
 	$(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
 
-crash: $(READY) ## the long crash matrices: 5,000 kills of writers, 5,000 of agents, 200 of the terminal's server
+crash: $(READY) $(SYNAPSE) ## the long proofs: 5,000 kills of writers and agents, 200 of the UI's server, 100 of the gateway
 	$(BIN)/python -m hermes_state.testing.crash --kills 5000
 	$(BIN)/python -m hermes_agent.testing.crash --kills 5000
 	$(BIN)/python -m tests.rpc.kills --kills 200
+	$(BIN)/python -m tests.gateway.chaos --messages 1000 --kills 100

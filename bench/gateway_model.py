@@ -1,5 +1,6 @@
-"""A model that repeats what it is told, word by word: `python -m bench.gateway_model SECONDS`."""
+"""A model that repeats what it is told, word by word, in about `SECONDS`."""
 
+import random
 import sys
 import threading
 from dataclasses import replace
@@ -15,7 +16,9 @@ def main() -> None:
     def answer(asked: Recorded) -> Play:
         server.requests.clear()  # a long run must not remember every request
         step = echo.step(asked)
-        return replace(step, delay_s=answer_s / max(1, len(step.chunks)))
+        # Real models do not all end at the same moment.
+        seconds = random.uniform(0.5, 1.5) * answer_s
+        return replace(step, delay_s=seconds / max(1, len(step.chunks)))
 
     with ScriptedServer(answer) as server:
         print(server.url, flush=True)

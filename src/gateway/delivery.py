@@ -23,7 +23,6 @@ from hermes_state.records import Row
 
 logger = logging.getLogger(__name__)
 
-REPEAT_MARK = "(This may be a repeat.)"
 _UNSURE = "unsure: it may have arrived"
 _LOOK_AGAIN_S = 2.0
 """Pieces may come from other processes, who cannot wake us."""
@@ -188,7 +187,7 @@ class Delivery:
                 return shown
         text = row["content"]
         if (is_repeat or may_be_there) and adapter.abilities.resend == "marked":
-            text = f"{REPEAT_MARK}\n{text}"
+            text = f"{replies.REPEAT_MARK}\n{text}"
             self.repeat_count += 1
         return await adapter.send(row["chat_id"], text, extra.reply_to, metadata)
 

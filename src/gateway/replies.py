@@ -21,6 +21,7 @@ from hermes_state.protocol import Store
 
 logger = logging.getLogger(__name__)
 
+REPEAT_MARK = "(This may be a repeat.)"
 _UNKNOWN = Abilities(text_limit=2000)
 """Of a platform that is switched off: what is sent when it is back must fit any."""
 
@@ -76,7 +77,7 @@ class Replies:
         platform = place.platform.value
         abilities = self.abilities(platform)
         along = extra or Extra(reply_to=came_from.message_id, subject=came_from.subject)
-        parts = split(text, abilities.text_limit, abilities.measure)
+        parts = split(text, _room(abilities), abilities.measure)
         first = encode(along)
         others = encode(msgspec.structs.replace(along, question=None, buttons=[]))
         last = len(parts) - 1 if along.buttons else 0
@@ -123,6 +124,12 @@ class Replies:
         if said is None:
             logger.info("a plugin dropped the reply to %s: %s", place.chat_id, wish.reason(wishes))
         return said or ""
+
+
+def _room(abilities: Abilities) -> int:
+    """The most that a piece may hold; where it may have to be marked, the mark must fit too."""
+    mark = abilities.measure(f"{REPEAT_MARK}\n") if abilities.resend == "marked" else 0
+    return abilities.text_limit - mark
 
 
 def _buttons(asked: QuestionAsked) -> list[Button]:

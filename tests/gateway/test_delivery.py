@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gateway.config import Platform, PlatformConfig
-from gateway.delivery import REPEAT_MARK, Delivery
+from gateway.delivery import Delivery
 from gateway.platforms.base import (
     Abilities,
     BasePlatformAdapter,
@@ -19,6 +19,7 @@ from gateway.platforms.base import (
     SendMetadata,
     SendResult,
 )
+from gateway.replies import REPEAT_MARK
 from gateway.streams import Streams
 from hermes_core import clock
 from hermes_state import SessionDB

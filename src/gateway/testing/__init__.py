@@ -1,0 +1,1 @@
+"""Proofs about the whole gateway, shipped so that anybody can run them."""

@@ -1,0 +1,73 @@
+"""Runs the chaos: python -m gateway.testing.chaos --messages 1000 --kills 100 --seed 7"""
+
+import argparse
+import os
+import random
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gateway.testing.chaos import judge
+from gateway.testing.chaos.api import ApiPlace
+from gateway.testing.chaos.loopback import WAYS, LoopbackPlace
+from gateway.testing.chaos.place import Place
+from gateway.testing.chaos.run import Report, run
+from gateway.testing.chaos.telegram import TelegramPlace
+
+_SHOWN = 30
+
+
+def places() -> list[Place]:
+    """The places that need nothing that is not shipped."""
+    return [*(LoopbackPlace(way) for way in WAYS), TelegramPlace(), ApiPlace()]
+
+
+def main(
+    arguments: Sequence[str] | None = None, make: Callable[[], Sequence[Place]] = places
+) -> int:
+    """Run it, print the table, and say by the exit status whether anything is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m gateway.testing.chaos")
+    parser.add_argument("--messages", type=int, default=150, help="what people write (150)")
+    parser.add_argument("--talks", type=int, default=50, help="conversations (50)")
+    parser.add_argument("--kills", type=int, default=12, help="of the gateway (12)")
+    parser.add_argument("--seed", type=int, default=None, help="repeat the dice of an earlier run")
+    parser.add_argument("--log", type=Path, default=Path(os.devnull), help="takes what it says")
+    chosen = parser.parse_args(arguments)
+    seed = random.randrange(1_000_000) if chosen.seed is None else chosen.seed
+    report = run(
+        make(),
+        messages=chosen.messages,
+        talks=chosen.talks,
+        kills=chosen.kills,
+        seed=seed,
+        log=chosen.log,
+    )
+    sys.stdout.write(f"{told(report)}\nseed {seed}, {report.seconds:.0f} s\n")
+    return 1 if report.found.wrong else 0
+
+
+def told(report: Report) -> str:
+    """A report as text."""
+    found = report.found
+    said = [
+        judge.table(found),
+        "",
+        f"{report.kills.total()} kills: {_counted(report.kills)}",
+        f"troubles: {_counted(report.troubles)}",
+        f"lives that ended by themselves: {report.ended_alone} because the disk was full or the store"
+        f" locked, {report.stops} because they were asked to; notices of a stop: {found.notices}",
+        f"calls of the model: {report.model_calls}; compactions: {report.compactions}",
+        f"wrong: {len(found.wrong)}",
+        *(f"  {one}" for one in found.wrong[:_SHOWN]),
+    ]
+    if not report.has_disk:
+        said.insert(-1, "the disk was never full: mounting a small one needs root")
+    return "\n".join(said)
+
+
+def _counted(counts: "dict[str, int]") -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""The judge: what people see and what the store holds, against what was asked.
+
+A question has exactly one reply, in its own chat and in its order, whole. Where a platform cannot tell
+whether something arrived, one more with the visible mark may be there, and what was half written when
+its name was lost; both are counted.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from gateway.replies import REPEAT_MARK
+from gateway.testing.chaos import script
+from gateway.testing.chaos.place import Place, Seen
+from gateway.testing.chaos.script import Question
+from hermes_core.paths import Home
+from hermes_state import SessionDB
+from hermes_state.turns import MOST_ATTEMPTS
+
+_CURSOR = "▉"
+_PUT_OFF = "I go on with this afterwards"
+_GIVEN_UP = "times and the process ended each time"
+_CUT_OFF = "The process ended while"
+_ENDS = {"answered", "failed", "interrupted"}
+COLUMNS = ("asked", "commands", "answered", "failed", "given up", "cut off", "repeats", "stumps")
+"""`failed`: the model refused. `given up`: three processes died with it. `repeats`: replies with the
+mark. `stumps`: drafts whose name a crash hid, beside a reply with the mark."""
+
+
+@dataclass
+class Findings:
+    """What was counted, a platform each, and what is wrong."""
+
+    counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    notices: int = 0
+    wrong: list[str] = field(default_factory=list[str])
+
+
+@dataclass
+class Talk:
+    """A conversation: where it is, and what was asked in it."""
+
+    place: Place
+    name: str
+    asked: list[Question] = field(default_factory=list[Question])
+
+    def replies(self) -> tuple[dict[str, list[Seen]], list[Seen]]:
+        """What was said to each question, by its token, and what belongs to none."""
+        by_id = {one.id: one.token for one in self.asked}
+        replies: dict[str, list[Seen]] = {one.token: [] for one in self.asked}
+        strays: list[Seen] = []
+        for seen in self.place.seen(self.name):
+            token = by_id.get(seen.answers) or next(iter(script.tokens(seen.text)), "")
+            replies.get(token, strays).append(seen)
+        return replies, strays
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that was asked has a whole reply."""
+        replies, _ = self.replies()
+        return all(_is_complete(one, replies[one.token]) for one in self.asked)
+
+
+def _is_complete(question: Question, replies: Sequence[Seen]) -> bool:
+    said = [one for one in replies if not _is_aside(one)]
+    if question.is_command or any(_GIVEN_UP in one.text for one in said):
+        return bool(said)
+    found = {line.number for one in said for line in script.lines(one.text)}
+    return found == set(range(1, question.total + 1))
+
+
+def _is_aside(seen: Seen) -> bool:
+    return _CURSOR in seen.text or _PUT_OFF in seen.text
+
+
+def of_talk(talk: Talk, found: Findings) -> None:
+    """Look at one conversation."""
+    replies, strays = talk.replies()
+    found.wrong += [f"{talk.place.name} {talk.name}: nobody asked for {one}" for one in strays]
+    for question in talk.asked:
+        _of_question(question, replies[question.token], talk.place, found)
+    _order(talk, found)
+
+
+def _of_question(
+    question: Question, replies: Sequence[Seen], place: Place, found: Findings
+) -> None:
+    counts = found.counts[place.name]
+
+    def wrong(what: str) -> None:
+        texts = [one.text[:100] for one in replies]
+        found.wrong.append(f"{place.name} {question.token} ({question.kind}) {what}: {texts}")
+
+    found.notices += sum(_PUT_OFF in one.text for one in replies)
+    said = [one for one in replies if not _is_aside(one)]
+    marked = [one for one in said if one.text.startswith(REPEAT_MARK)]
+    plain = [one for one in said if not one.text.startswith(REPEAT_MARK)]
+    stumps = sum(_CURSOR in one.text for one in replies)
+    counts["commands" if question.is_command else "asked"] += 1
+    counts["repeats"] += len(marked)
+    counts["stumps"] += stumps
+    if marked and place.resend != "marked":
+        wrong("is marked where it need not be")
+    if stumps and not (place.resend == "marked" and marked):
+        wrong("is left half written")
+    if any(_is_foreign(token, question) for one in said for token in script.tokens(one.text)):
+        wrong("has the reply of another")
+    if not _is_complete(question, replies):
+        wrong("has no whole reply")
+    elif question.is_command or any(_GIVEN_UP in one.text for one in said):
+        _count_notice(question, said, counts)
+        if len(plain) > 1:
+            wrong("is answered twice")
+    else:
+        numbers = [line.number for one in plain for line in script.lines(one.text)]
+        if numbers != sorted(set(numbers)):
+            wrong("is answered twice, or torn")
+        counts["failed" if question.kind == "failing" else "answered"] += 1
+
+
+def _is_foreign(token: str, question: Question) -> bool:
+    """Whether a token has no place in a reply; what commands tell may name their own conversation."""
+    if question.is_command:
+        return not token.startswith(f"k{question.talk}n")
+    return token != question.token
+
+
+def _count_notice(question: Question, said: Sequence[Seen], counts: Counter[str]) -> None:
+    if any(_CUT_OFF in one.text for one in said):
+        counts["cut off"] += 1
+    elif not question.is_command:
+        counts["given up"] += 1
+
+
+def _order(talk: Talk, found: Findings) -> None:
+    """Replies stand in the order of their questions; commands are answered beside."""
+    numbers = {one.id: one.number for one in talk.asked if not one.is_command}
+    numbers |= {one.token: one.number for one in talk.asked if not one.is_command}
+    order: list[int] = []
+    for seen in talk.place.seen(talk.name):
+        named = numbers.get(seen.answers) or next(
+            (numbers[one] for one in script.tokens(seen.text) if one in numbers), 0
+        )
+        if named and not _is_aside(seen):
+            order.append(named)
+    if order != sorted(order):
+        found.wrong.append(f"{talk.place.name} {talk.name} is out of order: {order}")
+
+
+def of_store(home: Home, asked: Iterable[Question], found: Findings) -> None:
+    """Look at what the store holds, when nobody uses it any more."""
+    with SessionDB(home.database) as store:
+        for name, left in (
+            ("turns without an end", store.turns.unfinished()),
+            ("pieces that may have been sent", store.outbox.unsure()),
+            ("pieces that were given up", store.outbox.failed()),
+            ("deliveries nobody decided about", store.inbox.unsettled()),
+            ("damage", store.check()),
+        ):
+            found.wrong += [f"the store has {name}: {str(one)[:300]}" for one in left]
+        if store.outbox.next_due_at() is not None:
+            found.wrong.append("the store has pieces that were not sent")
+        turns: Counter[str] = Counter()
+        worn_out = 0
+        roots = store.list_sessions_rich(limit=None, include_children=True)
+        ids = {one for row in roots for one in store.get_compression_lineage(row["id"])}
+        for session_id in ids:
+            for turn in store.turns.of_session(session_id):
+                turns[next(iter(script.tokens(store.turns.user_text(turn["id"]))), "")] += 1
+                worn_out += turn["attempts"] > MOST_ATTEMPTS
+                if turn["state"] not in _ENDS:
+                    found.wrong.append(f"turn {turn['id']} is {turn['state']}")
+    told = sum(counts["given up"] for counts in found.counts.values())
+    if told != worn_out:
+        found.wrong.append(f"{told} were told that they were given up, {worn_out} were")
+    wanted = Counter(one.token for one in asked if not one.is_command)
+    if turns != wanted:
+        found.wrong.append(f"turns too many {turns - wanted}, too few {wanted - turns}")
+
+
+def table(found: Findings) -> str:
+    """The counts as text, one line a platform and one for all."""
+    rows = {**found.counts, "all": sum(found.counts.values(), Counter[str]())}
+    width = max(map(len, rows))
+    text = [" " * width + "".join(f"{name:>10}" for name in COLUMNS)]
+    text += [
+        f"{name:<{width}}" + "".join(f"{counts[column]:>10,}" for column in COLUMNS)
+        for name, counts in rows.items()
+    ]
+    return "\n".join(text)
