@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -32,6 +33,8 @@ logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 REAP_AFTER_S = 20.0
 _REAP_EVERY_S = 5.0
+_STALLED_S = 10.0
+"""How long a client may leave a message unread that is being sent."""
 _NAMES = (HOST, "localhost", "[::1]")
 
 
@@ -82,6 +85,7 @@ class Service:
         self.port: int = self._server.socket.getsockname()[1]
         self.address = Address(f"ws://{HOST}:{self.port}/", self._token, os.getpid())
         self._file = file
+        self._sending: dict[ServerConnection, float] = {}
         self._is_over = threading.Event()
 
     def start(self) -> None:
@@ -113,10 +117,13 @@ class Service:
         """Serve one client until it goes away. The boundary of a client."""
 
         def send(data: bytes) -> None:
+            self._sending[connection] = time.monotonic()
             try:
                 connection.send(data.decode())
             except ConnectionClosed as error:
                 raise ConnectionError(str(error)) from error
+            finally:
+                self._sending.pop(connection, None)
 
         def give_up(reason: str) -> None:
             logger.info("a client is given up: %s", reason)
@@ -141,8 +148,17 @@ class Service:
 
     def _reap(self) -> None:
         while not self._is_over.wait(_REAP_EVERY_S):
+            self._cut_stalled()
             for sid in server.reap(clock.now(), REAP_AFTER_S):
                 logger.info("session %s has had no client for a while; ended", sid)
+
+    def _cut_stalled(self) -> None:
+        """Drop who takes nothing: while we wait for them to read, we do not read from them either."""
+        oldest = time.monotonic() - _STALLED_S
+        for connection, since in list(self._sending.items()):
+            if since < oldest:
+                logger.info("a client has not read for %s s and is dropped", _STALLED_S)
+                _cut(connection)
 
 
 def _token_of(request: Request) -> str:
