@@ -106,11 +106,11 @@ class Registry:
         return finding.is_local or windows.known(finding.model) is None
 
     def _remote(self, finding: Finding) -> Model:
-        # the adapters bring the HTTP library, which commands without a model need not pay for
-        from hermes_agent.models.anthropic import Anthropic  # noqa: PLC0415
-        from hermes_agent.models.openai_chat import OpenAIChat  # noqa: PLC0415
-
-        adapter = Anthropic if finding.provider == "anthropic" else OpenAIChat
+        # an adapter is loaded when it is used: commands without a model, and other models, need it not
+        if finding.provider == "anthropic":
+            from hermes_agent.models.anthropic import Anthropic as adapter  # noqa: PLC0415
+        else:
+            from hermes_agent.models.openai_chat import OpenAIChat as adapter  # noqa: PLC0415
         model = adapter(
             self.facts(finding, self.told(finding)),
             base_url=finding.base_url,
