@@ -64,9 +64,8 @@ class Delivery:
                 await self._send_due()
             except Exception:
                 logger.exception("the outbox could not be read; it is tried again")
-            with suppress(
-                TimeoutError
-            ):  # not wait_for, which loses a cancel that comes with a wake
+            # Not wait_for, which loses a cancel that comes with a wake.
+            with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_AGAIN_S):
                     await self._wake.wait()
 
