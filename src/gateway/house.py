@@ -42,7 +42,7 @@ from gateway.replies import Replies
 from gateway.session import SessionStore
 from gateway.source import SessionSource
 from gateway.streams import Streams
-from gateway.supervision import Supervisor
+from gateway.supervision import Supervisor, end
 from gateway.threads import run_blocking
 from gateway.turns import Turns
 from gateway.watchers import Watchers
@@ -213,9 +213,7 @@ class House:
 
     async def close(self) -> None:
         """Disconnect and let go of everything."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
         await self.delivery.close()
         for lock in self._locks.values():
             lock.release()

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any
 
 from gateway import status
 from gateway.platforms.base import BasePlatformAdapter, Desk, Manifest, PlatformError
@@ -110,6 +111,15 @@ class Supervisor:
                 error_message=str(error) if error else None,
             )
         )
+
+
+async def end(tasks: Collection[asyncio.Task[Any]], again_s: float = _DISCONNECT_S + 1) -> None:
+    """Cancel tasks until they are over: a platform's library may swallow a cancellation."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=again_s)
 
 
 def _wait(failures: int) -> float:

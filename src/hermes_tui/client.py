@@ -81,7 +81,8 @@ class Client:
     async def _pause(self, delay_s: float | None) -> None:
         self._retry.clear()
         try:
-            await asyncio.wait_for(self._retry.wait(), delay_s)
+            async with asyncio.timeout(delay_s):
+                await self._retry.wait()
         except TimeoutError:
             return
 

@@ -57,14 +57,14 @@ def test_messages_to_a_busy_conversation_are_answered_in_their_order(world: Worl
 
 
 def test_stop_stops_at_once_and_what_waits_follows(world: World) -> None:
-    quiet = Quiet()
-    world.play(silence(quiet, after="Half of"))
+    world.configure(streaming=True)
+    world.play(silence(Quiet(), after="Half of a long sentence "))
     with Inside(world):
         world.platform.say("a", "one")
-        assert quiet.begun.wait(10)
+        world.wait_for_text("a", "Half of")
         world.platform.say("a", "two")
         world.platform.say("a", "/stop")
-        world.wait_for_text("a", "Half of")
+        world.wait_for_text("a", "⏹ Stopped.")
         world.wait_for_text("a", "two")
         assert any("Stopping" in text for text in world.replies("a"))
 

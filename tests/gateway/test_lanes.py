@@ -165,12 +165,11 @@ def test_a_picture_is_not_said_to_a_turn_but_answered_next(world: World) -> None
 
 
 def test_a_message_interrupts_what_runs_and_is_answered(world: World) -> None:
-    world.configure(busy="interrupt")
-    quiet = Quiet()
-    world.play(silence(quiet, after="Half of"))
+    world.configure(busy="interrupt", streaming=True)
+    world.play(silence(Quiet(), after="Half of a long sentence "))
     with Inside(world):
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        world.wait_for_text("a", "Half of")
         world.platform.say("a", "two")
         first, second = world.wait_for_replies("a", 2)
         assert first.startswith("Half of")
@@ -193,16 +192,16 @@ def test_a_message_does_not_interrupt_its_own_turn(world: World) -> None:
 
 
 def test_stop_all_takes_back_what_waits(world: World) -> None:
-    quiet = Quiet()
-    world.play(silence(quiet, after="Half"))
+    world.configure(streaming=True)
+    world.play(silence(Quiet(), after="Half of a long sentence "))
     with Inside(world) as inside:
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        world.wait_for_text("a", "Half of")
         world.platform.say("a", "two")
         world.platform.say("a", "three")
         world.platform.say("a", "/stop all")
         world.wait_for_text("a", "2 waiting messages were taken back")
-        world.wait_for_text("a", "Half")
+        world.wait_for_text("a", "⏹ Stopped.")
         world.platform.say("a", "four")
         world.wait_for_text("a", "You said: four")
         told = json.dumps(world.model.asked[-1].json)

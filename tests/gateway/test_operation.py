@@ -1,6 +1,7 @@
 """The gateway as those see it who run it: the command line, health, metrics, status files and locks."""
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -21,7 +22,7 @@ from gateway.locks import AccountLock
 from gateway.platforms.base import PlatformError
 from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
 from gateway.platforms.testing.loopback.manifest import MANIFEST, LoopbackSettings
-from gateway.supervision import Supervisor
+from gateway.supervision import Supervisor, end
 from hermes_agent.testing.scripted import Quiet, silence
 from hermes_core.errors import ConfigError, UsageError
 from tests.gateway.faults import eventually
@@ -414,7 +415,8 @@ def test_a_loss_that_was_told_twice_ends_one_connection(world: World) -> None:
 
         supervisor = Supervisor(MANIFEST, make, None, on_connected)  # type: ignore[arg-type]
         task = asyncio.create_task(supervisor.run())
-        await asyncio.wait_for(is_second.wait(), PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            await is_second.wait()
         await asyncio.sleep(0)
         assert supervisor.adapter is not None
         assert supervisor.error is None
@@ -434,7 +436,8 @@ def test_a_platform_that_can_never_be_connected_is_given_up_with_its_reason(worl
     async def live() -> Supervisor:
         supervisor = Supervisor(MANIFEST, make, None, None)  # type: ignore[arg-type]
         supervisor.prepare()
-        await asyncio.wait_for(supervisor.run(), PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            await supervisor.run()
         return supervisor
 
     supervisor = asyncio.run(live())
@@ -459,3 +462,31 @@ def test_a_stop_is_done_once_however_often_it_is_asked_for(world: World) -> None
         for _ in range(3):
             inside.call(inside.runner.stop())
         assert status.read_runtime_status()["gateway_state"] == "stopped"
+
+
+class _Deaf(_Rude):
+    """An adapter over a library that takes the first cancellation for an answer."""
+
+    async def connect(self, *, is_reconnect: bool = False) -> bool:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return await super().connect(is_reconnect=is_reconnect)
+
+
+def test_a_platform_that_swallows_a_cancellation_is_ended_all_the_same(world: World) -> None:
+    world.home.create()
+
+    async def live() -> None:
+        async def on_connected(_name: str) -> None: ...
+
+        def make() -> _Deaf:
+            return _Deaf(PlatformConfig(), LoopbackSettings("127.0.0.1:1"))
+
+        supervisor = Supervisor(MANIFEST, make, None, on_connected)  # type: ignore[arg-type]
+        task = asyncio.create_task(supervisor.run())
+        await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE_S):
+            await end({task}, again_s=0.01)
+        assert task.cancelled()
+
+    asyncio.run(live())

@@ -116,7 +116,8 @@ async def _try(app: App, manifest: Manifest, adapter: BasePlatformAdapter, *, gr
         app.say(f"{manifest.title}: connected.")
         if greet and not adapter.abilities.answers_in_place:
             app.say("Write something to the bot now (Ctrl-C skips this) …")
-            event = await asyncio.wait_for(heard.get(), _PATIENCE_S)
+            async with asyncio.timeout(_PATIENCE_S):
+                event = await heard.get()
             await _greet(app, adapter, event)
     except TimeoutError:
         app.say("Nothing came. That is all right; try again when the gateway runs.")

@@ -145,7 +145,8 @@ class Poller:
         """Wait longer after each failure; a stop ends it."""
         longer = self._pause_s * min(2 ** (failures - 1), _LONGEST_PAUSE)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), longer if wait_s is None else wait_s)
+            async with asyncio.timeout(longer if wait_s is None else wait_s):
+                await self._stopping.wait()
 
 
 async def _woken() -> None:

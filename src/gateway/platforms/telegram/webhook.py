@@ -84,7 +84,8 @@ class Watch:
         """Look until stopped; raises PlatformError when the webhook is not ours any more."""
         while not self._stopping.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), self._every_s)
+                async with asyncio.timeout(self._every_s):
+                    await self._stopping.wait()
                 return
             await self._look()
 

@@ -175,7 +175,8 @@ class LoopbackAdapter(BasePlatformAdapter):
         self._write(make(number))
         waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
-            return await asyncio.wait_for(waiting, self._settings.timeout_s)
+            async with asyncio.timeout(self._settings.timeout_s):
+                return await waiting
         except TimeoutError as error:
             raise _Unanswered from error
         finally:
