@@ -11,9 +11,12 @@ import pytest
 from hermes_cli import plugins
 from hermes_core.paths import Home
 
+# A shell that runs this in the background has Ctrl-C ignored, and nohup the end of the terminal; every
+# child would inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    # A shell that runs this in the background has Ctrl-C ignored, and every child would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)
