@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from hermes_agent import compaction, lease, meter, policy, prompt, sandbox
+from hermes_agent import compaction, lease, meter, policy, prompt
 from hermes_agent.approval import Gate
 from hermes_agent.asking import Asker
 from hermes_agent.delegation import SubAgents
@@ -23,6 +23,7 @@ from hermes_agent.loop import Loop, left_open
 from hermes_agent.meter import Meter
 from hermes_agent.models.base import Model, Reply, Request, ToolSpec
 from hermes_agent.prompt import Place
+from hermes_agent.sandbox import Sandbox
 from hermes_agent.standing import Standing
 from hermes_agent.stop import Stop
 from hermes_agent.titles import Titler
@@ -127,7 +128,7 @@ class Agent:
             home=home,
             settings=self.settings,
             store=self.store,
-            processes=Processes(choose=lambda: sandbox.choose(self.settings)),
+            processes=Processes(choose=self._choose_sandbox),
             workspace=place,
             cwd=place,
             environment=config.child_environment(),
@@ -138,6 +139,11 @@ class Agent:
         gate = Gate(asker, self.hooks, rules, policy.load(home), self.platform)
         delegates = DelegateFor() if self._paid_by else SubAgents(self)
         return Executor(toolbox, bench, gate, asker, self.hooks, delegates)
+
+    def _choose_sandbox(self) -> Sandbox:
+        from hermes_agent import probing  # noqa: PLC0415 -- many conversations run no command
+
+        return probing.choose(self.settings)
 
     # -- what surfaces know ---------------------------------------------------------------------
 
@@ -294,6 +300,8 @@ class Agent:
         try:
             with lease.held(self.store, self.conversation_id, stop.set) as held:
                 outcome = self._guarded(row, held, stop, report)
+                if outcome.status == "suspended":
+                    self.store.turns.put_off(turn_id, held)
         finally:
             self._is_idle.set()
         if outcome.status != "suspended":
@@ -349,8 +357,7 @@ class Agent:
 
     def _run(self, row: Row, held: Lease, stop: Stop, report: Sink) -> Outcome:
         self.session_id = row["session_id"]
-        attempt = self.store.turns.start(row["id"], held)
-        if attempt > MOST_ATTEMPTS:
+        if self.store.turns.start(row["id"], held) > MOST_ATTEMPTS:
             return self._give_up(row, held, report)
         turn = Turn(
             id=row["id"],
@@ -360,7 +367,7 @@ class Agent:
             lease=held,
             stop=stop,
             report=report,
-            attempt=attempt,
+            is_resumed=row["state"] == "running",
         )
         self._tell_turn(row)
         self._warn_about_prices(report)

@@ -6,8 +6,9 @@ the gate makes permits, and nothing starts a process without one.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from hermes_agent import policy
 from hermes_agent.asking import Asker
@@ -25,8 +26,7 @@ from hermes_state.questions import EVERYWHERE, Question
 CHOICES = ("once", "session", "always", "deny")
 
 
-@dataclass(frozen=True)
-class Permit:
+class Permit(msgspec.Struct, frozen=True):
     """Proof that the gate let a call through; made here and nowhere else."""
 
     tool_name: str

@@ -7,7 +7,6 @@ need not be waited for.
 import contextlib
 import itertools
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -61,7 +60,7 @@ def free_the_dead(store: Store) -> None:
 def is_gone(holder: str) -> bool:
     """Whether a holder's process has ended; of another machine's we cannot know."""
     host, pid, started, _ = (*holder.split(":"), "", "", "", "")[:4]
-    if host != socket.gethostname() or not pid.isdigit():
+    if host != os.uname().nodename or not pid.isdigit():
         return False
     return _started(int(pid)) != started
 
@@ -73,7 +72,7 @@ def process_name() -> str:
 
 def _process() -> str:
     pid = os.getpid()
-    return f"{socket.gethostname()}:{pid}:{_own_start(pid)}"
+    return f"{os.uname().nodename}:{pid}:{_own_start(pid)}"
 
 
 @cache

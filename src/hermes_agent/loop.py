@@ -6,8 +6,9 @@ its last step left open is what the loop looks at first.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from hermes_agent import compaction
 from hermes_agent.events import (
@@ -46,8 +47,7 @@ _CUT_OFF = (
 )
 
 
-@dataclass
-class Streamed:
+class Streamed(msgspec.Struct):
     """What was streamed of the step that is being made, for when it is cut off."""
 
     text: str = ""
@@ -63,8 +63,7 @@ class Streamed:
 _PUT_OFF = Outcome("suspended", "", "Put off until the next start.", "suspended")
 
 
-@dataclass
-class Loop:
+class Loop(msgspec.Struct):
     """Runs one turn to its end. Made for the turn and thrown away after it."""
 
     store: Store
@@ -81,7 +80,7 @@ class Loop:
     take_steers: Callable[[], list[Steer]]
     """What the person said to the running turn since the last step."""
     deliver: Deliver = deliver_nothing
-    streamed: Streamed = field(default_factory=Streamed)
+    streamed: Streamed = msgspec.field(default_factory=Streamed)
     _made_room: bool = False
 
     def run(self) -> Outcome:
@@ -110,7 +109,7 @@ class Loop:
     def _act(self) -> None:
         """Run what the last step asked for; after a crash, what it left open."""
         left = self._open_effects()
-        if self.turn.attempt > 1:
+        if self.turn.is_resumed:
             for effect in left:
                 if effect["state"] == "started" and not effect["read_only"]:
                     self.store.effects.unknown(
@@ -121,7 +120,7 @@ class Loop:
             self.executor.run(self.turn, left)
 
     def _open_effects(self) -> list[Row]:
-        if not self.turn.steps and self.turn.attempt == 1:
+        if not self.turn.steps and not self.turn.is_resumed:
             return []
         effects = self.store.effects.of_turn(self.turn.id)
         return [effect for effect in effects if effect["state"] in ("intended", "started")]

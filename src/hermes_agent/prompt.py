@@ -4,7 +4,7 @@ It is made once, stored with the session and used as it is from then on, also af
 sessions that compaction makes, so that the beginning of every request is the same and caches hit.
 """
 
-import platform
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -65,8 +65,9 @@ def build(facts: Facts, toolbox: Toolbox, bench: Bench, place: Place) -> str:
 
 def _surroundings(place: Place) -> str:
     day = datetime.fromtimestamp(place.started_at, UTC)
+    system = os.uname()
     return (
-        f"System: {platform.system()} {platform.machine()}. Workspace: {place.workspace}."
+        f"System: {system.sysname} {system.machine}. Workspace: {place.workspace}."
         f" This conversation began on {day:%A, %d %B %Y}."
     )
 

@@ -8,28 +8,25 @@ and lasts as long as it; what needs more than that, and what a person said yes t
 import contextlib
 import functools
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from hermes_agent.child import Child
 from hermes_agent.danger import places
 from hermes_agent.keeper import keeper
-from hermes_core.errors import ConfigError, ToolError
-from hermes_core.settings import Settings, ToolSettings
+from hermes_core.errors import ToolError
+from hermes_core.settings import ToolSettings
 
 if TYPE_CHECKING:
     from hermes_agent.approval import Permit
 
-_PROBE_S = 10.0
 _LIMITS = 'ulimit -c 0 2>/dev/null; ulimit -f 41943040 2>/dev/null; "$@"; exit $?'
 """No core dumps, no file beyond tens of gigabytes. The shell stays as the parent on purpose: what ends
 with its parent must not end with the thread of ours that made it."""
@@ -42,8 +39,7 @@ _TOOL_FOLDERS = (
 _CONTAINER_VARIABLES = ("LANG", "LC_ALL", "TZ", "TERM")
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """What is to run, and where."""
 
     command: Sequence[str]
@@ -51,7 +47,7 @@ class Job:
     workspace: Path
     home: Path
     """Hermes's own home, which commands do not see."""
-    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     takes_input: bool = False
     splits_errors: bool = False
     """Whether errors come on a stream of their own."""
@@ -84,6 +80,8 @@ class Sandbox(ABC):
     def private(self) -> Path:
         """A folder of this sandbox alone, as we see it; commands see it as `inner_private`."""
         if self._private is None:
+            import tempfile  # noqa: PLC0415 -- slow to load, and many conversations run no command
+
             self._private = Path(tempfile.mkdtemp(prefix="hermes-"))
         return self._private
 
@@ -128,6 +126,8 @@ class Sandbox(ABC):
     def close(self) -> None:
         """Delete what is private to this sandbox."""
         if self._private is not None:
+            import shutil  # noqa: PLC0415 -- as above
+
             shutil.rmtree(self._private, ignore_errors=True)
             self._private = None
 
@@ -229,7 +229,7 @@ class Container(Enclosure):
 
     def spawn(self, permit: "Permit", job: Job) -> Child:
         _check(permit)
-        name = f"hermes-{uuid.uuid4().hex[:12]}"
+        name = f"hermes-{os.urandom(6).hex()}"
         item = f"{self._engine}:{name}"
         keeper.watch(item)
 
@@ -251,7 +251,7 @@ class Container(Enclosure):
             )
 
     def wrapped(self, job: Job) -> list[str]:
-        return self._named(job, f"hermes-{uuid.uuid4().hex[:12]}")
+        return self._named(job, f"hermes-{os.urandom(6).hex()}")
 
     def _named(self, job: Job, name: str) -> list[str]:
         workspace = os.path.realpath(job.workspace)
@@ -266,70 +266,6 @@ class Container(Enclosure):
         command += ["--volume", f"{workspace}:{workspace}"]
         command += ["--volume", f"{self.private}:{self.inner_private}"]
         return [*command, "--workdir", str(job.cwd), self._image, *job.command]
-
-
-def choose(settings: Settings) -> Sandbox:
-    """The sandbox that the settings ask for; raises ConfigError when it cannot be had."""
-    tools = settings.tools
-    if tools.sandbox == "host":
-        return Host()
-    if tools.sandbox == "container":
-        return _container(tools)
-    program = shutil.which("bwrap")
-    problem = _problem_of(program, network=tools.network) if program else "bwrap is not installed"
-    if program and not problem:
-        return Bubblewrap(program, network=tools.network)
-    if tools.sandbox == "bubblewrap":
-        raise ConfigError(
-            f"tools.sandbox is bubblewrap, but {problem}.",
-            fix="Install bubblewrap, or set tools.sandbox to auto, container or host.",
-        )
-    return Host(problem)
-
-
-def _container(tools: ToolSettings) -> Container:
-    problem = _container_problem(tools.container_command)
-    if problem:
-        raise ConfigError(
-            f"tools.sandbox is container, but {problem}.",
-            fix=f"Start {tools.container_command}, or set tools.sandbox to auto or host.",
-        )
-    return Container(tools)
-
-
-@functools.cache
-def _problem_of(program: str, *, network: bool) -> str:
-    """Why bubblewrap does not work here; empty when it does. Tried once a process."""
-    with tempfile.TemporaryDirectory(prefix="hermes-probe-") as folder:
-        probe = Bubblewrap(program, network=network)
-        place = Path(folder)
-        job = Job(["/bin/sh", "-c", "true"], place, place, place / "home")
-        try:
-            tried = subprocess.run(
-                probe.wrapped(job),  # the same words as in earnest
-                capture_output=True,
-                timeout=_PROBE_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return f"bwrap does not work here: {error}"
-        finally:
-            probe.close()
-    said = tried.stderr.decode("utf-8", "replace").strip().splitlines()
-    return "" if tried.returncode == 0 else f"bwrap does not work here: {' '.join(said[-1:])}"
-
-
-@functools.cache
-def _container_problem(engine: str) -> str:
-    if shutil.which(engine) is None:
-        return f"{engine} is not installed"
-    try:
-        tried = subprocess.run(
-            [engine, "version"], capture_output=True, timeout=_PROBE_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{engine} does not answer: {error}"
-    return "" if tried.returncode == 0 else f"{engine} does not answer"
 
 
 def _check(permit: object) -> None:

@@ -3,14 +3,13 @@
 The person at the machine has none and therefore no limits; whoever comes through a messenger has one.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from hermes_state.people import Role
 from hermes_state.scope import Scope
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """What one person may do in one place."""
 
     person: str

@@ -1,8 +1,9 @@
 """A turn while it runs: who it is, what it holds, and how it came out."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from hermes_agent.events import Sink
 from hermes_agent.stop import Stop
@@ -13,8 +14,7 @@ Status = Literal["answered", "failed", "interrupted", "suspended"]
 """`suspended` is no end: the turn is still open on disk, and goes on at the next start."""
 
 
-@dataclass
-class Turn:
+class Turn(msgspec.Struct):
     """A turn that this process runs. The session changes when the conversation is compacted."""
 
     id: str
@@ -24,15 +24,15 @@ class Turn:
     lease: Lease
     stop: Stop
     report: Sink
-    attempt: int = 1
+    is_resumed: bool = False
+    """Whether another attempt at it was cut off or put off."""
     steps: int = 0
     """Model calls of this attempt."""
     was_cut: bool = False
     """Whether the model ran out of tokens in its last step, so that its calls may break off."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """How a turn ended; by then it is on disk, unless it was put off."""
 
     status: Status

@@ -4,12 +4,12 @@ A plugin's registrations are collected apart and taken over together once its `r
 returned, so that one which fails half-way leaves nothing behind.
 """
 
-import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
+
+import msgspec
 
 from hermes_cli import hookspecs
 from hermes_cli.plugin_sources import NAME
@@ -17,6 +17,8 @@ from hermes_core.errors import PluginError
 from hermes_core.paths import Home, make_folder
 
 if TYPE_CHECKING:
+    import inspect
+
     import click
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -33,8 +35,7 @@ class Callback(NamedTuple):
     """The arguments it declares; None when it takes them all."""
 
 
-@dataclass(frozen=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True):
     """Something a model may call."""
 
     plugin: str
@@ -48,8 +49,7 @@ class Tool:
     """Whether it may run again after a crash because it changes nothing."""
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """A slash command, the same on every surface."""
 
     plugin: str
@@ -58,8 +58,7 @@ class Command:
     handler: Callable[..., object]
 
 
-@dataclass(frozen=True)
-class Provider:
+class Provider(msgspec.Struct, frozen=True):
     """A model, a platform or a memory, made by its factory when it is chosen."""
 
     plugin: str
@@ -68,8 +67,7 @@ class Provider:
     factory: Callable[..., object]
 
 
-@dataclass(frozen=True)
-class CliCommand:
+class CliCommand(msgspec.Struct, frozen=True):
     """A sub-command of `hermes`."""
 
     plugin: str
@@ -80,17 +78,16 @@ class CliCommand:
 Record = Tool | Command | Provider | CliCommand
 
 
-@dataclass
-class Registrations:
+class Registrations(msgspec.Struct):
     """What was registered, by one plugin or by all of them."""
 
-    hooks: list[tuple[str, Callback]] = field(default_factory=list[tuple[str, Callback]])
-    tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
-    commands: dict[str, Command] = field(default_factory=dict[str, Command])
-    models: dict[str, Provider] = field(default_factory=dict[str, Provider])
-    platforms: dict[str, Provider] = field(default_factory=dict[str, Provider])
-    memory_providers: dict[str, Provider] = field(default_factory=dict[str, Provider])
-    cli_commands: dict[str, CliCommand] = field(default_factory=dict[str, CliCommand])
+    hooks: list[tuple[str, Callback]] = msgspec.field(default_factory=list[tuple[str, Callback]])
+    tools: dict[str, Tool] = msgspec.field(default_factory=dict[str, Tool])
+    commands: dict[str, Command] = msgspec.field(default_factory=dict[str, Command])
+    models: dict[str, Provider] = msgspec.field(default_factory=dict[str, Provider])
+    platforms: dict[str, Provider] = msgspec.field(default_factory=dict[str, Provider])
+    memory_providers: dict[str, Provider] = msgspec.field(default_factory=dict[str, Provider])
+    cli_commands: dict[str, CliCommand] = msgspec.field(default_factory=dict[str, CliCommand])
 
     def joined_by(self, other: "Registrations") -> "Registrations":
         """Both together; a name that both have raises PluginError."""
@@ -213,6 +210,8 @@ def callback_of(plugin: str, hook: str, function: Callable[..., object]) -> Call
     if hook not in hookspecs.SPECS:
         known = ", ".join(hookspecs.SPECS)
         raise PluginError(f"There is no hook {hook!r}.", fix=f"Use one of: {known}.")
+    import inspect  # noqa: PLC0415 -- slow to load, and most homes have no plugin
+
     if inspect.iscoroutinefunction(function):
         raise PluginError(f"The callback of {hook} is async; hooks are plain functions.")
     try:
@@ -232,7 +231,7 @@ def callback_of(plugin: str, hook: str, function: Callable[..., object]) -> Call
     return Callback(plugin, function, frozenset(p.name for p in named if p.name in given))
 
 
-def _is_needed(parameter: inspect.Parameter) -> bool:
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    empty = cast("object", inspect.Parameter.empty)
+def _is_needed(parameter: "inspect.Parameter") -> bool:
+    variable = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    empty = cast("object", parameter.empty)
     return parameter.default is empty and parameter.kind not in variable

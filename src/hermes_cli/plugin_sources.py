@@ -10,7 +10,6 @@ import re
 import sys
 import tomllib
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
@@ -49,8 +48,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Versions of Hermes it works with, such as ">=0.1, <2"; empty for any."""
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A plugin that was found, whether or not it can be used."""
 
     name: str
@@ -85,7 +83,7 @@ def discover(home: Home) -> dict[str, Found]:
             known[found.name] = found
         else:
             hidden = f"{found.source}: {found.location}"
-            known[found.name] = replace(first, hides=(*first.hides, hidden))
+            known[found.name] = msgspec.structs.replace(first, hides=(*first.hides, hidden))
     return dict(sorted(known.items()))
 
 
@@ -115,7 +113,7 @@ def at(folder: Path, source: Source = "home") -> Found:
             )
         return _described(found, read_manifest(folder / "plugin.toml"))
     except PluginError as error:
-        return replace(found, error=str(error))
+        return msgspec.structs.replace(found, error=str(error))
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -196,7 +194,7 @@ def _installed() -> Iterator[Found]:
         try:
             yield _described(found, _manifest_of(point, place.partition(":")[0].strip()))
         except PluginError as error:
-            yield replace(found, error=str(error))
+            yield msgspec.structs.replace(found, error=str(error))
 
 
 def _manifest_of(point: "EntryPoint", module: str) -> Manifest:
@@ -233,13 +231,15 @@ def _manifest_beside(module: str) -> Path | None:
 
 def _described(found: Found, manifest: Manifest) -> Found:
     """Take over what the manifest says, if it belongs to this plugin and to this Hermes."""
-    found = replace(found, version=manifest.version, description=manifest.description)
+    found = msgspec.structs.replace(
+        found, version=manifest.version, description=manifest.description
+    )
     if manifest.name != found.name:
         error = f"Its manifest says that it is called {manifest.name!r}; both must agree."
-        return replace(found, error=error)
+        return msgspec.structs.replace(found, error=error)
     if not _fits(manifest.requires_hermes, VERSION):
         error = f"It needs Hermes {manifest.requires_hermes}; this is {VERSION}."
-        return replace(found, error=error)
+        return msgspec.structs.replace(found, error=error)
     return found
 
 

@@ -1,9 +1,8 @@
 """The home folder and every file in it."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from hermes_core.errors import ConfigError
 
@@ -11,8 +10,7 @@ _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
 
 
-@dataclass(frozen=True)
-class Home:
+class Home(NamedTuple):
     """Names of what lies in the home; nothing is created by asking for a name."""
 
     root: Path

@@ -48,11 +48,11 @@ CREATE VIRTUAL TABLE IF NOT EXISTS trigrams USING fts5 (
     text, content='', contentless_delete=1, detail=none, tokenize='trigram remove_diacritics 1');
 """
 
-_UNSPACED = re.compile(
+_UNSPACED = (
     "[\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
     "\U00020000-\U0003ffff]+"
 )
-"""Scripts that put no blanks between words: Han, kana, Hangul."""
+"""Scripts that put no blanks between words: Han, kana, Hangul. Made into a pattern when it is needed."""
 
 _BLOB = re.compile(r"[A-Za-z0-9+/=_-]{200,}")
 """Encoded images and keys: no words in them."""
@@ -60,7 +60,7 @@ _BLOB = re.compile(r"[A-Za-z0-9+/=_-]{200,}")
 
 def split_unspaced(text: str) -> str:
     """Write runs of unspaced script as overlapping pairs, so that a word index can find any part."""
-    return text if text.isascii() else _UNSPACED.sub(_pairs, text)
+    return text if text.isascii() else re.sub(_UNSPACED, _pairs, text)
 
 
 def _pairs(match: re.Match[str]) -> str:

@@ -3,7 +3,6 @@
 A slice is a short transaction; between two of them other writers, also of other processes, get in.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -285,6 +284,8 @@ def repair(path: Path) -> Repair:
     Nobody may have the store open. Tables are read from both ends, so that one damaged page costs the
     rows of that page and not all after it.
     """
+    import shutil  # noqa: PLC0415 -- slow to load, and every process loads this module
+
     stamp = time.strftime("%Y%m%d_%H%M%S")
     kept = path.with_name(f"{path.name}.damaged-{stamp}")
     fresh = path.with_name(f"{path.name}.repaired-{stamp}")

@@ -27,6 +27,8 @@ class Piece(NamedTuple):
     """Its name: a second piece of the same name is not put."""
     extra: str | None = None
     """What goes along with the text, as JSON of the gateway's own."""
+    failure: str | None = None
+    """Why it is not to be sent: it is on record as failed from the beginning."""
 
 
 def put(conn: apsw.Connection, pieces: Sequence[Piece], *, turn_id: str | None = None) -> list[int]:
@@ -53,6 +55,8 @@ def put(conn: apsw.Connection, pieces: Sequence[Piece], *, turn_id: str | None =
         )
         if conn.changes():
             ids.append(conn.last_insert_rowid())
+            if piece.failure is not None:
+                fail(conn, ids[-1], piece.failure)
     return ids
 
 
@@ -119,6 +123,13 @@ def unsure(conn: apsw.Connection) -> list[Row]:
     return rows(conn.execute("SELECT * FROM outbox WHERE state = 'sending' ORDER BY id"))
 
 
+def waiting(conn: apsw.Connection) -> list[Row]:
+    """Pieces that are still to be sent, now or later, oldest first."""
+    return rows(
+        conn.execute("SELECT * FROM outbox WHERE state IN ('pending', 'sending') ORDER BY id")
+    )
+
+
 def of_turn(conn: apsw.Connection, turn_id: str) -> list[Row]:
     """The pieces of a turn's reply."""
     return rows(conn.execute("SELECT * FROM outbox WHERE turn_id = ? ORDER BY piece", (turn_id,)))
@@ -172,6 +183,9 @@ class Outbox:
 
     def unsure(self) -> list[Row]:
         return self._db.read(unsure)
+
+    def waiting(self) -> list[Row]:
+        return self._db.read(waiting)
 
     def failed(self, since: float = 0.0) -> list[Row]:
         return self._db.read(lambda c: failed(c, since))

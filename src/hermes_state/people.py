@@ -5,8 +5,6 @@ kept. Each rule is checked in the transaction that acts on it, so that two proce
 it together.
 """
 
-import hashlib
-import hmac
 import os
 from typing import Literal, NamedTuple
 
@@ -60,6 +58,14 @@ class Redeemed(NamedTuple):
 def save(conn: apsw.Connection, person: Person) -> None:
     """Let somebody in, or change as what."""
     conn.execute("INSERT OR REPLACE INTO people VALUES (?, ?, ?, ?, ?, ?, ?)", person)
+
+
+def change_role(conn: apsw.Connection, platform: str, user_id: str, role: Role) -> Person | None:
+    """Have somebody who was let in be something else; None when nobody was."""
+    conn.execute(
+        "UPDATE people SET role = ? WHERE platform = ? AND user_id = ?", (role, platform, user_id)
+    )
+    return find(conn, platform, user_id)
 
 
 def find(conn: apsw.Connection, platform: str, user_id: str) -> Person | None:
@@ -190,10 +196,14 @@ def _locked_until(conn: apsw.Connection, platform: str) -> float:
 
 
 def _hash(salt: str, code: str) -> str:
+    import hashlib  # noqa: PLC0415 -- slow to load, and only pairing needs it
+
     return hashlib.sha256(f"{salt}:{code}".encode()).hexdigest()
 
 
 def _is_same(row: Row, code: str) -> bool:
+    import hmac  # noqa: PLC0415 -- as above
+
     return hmac.compare_digest(row["code_hash"], _hash(row["salt"], code))
 
 
@@ -205,6 +215,9 @@ class People:
 
     def save(self, person: Person) -> None:
         self._db.write(lambda c: save(c, person))
+
+    def change_role(self, platform: str, user_id: str, role: Role) -> Person | None:
+        return self._db.write(lambda c: change_role(c, platform, user_id, role))
 
     def get(self, platform: str, user_id: str) -> Person | None:
         return self._db.read(lambda c: find(c, platform, user_id))

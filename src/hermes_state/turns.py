@@ -8,7 +8,7 @@ told that we have it. Ending stores the answer, its pieces for the platform and 
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import apsw
@@ -22,7 +22,7 @@ from hermes_state.effects import Call, Settled
 from hermes_state.inbox import Delivery
 from hermes_state.leases import Lease
 from hermes_state.outbox import Piece
-from hermes_state.records import Row, insert_message, message_from, rows
+from hermes_state.records import Row, encode, insert_message, message_from, rows
 
 MOST_ATTEMPTS = 3
 
@@ -122,6 +122,14 @@ def start(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> in
         (clock.now(), turn_id),
     )
     return fetch(conn, turn_id)["attempts"]
+
+
+def put_off(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> None:
+    """Leave a running turn to a later start; only what is cut off counts as an attempt."""
+    leases.check(conn, lease)
+    conn.execute(
+        "UPDATE turns SET attempts = attempts - 1 WHERE id = ? AND state = 'running'", (turn_id,)
+    )
 
 
 def step(
@@ -252,6 +260,20 @@ def unfinished(conn: apsw.Connection) -> list[Row]:
     )
 
 
+def unsent(conn: apsw.Connection, since: float, platforms: Collection[str]) -> list[Row]:
+    """Turns that came from these platforms and ended since then, with nothing put down to be sent."""
+    return rows(
+        conn.execute(
+            "SELECT turns.* FROM turns JOIN inbox ON inbox.turn_id = turns.id"
+            " WHERE turns.ended_at >= ? AND turns.state IN ('answered', 'failed')"
+            " AND inbox.platform IN (SELECT value FROM json_each(?))"
+            " AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.turn_id = turns.id)"
+            " ORDER BY turns.ended_at",
+            (since, encode(list(platforms))),
+        )
+    )
+
+
 def still_open(conn: apsw.Connection) -> list[Row]:
     """Turns without an end, also those that somebody runs now, oldest first."""
     return rows(
@@ -298,6 +320,9 @@ class Turns:
 
     def start(self, turn_id: str, lease: Lease | None = None) -> int:
         return self._db.write(lambda c: start(c, turn_id, lease))
+
+    def put_off(self, turn_id: str, lease: Lease | None = None) -> None:
+        self._db.write(lambda c: put_off(c, turn_id, lease))
 
     def step(
         self,
@@ -349,6 +374,9 @@ class Turns:
 
     def unfinished(self) -> list[Row]:
         return self._db.read(unfinished)
+
+    def unsent(self, since: float, platforms: Collection[str]) -> list[Row]:
+        return self._db.read(lambda c: unsent(c, since, platforms))
 
     def still_open(self) -> list[Row]:
         return self._db.read(still_open)

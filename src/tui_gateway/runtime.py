@@ -7,9 +7,10 @@ to remember of it is in `Live`, under one of its keys.
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Required, TypedDict
+
+import msgspec
 
 from hermes_core import clock
 from hermes_core.errors import HermesError
@@ -30,8 +31,7 @@ SOURCE = "tui"
 """What the store says about conversations that were begun here."""
 
 
-@dataclass
-class Waiting:
+class Waiting(msgspec.Struct):
     """A prompt that is on disk and is to be answered."""
 
     turn_id: str
@@ -44,17 +44,16 @@ class Waiting:
     """Whether the session was made by accepting it."""
     is_recovered: bool = False
     """Whether it was accepted by a process that is gone."""
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Event = msgspec.field(default_factory=threading.Event)
     """Set when it is not to run, or not to run on."""
-    done: threading.Event = field(default_factory=threading.Event)
+    done: threading.Event = msgspec.field(default_factory=threading.Event)
 
 
 Settle = Callable[[dict[str, Any] | HermesError], None]
 """Answers a request later: with its result, or with why there is none."""
 
 
-@dataclass
-class Steering:
+class Steering(msgspec.Struct):
     """Something said to the running turn. It waits as a turn of its own until it has been heard."""
 
     text: str
@@ -63,41 +62,40 @@ class Steering:
     waiting: "Waiting | None" = None
 
 
-@dataclass
-class Live:
+class Live(msgspec.Struct):
     """What the server remembers of an open session and no scenario has to know."""
 
     sid: str = ""
     source: str = SOURCE
-    cwd: Path = field(default_factory=Path.cwd)
+    cwd: Path = msgspec.field(default_factory=Path.cwd)
     model_name: str = ""
     """The model that was chosen for this session; empty: the one of the settings."""
     parent_session_id: str | None = None
     """The session that this one is a branch of, until it is stored."""
-    seed: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    seed: list[dict[str, Any]] = msgspec.field(default_factory=list[dict[str, Any]])
     """Messages the client brought along; stored with the first prompt."""
-    watchers: list[Transport] = field(default_factory=list[Transport])
+    watchers: list[Transport] = msgspec.field(default_factory=list[Transport])
     """The clients that are told what happens."""
     closes_with_client: bool = False
     is_rendered: bool = False
     """Whether clients want replies also as text for a terminal."""
-    created_at: float = field(default_factory=clock.now)
-    last_active: float = field(default_factory=clock.now)
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    created_at: float = msgspec.field(default_factory=clock.now)
+    last_active: float = msgspec.field(default_factory=clock.now)
+    lock: threading.RLock = msgspec.field(default_factory=threading.RLock)
     """Held while the queue, the current turn or `running` change."""
-    accepting: threading.RLock = field(default_factory=threading.RLock)
+    accepting: threading.RLock = msgspec.field(default_factory=threading.RLock)
     """Held while a prompt is taken in, so that the order on disk is the order of the queue."""
-    queue: deque[Waiting] = field(default_factory=deque[Waiting])
+    queue: deque[Waiting] = msgspec.field(default_factory=deque[Waiting])
     current: Waiting | None = None
-    streamed: list[str] = field(default_factory=list[str])
+    streamed: list[str] = msgspec.field(default_factory=list[str])
     """What was streamed of the current reply."""
-    steering: list[Steering] = field(default_factory=list[Steering])
+    steering: list[Steering] = msgspec.field(default_factory=list[Steering])
     takes_steers: bool = False
     """Whether a turn runs that hears what is said to it."""
     used: "Used | None" = None
     """What the last model call took."""
     is_building: bool = False
-    ready: threading.Event = field(default_factory=threading.Event)
+    ready: threading.Event = msgspec.field(default_factory=threading.Event)
     """Set when there is an agent, or none could be made."""
     error: HermesError | None = None
     """Why no agent could be made."""

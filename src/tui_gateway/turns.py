@@ -1,6 +1,5 @@
 """Running the turns of a session, one after the other, in a thread that lives as long as any wait."""
 
-import inspect
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -176,7 +175,11 @@ def _call(
 
 def _knows_turns(agent: Any) -> bool:  # noqa: ANN401 -- ours, or a scenario's
     """Whether an agent finds the accepted turn by its key; others just answer what they are told."""
-    return "task_id" in inspect.signature(agent.run_conversation).parameters
+    code = getattr(agent.run_conversation, "__code__", None)  # a signature is slow to ask for
+    return (
+        code is not None
+        and "task_id" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    )
 
 
 def _stream(rt: Runtime, sid: str, session: LiveSession) -> Callable[[str], None]:

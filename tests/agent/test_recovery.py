@@ -103,6 +103,20 @@ def test_after_three_attempts_a_turn_fails_with_a_notice(
     assert validity.problems(store.get_messages_as_conversation("s")) == []
 
 
+def test_a_turn_that_was_put_off_again_and_again_is_answered(make_chat: MakeChat) -> None:
+    quiets = [Quiet() for _ in range(5)]
+    chat = make_chat([*[silence(quiet, after="Well") for quiet in quiets], "Done."])
+    turn_id = chat.agent.accept("a long task").turn_id
+    for quiet in quiets:
+        running = threading.Thread(target=chat.agent.run_turn, args=(turn_id,))
+        running.start()
+        assert quiet.begun.wait(PATIENCE_S)
+        chat.agent.suspend()
+        running.join()
+    assert chat.agent.run_turn(turn_id)["final_response"] == "Done."
+    assert chat.states() == ["answered"]
+
+
 def test_a_turn_that_never_began_is_run(make_chat: MakeChat, store: SessionDB) -> None:
     store.create_session("s", "cli")
     store.turns.accept("s", {"role": "user", "content": "hello?"})

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_agent import sandbox
+from hermes_agent import probing
 from hermes_agent.approval import Permit
 from hermes_agent.child import Child
 from hermes_agent.sandbox import Bubblewrap, Container, Host, Job, Sandbox
@@ -335,7 +335,7 @@ def test_leaving_the_sandbox_needs_a_yes(make_desk: MakeDesk, box: Bubblewrap) -
 
 
 def chosen(**tools: object) -> Sandbox:
-    return sandbox.choose(Settings(tools=ToolSettings(**tools)))  # pyright: ignore[reportArgumentType]
+    return probing.choose(Settings(tools=ToolSettings(**tools)))  # pyright: ignore[reportArgumentType]
 
 
 @needs_bwrap

@@ -1,9 +1,9 @@
 """What somebody who is not at the machine may see, use, spend and allow."""
 
 import threading
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hermes_agent import answers
 from hermes_agent.danger import Danger

@@ -2,7 +2,6 @@
 
 import fnmatch
 import os
-import tempfile
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -141,6 +140,8 @@ def is_temporary(path: str, place: Place) -> bool:
 
 @lru_cache(maxsize=1)
 def _temporary_folders() -> tuple[str, ...]:
+    import tempfile  # noqa: PLC0415 -- slow to load, and only commands need it
+
     named = (tempfile.gettempdir(), "/tmp", "/var/tmp")
     return tuple(dict.fromkeys(os.path.realpath(folder) for folder in named))
 

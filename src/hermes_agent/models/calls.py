@@ -1,22 +1,20 @@
 """Tool calls as they grow in a stream, until they are whole and each has an id of its own."""
 
-import uuid
+import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import msgspec
 
 from hermes_core.types import ToolCall
 
 
-@dataclass
-class Growing:
+class Growing(msgspec.Struct):
     """One tool call whose arguments come in fragments."""
 
     index: int | None = None
     id: str = ""
     name: str = ""
-    fragments: list[str] = field(default_factory=list[str])
+    fragments: list[str] = msgspec.field(default_factory=list[str])
 
     def add(self, arguments: object) -> None:
         """The next fragment; a server that sends the arguments as an object sends all at once."""
@@ -29,7 +27,7 @@ def whole(growing: Iterable[Growing]) -> list[ToolCall]:
     taken: set[str] = set()
     calls: list[ToolCall] = []
     for call in growing:
-        id_ = call.id if call.id and call.id not in taken else f"call_{uuid.uuid4().hex[:24]}"
+        id_ = call.id if call.id and call.id not in taken else f"call_{os.urandom(12).hex()}"
         taken.add(id_)
         written = "".join(call.fragments) or "{}"
         calls.append(

@@ -5,7 +5,6 @@ is made again at once; the adapter remembers that for as long as it lives.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -197,8 +196,7 @@ class OpenAIChat:
         return refusals.names_in(page.body) if page.status == 200 else []
 
 
-@dataclass
-class _Dialect:
+class _Dialect(msgspec.Struct):
     """What this server does not take, as found out so far."""
 
     is_openai: bool
@@ -235,15 +233,14 @@ class _Dialect:
         return True
 
 
-@dataclass
-class _Gathered:
+class _Gathered(msgspec.Struct):
     """A reply as it grows."""
 
     report: Sink
-    texts: list[str] = field(default_factory=list[str])
-    thoughts: list[str] = field(default_factory=list[str])
-    calls: list[Growing] = field(default_factory=list[Growing])
-    details: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    texts: list[str] = msgspec.field(default_factory=list[str])
+    thoughts: list[str] = msgspec.field(default_factory=list[str])
+    calls: list[Growing] = msgspec.field(default_factory=list[Growing])
+    details: list[dict[str, Any]] = msgspec.field(default_factory=list[dict[str, Any]])
     wants_thoughts_back: bool = False
     is_refusal: bool = False
     finish: str | None = None

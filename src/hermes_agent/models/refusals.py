@@ -3,7 +3,6 @@
 import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -38,7 +37,8 @@ def spoken(provider: str) -> str:
     return "The local server" if provider == "local" else provider
 
 
-_TOO_LONG = re.compile(
+# Made into patterns when a server refuses something: that takes longer than loading this module.
+_TOO_LONG = (
     r"context_length_exceeded|exceed_context_size|request_too_large|model_max_prompt_tokens_exceeded"
     r"|maximum context length|maximum prompt length|available context size|context (?:window|limit)"
     r"|exceeds? (?:the |its )?(?:model's )?context|context length (?:exceeded|of only)"
@@ -46,27 +46,21 @@ _TOO_LONG = re.compile(
     r"|longer than the (?:maximum )?model(?:'s)? (?:maximum )?(?:context )?length"
     r"|exceeds the maximum number of tokens|greater than the context length"
     r"|(?:too large|too long) for model with \d+ maximum context|reduce the length of (?:the |your )"
-    r"|exceeded max context length|number of input tokens|tokens to keep from the initial prompt",
-    re.IGNORECASE,
+    r"|exceeded max context length|number of input tokens|tokens to keep from the initial prompt"
 )
-_NO_QUOTA = re.compile(
+_NO_QUOTA = (
     r"insufficient_quota|insufficient[ _](?:credits?|balance|funds)|billing_(?:error|not_active|hard)"
-    r"|exceeded your current quota|credit balance is too low|out of credits|payment required",
-    re.IGNORECASE,
+    r"|exceeded your current quota|credit balance is too low|out of credits|payment required"
 )
-_WRONG_KEY = re.compile(
+_WRONG_KEY = (
     r"invalid[ _]api[ _]key|incorrect api key|authentication_error|invalid x-api-key|no auth cred"
-    r"|api key (?:is )?(?:not valid|invalid|expired)",
-    re.IGNORECASE,
+    r"|api key (?:is )?(?:not valid|invalid|expired)"
 )
-_NO_MODEL = re.compile(
+_NO_MODEL = (
     r"model_not_found|not a valid model|(?:model|endpoints?)\b.{0,120}?\b(?:not found|does not exist)"
-    r"|no (?:such model|endpoints found)|unknown model|not_found_error.{0,40}model",
-    re.IGNORECASE | re.DOTALL,
+    r"|no (?:such model|endpoints found)|unknown model|not_found_error.{0,40}model"
 )
-_NO_TOOLS = re.compile(
-    r"(?:does|do) not support (?:tools|function|tool)|tool use is not", re.IGNORECASE
-)
+_NO_TOOLS = r"(?:does|do) not support (?:tools|function|tool)|tool use is not"
 _PROVIDER_STATUS = {
     "authentication_error": 401,
     "billing_error": 402,
@@ -116,10 +110,13 @@ class _Said(NamedTuple):
     all: str
     """Everything that may tell what it is about."""
 
+    def matches(self, pattern: str) -> bool:
+        return re.search(pattern, self.all, re.IGNORECASE | re.DOTALL) is not None
+
 
 def _classified(status: int, retry_after_s: float | None, said: _Said, who: Who) -> ModelError:
     make = partial(_make, status=status, provider=who.provider)
-    if status == _TOO_LARGE or (status not in _SETTLED and _TOO_LONG.search(said.all)):
+    if status == _TOO_LARGE or (status not in _SETTLED and said.matches(_TOO_LONG)):
         message = f"The conversation does not fit into the window of {who.model}: {said.message}"
         fix = "Shorten it with /compact, start a new one, or set model.context_window."
         return make(ContextTooLongError, message, fix)
@@ -162,21 +159,21 @@ def _make(
 
 def _refused(status: int, said: _Said, who: Who) -> tuple[str, str] | None:
     """The message and the fix for what asking again cannot change."""
-    if status == 402 or _NO_QUOTA.search(said.all):
+    if status == 402 or said.matches(_NO_QUOTA):
         fix = f"Add credit at {who.provider}, or choose another model with `hermes model use`."
         return f"The account at {who.provider} has no quota left: {said.message}", fix
-    if status == 401 or (status in (400, 403) and _WRONG_KEY.search(said.all)):
+    if status == 401 or (status in (400, 403) and said.matches(_WRONG_KEY)):
         if not who.key_name:
             fix = f"Set model.api_key to the key that {who.base_url} wants."
             return f"{who.provider} wants a key and there is none: {said.message}", fix
         fix = f"Set {who.key_name} to a valid key."
         return f"{who.provider} does not accept the key: {said.message}", fix
-    if status == 404 or (status == 400 and _NO_MODEL.search(said.all)):
-        if status == 400 or _NO_MODEL.search(said.all):
+    if status == 404 or (status == 400 and said.matches(_NO_MODEL)):
+        if status == 400 or said.matches(_NO_MODEL):
             return f"{who.provider} has no model {who.model}: {said.message}", _other_models(who)
         fix = "Check model.base_url; it usually ends in /v1."
         return f"Nothing answers at {who.base_url}: {said.message}", fix
-    if _NO_TOOLS.search(said.all):
+    if said.matches(_NO_TOOLS):
         fix = 'Set model.small = "on": tools are then asked for in words.'
         return f"{who.model} was not made to use tools: {said.message}", fix
     if status == 403:
@@ -251,6 +248,8 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     said = headers.get("retry-after")
     if (seconds := _number(said)) is not None:
         return max(seconds, 0.0)
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 -- slow to load, seldom needed
+
     try:
         moment = parsedate_to_datetime(said or "")
     except ValueError:

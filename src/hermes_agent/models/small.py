@@ -5,8 +5,8 @@ or a reply. A turn has few steps, and a step that was taken before is not taken 
 """
 
 import json
+import os
 import re
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -120,7 +120,7 @@ class _Asking:
 
     def _call(self, step: Step) -> Reply:
         call: ToolCall = {
-            "id": f"call_{uuid.uuid4().hex[:16]}",
+            "id": f"call_{os.urandom(8).hex()}",
             "type": "function",
             "function": {
                 "name": step.name,

@@ -6,9 +6,10 @@ returns text or a Result, raises ToolError for what the model should know, and c
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
 
 from hermes_agent.danger import Danger
 from hermes_agent.models.base import ToolSpec
@@ -36,8 +37,7 @@ class Result(NamedTuple):
     """Data addresses of pictures that belong to the result."""
 
 
-@dataclass
-class Bench:
+class Bench(msgspec.Struct):
     """What outlives a call: where a conversation works, and what it has running. One a conversation."""
 
     home: Home
@@ -48,7 +48,7 @@ class Bench:
     """The folder this conversation works in; outside of it, changes need an approval."""
     cwd: Path
     """Where the next command starts; `cd` in one command is kept for the next."""
-    environment: dict[str, str] = field(default_factory=dict[str, str])
+    environment: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     """For commands: ours without the secrets."""
     standing: Standing | None = None
     """What the person that it works for may see; None: everything."""
@@ -72,8 +72,7 @@ class Delegate(Protocol):
     def __call__(self, task: str, context: str) -> Result: ...
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One run of a tool, which the gate has let through."""
 
     id: str
@@ -93,8 +92,7 @@ def _harmless(_args: Args, _bench: Bench) -> list[Danger]:
     return []
 
 
-@dataclass(frozen=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True):
     """Something a model may do."""
 
     name: str

@@ -7,8 +7,9 @@ left behind, and the ledger says that its effect is unknown.
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from hermes_agent.approval import Applicant, Gate, Permit
 from hermes_agent.asking import Asker
@@ -60,8 +61,7 @@ class Ran(NamedTuple):
     """False when the tool was left behind."""
 
 
-@dataclass
-class Executor:
+class Executor(msgspec.Struct):
     """Runs tools for one conversation."""
 
     toolbox: Toolbox
@@ -106,7 +106,7 @@ class Executor:
         args: Args = {}
         try:
             tool = self._tool(effect["tool_name"])
-            is_cut = turn.was_cut or turn.attempt > 1
+            is_cut = turn.was_cut or turn.is_resumed
             args = arguments.parse(effect["arguments"], is_cut=is_cut)
             args = schema.check(tool.parameters, args)
             args = self._after_hooks(turn, effect, tool, args)

@@ -1,8 +1,8 @@
 """The output of commands: made plain, kept within bounds, and saved whole when only a part is shown."""
 
 import codecs
+import os
 import re
-import uuid
 from collections import deque
 from collections.abc import Callable
 
@@ -128,7 +128,7 @@ def shown(text: str, limit: int, home: Home) -> str:
     text = redact(text)
     if len(text) <= limit:
         return text
-    path = home.outputs / f"{uuid.uuid4().hex}.txt"
+    path = home.outputs / f"{os.urandom(16).hex()}.txt"
     write_private(path, text)
     _drop_old(home)
     room = max(limit - _NOTE_ROOM - len(str(path)), limit // 2)

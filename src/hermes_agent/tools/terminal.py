@@ -1,10 +1,9 @@
 """`terminal`: a shell command, waited for or in the background; `cd` lasts until the next one."""
 
 import functools
+import os
 import shlex
-import shutil
 import time
-import uuid
 from pathlib import Path
 
 from hermes_agent.child import Child
@@ -38,7 +37,7 @@ def _run(args: Args, call: Call) -> Result:
     if not args["command"].strip():
         raise ToolError("The command is empty.", fix="Give a shell command.")
     notes = _settle_folder(bench)
-    marker = f".hermes-cwd-{uuid.uuid4().hex}"
+    marker = f".hermes-cwd-{os.urandom(16).hex()}"
     is_confined = not any(danger.kind in _LIFTED for danger in _dangers(args, bench))
     if args.get("background"):
         return _start(args, call, is_confined=is_confined)
@@ -80,6 +79,8 @@ def _job(command: str, bench: Bench, marker: str | None, *, is_confined: bool) -
 
 @functools.cache
 def _shell() -> tuple[str, ...]:
+    import shutil  # noqa: PLC0415 -- slow to load, and many conversations run no command
+
     bash = shutil.which("bash")
     return (bash, "--noprofile", "--norc") if bash else ("/bin/sh",)
 

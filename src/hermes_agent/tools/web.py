@@ -5,7 +5,6 @@ that a name that changes its mind in between leads nowhere.
 """
 
 import ipaddress
-import socket
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -159,6 +158,8 @@ def is_public(address: Address) -> bool:
 
 
 def _look_up(host: str, port: int) -> list[Address]:
+    import socket  # noqa: PLC0415 -- slow to load, and few conversations go to the web
+
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

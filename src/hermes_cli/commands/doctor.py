@@ -151,10 +151,10 @@ def _repaired(path: Path, problem: str, fix: bool) -> Iterator[Finding]:
 
 
 def _sandbox(app: App, _fix: bool) -> Iterator[Finding]:
-    from hermes_agent import sandbox  # noqa: PLC0415 -- costs more than all other checks together
+    from hermes_agent import probing  # noqa: PLC0415 -- costs more than all other checks together
 
     try:
-        chosen = sandbox.choose(app.settings)
+        chosen = probing.choose(app.settings)
     except HermesError as error:
         yield Finding("sandbox", "problem", str(error))
     else:

@@ -1089,6 +1089,16 @@ class TurnRules:
         turn_id = running(store)
         assert store.turns.start(turn_id) == 2
 
+    def test_a_turn_that_was_put_off_has_lost_no_attempt(self, store: Store) -> None:
+        turn_id = running(store)
+        store.turns.put_off(turn_id)
+        assert store.turns.start(turn_id) == 1
+        store.turns.finish(turn_id, "interrupted")
+        store.turns.put_off(turn_id)
+        row = store.turns.get(turn_id)
+        assert row is not None
+        assert (row["state"], row["attempts"]) == ("interrupted", 1)
+
     def test_a_turn_that_never_began_can_fail_or_be_interrupted(self, store: Store) -> None:
         store.create_session("s", "cli")
         ends: tuple[tuple[End, str | None], ...] = (("failed", "why"), ("interrupted", None))
@@ -1198,6 +1208,7 @@ class TurnRules:
         store.leases.acquire("s", "you")
         for write in (
             lambda: store.turns.start(turn_id, old),
+            lambda: store.turns.put_off(turn_id, old),
             lambda: store.turns.step(turn_id, step, lease=old),
             lambda: store.turns.finish(turn_id, "answered", message=step, lease=old),
             lambda: store.effects.start(effect, old),
@@ -1352,6 +1363,9 @@ class OutboxRules:
             store.outbox.begin(only)
             store.outbox.retry(only, "timeout", due_at=time.now + 30)
             assert store.outbox.due() == []
+            assert [(piece["id"], piece["error"]) for piece in store.outbox.waiting()] == [
+                (only, "timeout")
+            ]
             time.now += 30
             assert [piece["attempts"] for piece in store.outbox.due()] == [1]
             assert store.outbox.begin(only)["attempts"] == 2
@@ -1392,6 +1406,15 @@ class OutboxRules:
         assert row["error"] == "blocked"
         assert store.outbox.failed(since=row["ended_at"] + 1) == []
         assert store.outbox.next_due_at() is None
+
+    def test_a_piece_that_is_not_to_be_sent_is_on_record_and_holds_up_no_other(
+        self, store: Store
+    ) -> None:
+        pieces = [Piece("telegram", "room", "a", failure="dropped"), Piece("telegram", "room", "b")]
+        store.outbox.put(pieces)
+        assert [piece["content"] for piece in store.outbox.due()] == ["b"]
+        (row,) = store.outbox.failed()
+        assert (row["content"], row["error"]) == ("a", "dropped")
 
     def test_a_turn_has_one_draft(self, store: Store) -> None:
         turn_id = running(store)
@@ -1802,6 +1825,15 @@ class PeopleRules:
         assert [one.role for one in store.people.everybody()] == [
             "owner", "member", "guest", "owner"
         ]  # fmt: skip
+
+    def test_a_role_changes_for_those_who_are_in(self, store: Store) -> None:
+        ann = Person("telegram", "1", "owner", "Ann", "chat 1", NOON, "terminal")
+        store.people.save(ann)
+        changed = store.people.change_role("telegram", "1", "guest")
+        assert changed == store.people.get("telegram", "1") == ann._replace(role="guest")
+        assert not store.people.has_owner()
+        assert store.people.change_role("matrix", "1", "owner") is None
+        assert store.people.everybody() == [changed]
 
     def test_nobody_is_shown_a_second_code_soon_and_few_at_the_same_time(
         self, store: Store

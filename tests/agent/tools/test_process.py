@@ -133,7 +133,8 @@ VICTIM = """
 import os, sys, signal, threading
 from pathlib import Path
 from hermes_agent.approval import Permit
-from hermes_agent.sandbox import Job, choose
+from hermes_agent.probing import choose
+from hermes_agent.sandbox import Job
 from hermes_agent.tools.processes import Processes
 from hermes_core.settings import Settings, ToolSettings
 
