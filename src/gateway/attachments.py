@@ -1,4 +1,4 @@
-"""Files that came with messages: how they are kept, and how the model is told of them.
+"""Files that came with messages: how they are fetched and kept, and how the model is told of them.
 
 A file is named after its content, and its type is told from its content. What its sender called it is
 shown to the model and to nobody else: it is no part of a path.
@@ -10,10 +10,12 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gateway.platforms.base import Attachment, PlatformError
+from gateway.platforms.base import Attachment, IncomingFile, MessageEvent, PlatformError
+from gateway.threads import run_blocking
 from hermes_core.errors import StoreFullError, StoreIOError
 from hermes_core.paths import make_folder, open_private
 from hermes_core.text import truncate
@@ -64,6 +66,29 @@ class Attachments:
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self._folder = folder
         self._limit = limit_bytes
+
+    async def collect(self, event: MessageEvent) -> None:
+        """Fetch and keep the files of a message; of one that is not to be had, its text says why.
+
+        After a StoreError it goes on where it was.
+        """
+        while event.files:
+            try:
+                kept = await self._keep(event.files[0])
+            except PlatformError as error:
+                if event.files[0].is_needed:
+                    raise
+                note = f"[The file {_shown(event.files[0].name)} was left out: {error.message}]"
+                event.text = f"{event.text}\n{note}".strip()
+            else:
+                event.attachments.append(kept)
+                event.media_urls.append(str(kept.path))
+                event.media_types.append(kept.kind)
+            event.files.pop(0)
+
+    async def _keep(self, file: IncomingFile) -> Attachment:
+        content = await file.fetch()
+        return await run_blocking(partial(self.save, content, file.name))
 
     def save(self, content: bytes, name: str) -> Attachment:
         """Keep a file, for good when this returns; raises PlatformError and StoreError."""

@@ -229,7 +229,7 @@ class Delivery:
         error = result.error or "unknown"
         if result.success:
             self.sent_count += 1
-            return lambda: self._sent(row, result.message_id)
+            return lambda: outbox.sent(id_, result.message_id)
         if result.error_kind in _REFUSALS or _is_old(row):
             self.failed_count += 1
             logger.warning(
@@ -240,12 +240,6 @@ class Delivery:
         # What may have arrived once may have, whatever became of the attempts after it.
         is_unsure = result.error_kind == "unsure" or row["error"] == _UNSURE
         return lambda: outbox.retry(id_, _UNSURE if is_unsure else error, due_at)
-
-    def _sent(self, row: Row, message_id: str | None) -> None:
-        self._store.outbox.sent(row["id"], message_id)
-        if row["turn_id"] is not None and row["piece"] == 0:
-            with suppress(StoreError):  # one that stays harms nobody
-                self._store.drafts.drop(row["turn_id"])  # it is the reply now
 
 
 def _key(row: Row) -> str:

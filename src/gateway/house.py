@@ -24,13 +24,13 @@ from gateway.commands import Chat
 from gateway.delivery import Delivery as Deliverer
 from gateway.lanes import Lanes, Waiting
 from gateway.locks import AccountLock
+from gateway.moves import Moves
 from gateway.origin import Origin
 from gateway.pairing import Pairing
 from gateway.pipeline import Pipeline
 from gateway.platforms import registry
 from gateway.platforms.base import (
     Abilities,
-    Attachment,
     BasePlatformAdapter,
     Ended,
     Manifest,
@@ -38,6 +38,7 @@ from gateway.platforms.base import (
     Receipt,
     SendMetadata,
 )
+from gateway.recovery import Recovery, name_of
 from gateway.replies import Replies
 from gateway.session import SessionStore
 from gateway.source import SessionSource
@@ -46,11 +47,12 @@ from gateway.supervision import Supervisor, end
 from gateway.threads import run_blocking
 from gateway.turns import Turns
 from gateway.watchers import Watchers
-from hermes_agent import answers, lease
+from hermes_agent import answers
 from hermes_agent import commands as shared
 from hermes_agent.assembly import Assembly
 from hermes_agent.events import Event
 from hermes_agent.standing import Standing
+from hermes_core import clock
 from hermes_core.errors import (
     HermesError,
     StoreBusyError,
@@ -63,10 +65,6 @@ from hermes_state.inbox import Delivery
 
 logger = logging.getLogger(__name__)
 
-_CUT_OFF = (
-    "⚠️ The process ended while {command} was being done. Look at /status, and send it again if it did"
-    " not happen."
-)
 _PUT_OFF = "⏸ I have to restart now. I go on with this afterwards; you need not send it again."
 _AFTER_PUT_OFF_S = 5.0
 _SETTLE_S = 20.0
@@ -106,9 +104,10 @@ class House:
         self.access = Access(self.store, assembly.settings, trusted)
         self.pairing = Pairing(self.store, assembly.settings)
         self.replies = Replies(self.store, self._abilities.get)
-        self.streams = Streams(self.store, self.connected, is_on=settings.streaming)
+        self.moves = Moves(self.store, [one.name for one in manifests], sessions.is_spoken_in)
+        self.streams = Streams(self.store, self._reached, is_on=settings.streaming)
         self.watchers = Watchers()
-        self.delivery = Deliverer(self.store, self.connected, self.streams)
+        self.delivery = Deliverer(self.store, self._reached, self.streams)
         self.turns = Turns(
             assembly,
             self.replies,
@@ -137,6 +136,9 @@ class House:
             busy_mode=settings.busy,
             groups_need_mention=settings.groups_need_mention,
             quiet=[one.name for one in manifests if not one.greets_strangers],
+        )
+        self.recovery = Recovery(
+            self.store, sessions, self.lanes, self.replies, lambda: self._sending_platforms
         )
         self._commands = ThreadPoolExecutor(max_workers=16, thread_name_prefix="command")
 
@@ -181,9 +183,17 @@ class House:
         except Exception:
             logger.warning("%s does not know our commands", name, exc_info=True)
 
+    @property
+    def _sending_platforms(self) -> list[str]:
+        return [name for name, able in self._abilities.items() if not able.answers_in_place]
+
     def connected(self) -> dict[str, BasePlatformAdapter]:
         """The adapters that can be spoken through now, by platform."""
         return {one.manifest.name: one.adapter for one in self.supervisors if one.adapter}
+
+    def _reached(self) -> dict[str, BasePlatformAdapter]:
+        """The same, for chats as they are stored."""
+        return self.moves.through(self.connected())
 
     async def drain(self, seconds: float) -> bool:
         """Begin no more turns and wait for those that run; what does not end is put off and told so."""
@@ -207,8 +217,7 @@ class House:
 
     def _tell_put_off(self, key: str, waiting: Waiting) -> None:
         self.sessions.mark_resume_pending(key)
-        turn = self.store.turns.get(waiting.turn_id) or {"attempts": 0}
-        name = f"putoff:{waiting.turn_id}:{turn['attempts']}"
+        name = f"putoff:{waiting.turn_id}:{clock.now():.3f}"
         self.store.outbox.put(self.replies.pieces(waiting.origin, _PUT_OFF, name=name))
 
     async def close(self) -> None:
@@ -239,63 +248,32 @@ class House:
         """Recover; a store that cannot be written yet is waited for, as no message may overtake."""
         for _ in range(_RECOVERY_TRIES):
             try:
-                await run_blocking(self.recover)
+                await run_blocking(self.recovery.at_start)
             except (StoreBusyError, StoreFullError, StoreIOError) as error:
                 logger.warning("the store cannot be written yet: %s", error)
                 await asyncio.sleep(_LOOK_AGAIN_S)
             else:
                 return
-        await run_blocking(self.recover)
-
-    def recover(self) -> None:
-        """Queue the turns that were accepted and not answered; tell of commands that were cut off."""
-        lease.free_the_dead(self.store)
-        self.take_up()
-        for row in self.store.inbox.unsettled():
-            self._tell_cut_off(row)
-
-    def take_up(self) -> int:
-        """Queue the turns that nobody runs and that wait in no lane; returns how many."""
-        unfinished, held = self.store.turns.unfinished(), self.lanes.held
-        left = [row for row in unfinished if row["id"] not in held]
-        return sum(self._take_up(row) for row in left)
-
-    def _take_up(self, row: dict[str, Any]) -> bool:
-        came_from = origin.of_turn(self.store, row["id"])
-        if came_from is None:
-            return False  # a terminal's, which goes on when it is opened there
-        key = came_from.session_key or row["session_id"]
-        entry = self.sessions.peek(key)
-        model = came_from.model
-        if entry is not None and entry.session_id == row["session_id"]:
-            self.sessions.clear_resume_pending(key)
-            model = model or (entry.model_override or {}).get("model", "")
-        self.lanes.put(key, Waiting(row["id"], row["session_id"], came_from, model_name=model))
-        return True
-
-    def _tell_cut_off(self, row: dict[str, Any]) -> None:
-        delivery = Delivery(row["platform"], row["chat_id"], row["message_id"], row["payload"])
-        try:
-            came_from = origin.decode(row["payload"])
-            command = came_from.text.split(maxsplit=1)[:1]
-            text = _CUT_OFF.format(command=command[0] if command else "what you sent last")
-            self.store.outbox.put(self.replies.pieces(came_from, text, name=_name(delivery)))
-        except (msgspec.DecodeError, KeyError, ValueError):
-            logger.warning("a delivery of %s cannot be read", row["platform"])
-        self.store.inbox.settle(delivery, "command")
+        await run_blocking(self.recovery.at_start)
 
     # -- the desk of adapters -------------------------------------------------------------------
 
     async def accept(self, event: MessageEvent) -> Receipt:
         """The boundary of a message: one that nobody foresaw is told of, and holds up no other."""
         self.received_count += 1
+        self.moves.heard(event)
         try:
+            if event.files and await run_blocking(partial(self.pipeline.wants_files, event)):
+                await self.attachments.collect(event)
             return await run_blocking(partial(self.pipeline.take, event))
         except HermesError:
             raise
         except Exception:
             logger.exception("message %s could not be taken in", event.message_id)
             return await run_blocking(partial(self.pipeline.give_up, event))
+
+    async def moved(self, platform: config.Platform, old_chat: str, new_chat: str) -> None:
+        await self.moves.note(platform, old_chat, new_chat)
 
     async def watch(self, turn_id: str) -> AsyncIterator[Event]:
         async for event in self.watchers.watch(turn_id, partial(self._is_over, turn_id)):
@@ -339,9 +317,6 @@ class House:
         found = await run_blocking(lambda: self.assembly.registry().discovery.found())
         return [one.label for one in found] or [self.assembly.settings.model.name or "hermes"]
 
-    async def save_attachment(self, content: bytes, name: str) -> Attachment:
-        return await run_blocking(partial(self.attachments.save, content, name))
-
     # -- what a message does to a turn that runs -------------------------------------------------
 
     def steer(self, key: str, waiting: Waiting) -> bool:
@@ -367,7 +342,7 @@ class House:
 
     def send_now(self, source: SessionSource, text: str) -> bool:
         """Send something past the outbox, from a thread; tells whether it arrived."""
-        adapter = self.connected().get(source.platform.value)
+        adapter = self._reached().get(source.platform.value)
         if adapter is None or self._loop is None:
             return False
         metadata: SendMetadata = {"thread_id": source.thread_id} if source.thread_id else {}
@@ -406,7 +381,7 @@ class House:
 
     def _settle(self, chat: Chat, text: str) -> None:
         """Note the reply of a command, then that it is done; to do so again changes nothing."""
-        pieces = self.replies.pieces(chat.came_from, text, name=_name(chat.delivery))
+        pieces = self.replies.answer(chat.came_from, text, name=name_of(chat.delivery))
         self.store.outbox.put(pieces)
         if not chat.is_settled:
             self.store.inbox.settle(chat.delivery, "command")
@@ -484,10 +459,6 @@ class House:
                 count += len(self.store.outbox.put(pieces))
         self.delivery.wake()
         return count
-
-
-def _name(delivery: Delivery) -> str:
-    return f"command:{':'.join(delivery.key)}"
 
 
 def configured(settings: config.GatewaySettings) -> list[Manifest]:

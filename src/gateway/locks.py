@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from gateway.platforms.base import PlatformError
@@ -34,9 +35,10 @@ class AccountLock:
                 f"Another gateway, process {holder or 'unknown'}, uses this {self._platform} account.",
                 fix="It is taken over when that one ends: hermes gateway run --replace.",
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         self._descriptor = descriptor
+        with suppress(OSError):  # a full disk: it is locked, without the name of its holder
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
         """Give it back."""

@@ -4,9 +4,11 @@ The code is shown once and then forgotten; what is kept is in `hermes_state.peop
 """
 
 import secrets
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import cast, get_args
 
+from gateway.access import EVERYBODY
 from gateway.source import SessionSource
 from hermes_core.errors import UsageError
 from hermes_core.settings import Settings
@@ -22,6 +24,7 @@ _TAKEN_FOR = str.maketrans("258", "ZSB")
 """What is typed instead of a character that looks like it."""
 
 ROLES: tuple[Role, ...] = get_args(Role)
+"""The one that may most comes first."""
 TERMINAL = "terminal"
 
 
@@ -106,20 +109,52 @@ class Pairing:
         """Everybody who was let in; who is named in the settings is not among them."""
         return self._store.people.everybody()
 
+    def has_owner(self) -> bool:
+        """Whether anybody is an owner; without one, the next who is let in becomes it."""
+        return any(self._gateway.owners.values()) or self._store.people.has_owner()
+
+    def change_role(self, platform: str, user_id: str, role: Role) -> Person:
+        """Have somebody who was let in be something else, from now on; raises UsageError."""
+        self._check_settings(platform, user_id, role)
+        person = self._store.people.change_role(platform, user_id, role)
+        if person is not None:
+            return person
+        raise self._not_in(platform, user_id)
+
+    def _check_settings(self, platform: str, user_id: str, role: Role) -> None:
+        """Refuse a role that would not count, as the settings give a better one."""
+        given: dict[Role, tuple[str, Sequence[str]]] = {
+            "owner": ("owners", self._gateway.owners.get(platform, ())),
+            "member": ("allow", self._gateway.allow.get(platform, ())),
+        }
+        for better, (name, ids) in given.items():
+            is_named = user_id in ids or EVERYBODY in ids
+            if is_named and ROLES.index(better) < ROLES.index(role):
+                raise UsageError(
+                    f"{user_id} on {platform} is {better} by config.toml, which counts more.",
+                    fix=f"Change gateway.{name}.{platform} there.",
+                )
+
     def revoke(self, platform: str, user_id: str) -> None:
         """Let somebody in no longer; raises UsageError when nobody of this name was let in."""
         was_in = self._store.people.remove(platform, user_id)
-        named = {*self._gateway.allow.get(platform, ()), *self._gateway.owners.get(platform, ())}
-        if user_id in named:
-            raise UsageError(
+        if not was_in or self._is_named(platform, user_id):
+            raise self._not_in(platform, user_id)
+
+    def _is_named(self, platform: str, user_id: str) -> bool:
+        """Whether the settings let somebody in by their name."""
+        gateway = self._gateway
+        return user_id in (*gateway.allow.get(platform, ()), *gateway.owners.get(platform, ()))
+
+    def _not_in(self, platform: str, user_id: str) -> UsageError:
+        if self._is_named(platform, user_id):
+            return UsageError(
                 f"{user_id} on {platform} is let in by config.toml.",
-                fix=f"Take it out of gateway.allow.{platform} and gateway.owners.{platform}.",
+                fix=f"Change gateway.allow.{platform} and gateway.owners.{platform} there.",
             )
-        if not was_in:
-            raise UsageError(
-                f"Nobody called {user_id} was let in on {platform}.",
-                fix="See: hermes gateway people",
-            )
+        return UsageError(
+            f"Nobody called {user_id} was let in on {platform}.", fix="See: hermes gateway people"
+        )
 
 
 def role_named(text: str) -> Role:

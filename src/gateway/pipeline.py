@@ -17,6 +17,7 @@ from gateway.lanes import Lanes, Waiting
 from gateway.origin import Origin
 from gateway.pairing import Pairing
 from gateway.platforms.base import MessageEvent, Receipt
+from gateway.recovery import name_of
 from gateway.replies import Replies
 from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
@@ -78,6 +79,16 @@ class Pipeline:
     quiet: Collection[str] = ()
     """Platforms on which strangers hear nothing."""
 
+    def wants_files(self, event: MessageEvent) -> bool:
+        """Whether files are to be kept: the message is new, allowed, meant for us, and no command."""
+        source = _source(event)
+        return (
+            self._known(_bare(event, source)) is None
+            and self.access.role_of(source) is not None
+            and not self._is_overheard(event, source)
+            and not self._is_command(event)
+        )
+
     def take(self, event: MessageEvent) -> Receipt:
         """Decide what becomes of a message; raises StoreError when that cannot be put on disk."""
         source = _source(event)
@@ -105,7 +116,7 @@ class Pipeline:
     def give_up(self, event: MessageEvent) -> Receipt:
         """Note a message that cannot be taken in, and tell its chat so."""
         source = _source(event)
-        delivery = Delivery(source.platform.value, source.chat_id, event.message_id or "")
+        delivery = _bare(event, source)
         if (known := self._known(delivery)) is not None:
             return known
         piece = Piece(
@@ -128,6 +139,8 @@ class Pipeline:
         row = self.store.inbox.get(delivery)
         if row is None or row["outcome"] is None:
             return None
+        if reply := self.replies.answered(name_of(delivery)):
+            return Receipt("command", is_new=False, reply=reply)
         turn = self.store.turns.get(row["turn_id"]) if row["turn_id"] else None
         session_id = turn["session_id"] if turn else None
         return Receipt(row["outcome"], row["turn_id"], session_id, is_new=False)
@@ -181,9 +194,10 @@ class Pipeline:
     def _obey(self, event: MessageEvent, delivery: Delivery) -> Receipt:
         """Note a command and have it done, once: what a crash cut off is told, not repeated."""
         if not self.store.inbox.receive(delivery):
-            return Receipt("command", is_new=False)  # it is being done
+            return Receipt("command", is_new=False, is_over=False)
         reply = self.run_command(event, delivery, origin.decode(delivery.payload))
-        return Receipt("command", reply=reply)
+        known = None if reply else self._known(delivery)  # it may have become a turn
+        return known._replace(is_new=True) if known else Receipt("command", reply=reply)
 
     def _answers_question(
         self, event: MessageEvent, source: SessionSource, key: str, delivery: Delivery
@@ -211,7 +225,6 @@ class Pipeline:
             return done
         entry = self._entry(event, source, key)
         content = attachments.as_content(_with_quote(event), event.attachments)
-        row = self.store.get_session(entry.session_id)
         self._tell_reset(entry, delivery)
         try:
             accepted = self.store.turns.accept(
@@ -233,7 +246,7 @@ class Pipeline:
             accepted.session_id,
             origin.decode(delivery.payload),
             text=content if isinstance(content, str) else "",
-            makes_session=row is None,
+            makes_session=accepted.makes_session,
             model_name=self._model_of(entry, event),
         )
         self._enqueue(key, waiting)
@@ -307,6 +320,11 @@ def _source(event: MessageEvent) -> SessionSource:
     if event.source is None or not event.message_id:
         raise HermesError("A platform handed in a message without a source or an id.")
     return event.source
+
+
+def _bare(event: MessageEvent, source: SessionSource) -> Delivery:
+    """A message by its name alone."""
+    return Delivery(source.platform.value, source.chat_id, event.message_id or "")
 
 
 def _with_quote(event: MessageEvent) -> str:

@@ -4,7 +4,6 @@ The pieces are put into the outbox in the commit that ends the turn, so that a r
 nor be there twice.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -18,8 +17,6 @@ from hermes_agent.turn import Outcome
 from hermes_cli import plugins
 from hermes_state.outbox import Piece
 from hermes_state.protocol import Store
-
-logger = logging.getLogger(__name__)
 
 REPEAT_MARK = "(This may be a repeat.)"
 _UNKNOWN = Abilities(text_limit=2000)
@@ -62,10 +59,16 @@ class Replies:
             return ()
         row = self._store.turns.get(turn_id) or {}
         calls = self._store.budgets.of_turn(turn_id)["steps"]
-        text = self._rewritten(
-            came_from, row.get("session_id", ""), outcomes.text_of(outcome, calls)
-        )
-        return self.pieces(came_from, text, name=f"turn:{turn_id}")
+        text = outcomes.text_of(outcome, calls)
+        if not text:
+            return ()
+        wishes = _wishes(came_from, row.get("session_id", ""), text)
+        said = wish.text_after(wishes, text)
+        if said is None:
+            return [_dropped(came_from, turn_id, text, wish.reason(wishes))]
+        if not said.strip():
+            return [_dropped(came_from, turn_id, text, "it left nothing of it")]
+        return self.pieces(came_from, said, name=f"turn:{turn_id}")
 
     def pieces(
         self, came_from: Origin, text: str, *, name: str, extra: Extra | None = None
@@ -93,6 +96,18 @@ class Replies:
             for number, part in enumerate(parts)
         ]
 
+    def answer(self, came_from: Origin, text: str, *, name: str) -> list[Piece]:
+        """What a command says; what it says on the request itself is kept for who asks again."""
+        if not came_from.is_in_place or not text:
+            return self.pieces(came_from, text, name=name)
+        place = came_from.place
+        return [Piece(place.platform.value, place.chat_id, text, key=f"{name}:0", is_said=True)]
+
+    def answered(self, name: str) -> str:
+        """What a command said; empty when that is not known."""
+        row = self._store.outbox.get(f"{name}:0")
+        return row["content"] if row is not None else ""
+
     def question(self, came_from: Origin, asked: QuestionAsked) -> list[Piece]:
         """A question for the person in the chat, with buttons where there are such."""
         abilities = self.abilities(came_from.place.platform.value)
@@ -110,20 +125,30 @@ class Replies:
         name = f"question:{asked.question_id}"
         return self.pieces(came_from, "\n".join(lines), name=name, extra=extra)
 
-    def _rewritten(self, came_from: Origin, session_id: str, text: str) -> str:
-        """What plugins make of a reply; the conversation keeps the original."""
-        place = came_from.place
-        wishes = plugins.invoke_hook(
-            "pre_send",
-            platform=place.platform.value,
-            chat_id=place.chat_id,
-            session_id=session_id,
-            text=text,
-        )
-        said = wish.text_after(wishes, text)
-        if said is None:
-            logger.info("a plugin dropped the reply to %s: %s", place.chat_id, wish.reason(wishes))
-        return said or ""
+
+def _wishes(came_from: Origin, session_id: str, text: str) -> Sequence[object]:
+    """What plugins want of a reply; the conversation keeps the original."""
+    place = came_from.place
+    return plugins.invoke_hook(
+        "pre_send",
+        platform=place.platform.value,
+        chat_id=place.chat_id,
+        session_id=session_id,
+        text=text,
+    )
+
+
+def _dropped(came_from: Origin, turn_id: str, text: str, why: str) -> Piece:
+    """The record of a reply that a plugin does not let out."""
+    place = came_from.place
+    return Piece(
+        place.platform.value,
+        place.chat_id,
+        text,
+        place.thread_id,
+        f"turn:{turn_id}:0",
+        failure=f"A plugin dropped it: {why.rstrip('.')}.",
+    )
 
 
 def _room(abilities: Abilities) -> int:

@@ -5,6 +5,7 @@ from gateway.platforms.base import Ended
 from hermes_agent.turn import Outcome
 from hermes_core.errors import StoreError
 from hermes_state.protocol import Store
+from hermes_state.records import Row
 
 
 def of_turn(store: Store, turn_id: str) -> Ended | None:
@@ -14,15 +15,13 @@ def of_turn(store: Store, turn_id: str) -> Ended | None:
         raise StoreError(f"There is no turn {turn_id}.")
     if row["ended_at"] is None:
         return None
-    text, is_partial = "", False
-    if row["final_message_id"] is not None:
-        around = store.get_messages_around(row["session_id"], row["final_message_id"], 0)
-        message = around["window"][0]
-        text, is_partial = str(message["content"] or ""), message.get("kind") == "partial"
+    final = _final(store, row)
+    outcome = _outcome(row, final)
+    text = outcome.text
     usage = store.usage.of_turn(turn_id, row["session_id"])
     calls = store.budgets.of_turn(turn_id)["steps"]
-    outcome = Outcome(row["state"], text, row["reason"] or "", is_partial=is_partial)
     session = store.get_session(row["session_id"]) or {}
+    finish = final.get("finish_reason")
     return Ended(
         status=row["state"],
         text=text if row["state"] == "answered" and text else outcomes.text_of(outcome, calls),
@@ -30,4 +29,24 @@ def of_turn(store: Store, turn_id: str) -> Ended | None:
         session_id=row["session_id"],
         usage=usage,
         model=str(session.get("model") or ""),
+        finish=finish if finish in ("length", "refusal") else "stop",
     )
+
+
+def outcome_of(store: Store, row: Row) -> Outcome:
+    """The outcome of a turn that has ended, as it was when it did."""
+    return _outcome(row, _final(store, row))
+
+
+def _outcome(row: Row, final: Row) -> Outcome:
+    is_partial = final.get("kind") == "partial" or final.get("finish_reason") == "length"
+    text = str(final.get("content") or "")
+    return Outcome(row["state"], text, row["reason"] or "", is_partial=is_partial)
+
+
+def _final(store: Store, row: Row) -> Row:
+    """The last message of a turn; nothing when it ended without one."""
+    if row["final_message_id"] is None:
+        return {}
+    around = store.get_messages_around(row["session_id"], row["final_message_id"], 0)
+    return around["window"][0]

@@ -269,7 +269,8 @@ class GatewayRunner:
     def _tidy(self) -> None:
         if self._house is None:
             return
-        self._house.take_up()
+        self._house.recovery.take_up()
+        self._house.delivery.wake()
         self._house.turns.agents.sweep()
         self.session_store.save_changes()
         now = time.time()

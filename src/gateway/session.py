@@ -126,6 +126,12 @@ class SessionStore:
         entry = self.peek(self._generate_session_key(source))
         return entry.session_id if entry is not None else None
 
+    def is_spoken_in(self, platform: str, chat_id: str) -> bool:
+        """Whether somebody has a conversation in a chat."""
+        origins = (entry.origin for entry in self.list_sessions())
+        places = ((one.platform.value, one.chat_id) for one in origins if one is not None)
+        return (platform, chat_id) in places
+
     def list_sessions(self, active_minutes: int | None = None) -> list[SessionEntry]:
         """The routes, the one used last first."""
         self._ensure_loaded()

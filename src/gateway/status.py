@@ -1,13 +1,14 @@
 """The gateway process as others see it: its pid, and what it said about itself last.
 
 `gateway.pid` is there while a gateway runs in this home, and `gateway.lock` is locked; the file
-`gateway_state.json` stays.
+`gateway_state.json` stays. Where these cannot be written no gateway starts; one that runs goes on.
 """
 
+import errno
 import fcntl
+import logging
 import os
 import threading
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +17,10 @@ import msgspec
 
 from hermes_agent import lease
 from hermes_core import clock, config
-from hermes_core.errors import UsageError
+from hermes_core.errors import HermesError, StoreError, StoreFullError, StoreIOError, UsageError
 from hermes_core.paths import make_folder, write_private
+
+logger = logging.getLogger(__name__)
 
 State = Literal["starting", "running", "draining", "stopped", "startup_failed", "degraded"]
 _KIND = "hermes-gateway"
@@ -36,16 +39,27 @@ def state_file() -> Path:
 
 
 def write_pid_file() -> None:
-    """Say that this process is the gateway of the home; raises UsageError when another one is."""
+    """Say that this process is the gateway of the home.
+
+    Raises UsageError when another one is, and StoreError when it cannot be written.
+    """
     make_folder(pid_file().parent)
     _take_home()
     record = {"pid": os.getpid(), "kind": _KIND, "start_time": lease.process_name()}
-    write_private(pid_file(), msgspec.json.encode(record).decode())
+    try:
+        _write(pid_file(), msgspec.json.encode(record))
+    except StoreError:
+        _leave_home()
+        raise
 
 
 def _take_home() -> None:
     """Take the lock of the home, which ends with its process, whatever ends that."""
-    descriptor = os.open(pid_file().with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    path = pid_file().with_suffix(".lock")
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise unwritable(path, error) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -60,8 +74,15 @@ def _take_home() -> None:
 
 def remove_pid_file() -> None:
     """Say that no gateway runs any more, when it was this process."""
-    if _read(pid_file()).get("pid") == os.getpid():
-        pid_file().unlink(missing_ok=True)
+    try:
+        if _read(pid_file()).get("pid") == os.getpid():
+            pid_file().unlink(missing_ok=True)
+    except OSError as error:  # whoever reads it sees that its process is gone
+        logger.warning("%s stays: %s", pid_file(), error)
+    _leave_home()
+
+
+def _leave_home() -> None:
     while _home:
         os.close(_home.pop())
 
@@ -89,7 +110,10 @@ def write_runtime_status(
     error_code: str | None = None,
     error_message: str | None = None,
 ) -> None:
-    """Say something about the gateway; what is not said stays as it was."""
+    """Say something about the gateway; what is not said stays as it was.
+
+    Raises StoreError and ConfigError when it is starting and that cannot be written.
+    """
     now = datetime.fromtimestamp(clock.now(), UTC).isoformat()
     given = {
         "pid": os.getpid(),
@@ -110,13 +134,33 @@ def write_runtime_status(
         said |= {name: value for name, value in given.items() if value is not None}
         if platform is not None:
             said.setdefault("platforms", {})[platform] = told
-        with suppress(OSError):  # a disk that is full must not stop anybody from talking
-            write_private(state_file(), msgspec.json.format(msgspec.json.encode(said)).decode())
+        try:
+            _write(state_file(), msgspec.json.format(msgspec.json.encode(said)))
+        except HermesError as error:
+            if gateway_state == "starting":
+                raise
+            logger.warning("what the gateway does now is not told: %s", error)
 
 
 def read_runtime_status() -> dict[str, Any]:
     """What the gateway said about itself last."""
     return _read(state_file())
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        write_private(path, content.decode())
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> StoreError:
+    """That a file of the gateway cannot be written, in words."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        fix = "Make room on this disk, and start the gateway again."
+        return StoreFullError(f"{path} cannot be written: {error.strerror}.", fix=fix)
+    fix = f"See to it that you may write in {path.parent}, and start the gateway again."
+    return StoreIOError(f"{path} cannot be written: {error.strerror}.", fix=fix)
 
 
 def _read(path: Path) -> dict[str, Any]:

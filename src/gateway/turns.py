@@ -155,12 +155,12 @@ class Turns:
         self._tell_start(agent, waiting)
         if self.loop is not None:
             self._streams.begin(waiting.turn_id, waiting.origin, self.loop)
-        result = agent.run_turn(waiting.turn_id)
-        if result["failed"] and self._is_open(waiting.turn_id):
-            raise StoreError(str(result["error"]))
-        self.answered_count += bool(result["completed"])
-        self.failed_count += bool(result["failed"])
-        self._on_moved(lane.key, waiting.session_id, result["session_id"])
+        outcome = agent.run(waiting.turn_id)
+        if outcome.status == "failed" and self._is_open(waiting.turn_id):
+            raise StoreError(outcome.reason)
+        self.answered_count += outcome.status == "answered"
+        self.failed_count += outcome.status == "failed"
+        self._on_moved(lane.key, waiting.session_id, agent.session_id)
         return True
 
     def _is_open(self, turn_id: str) -> bool:

@@ -34,7 +34,7 @@ from hermes_agent.tools.processes import Processes
 from hermes_agent.tools.registry import Toolbox
 from hermes_agent.turn import Deliver, Outcome, Steer, Turn, as_dictionary, deliver_nothing
 from hermes_core import clock, config
-from hermes_core.errors import LeaseLostError, StoreError
+from hermes_core.errors import IllegalTransitionError, LeaseLostError, StoreError
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
 from hermes_state import sessions
@@ -43,7 +43,7 @@ from hermes_state.inbox import Delivery
 from hermes_state.leases import Lease
 from hermes_state.protocol import Store
 from hermes_state.records import Row
-from hermes_state.turns import MOST_ATTEMPTS, Accepted, Opening
+from hermes_state.turns import MOST_ATTEMPTS, Accepted, Opening, Taken
 
 logger = logging.getLogger(__name__)
 
@@ -285,6 +285,10 @@ class Agent:
     def run_turn(
         self, turn_id: str, stream_callback: Callable[[str], None] | None = None
     ) -> dict[str, Any]:
+        """Run a turn, and tell how it came out with all that surfaces want to know."""
+        return self._dictionary(turn_id, self.run(turn_id, stream_callback))
+
+    def run(self, turn_id: str, stream_callback: Callable[[str], None] | None = None) -> Outcome:
         """Run a turn that was accepted, for the first time or after a crash.
 
         One that has ended is told as it ended. Raises ConversationBusyError.
@@ -293,20 +297,22 @@ class Agent:
         if row is None:
             raise StoreError(f"There is no turn {turn_id}.")
         if row["ended_at"] is not None:
-            return self._dictionary(row, self._recorded(row))
+            return self._recorded(row)
         stop = self._new_stop()
         report = _streaming(self.sink, stream_callback)
         self._is_idle.clear()
         try:
-            with lease.held(self.store, self.conversation_id, stop.set) as held:
-                outcome = self._guarded(row, held, stop, report)
+            with lease.running(self.store, self.conversation_id, turn_id, stop.set) as taken:
+                outcome = self._guarded(row, taken, stop, report)
                 if outcome.status == "suspended":
-                    self.store.turns.put_off(turn_id, held)
+                    self.store.turns.put_off(turn_id, taken.lease)
+        except IllegalTransitionError:
+            return self._recorded(self.store.turns.get(turn_id) or row)  # ended by others just now
         finally:
             self._is_idle.set()
         if outcome.status != "suspended":
             self._tell_turn_end(turn_id, outcome)
-        return self._dictionary(self.store.turns.get(turn_id) or row, outcome)
+        return outcome
 
     def _tell_turn_end(self, turn_id: str, outcome: Outcome) -> None:
         self.hooks.invoke_hook(
@@ -327,10 +333,10 @@ class Agent:
             self._stop = Stop()
             return self._stop
 
-    def _guarded(self, row: Row, held: Lease, stop: Stop, report: Sink) -> Outcome:
+    def _guarded(self, row: Row, taken: Taken, stop: Stop, report: Sink) -> Outcome:
         """The boundary of a turn: a fault of ours ends it with a notice instead of losing it."""
         try:
-            return self._run(row, held, stop, report)
+            return self._run(row, taken, stop, report)
         except LeaseLostError:
             raise
         except StoreError as error:
@@ -340,7 +346,7 @@ class Agent:
         except Exception as error:
             logger.exception("turn %s failed", row["id"])
             reason = f"Something went wrong inside Hermes: {type(error).__name__}: {error}"
-            return self._fail(row, held, report, Outcome("failed", "", reason, "internal"))
+            return self._fail(row, taken.lease, report, Outcome("failed", "", reason, "internal"))
 
     def _fail(self, row: Row, held: Lease, report: Sink, outcome: Outcome) -> Outcome:
         """End a turn that the loop could not end, with a notice."""
@@ -355,19 +361,19 @@ class Agent:
         report(TurnEnded("failed", "", outcome.reason))
         return outcome
 
-    def _run(self, row: Row, held: Lease, stop: Stop, report: Sink) -> Outcome:
+    def _run(self, row: Row, taken: Taken, stop: Stop, report: Sink) -> Outcome:
         self.session_id = row["session_id"]
-        if self.store.turns.start(row["id"], held) > MOST_ATTEMPTS:
-            return self._give_up(row, held, report)
+        if taken.attempt > MOST_ATTEMPTS:
+            return self._give_up(row, taken.lease, report)
         turn = Turn(
             id=row["id"],
             conversation_id=self.conversation_id,
             session_id=row["session_id"],
             user_message_id=row["user_message_id"],
-            lease=held,
+            lease=taken.lease,
             stop=stop,
             report=report,
-            is_resumed=row["state"] == "running",
+            is_resumed=taken.is_resumed,
         )
         self._tell_turn(row)
         self._warn_about_prices(report)
@@ -450,10 +456,10 @@ class Agent:
             text = str(around["window"][0]["content"] or "")
         return Outcome(row["state"], text, row["reason"] or "")
 
-    def _dictionary(self, row: Row, outcome: Outcome) -> dict[str, Any]:
+    def _dictionary(self, turn_id: str, outcome: Outcome) -> dict[str, Any]:
         self._session_messages = self.store.get_messages_as_conversation(self.session_id)
-        spent = self.store.budgets.of_turn(row["id"])
-        usage = self._usage_of(row["id"])
+        spent = self.store.budgets.of_turn(turn_id)
+        usage = self._usage_of(turn_id)
         facts = self.model.facts
         return as_dictionary(
             outcome,

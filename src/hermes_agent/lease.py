@@ -10,12 +10,16 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import TypeVar
 
 from hermes_core.errors import ConversationBusyError, LeaseLostError
 from hermes_state.leases import DEFAULT_TTL_S, Lease
 from hermes_state.protocol import Store
+from hermes_state.turns import Taken
+
+T = TypeVar("T")
 
 _RENEW_EVERY_S = DEFAULT_TTL_S / 4
 _numbers = itertools.count(1)
@@ -25,28 +29,55 @@ _numbers = itertools.count(1)
 def held(store: Store, conversation_id: str, on_lost: Callable[[], None]) -> Generator[Lease]:
     """Hold a conversation for the length of a block; raises ConversationBusyError."""
     lease = acquire(store, conversation_id)
-    _keeper.keep(store, lease, on_lost)
-    try:
+    with _kept(store, lease, on_lost):
         yield lease
-    finally:
-        _keeper.drop(lease)
-        store.leases.release(lease)
+
+
+@contextlib.contextmanager
+def running(
+    store: Store, conversation_id: str, turn_id: str, on_lost: Callable[[], None]
+) -> Generator[Taken]:
+    """The same for a turn, which begins in the same commit; its end gives the conversation back."""
+
+    def take(holder: str) -> Taken | None:
+        return store.turns.take(turn_id, conversation_id, holder)
+
+    taken = _taken(store, conversation_id, take)
+    with _kept(store, taken.lease, on_lost):
+        yield taken
 
 
 def acquire(store: Store, conversation_id: str) -> Lease:
     """Take the lease, also from a process that is gone; raises ConversationBusyError."""
+    return _taken(store, conversation_id, partial(store.leases.acquire, conversation_id))
+
+
+def _taken(store: Store, conversation_id: str, take: Callable[[str], T | None]) -> T:
     mine = f"{_process()}:{next(_numbers)}"
-    lease = store.leases.acquire(conversation_id, mine)
-    if lease is None:
+    taken = take(mine)
+    if taken is None:
         former = store.leases.holder_of(conversation_id)
         if former is not None and is_gone(former):
-            lease = store.leases.take_over(conversation_id, former, mine)
-    if lease is None:
+            store.leases.take_over(conversation_id, former, mine)
+            taken = take(mine)
+    if taken is None:
         raise ConversationBusyError(
             f"The conversation {conversation_id} is being run by another process.",
             fix="Wait for it to end, or stop it there.",
         )
-    return lease
+    return taken
+
+
+@contextlib.contextmanager
+def _kept(store: Store, lease: Lease, on_lost: Callable[[], None]) -> Generator[None]:
+    """Renew a lease for the length of a block, and give back what was not given back within it."""
+    _keeper.keep(store, lease, on_lost)
+    try:
+        yield
+    finally:
+        _keeper.drop(lease)
+        if store.leases.holder_of(lease.conversation_id) == lease.holder:
+            store.leases.release(lease)
 
 
 def free_the_dead(store: Store) -> None:

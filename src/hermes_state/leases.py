@@ -53,10 +53,12 @@ def take_over(
 
 
 def renew(conn: apsw.Connection, lease: Lease, ttl_s: float = DEFAULT_TTL_S) -> None:
-    """Keep the lease for longer; raises LeaseLostError when it has passed to somebody else."""
+    """Keep the lease for longer, unless it was given back; raises LeaseLostError when it has passed to
+    somebody else.
+    """
     check(conn, lease)
     conn.execute(
-        "UPDATE leases SET expires_at = ? WHERE conversation_id = ?",
+        "UPDATE leases SET expires_at = ? WHERE conversation_id = ? AND expires_at > 0",
         (clock.now() + ttl_s, lease.conversation_id),
     )
 

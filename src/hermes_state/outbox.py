@@ -29,6 +29,8 @@ class Piece(NamedTuple):
     """What goes along with the text, as JSON of the gateway's own."""
     failure: str | None = None
     """Why it is not to be sent: it is on record as failed from the beginning."""
+    is_said: bool = False
+    """Whether it was said on the request itself: it is on record as sent from the beginning."""
 
 
 def put(conn: apsw.Connection, pieces: Sequence[Piece], *, turn_id: str | None = None) -> list[int]:
@@ -57,6 +59,9 @@ def put(conn: apsw.Connection, pieces: Sequence[Piece], *, turn_id: str | None =
             ids.append(conn.last_insert_rowid())
             if piece.failure is not None:
                 fail(conn, ids[-1], piece.failure)
+            elif piece.is_said:
+                begin(conn, ids[-1])
+                sent(conn, ids[-1], None)
     return ids
 
 
@@ -98,7 +103,11 @@ def begin(conn: apsw.Connection, piece_id: int) -> Row:
 
 
 def sent(conn: apsw.Connection, piece_id: int, platform_message_id: str | None) -> None:
-    """The platform has it."""
+    """The platform has it; a draft that showed it while it was written has become it."""
+    conn.execute(
+        "DELETE FROM drafts WHERE turn_id = (SELECT turn_id FROM outbox WHERE id = ? AND piece = 0)",
+        (piece_id,),
+    )
     _move(
         conn,
         piece_id,
@@ -128,6 +137,12 @@ def waiting(conn: apsw.Connection) -> list[Row]:
     return rows(
         conn.execute("SELECT * FROM outbox WHERE state IN ('pending', 'sending') ORDER BY id")
     )
+
+
+def find(conn: apsw.Connection, key: str) -> Row | None:
+    """The piece of this name, or None."""
+    found = rows(conn.execute("SELECT * FROM outbox WHERE key = ?", (key,)))
+    return found[0] if found else None
 
 
 def of_turn(conn: apsw.Connection, turn_id: str) -> list[Row]:
@@ -186,6 +201,9 @@ class Outbox:
 
     def waiting(self) -> list[Row]:
         return self._db.read(waiting)
+
+    def get(self, key: str) -> Row | None:
+        return self._db.read(lambda c: find(c, key))
 
     def failed(self, since: float = 0.0) -> list[Row]:
         return self._db.read(lambda c: failed(c, since))

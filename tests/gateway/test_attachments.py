@@ -1,5 +1,6 @@
 """Files that come with messages are kept under names of ours, with the type that they have."""
 
+import asyncio
 import base64
 import errno
 import os
@@ -11,8 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.attachments import Attachments, as_content, kind_of
-from gateway.platforms.base import Attachment, PlatformError
+from gateway.platforms.base import (
+    Attachment,
+    IncomingFile,
+    MessageEvent,
+    PlatformError,
+    at_hand,
+)
 from hermes_core.errors import StoreFullError
+from tests.gateway.living import Inside, World
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 20
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
@@ -162,3 +170,109 @@ def test_a_file_that_is_gone_does_not_stop_the_message(kept: Attachments):
     assert as_content("hi", [saved]) == (
         "hi\n[Attached file: a.png (image/png), which is no longer there]"
     )
+
+
+# -- files that are fetched ---------------------------------------------------------------------
+
+
+def refused() -> IncomingFile:
+    async def fetch() -> bytes:
+        raise PlatformError("It is gone.")
+
+    return IncomingFile("a]\nb.png", fetch)
+
+
+def test_of_a_file_that_is_not_to_be_had_the_text_says_so(kept: Attachments):
+    event = MessageEvent("look", files=[refused(), IncomingFile("c.png", at_hand(PNG))])
+    asyncio.run(kept.collect(event))
+    assert event.text == "look\n[The file a)b.png was left out: It is gone.]"
+    (saved,) = event.attachments
+    assert (saved.name, event.media_urls, event.media_types) == (
+        "c.png",
+        [str(saved.path)],
+        ["image/png"],
+    )
+
+
+def test_a_message_that_needs_its_file_is_refused_without_it(kept: Attachments):
+    event = MessageEvent("look", files=[refused()._replace(is_needed=True)])
+    with pytest.raises(PlatformError, match="It is gone"):
+        asyncio.run(kept.collect(event))
+
+
+def test_after_a_full_disk_files_are_fetched_on_from_there(
+    kept: Attachments, monkeypatch: pytest.MonkeyPatch
+):
+    fetched: list[str] = []
+
+    def file(name: str) -> IncomingFile:
+        async def fetch() -> bytes:
+            fetched.append(name)
+            if name == "b" and fetched.count("b") == 1:
+                monkeypatch.setattr(os, "fsync", full)
+            return name.encode()
+
+        return IncomingFile(name, fetch)
+
+    def full(_descriptor: int) -> None:
+        monkeypatch.undo()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    event = MessageEvent("look", files=[file("a"), file("b")])
+    with pytest.raises(StoreFullError):
+        asyncio.run(kept.collect(event))
+    asyncio.run(kept.collect(event))
+    assert fetched == ["a", "b", "b"]
+    assert [one.path.read_bytes() for one in event.attachments] == [b"a", b"b"]
+
+
+# -- whose files are kept -----------------------------------------------------------------------
+
+
+def _kept(world: World) -> list[bytes]:
+    folder = world.home.attachments
+    return [path.read_bytes() for path in folder.iterdir()] if folder.exists() else []
+
+
+def test_a_file_of_somebody_who_may_speak_is_kept(world: World):
+    with Inside(world):
+        world.platform.say("a", "look", files=[("a.txt", b"words")])
+        assert "a.txt" in world.wait_for_replies("a", 1)[0]
+        assert _kept(world) == [b"words"]
+
+
+def test_a_file_of_a_stranger_is_not_kept(world: World):
+    with Inside(world):
+        world.platform.say("s", "look", user="stranger", files=[("a.txt", b"words")])
+        world.wait_for_text("s", "Your code is")
+        assert _kept(world) == []
+
+
+def test_a_file_in_a_group_that_is_not_meant_for_us_is_not_kept(world: World):
+    with Inside(world):
+        world.platform.say(
+            "g", "chatter", chat_type="group", mention=False, files=[("a.txt", b"words")]
+        )
+        world.platform.say("g", "you there?", chat_type="group")
+        world.wait_for_replies("g", 1)
+        assert _kept(world) == []
+
+
+def test_a_second_delivery_brings_no_file_again(world: World):
+    with Inside(world):
+        file = ("a.txt", b"words")
+        world.platform.say("a", "look", message_id="m1", files=[file])
+        world.wait_for_replies("a", 1)
+        (path,) = world.home.attachments.iterdir()
+        path.unlink()
+        world.platform.say("a", "look", message_id="m1", files=[file])
+        world.platform.say("a", "after it")
+        world.wait_for_replies("a", 2)
+        assert _kept(world) == []
+
+
+def test_a_file_that_comes_with_a_command_is_not_kept(world: World):
+    with Inside(world):
+        world.platform.say("a", "/whoami", files=[("a.txt", b"words")])
+        world.wait_for_text("a", "owner")
+        assert _kept(world) == []

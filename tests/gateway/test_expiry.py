@@ -131,19 +131,25 @@ def test_a_plugin_rewrites_and_drops_what_goes_out(world: World) -> None:
     def wish(chat_id: str, session_id: str, text: str) -> dict[str, str] | None:
         seen.append((chat_id, session_id))
         if "secret" in text:
-            return {"action": "drop"}
-        return {"action": "rewrite", "text": f"{text}!"}
+            return {"action": "drop", "reason": "not for there"}
+        return {"action": "rewrite", "text": " " if text == "nothing" else f"{text}!"}
 
-    world.play(say("a secret"), say("a word"))
+    world.play(say("a secret"), say("nothing"), say("a word"))
     with Inside(world) as inside:
         plugins.register_hook("pre_send", wish)
         world.platform.say("a", "one")
         world.platform.say("a", "two")
+        world.platform.say("a", "three")
         assert world.wait_for_replies("a", 1) == ["a word!"]
         session_id = _entry(inside).session_id
-        assert seen == [("a", session_id)] * 2
+        assert seen == [("a", session_id)] * 3
         said = [row["content"] for row in inside.store.get_messages(session_id)]
-        assert sorted(said) == ["a secret", "a word", "one", "two"]
+        assert sorted(said) == ["a secret", "a word", "nothing", "one", "three", "two"]
+        dropped = [(row["content"], row["error"]) for row in inside.store.outbox.failed()]
+        assert dropped == [
+            ("a secret", "A plugin dropped it: not for there."),
+            ("nothing", "A plugin dropped it: it left nothing of it."),
+        ]
 
 
 def test_the_gateway_tells_its_start_and_its_stop(world: World) -> None:

@@ -20,6 +20,7 @@ from hermes_core.errors import HermesError, UsageError
 from hermes_core.paths import Home
 from hermes_core.settings import GatewaySettings, Settings
 from hermes_state import SessionDB
+from hermes_state.people import Role
 from hermes_state.testing.conformance import still_clock
 
 
@@ -180,6 +181,50 @@ def test_who_was_let_in_can_be_put_out(store: SessionDB) -> None:
         pairing.revoke("telegram", "7")
 
 
+def test_somebody_who_was_let_in_gets_another_role_at_once(store: SessionDB) -> None:
+    pairing, access = made(store), Access(store, Settings())
+    pairing.approve(code_of(pairing, chat(user_name="Ann")))
+    before = pairing.people()[0]
+    assert pairing.change_role("telegram", "1", "guest") == before._replace(role="guest")
+    assert access.role_of(chat()) == "guest"
+    assert not pairing.has_owner()
+    pairing.change_role("telegram", "1", "owner")
+    assert (access.role_of(chat()), pairing.has_owner()) == ("owner", True)
+
+
+def test_nobody_gets_a_role_who_was_not_let_in(store: SessionDB) -> None:
+    pairing = made(store)
+    code_of(pairing, chat())
+    with pytest.raises(UsageError, match=r"Nobody called 1 .* on telegram.*gateway people"):
+        pairing.change_role("telegram", "1", "owner")
+    assert pairing.people() == []
+
+
+@pytest.mark.parametrize(
+    ("named", "role"),
+    [
+        ({"owners": {"telegram": ["1"]}}, "member"),
+        ({"allow": {"telegram": ["1"]}}, "guest"),
+        ({"allow": {"telegram": ["*"]}}, "guest"),
+    ],
+)
+def test_a_role_that_the_settings_outdo_is_refused_with_the_place(
+    store: SessionDB, named: dict[str, Any], role: Role
+) -> None:
+    pairing = made(store, **named)
+    pairing.approve(code_of(pairing, chat()), role="owner")
+    (setting,) = named
+    with pytest.raises(UsageError, match=rf"config\.toml.*gateway\.{setting}\.telegram"):
+        pairing.change_role("telegram", "1", role)
+    assert pairing.people()[0].role == "owner"
+
+
+def test_whom_the_settings_let_in_gets_another_role_there(store: SessionDB) -> None:
+    pairing = made(store, allow={"telegram": ["7"]})
+    with pytest.raises(UsageError, match=r"7 on telegram is let in by config\.toml"):
+        pairing.change_role("telegram", "7", "owner")
+
+
 # -- the command line ------------------------------------------------------------------------------
 
 
@@ -188,7 +233,7 @@ def gateway() -> None:
     """The group that the commands are added to."""
 
 
-for command in (gateway_pair.pair, gateway_pair.people, gateway_pair.forget):
+for command in (gateway_pair.pair, gateway_pair.people, gateway_pair.role, gateway_pair.forget):
     gateway.add_command(command)
 
 
@@ -222,6 +267,23 @@ def test_people_are_let_in_listed_and_put_out_from_the_shell(home: Home) -> None
         shell("forget telegram 2")
     with pytest.raises(HermesError, match="Nobody who waits"):
         shell(f"pair {code}")
+
+
+def test_a_role_is_changed_from_the_shell_and_the_last_owner_is_not_lost_silently(
+    home: Home,
+) -> None:
+    shell(f"pair {request(home, chat(user_name='Ann'))}")
+    shell(f"pair {request(home, chat('2'))}")
+    assert shell("role telegram 2 owner") == "2 on telegram is owner now.\n"
+    assert shell("role telegram 1 Guest") == "Ann (1) on telegram is guest now.\n"
+    assert '"has_owner":false' in shell("role telegram 2 member --json")
+    said = shell("role telegram 2 guest")
+    assert "There is no owner now" in said and "--role" in said
+    assert "There is no owner now" in shell("forget telegram 2")
+    with pytest.raises(click.BadParameter, match="king"):
+        shell("role telegram 1 king")
+    with pytest.raises(HermesError, match="Nobody called 2"):
+        shell("role telegram 2 owner")
 
 
 def test_programs_get_json(home: Home) -> None:

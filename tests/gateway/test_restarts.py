@@ -3,6 +3,7 @@
 import json
 import signal
 
+from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_state import SessionDB
 from tests.gateway.living import Process, World
@@ -114,3 +115,26 @@ def test_a_second_gateway_in_the_same_home_is_refused_with_what_to_do(world: Wor
             second._thread.join(5)
             assert b"runs in this home already" in second.output
             assert b"--replace" in second.output
+
+
+def test_an_answer_that_was_given_in_a_terminal_meanwhile_is_sent_once(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, after="Half"))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(20)
+        gateway.kill()
+    with SessionDB(world.home.database) as store:
+        lease.free_the_dead(store)
+        (turn,) = store.turns.unfinished()
+        store.turns.finish(
+            turn["id"], "answered", message={"role": "assistant", "content": "said elsewhere"}
+        )
+    for _ in range(2):
+        with Process(world) as gateway:
+            gateway.wait_until_up()
+            world.platform.say("b", "still there?")
+            world.wait_for_text("b", "still there?")
+            assert gateway.terminate() == 0
+    assert world.replies("a") == ["said elsewhere"]

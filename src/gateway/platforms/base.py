@@ -2,11 +2,12 @@
 
 An adapter turns what its platform delivers into a `MessageEvent` and hands it to the desk. When
 `accept` returns, the message is on disk, and only then may the adapter acknowledge it to its platform.
-It never decides who may speak, which conversation is meant, or what is sent: that is the gateway's.
+It never decides who may speak, whose files are kept, which conversation is meant, or what is sent: that
+is the gateway's.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -28,6 +29,10 @@ Resend = Literal["same", "checked", "marked"]
 one; after a look whether it is there; or with a visible mark, because the platform knows no better."""
 
 
+Finish = Literal["stop", "length", "refusal"]
+"""Why a reply ends where it does: all is said, one answer holds no more, or the model declined."""
+
+
 class MessageType(Enum):
     """What a message is, by its main part."""
 
@@ -40,6 +45,25 @@ class MessageType(Enum):
     DOCUMENT = "document"
     STICKER = "sticker"
     COMMAND = "command"
+
+
+class IncomingFile(NamedTuple):
+    """A file that came with a message, until the desk fetches it: when its sender may speak."""
+
+    name: str
+    fetch: Callable[[], Awaitable[bytes]]
+    """Raises PlatformError when it is not to be had; the text of the message then says so."""
+    is_needed: bool = False
+    """Whether the message is refused without it, with that error."""
+
+
+def at_hand(content: bytes) -> Callable[[], Awaitable[bytes]]:
+    """How a file is fetched whose content came along with its message."""
+
+    async def fetch() -> bytes:
+        return content
+
+    return fetch
 
 
 class Attachment(NamedTuple):
@@ -65,6 +89,9 @@ class MessageEvent:
     media_urls: list[str] = field(default_factory=list[str])
     media_types: list[str] = field(default_factory=list[str])
     attachments: list[Attachment] = field(default_factory=list[Attachment])
+    """The files that are kept; filled by the desk."""
+    files: list[IncomingFile] = field(default_factory=list[IncomingFile])
+    """The files that came along and are not fetched yet."""
     reply_to_message_id: str | None = None
     reply_to_text: str | None = None
     reply_to_is_own_message: bool = False
@@ -177,6 +204,8 @@ class Receipt(NamedTuple):
     """False: it had been delivered before, and this is what came of it then."""
     reply: str = ""
     """What a command said. It is in the outbox too, unless the platform answers in place."""
+    is_over: bool = True
+    """False: it is a command that had been delivered before and is still being done."""
 
 
 class Ended(NamedTuple):
@@ -189,13 +218,26 @@ class Ended(NamedTuple):
     session_id: str
     usage: Mapping[str, Any]
     model: str = ""
+    finish: Finish = "stop"
 
 
 class Desk(Protocol):
     """What the gateway offers to an adapter."""
 
     async def accept(self, event: MessageEvent) -> Receipt:
-        """Take a message in; raises StoreError when it could not be, and it must not be acknowledged."""
+        """Take a message in, with its files; what is ignored, such as a stranger's, without them.
+
+        Raises StoreError when it could not be taken in, and it must not be acknowledged: the same event
+        may be handed in again.
+        """
+        ...
+
+    async def moved(self, platform: Platform, old_chat: str, new_chat: str) -> None:
+        """Note that a chat has another id from now on; to say so again changes nothing.
+
+        Its conversations and what is to be sent there follow. Names of messages and threads do not: they
+        are good in the chat they were given in. Raises StoreError when it could not be noted.
+        """
         ...
 
     def watch(self, turn_id: str) -> AsyncIterator[Event]:
@@ -212,10 +254,6 @@ class Desk(Protocol):
 
     async def models(self) -> Sequence[str]:
         """The names of the models that can be asked for, the default one first."""
-        ...
-
-    async def save_attachment(self, content: bytes, name: str) -> Attachment:
-        """Keep a file that came with a message; raises PlatformError when it is too large."""
         ...
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
+from pathlib import Path
 
 import click
 
@@ -18,7 +18,7 @@ from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_cli.commands.group import Entry, LazyGroup
 from hermes_core import log
 from hermes_core.errors import UsageError
-from hermes_core.paths import open_private
+from hermes_core.paths import make_folder, open_private
 
 _STARTED_WITHIN_S = 30.0
 _LOOK_EVERY_S = 0.1
@@ -29,8 +29,10 @@ _LEFT_WITHIN_S = 5.0
     "gateway",
     cls=LazyGroup,
     entries={
+        "status": Entry("gateway_status", "Show how the gateway does.", "show"),
         "pair": Entry("gateway_pair", "Let in the person who was shown a code.", "pair"),
         "people": Entry("gateway_pair", "Show who may write to the agent.", "people"),
+        "role": Entry("gateway_pair", "Have somebody be owner, member or guest.", "role"),
         "forget": Entry("gateway_pair", "Let somebody in no longer.", "forget"),
         "setup": Entry("gateway_setup", "Add a platform, try it, and say hello.", "setup"),
         "platforms": Entry("gateway_setup", "Show the platforms there are.", "platforms"),
@@ -105,16 +107,7 @@ def start(app: App) -> int:
         app.say(f"It runs already, as process {running}.")
         return 0
     output = app.home.logs / "gateway.out"
-    output.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    command_line = [sys.executable, "-m", "hermes_cli.main", "gateway", "run"]
-    with open_private(output) as sink:
-        child = subprocess.Popen(
-            command_line,
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=sink,
-            start_new_session=True,
-        )
+    child = _begin(output)
     deadline = time.monotonic() + _STARTED_WITHIN_S
     while time.monotonic() < deadline:
         if child.poll() is not None:
@@ -132,6 +125,23 @@ def start(app: App) -> int:
         app.emit({"pid": child.pid})
     app.say(f"The gateway runs as process {child.pid}; its log is {app.home.logs}/hermes.log.")
     return 0
+
+
+def _begin(output: Path) -> "subprocess.Popen[bytes]":
+    """The process of a gateway in the background, whose words go to a file; raises StoreError."""
+    make_folder(output.parent)
+    try:
+        sink = open_private(output)
+    except OSError as error:
+        raise status.unwritable(output, error) from error
+    with sink:
+        return subprocess.Popen(
+            [sys.executable, "-m", "hermes_cli.main", "gateway", "run"],
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+        )
 
 
 @command.command("stop")
@@ -170,45 +180,6 @@ def _stop(app: App) -> bool:
         f"Process {pid} has not ended within {patience:g} seconds.",
         fix=f"kill -9 {pid} ends it; nothing that was accepted is lost.",
     )
-
-
-@command.command("status")
-@json_option
-@pass_app
-def show(app: App) -> int:
-    """Show whether the gateway runs, and how its platforms, turns and deliveries do."""
-    said = _status(app)
-    if app.as_json:
-        app.emit(said)
-        return 0 if said["pid"] else 3
-    if said["pid"]:
-        app.say(f"The gateway is {said['state']}, process {said['pid']}.")
-    else:
-        app.say(f"No gateway runs in this home (last: {said['state'] or 'never started'}).")
-    for name, one in said["platforms"].items():
-        error = f": {one['error_message']}" if one.get("error_message") else ""
-        app.say(f"  {name}: {one['state'] if said['pid'] else 'off'}{error}")
-    app.say(f"Messages without an answer yet: {said['unanswered']}.")
-    app.say(
-        f"Replies on their way: {said['to_send']}. Given up in the last day: {said['given_up']}."
-    )
-    return 0 if said["pid"] else 3
-
-
-def _status(app: App) -> dict[str, Any]:
-    runtime = status.read_runtime_status()
-    with app.store(read_only=app.home.database.exists()) as store:
-        unsure, due = store.outbox.unsure(), store.outbox.due(limit=1000)
-        failed = store.outbox.failed(since=time.time() - 86400)
-        unfinished = [t for t in store.turns.still_open() if store.inbox.of_turn(t["id"])]
-    return {
-        "pid": status.get_running_pid(),
-        "state": runtime.get("gateway_state"),
-        "platforms": runtime.get("platforms", {}),
-        "unanswered": len(unfinished),
-        "to_send": len(unsure) + len(due),
-        "given_up": len(failed),
-    }
 
 
 @command.command("logs")

@@ -1,4 +1,4 @@
-"""`hermes gateway pair`, `people` and `forget`: who may write to the agent."""
+"""`hermes gateway pair`, `people`, `role` and `forget`: who may write to the agent, and as what."""
 
 from datetime import UTC, datetime
 
@@ -58,6 +58,32 @@ def people(app: App) -> None:
         app.say(f"\n{who} waits until {_moment(row['expires_at'])}: hermes gateway pair CODE")
 
 
+@click.command("role")
+@click.argument("platform")
+@click.argument("user")
+@click.argument("role", type=click.Choice(pairing.ROLES, case_sensitive=False))
+@json_option
+@pass_app
+def role(app: App, platform: str, user: str, role: pairing.Role) -> None:
+    """Have USER of PLATFORM, who was let in, be an owner, a member or a guest from now on."""
+    with app.store() as store:
+        desk = Pairing(store, app.settings)
+        person, has_owner = desk.change_role(platform, user, role), desk.has_owner()
+    if app.as_json:
+        app.emit({**person._asdict(), "has_owner": has_owner})
+    app.say(f"{pairing.described(person)} is {person.role} now.")
+    _warn(app, has_owner=has_owner)
+
+
+def _warn(app: App, *, has_owner: bool) -> None:
+    """Say what follows when nobody is an owner any more."""
+    if not has_owner:
+        app.say(
+            "There is no owner now: the next person who is let in without --role becomes one."
+            "\nhermes gateway role PLATFORM USER owner makes one of somebody who is in."
+        )
+
+
 @click.command("forget")
 @click.argument("platform")
 @click.argument("user")
@@ -66,10 +92,13 @@ def people(app: App) -> None:
 def forget(app: App, platform: str, user: str) -> None:
     """Let USER of PLATFORM in no longer; their conversations stay."""
     with app.store() as store:
-        Pairing(store, app.settings).revoke(platform, user)
+        desk = Pairing(store, app.settings)
+        desk.revoke(platform, user)
+        has_owner = desk.has_owner()
     if app.as_json:
-        app.emit({"platform": platform, "user_id": user})
+        app.emit({"platform": platform, "user_id": user, "has_owner": has_owner})
     app.say(f"{user} on {platform} may not write to the agent any more.")
+    _warn(app, has_owner=has_owner)
 
 
 _COLUMNS = ("platform", "user_id", "role")

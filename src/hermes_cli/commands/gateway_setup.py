@@ -6,6 +6,7 @@ from typing import Any, get_args
 import click
 import msgspec
 
+from gateway.config import Platform
 from gateway.platforms import registry
 from gateway.platforms.base import (
     BasePlatformAdapter,
@@ -146,6 +147,9 @@ class _Listening:
         self._heard.put_nowait(event)
         return Receipt("ignored")
 
+    async def moved(self, platform: Platform, old_chat: str, new_chat: str) -> None:
+        del platform, old_chat, new_chat
+
     def watch(self, turn_id: str) -> Any:  # noqa: ANN401 -- nobody asks
         raise HermesError(f"There is no turn {turn_id}.")
 
@@ -157,7 +161,3 @@ class _Listening:
 
     async def models(self) -> list[str]:
         return []
-
-    async def save_attachment(self, content: bytes, name: str) -> Any:  # noqa: ANN401 -- see above
-        del content
-        raise PlatformError(f"{name} is not kept while the platform is tried.")

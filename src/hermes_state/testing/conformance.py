@@ -1398,6 +1398,14 @@ class OutboxRules:
         assert (row["id"], row["key"], row["extra"]) == (only, "notice:1", '{"reply_to":"7"}')
         assert store.outbox.next_due_at() == row["due_at"]
 
+    def test_what_was_said_on_the_request_itself_is_kept_and_not_sent(self, store: Store) -> None:
+        piece = Piece("api_server", "notes", "Done.", key="command:1:0", is_said=True)
+        assert len(store.outbox.put([piece, piece])) == 1
+        row = store.outbox.get("command:1:0")
+        assert row is not None and (row["content"], row["state"]) == ("Done.", "sent")
+        assert store.outbox.get("command:2:0") is None
+        assert store.outbox.due() == [] == store.outbox.unsure()
+
     def test_what_was_given_up_is_listed(self, store: Store) -> None:
         (only,) = store.outbox.put([Piece("telegram", "room", "hi")])
         assert store.outbox.failed() == []

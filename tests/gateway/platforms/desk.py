@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gateway.attachments import Attachments
+from gateway.config import Platform
 from gateway.platforms.base import (
     Attachment,
     BasePlatformAdapter,
@@ -32,6 +34,7 @@ class Script:
     text: str = ""
     status: Any = "answered"
     reason: str = ""
+    finish: Any = "stop"
     hold: bool = False
     """Whether it waits for `Scripted.go_on` before it ends."""
 
@@ -54,6 +57,20 @@ def says(*pieces: str) -> Script:
     return Script(told, text)
 
 
+class Remembered(Attachments):
+    """Files that are kept in memory."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(), 1_000_000)
+        self.contents: list[bytes] = []
+
+    def save(self, content: bytes, name: str) -> Attachment:
+        if len(content) > 1_000_000:
+            raise PlatformError(f"{name} is larger than 1 MB.")
+        self.contents.append(content)
+        return Attachment(Path(name), "image/png", name)
+
+
 class ScriptedDesk:
     """Takes messages in as the gateway does: once by chat and message id, in memory."""
 
@@ -61,7 +78,8 @@ class ScriptedDesk:
         self.script = script or (lambda event: says("You said: ", event.text))
         self.events: list[MessageEvent] = []
         self.turns: dict[str, Turn] = {}
-        self.saved: list[bytes] = []
+        self.attachments = Remembered()
+        self.saved = self.attachments.contents
         self.error: Exception | None = None
         self.receipt: Receipt | None = None
         """What becomes of every message instead of a turn."""
@@ -69,6 +87,8 @@ class ScriptedDesk:
         self.watched = threading.Event()
         self.accepted = threading.Semaphore(0)
         self.model_calls = 0
+        self.moves: list[tuple[str, str]] = []
+        """The chats that got another id, and that one."""
         self._known: dict[tuple[str, str], Receipt] = {}
 
     async def accept(self, event: MessageEvent) -> Receipt:
@@ -79,6 +99,7 @@ class ScriptedDesk:
         place = (event.source.chat_id, event.message_id)
         if place in self._known:
             return self._known[place]._replace(is_new=False)
+        await self.attachments.collect(event)
         self.events.append(event)
         receipt = self.receipt or self._begin(event)
         self._known[place] = receipt
@@ -93,6 +114,12 @@ class ScriptedDesk:
         if not turn.script.hold:
             turn.ended.set()
         return Receipt("turn", turn_id, session_id)
+
+    async def moved(self, platform: Platform, old_chat: str, new_chat: str) -> None:
+        del platform
+        if self.error is not None:
+            raise self.error
+        self.moves.append((old_chat, new_chat))
 
     async def watch(self, turn_id: str) -> AsyncIterator[Event]:
         turn = self.turns[turn_id]
@@ -121,7 +148,9 @@ class ScriptedDesk:
             "cache_write_tokens": 5,
             "reasoning_tokens": 7,
         }
-        return Ended(status, script.text, reason, turn.session_id, usage, "scripted-1")
+        return Ended(
+            status, script.text, reason, turn.session_id, usage, "scripted-1", script.finish
+        )
 
     async def stop(self, turn_id: str) -> None:
         turn = self.turns[turn_id]
@@ -132,12 +161,6 @@ class ScriptedDesk:
     async def models(self) -> Sequence[str]:
         self.model_calls += 1
         return ["scripted-1", "vendor/scripted-2"]
-
-    async def save_attachment(self, content: bytes, name: str) -> Attachment:
-        if len(content) > 1_000_000:
-            raise PlatformError(f"{name} is larger than 1 MB.")
-        self.saved.append(content)
-        return Attachment(Path(name), "image/png", name)
 
 
 class Loop:

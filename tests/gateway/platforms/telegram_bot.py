@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.config import PlatformConfig
+from gateway.config import Platform, PlatformConfig
 from gateway.platforms.base import MessageEvent, PlatformError, Receipt
 from gateway.platforms.telegram.adapter import TelegramAdapter
 from gateway.platforms.telegram.manifest import TelegramSettings
@@ -24,7 +24,7 @@ class Desk(ScriptedDesk):
         self.receipt = Receipt("turn")
         self.errors: deque[Exception] = deque()
         self.arrivals: list[str | None] = []
-        """Every message that was handed in, taken or not."""
+        """Every message that was handed in, taken or not, and every chat that one moved to."""
         self.gate, self.way_out = threading.Event(), threading.Event()
         self.gate.set()
         self.way_out.set()
@@ -40,6 +40,14 @@ class Desk(ScriptedDesk):
         self._tell()
         await asyncio.to_thread(self.way_out.wait, PATIENCE_S)
         return receipt
+
+    async def moved(self, platform: Platform, old_chat: str, new_chat: str) -> None:
+        self.arrivals.append(new_chat)
+        self._tell()
+        await asyncio.to_thread(self.gate.wait, PATIENCE_S)
+        if self.errors:
+            raise self.errors.popleft()
+        await super().moved(platform, old_chat, new_chat)
 
     def wait_for(self, is_so: Callable[[], bool]) -> None:
         with self._changed:

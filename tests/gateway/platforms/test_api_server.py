@@ -105,6 +105,19 @@ def test_a_chat_completion_has_the_reply_and_what_it_cost(server: Server) -> Non
     assert usage.completion_tokens_details.reasoning_tokens == 7
 
 
+@pytest.mark.parametrize(
+    ("finish", "reason"), [("length", "length"), ("refusal", "content_filter")]
+)
+def test_a_reply_that_is_not_all_there_is_to_say_tells_why(
+    server: Server, finish: str, reason: str
+) -> None:
+    server.desk.script = lambda _: replace(says("To be, or"), finish=finish)
+    assert ask(server).choices[0].finish_reason == reason
+    chunks = list(ask(server, stream=True))
+    assert [one.choices[0].finish_reason for one in chunks[-2:]] == [None, reason]
+    assert "".join(one.choices[0].delta.content or "" for one in chunks) == "To be, or"
+
+
 def test_without_a_header_the_request_is_a_conversation_with_the_history_that_it_brings(
     server: Server,
 ) -> None:

@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from gateway.platforms.api_server.adapter import ApiServerAdapter
+from hermes_agent.testing.faults import Refuse
 from hermes_agent.testing.scripted import Quiet, Step, call, say
 from tests.gateway.living import PATIENCE_S, Inside, World
 
@@ -134,9 +135,124 @@ def test_a_repeat_gets_the_first_answer_also_after_a_restart(world: World) -> No
     assert len([one for one in world.model.requests if one.method == "POST"]) == 1
 
 
+def test_a_reply_that_the_model_had_to_cut_is_told_as_such_to_a_repeat_too(
+    gateway: Gateway,
+) -> None:
+    gateway.world.play(say("To be, or", finish="length"))
+    key = {"Idempotency-Key": "k-1"}
+    for _ in range(2):
+        choice = gateway.ask("Hamlet?", extra_headers=key).choices[0]
+        assert (choice.finish_reason, choice.message.content) == ("length", "To be, or")
+    *_, last = gateway.ask("Hamlet?", extra_headers=key, stream=True)
+    assert last.choices[0].finish_reason == "length"
+    gateway.world.play(say("That is", finish="length"))
+    response = gateway.client.responses.create(model="hermes", input="Go on")
+    assert (response.status, response.output_text) == ("incomplete", "That is")
+
+
+def test_a_turn_that_fails_is_an_error_whole_and_in_a_stream(gateway: Gateway) -> None:
+    gateway.world.play(*[Refuse(401, "Wrong key.")] * 3)
+    with pytest.raises(openai.InternalServerError, match="key") as caught:
+        gateway.ask("Hello")
+    assert (caught.value.status_code, caught.value.code) == (502, "turn_failed")
+    assert caught.value.type == "server_error"
+    with pytest.raises(openai.APIError) as told_in_it:
+        list(gateway.ask("Hello", stream=True))
+    assert told_in_it.value.code == "turn_failed"
+    *_, last = gateway.client.responses.create(model="hermes", input="Hello", stream=True)
+    assert last.type == "response.failed" and last.response.error is not None
+    assert last.response.error.code == "server_error"
+
+
 def test_a_command_answers_on_its_request(gateway: Gateway) -> None:
     answer = gateway.ask("/whoami", extra_headers={"X-Hermes-Conversation": "notes"})
     assert "owner" in answer.choices[0].message.content
+
+
+_NOTES = {"X-Hermes-Conversation": "notes"}
+
+
+def keyed(key: str) -> dict[str, str]:
+    return _NOTES | {"Idempotency-Key": key}
+
+
+def text(answer: Any) -> str:
+    return answer.choices[0].message.content or ""
+
+
+def test_a_command_that_is_repeated_says_what_it_said_also_after_a_restart(world: World) -> None:
+    world.configure(more=_TABLE)
+    with Gateway(world) as gateway:
+        gateway.ask("hello", extra_headers=_NOTES)
+        first = text(gateway.ask("/title Tea", extra_headers=keyed("k-1")))
+        assert "Tea" in first
+        gateway.ask("/title Coffee", extra_headers=keyed("k-2"))
+        assert text(gateway.ask("/title Tea", extra_headers=keyed("k-1"))) == first
+        assert told(gateway.ask("/title Tea", extra_headers=keyed("k-1"), stream=True)) == first
+    with Gateway(world) as gateway:
+        response = gateway.client.responses.create(
+            model="hermes", input="/title Tea", extra_headers=keyed("k-1")
+        )
+        assert response.output_text == first
+        assert gateway.store.outbox.failed() == []
+        assert [one["title"] for one in gateway.store.list_sessions_rich()] == ["Coffee"]
+
+
+def test_a_command_that_has_something_answered_is_answered_so_and_again(gateway: Gateway) -> None:
+    gateway.world.play(say("one"), say("two"))
+    gateway.ask("hello", extra_headers=_NOTES)
+    for _ in range(2):
+        assert text(gateway.ask("/retry", extra_headers=keyed("k-1"))) == "two"
+    assert told(gateway.ask("/queue and now?", extra_headers=_NOTES, stream=True)).startswith(
+        "You said: and now?"
+    )
+
+
+def test_work_beside_is_announced_the_same_way_to_a_repeat(gateway: Gateway) -> None:
+    said = [text(gateway.ask("/background count", extra_headers=keyed("k-1"))) for _ in range(2)]
+    assert said[0] == said[1]
+    assert said[0].startswith("Working on it beside")
+
+
+def test_a_command_that_is_still_being_done_is_a_conflict_that_clients_try_again(
+    world: World,
+) -> None:
+    init = world.home.plugins / "loopback" / "__init__.py"
+    world.configure(more=_TABLE)
+    added = '    from {} import dawdle\n    ctx.command("dawdle", dawdle, description="Wait.")\n'
+    init.write_text(init.read_text() + added.format(__name__))
+    with Gateway(world) as gateway, ThreadPoolExecutor(1) as pool:
+        _dawdling.begun.clear()
+        first = pool.submit(lambda: text(gateway.ask("/dawdle", extra_headers=keyed("k-1"))))
+        assert _dawdling.begun.wait(PATIENCE_S)
+        for stream in (False, True):
+            with pytest.raises(openai.ConflictError) as caught:
+                gateway.ask("/dawdle", extra_headers=keyed("k-1"), stream=stream)
+            assert caught.value.code == "still_running"
+            assert caught.value.response.headers["retry-after"] == "1"
+        _dawdling.over.set()
+        patient = gateway.client.with_options(max_retries=5)
+        again = patient.chat.completions.create(
+            model="hermes",
+            messages=[{"role": "user", "content": "/dawdle"}],
+            extra_headers=keyed("k-1"),
+        )
+        assert text(again) == first.result(PATIENCE_S) == "That took a while."
+
+
+class _Dawdling:
+    """A command that takes as long as a test wants."""
+
+    begun, over = threading.Event(), threading.Event()
+
+
+_dawdling = _Dawdling()
+
+
+def dawdle(_argument: str) -> str:
+    _dawdling.begun.set()
+    assert _dawdling.over.wait(PATIENCE_S)
+    return "That took a while."
 
 
 def test_a_client_that_hangs_up_stops_its_turn(gateway: Gateway) -> None:

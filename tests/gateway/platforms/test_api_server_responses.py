@@ -1,6 +1,7 @@
 """The responses of the API, with the official client."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,23 @@ def test_a_response_has_the_reply_and_what_it_cost(server: Server) -> None:
     assert (answer.usage.input_tokens, answer.usage.output_tokens) == (100, 20)
     assert answer.usage.input_tokens_details.cached_tokens == 60
     assert server.desk.events[0].options == {"instructions": "Be brief.", "is_single": True}
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason"), [("length", "max_output_tokens"), ("refusal", "content_filter")]
+)
+def test_a_response_that_is_not_all_there_is_to_say_is_incomplete(
+    server: Server, finish: str, reason: str
+) -> None:
+    server.desk.script = lambda _: replace(says("To be, or"), finish=finish)
+    answer = ask(server)
+    assert (answer.status, answer.incomplete_details.reason) == ("incomplete", reason)
+    assert (answer.output[0].status, answer.output_text) == ("incomplete", "To be, or")
+    *_, item, last = list(ask(server, stream=True))
+    assert (item.type, item.item.status) == ("response.output_item.done", "incomplete")
+    assert (last.type, last.response.incomplete_details.reason) == ("response.incomplete", reason)
+    assert last.response.usage.total_tokens == 120
+    assert ask(server, "go on", previous_response_id=last.response.id).output_text
 
 
 def test_a_response_follows_another_one_in_its_conversation(server: Server) -> None:

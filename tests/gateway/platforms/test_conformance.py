@@ -13,6 +13,7 @@ import pytest
 
 from gateway.config import PlatformConfig
 from gateway.platforms.base import (
+    Attachment,
     BasePlatformAdapter,
     Resend,
     SendMetadata,
@@ -72,7 +73,7 @@ class AcknowledgesFirst(LoopbackAdapter):
 class DropsWhatIsRefused(LoopbackAdapter):
     async def _hand_in(self, came: wire.Incoming) -> None:
         with contextlib.suppress(StoreError):
-            await self.desk.accept(translate.event(came, self.platform, [], []))
+            await self.desk.accept(translate.event(came, self.platform))
 
 
 class InventsNames(LoopbackAdapter):
@@ -113,8 +114,15 @@ class CannotEdit(LoopbackAdapter):
 
 
 class ForgetsFiles(LoopbackAdapter):
-    async def _keep(self, files: Any) -> Any:
-        return await super()._keep([])
+    async def _hand_in(self, came: wire.Incoming) -> None:
+        await super()._hand_in(msgspec.structs.replace(came, files=[]))
+
+
+class KeepsFilesItself(LoopbackAdapter):
+    async def _hand_in(self, came: wire.Incoming) -> None:
+        event = translate.event(came, self.platform)
+        event.attachments = [Attachment(Path(one.name), "?", one.name) for one in event.files]
+        await self.desk.accept(event)
 
 
 class FaultyWorld(LoopbackWorld):
@@ -149,6 +157,8 @@ class FaultyWorld(LoopbackWorld):
         (LeavesTasks, "disconnecting_ends_everything_and_may_be_repeated"),
         (CannotEdit, "an_edit_replaces_the_text_where_that_is_possible"),
         (ForgetsFiles, "a_file_comes_as_an_attachment"),
+        (ForgetsFiles, "a_strangers_file_is_neither_fetched_nor_kept"),
+        (KeepsFilesItself, "a_strangers_file_is_neither_fetched_nor_kept"),
     ],
 )
 def test_the_kit_finds_an_adapter_with_a_fault(

@@ -1,6 +1,7 @@
 """Matrix passes the kit, on a real homeserver."""
 
 import json
+import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
@@ -34,6 +35,7 @@ class MatrixWorld(World):
         self._synapse = synapse
         self._proxy = proxy
         self._folder = folder
+        self._fetching: threading.Event | None = None
         self._bot, self._ann = synapse.register("hermes"), synapse.register("ann")
         self.chat = self._room(self._bot.user_id)
         self._ask(self._bot, "POST", f"/join/{quote(self.chat)}")
@@ -62,6 +64,11 @@ class MatrixWorld(World):
             url = json.load(answer)["content_uri"]
         about = {"size": len(content)}
         self._say({"msgtype": "m.file", "body": text, "filename": name, "url": url, "info": about})
+
+    def fetched(self) -> int:
+        if self._fetching is None:  # nothing but the proxy sees it, from now on
+            self._fetching = self._proxy.cut_before_response(b"/media/download/")
+        return int(self._fetching.is_set())
 
     def write_odd(self) -> None:
         for odd in ({}, {"msgtype": 5}, {"msgtype": "m.text", "body": {"a": 1}}, {"body": "?"}):

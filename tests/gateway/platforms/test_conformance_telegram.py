@@ -39,6 +39,9 @@ class TelegramWorld(World):
     def attach(self, content: bytes, name: str, text: str) -> None:
         self.api.world.attach("document", content, caption=text, about={"file_name": name})
 
+    def fetched(self) -> int:
+        return self.api.count("getFile")
+
     def press(self, label: str) -> None:
         newest = self.api.world.shown()[-1]
         self.api.world.press(newest.id, label)

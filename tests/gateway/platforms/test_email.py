@@ -199,7 +199,7 @@ def test_attachments_are_kept_and_those_too_large_are_named(
     assert [one.name for one in event.attachments] == ["ä.png"]
     assert it.desk.saved == [b"\x89PNG"]
     assert event.text == (
-        "A question\n\nSee\n\n[The attachment big.zip was left out: big.zip is larger than 1 MB.]"
+        "A question\n\nSee\n[The file big.zip was left out: big.zip is larger than 1 MB.]"
     )
 
 

@@ -129,7 +129,7 @@ def test_more_files_than_anybody_sends_are_left_out() -> None:
     for _ in range(25):
         mail.add_attachment(b"x", maintype="image", subtype="png", filename="x.png")
     letter = translate(Mail.read(mail.as_bytes()), None)
-    assert len(letter.files) == 20
+    assert len(letter.event.files) == 20
     assert letter.event.text == "[This mail has no text.]\n\n[5 more attachments were left out.]"
 
 

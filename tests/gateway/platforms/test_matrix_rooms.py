@@ -181,7 +181,7 @@ def test_a_file_that_is_too_large_is_said_to_be(synapse: Synapse, bot: Bot, tmp_
             [event] = await bot.desk.accepted.until(lambda items: items)
             assert event.attachments == []
             assert event.text.startswith(
-                "look\n[The file picture.png was not taken in: It is larger"
+                "look\n[The file picture.png was left out: picture.png has"
             )
 
     run(scenario())

@@ -123,6 +123,40 @@ def test_after_a_crash_before_the_acknowledgement_the_message_is_known(
     assert len(desk.events) == 1
 
 
+def test_that_a_group_moved_is_acknowledged_when_the_desk_has_noted_it(
+    api: BotApi, desk: Desk
+) -> None:
+    api.world.add_chat(-77, "group")
+    api.world.upgrade(-77, -1077)
+    desk.errors.append(StoreBusyError("The database is locked."))
+    desk.gate.clear()
+    with running(api, desk):
+        desk.wait_for(lambda: desk.arrivals == ["-1077"])
+        assert len(api.world.updates) == 2
+
+        desk.gate.set()
+        confirmed(api)
+    assert desk.arrivals == ["-1077"] * 3
+    assert desk.moves == [("-77", "-1077")] * 2
+
+
+def test_what_was_said_before_a_group_moved_is_handed_in_before_what_follows(
+    api: BotApi, desk: Desk
+) -> None:
+    api.world.add_chat(-77, "group")
+    api.world.write("before", chat=-77)
+    api.world.upgrade(-77, -1077)
+    api.world.write("after", chat=-1077)
+    api.world.write("elsewhere")
+    desk.gate.clear()
+    with running(api, desk):
+        desk.wait_for(lambda: len(desk.arrivals) >= 2)  # every chat has begun
+        assert desk.arrivals == ["1", "1"]
+        desk.gate.set()
+        texts = [one.text for one in desk.hear(3)]
+    assert texts.index("before") < texts.index("after")
+
+
 def test_a_stop_confirms_what_was_taken_in(api: BotApi, desk: Desk) -> None:
     desk.gate.clear()
     with running(api, desk) as bot:

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from gateway.platforms.telegram.adapter import TEXT_LIMIT, TelegramAdapter, form
 from gateway.platforms.telegram.keyboard import keyboard
 from gateway.platforms.telegram.markdown import utf16
 from gateway.platforms.testing.telegram import ANNA, BotApi, Cut, Fail, Flood, Hold
+from hermes_core.errors import StoreBusyError
 from tests.gateway.platforms.telegram_bot import Desk, Running, running
 
 CHAT = str(ANNA.id)
@@ -46,6 +48,15 @@ def api(served: tuple[BotApi, Running]) -> BotApi:
 def bot(served: tuple[BotApi, Running], api: BotApi) -> Running:
     del api
     return served[1]
+
+
+@pytest.fixture
+def desk(bot: Running) -> Iterator[Desk]:
+    desk = bot.adapter.desk
+    assert isinstance(desk, Desk)
+    desk.moves.clear()
+    yield desk
+    desk.error = None
 
 
 def test_a_text_is_shown_with_its_looks(api: BotApi, bot: Running) -> None:
@@ -170,14 +181,43 @@ def test_who_blocked_the_bot_or_never_wrote_gets_nothing(api: BotApi, bot: Runni
     assert bot.send("@nobody", "hello").error_kind == "refused"
 
 
-def test_a_group_that_moved_is_followed(api: BotApi, bot: Running) -> None:
+def test_of_a_group_that_moved_the_desk_is_told_and_nothing_is_sent_yet(
+    api: BotApi, bot: Running, desk: Desk
+) -> None:
     api.world.add_chat(-77, "group", "Friends")
-    old = bot.send("-77", "before")
-    api.world.upgrade(-77, -1077)
+    assert bot.send("-77", "before").success
+    api.world.upgrade(-77, -1077, is_told=False)
 
-    assert old.success and bot.send("-77", "after").success
-    assert api.world.replies(-77) == ["before"]
-    assert api.world.replies(-1077) == ["after"]
+    results = [bot.send("-77", "after"), bot.edit("-77", "1", "edited")]
+    assert [(one.error_kind, one.retry_after) for one in results] == [("network", 0.0)] * 2
+    assert desk.moves == [("-77", "-1077")] * 2
+    assert (api.world.replies(-77), api.world.replies(-1077)) == (["before"], [])
+
+
+def test_a_move_that_cannot_be_noted_is_left_to_the_next_attempt(
+    api: BotApi, bot: Running, desk: Desk
+) -> None:
+    api.world.add_chat(-78, "group", "Friends")
+    api.world.upgrade(-78, -1078, is_told=False)
+    desk.error = StoreBusyError("The store is locked.")
+
+    result = bot.send("-78", "hello")
+    assert (result.error_kind, result.retry_after) == ("network", None)
+
+
+def test_a_file_follows_when_the_group_moves_after_its_text(
+    api: BotApi, bot: Running, files: list[str]
+) -> None:
+    api.world.add_chat(-79, "group", "Friends")
+    answer = threading.Event()
+    api.fail("sendMessage", Hold(answer))
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(bot.send, "-79", "Here:", None, SendMetadata(files=files[:1]))
+        api.world.wait_for(lambda: api.world.replies(-79))
+        api.world.upgrade(-79, -1079, is_told=False)
+        answer.set()
+        assert sent.result().success
+    assert [one.file for one in api.world.shown(-1079)] == [PNG]
 
 
 def test_a_text_is_measured_as_telegram_does(api: BotApi, bot: Running) -> None:

@@ -21,8 +21,9 @@ import pytest
 from nio import AsyncClient, AsyncClientConfig, MegolmEvent, TypingNoticeEvent
 from nio.api import RoomPreset
 
-from gateway.config import PlatformConfig
-from gateway.platforms.base import Attachment, Ended, MessageEvent, PlatformError, Receipt
+from gateway.attachments import Attachments
+from gateway.config import Platform, PlatformConfig
+from gateway.platforms.base import Ended, MessageEvent, PlatformError, Receipt
 from gateway.platforms.matrix.adapter import MatrixAdapter
 from gateway.platforms.matrix.manifest import MatrixSettings
 from gateway.platforms.testing.network import Proxy
@@ -74,8 +75,12 @@ class RecordingDesk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._attachments = Attachments(folder, 1_000_000)
         self.accepted = Seen()
         self.deliveries = Seen()
+        self.moves = Seen()
+        self.refusals = Seen()
+        """The moves that the store did not take."""
         self.is_busy = False
         self.is_stuck = False
 
@@ -87,6 +92,7 @@ class RecordingDesk:
             raise StoreBusyError("busy, for a test")
         if event.message_id in [one.message_id for one in self.accepted.items]:
             return Receipt("turn", is_new=False)
+        await self._attachments.collect(event)
         await self.accepted.add(event)
         return Receipt("turn")
 
@@ -102,6 +108,13 @@ class RecordingDesk:
     def texts(self) -> list[str]:
         return [one.text for one in self.accepted.items]
 
+    async def moved(self, platform: Platform, old_chat: str, new_chat: str) -> None:
+        del platform
+        if self.is_busy:
+            await self.refusals.add((old_chat, new_chat))
+            raise StoreBusyError("busy, for a test")
+        await self.moves.add((old_chat, new_chat))
+
     def watch(self, turn_id: str) -> AsyncIterator[Event]:
         raise NotImplementedError(turn_id)
 
@@ -113,14 +126,6 @@ class RecordingDesk:
 
     async def models(self) -> Sequence[str]:
         return []
-
-    async def save_attachment(self, content: bytes, name: str) -> Attachment:
-        if len(content) > 1_000_000:
-            raise PlatformError("It is larger than 1 MB.")
-        path = self.folder / Path(name).name
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        return Attachment(path, "application/octet-stream", name)
 
 
 class Bot:

@@ -4,6 +4,7 @@ from typing import Any
 
 from gateway.platforms.api_server.form import DEFAULT_MODEL, DONE, Reply, encode
 from gateway.platforms.api_server.translate import Asked
+from gateway.platforms.base import Finish
 from gateway.platforms.refusal import RefusedRequest
 from hermes_core import clock
 
@@ -25,9 +26,7 @@ class ChatForm:
         return self._head | {
             "object": "chat.completion",
             "model": reply.model or self._head["model"],
-            "choices": [
-                {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
-            ],
+            "choices": [_choice(reply.finish, message=message)],
             "usage": _usage(reply),
         }
 
@@ -41,7 +40,7 @@ class ChatForm:
         return self._chunk({"content": text})
 
     def end(self, reply: Reply) -> bytes:
-        last = self._chunk({}, "stop")
+        last = self._chunk({}, reply.finish)
         if not self._wants_usage:
             return last + DONE
         return last + _event(self._head | {"choices": [], "usage": _usage(reply)}) + DONE
@@ -49,10 +48,14 @@ class ChatForm:
     def fail(self, error: RefusedRequest) -> bytes:
         return _event(error.body) + DONE
 
-    def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
-        said = self._head | {"choices": [choice]}
+    def _chunk(self, delta: dict[str, Any], finish: Finish | None = None) -> bytes:
+        said = self._head | {"choices": [_choice(finish, delta=delta)]}
         return _event(said | {"usage": None} if self._wants_usage else said)
+
+
+def _choice(finish: Finish | None, **said: dict[str, Any]) -> dict[str, Any]:
+    reason = "content_filter" if finish == "refusal" else finish
+    return {"index": 0, **said, "finish_reason": reason, "logprobs": None}
 
 
 def _event(said: dict[str, Any]) -> bytes:

@@ -106,7 +106,7 @@ class Exchange(NamedTuple):
             raise self._later(f"The reply cannot be read now: {error}", error.code) from error
         if ended.status != "answered":
             raise _unanswered(ended)
-        return Reply(ended.text, ended.usage, ended.model)
+        return Reply(ended.text, ended.usage, ended.model, ended.finish)
 
     async def _leave(self) -> None:
         """The client hung up: a turn that it cannot ask for again is stopped."""
@@ -140,6 +140,11 @@ def _unanswered(ended: Ended) -> RefusedRequest:
     )
 
 
+def _still_running() -> RefusedRequest:
+    said = "This command is still being done; ask again with the same Idempotency-Key."
+    return RefusedRequest(409, said, code="still_running", headers={"Retry-After": "1"})
+
+
 class Exchanges:
     """Begins exchanges, all of which end when this is closed. Made inside an event loop."""
 
@@ -159,12 +164,13 @@ class Exchanges:
         asked.model = await self._models.checked(asked.model)
         session_id = await _previous(self._desk, asked.previous)
         place = places.find(headers, conversation=asked.conversation, session_id=session_id)
-        files = [await self._desk.save_attachment(one.content, one.name) for one in asked.pictures]
-        receipt = await self._desk.accept(translate.event(asked, place, self._user, files))
+        receipt = await self._desk.accept(translate.event(asked, place, self._user))
         if receipt.outcome == "ignored":
             raise RefusedRequest(
                 403, receipt.reply or "You may not speak here.", code="not_allowed", headers=FINAL
             )
+        if not receipt.is_over:
+            raise _still_running()
         turn_id = receipt.turn_id if receipt.outcome == "turn" else None
         name = turn_id or responses.name_of(receipt.session_id or "")
         form = make(name, asked)

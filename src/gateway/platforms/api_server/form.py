@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from gateway.platforms.base import Finish
 from gateway.platforms.refusal import RefusedRequest
 
 encode = msgspec.json.Encoder().encode
@@ -19,6 +20,7 @@ class Reply(NamedTuple):
     text: str
     usage: Mapping[str, Any]
     model: str
+    finish: Finish = "stop"
 
     def spent(self, name: str) -> int:
         """A sum of tokens; 0 when nobody counted."""

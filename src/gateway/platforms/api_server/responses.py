@@ -10,6 +10,8 @@ from hermes_core import clock
 
 _OF_TURN = "resp_"
 _OF_SESSION = "resp_session_"
+_INCOMPLETE = {"length": "max_output_tokens", "refusal": "content_filter"}
+"""Why a response is not all that there is to say."""
 
 
 def name_of(session_id: str) -> str:
@@ -39,9 +41,12 @@ class ResponseForm:
         self._number = 0
 
     def whole(self, reply: Reply) -> dict[str, Any]:
-        said = self._response("completed", output=[self._item("completed", reply.text)])
+        status = _status(reply)
+        said = self._response(status, output=[self._item(status, reply.text)])
         said["model"] = reply.model or said["model"]
         said["usage"] = _usage(reply)
+        if reason := _INCOMPLETE.get(reply.finish):
+            said["incomplete_details"] = {"reason": reason}
         return said
 
     def begin(self) -> bytes:
@@ -61,12 +66,12 @@ class ResponseForm:
         return self._part_event("output_text.delta", delta=text, logprobs=[])
 
     def end(self, reply: Reply) -> bytes:
-        item = self._item("completed", reply.text)
+        item = self._item(_status(reply), reply.text)
         return (
             self._part_event("output_text.done", text=reply.text, logprobs=[])
             + self._part_event("content_part.done", part=_part(reply.text))
             + self._event("output_item.done", output_index=0, item=item)
-            + self._event("completed", response=self.whole(reply))
+            + self._event(_status(reply), response=self.whole(reply))
         )
 
     def fail(self, error: RefusedRequest) -> bytes:
@@ -112,6 +117,10 @@ class ResponseForm:
             "top_p": None,
             "usage": None,
         }
+
+
+def _status(reply: Reply) -> str:
+    return "incomplete" if reply.finish in _INCOMPLETE else "completed"
 
 
 def _part(text: str) -> dict[str, Any]:

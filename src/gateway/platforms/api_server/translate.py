@@ -21,7 +21,7 @@ from gateway.platforms.api_server.bodies import (
     Said,
 )
 from gateway.platforms.api_server.place import Place
-from gateway.platforms.base import Attachment, MessageEvent, MessageType
+from gateway.platforms.base import IncomingFile, MessageEvent, MessageType, at_hand
 from gateway.platforms.refusal import RefusedRequest
 from gateway.source import SessionSource
 
@@ -98,7 +98,7 @@ def response(body: bytes, *, may_bring_tools: bool = False) -> Asked:
     return asked
 
 
-def event(asked: Asked, place: Place, user: str, attachments: Sequence[Attachment]) -> MessageEvent:
+def event(asked: Asked, place: Place, user: str) -> MessageEvent:
     """The message that the gateway takes in."""
     options = {
         "session_id": place.session_id,
@@ -111,13 +111,13 @@ def event(asked: Asked, place: Place, user: str, attachments: Sequence[Attachmen
         text=asked.text,
         source=SessionSource(Platform.API_SERVER, place.chat_id, user_id=user, user_name=user),
         message_id=place.message_id,
-        attachments=list(attachments),
+        files=[IncomingFile(one.name, at_hand(one.content), True) for one in asked.pictures],
         is_mention=True,
         options={name: value for name, value in options.items() if value},
     )
     if made.get_command():
         made.message_type = MessageType.COMMAND
-    elif attachments:
+    elif asked.pictures:
         made.message_type = MessageType.PHOTO
     return made
 

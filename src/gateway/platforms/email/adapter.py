@@ -16,7 +16,6 @@ from gateway.platforms.base import (
     Abilities,
     BasePlatformAdapter,
     PlatformError,
-    Receipt,
     SendMetadata,
     SendResult,
 )
@@ -53,6 +52,7 @@ class EmailAdapter(BasePlatformAdapter):
         self._threads = Threads(folder / "threads.jsonl")
         self._pace = Pace(settings.replies_per_hour)
         self._watch: Watch | None = None
+        self._opening: asyncio.Task[Watch] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = threading.Event()
         self._sent_folder = ""
@@ -65,30 +65,34 @@ class EmailAdapter(BasePlatformAdapter):
         if not is_reconnect:  # mail is taken in also while none can be sent
             await post.check(self._settings)
         self._stopping = threading.Event()
-        self._watch = await asyncio.to_thread(self._open)
-        self._watch.start()
+        self._opening = asyncio.create_task(asyncio.to_thread(self._open, self._stopping))
+        self._watch = await asyncio.shield(self._opening)
         return True
 
-    def _open(self) -> Watch:
+    def _open(self, stopping: threading.Event) -> Watch:
+        """Open the mailbox and watch it. A thread cannot be cancelled: what it opens must be looked
+        after by another one, which closes it when `stopping` is set, also if nobody waits any more.
+        """
         mailbox = Mailbox(self._settings)
         try:
             self._sent_folder = mailbox.sent_folder()
-            return Watch(
-                mailbox,
-                self._settings,
-                self._cursor_file,
-                self._take,
-                self._tell_lost,
-                self._stopping,
+            watch = Watch(
+                mailbox, self._settings, self._cursor_file, self._take, self._tell_lost, stopping
             )
+            watch.start()
         except BaseException:
             mailbox.close()
             raise
+        return watch
 
     async def disconnect(self) -> None:
-        watch, self._watch = self._watch, None
-        if watch is not None:
-            await asyncio.to_thread(watch.stop)
+        self._stopping.set()
+        self._watch = None
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            await asyncio.wait([opening])
+            if not opening.cancelled() and opening.exception() is None:
+                await asyncio.to_thread(opening.result().stop)
 
     def _tell_lost(self, error: PlatformError) -> None:
         if self._loop is not None:
@@ -128,7 +132,7 @@ class EmailAdapter(BasePlatformAdapter):
         pause_s = 1.0
         while True:
             try:
-                receipt = self._await(self._accept(letter))
+                receipt = self._await(self.desk.accept(letter.event))
                 return receipt.outcome != "ignored"
             except StoreError as error:
                 _log.warning("The mail %s cannot be stored now: %s", letter.event.message_id, error)
@@ -141,17 +145,6 @@ class EmailAdapter(BasePlatformAdapter):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     # In the event loop again.
-
-    async def _accept(self, letter: Letter) -> Receipt:
-        event = letter.event
-        while letter.files:
-            file = letter.files[0]
-            try:
-                event.attachments.append(await self.desk.save_attachment(file.content, file.name))
-            except PlatformError as error:
-                event.text += f"\n\n[The attachment {file.name} was left out: {error.message}]"
-            letter.files.pop(0)  # after a failure of the store it goes on from here
-        return await self.desk.accept(event)
 
     async def send(
         self,

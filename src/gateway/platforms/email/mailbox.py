@@ -16,7 +16,7 @@ from threading import Event
 from typing import Any, cast
 
 from imap_tools.errors import ImapToolsError, MailboxFolderSelectError, MailboxLoginError
-from imap_tools.mailbox import BaseMailBox, MailBox, MailBoxStartTls, MailBoxUnencrypted
+from imap_tools.mailbox import BaseMailBox, MailBox, MailBoxUnencrypted
 
 from gateway.platforms.base import PlatformError
 from gateway.platforms.email import security
@@ -187,10 +187,11 @@ class Mailbox:
             self._client.socket().shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        with contextlib.suppress(OSError, imaplib.IMAP4.error, ImapToolsError):
-            self._box.logout()
-        with contextlib.suppress(OSError, imaplib.IMAP4.error):
-            self._client.shutdown()
+        try:
+            with contextlib.suppress(OSError, imaplib.IMAP4.error, ImapToolsError):
+                self._box.logout()
+        finally:
+            _hang_up(self._client)
 
     @contextlib.contextmanager
     def _errors(self) -> Generator[None]:
@@ -205,6 +206,28 @@ class Mailbox:
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
+class _StartTls(BaseMailBox):
+    """A mailbox behind STARTTLS. (The library's own does not hang up on a server that refuses it.)"""
+
+    def __init__(self, host: str, port: int, context: ssl.SSLContext) -> None:
+        self._host, self._port, self._context = host, port, context
+        super().__init__()
+
+    def _get_mailbox_client(self) -> imaplib.IMAP4:
+        client = imaplib.IMAP4(self._host, self._port, _TIMEOUT_S)
+        try:
+            client.starttls(self._context)
+        except BaseException:
+            _hang_up(client)
+            raise
+        return client
+
+
+def _hang_up(client: imaplib.IMAP4) -> None:
+    with contextlib.suppress(OSError, imaplib.IMAP4.error):
+        client.shutdown()
+
+
 def _connect(settings: EmailSettings) -> BaseMailBox:
     host, port, how = settings.server("imap")
     if how == "plain":
@@ -212,7 +235,7 @@ def _connect(settings: EmailSettings) -> BaseMailBox:
         return MailBoxUnencrypted(host, port, _TIMEOUT_S)
     context = security.tls_context(settings)
     if how == "starttls":
-        return MailBoxStartTls(host, port, _TIMEOUT_S, context)
+        return _StartTls(host, port, context)
     return MailBox(host, port, _TIMEOUT_S, ssl_context=context)
 
 

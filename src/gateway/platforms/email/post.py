@@ -1,5 +1,6 @@
 """Handing a mail to the SMTP server, and what its answers mean for a piece."""
 
+import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncGenerator
@@ -85,13 +86,17 @@ async def _session(settings: EmailSettings) -> AsyncGenerator[SMTP]:
         local_hostname=settings.domain,
         timeout=_TIMEOUT_S,
     )
+    transport: asyncio.BaseTransport | None = None
     try:
         await _log_in(client, settings, host)
+        transport = client.transport
         yield client
         with contextlib.suppress(SMTPException, OSError):
             await client.quit()
     finally:
         client.close()
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.abort()  # closed alone, it would first send to its end what was given up
 
 
 async def _log_in(client: SMTP, settings: EmailSettings, host: str) -> None:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from gateway.config import Platform
-from gateway.platforms.base import MessageEvent, MessageType
+from gateway.platforms.base import IncomingFile, MessageEvent, MessageType, at_hand
 from gateway.platforms.email import quotes
 from gateway.platforms.email.mail import File, Mail
 from gateway.platforms.email.screening import OWN_ID
@@ -14,10 +14,9 @@ _MAX_TEXT = 200_000
 
 
 class Letter(NamedTuple):
-    """A mail for the gateway: the event, and the files that are still to be kept with it."""
+    """A mail for the gateway, as an event."""
 
     event: MessageEvent
-    files: list[File]
     root: str
     """The first mail of its thread."""
 
@@ -47,12 +46,13 @@ def translate(mail: Mail, known_root: str | None) -> Letter:
             message_id=mail.message_id,
         ),
         message_id=mail.message_id,
+        files=[IncomingFile(one.name, at_hand(one.content)) for one in files],
         reply_to_message_id=mail.in_reply_to,
         reply_to_is_own_message=(mail.in_reply_to or "").startswith(OWN_ID),
         metadata={"subject": mail.subject},
         timestamp=mail.written_at,
     )
-    return Letter(event, files, root)
+    return Letter(event, root)
 
 
 def _files(mail: Mail) -> tuple[list[File], list[str]]:

@@ -19,7 +19,7 @@ from gateway.platforms.base import (
     SendResult,
 )
 from gateway.platforms.matrix import content as made
-from gateway.platforms.matrix import media
+from gateway.platforms.matrix import media, upgrades
 from gateway.platforms.matrix.account import log_in
 from gateway.platforms.matrix.answers import RequestFailed, answered
 from gateway.platforms.matrix.client import Client
@@ -34,6 +34,7 @@ from hermes_core.paths import make_folder
 _log = logging.getLogger(__name__)
 
 _TYPING_MS = 30_000
+_LOOK_FOR_ROOM_S = 30.0
 
 
 class MatrixAdapter(BasePlatformAdapter):
@@ -137,12 +138,19 @@ class MatrixAdapter(BasePlatformAdapter):
                 said = made.related(said, None, about.get("thread_id"))
                 ids.append(await client.post(chat_id, said, f"{key}.{number}"))
         except RequestFailed as error:
-            return error.as_result()
+            return await self._failed(chat_id, error)
         return SendResult(
             success=True,
             message_id=ids[0] if ids else None,
             continuation_message_ids=tuple(ids[1:]),
         )
+
+    async def _failed(self, chat_id: str, error: RequestFailed) -> SendResult:
+        """What became of a piece; one for a room that was replaced waits until we are in the new one."""
+        client, result = self._client, error.as_result()
+        if client and error.kind == "refused" and await upgrades.is_replaced(client, chat_id):
+            result.error_kind, result.retry_after = "network", _LOOK_FOR_ROOM_S
+        return result
 
     async def _file(self, client: Client, chat_id: str, path: Path) -> dict[str, Any]:
         """The message of a file; one that cannot be sent becomes a sentence that says so."""

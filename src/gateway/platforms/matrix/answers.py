@@ -11,6 +11,7 @@ from nio.exceptions import ProtocolError
 from nio.responses import ErrorResponse
 
 from gateway.platforms.base import ErrorKind, SendResult
+from hermes_core.errors import HermesError
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -20,7 +21,7 @@ _LONGEST_PAUSE_S = 60.0
 _NOT_LOGGED_IN = {"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"}
 
 
-class RequestFailed(Exception):
+class RequestFailed(HermesError):
     """The server did not do what it was asked; `kind` says whether asking again is of use."""
 
     def __init__(

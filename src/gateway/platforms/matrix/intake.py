@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from nio import MatrixRoom, MegolmEvent
 from nio.exceptions import EncryptionError
 from nio.responses import RoomGetEventResponse
 
-from gateway.platforms.base import Desk, MessageEvent, PlatformError
+from gateway.config import Platform
+from gateway.platforms.base import Desk, IncomingFile, MessageEvent, PlatformError
 from gateway.platforms.matrix import media
 from gateway.platforms.matrix.answers import RequestFailed, answered, persistently
 from gateway.platforms.matrix.client import Client
@@ -42,9 +45,10 @@ class Intake:
         if found is None:
             return
         if found.media:
-            await self._attach(found.event, found.media)
+            fetch = partial(self._fetch, found.media)
+            found.event.files.append(IncomingFile(found.media.name, fetch))
         await self._look_up(room_id, found.event)
-        await self._accept(found.event)
+        await _until_stored(lambda: self._desk.accept(found.event))
 
     def is_direct(self, room_id: str) -> bool:
         room = self._client.rooms.get(room_id)
@@ -63,17 +67,15 @@ class Intake:
             sender_name=room.user_name(sender) or sender,
         )
 
-    async def _attach(self, event: MessageEvent, one: Media) -> None:
-        """Keep the file; a message whose file is not to be had says so."""
+    async def _fetch(self, one: Media) -> bytes:
+        """A file that lies on the homeserver; raises PlatformError when it is not to be had."""
         try:
-            data = await persistently(lambda: media.fetch(self._client, one))
-            event.attachments.append(await self._desk.save_attachment(data, one.name))
-        except (RequestFailed, PlatformError) as error:
-            if isinstance(error, RequestFailed) and error.is_logged_out:
-                raise  # it is not acknowledged, and comes again
-            _log.warning("Matrix: a file of %s was not taken in: %s", event.message_id, error)
-            note = f"[The file {one.name} was not taken in: {error}]"
-            event.text = f"{event.text}\n{note}".strip()
+            return await persistently(lambda: media.fetch(self._client, one))
+        except RequestFailed as error:
+            if error.is_logged_out:
+                raise  # the message is not acknowledged, and comes again
+            _log.warning("Matrix: the file %s is not to be had: %s", one.url, error)
+            raise PlatformError(str(error)) from error
 
     async def _look_up(self, room_id: str, event: MessageEvent) -> None:
         """Add what only the message knows that this one replies to, or is a new version of."""
@@ -104,14 +106,20 @@ class Intake:
         except EncryptionError:
             return found.source
 
-    async def _accept(self, event: MessageEvent) -> None:
-        pause = _PAUSE_S
-        while True:
-            try:
-                await self._desk.accept(event)
-            except StoreError as error:
-                _log.warning("Matrix: %s is not stored yet: %s", event.message_id, error)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
-            else:
-                return
+    async def moved(self, old_room: str, new_room: str) -> None:
+        """Hand in that a room takes the place of another one."""
+        await _until_stored(lambda: self._desk.moved(Platform.MATRIX, old_room, new_room))
+
+
+async def _until_stored(hand_in: Callable[[], Awaitable[object]]) -> None:
+    """Hand something in, however long the store does not take it: what follows must wait."""
+    pause = _PAUSE_S
+    while True:
+        try:
+            await hand_in()
+        except StoreError as error:
+            _log.warning("Matrix: news are not stored yet: %s", error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+        else:
+            return

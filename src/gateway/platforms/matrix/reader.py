@@ -15,6 +15,7 @@ from gateway.platforms.matrix.cursor import Cursor
 from gateway.platforms.matrix.intake import Intake
 from gateway.platforms.matrix.locked import Locked, LockedMessages
 from gateway.platforms.matrix.translate import since_arrival
+from gateway.platforms.matrix.upgrades import Upgrades
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class Reader:
         self._auto_join = auto_join
         self._key_patience_s = key_patience_s
         self._has_complained = False
+        self._upgrades = Upgrades(client, self._join, intake.moved)
 
     async def begin(self) -> SyncResponse:
         """The first sync, with the state of all rooms; raises RequestFailed."""
@@ -131,6 +133,8 @@ class Reader:
 
     async def _take_room(self, room_id: str, info: RoomInfo) -> None:
         events = [*await self._gap(room_id, info), *cast("list[Any]", info.timeline.events)]
+        sources = [one.source for one in (*cast("list[Any]", info.state), *events)]
+        await self._upgrades.look(room_id, sources)
         start = since_arrival([one.source for one in events], self._client.user_id)
         for event in events[start:]:
             if isinstance(event, MegolmEvent):

@@ -15,6 +15,9 @@ from gateway.source import SessionSource
 
 Json = Mapping[str, Any]
 
+CREATE, TOMBSTONE = "m.room.create", "m.room.tombstone"
+"""The first event of a room, and the one that says that another room takes its place."""
+
 _NOTHING: Json = {}
 _KINDS = {
     "m.text": MessageType.TEXT,
@@ -109,6 +112,18 @@ def text_of(source: Json) -> str:
     """What an event says, without what it quotes."""
     body = _text(_table(source, "content"), "body")
     return _without_quote(body, has_quote=bool(_reply_to(relation_of(source))))[1]
+
+
+def predecessor(source: Json) -> str:
+    """The room that a room takes the place of, when this is its first event and says so."""
+    about = _table(_table(source, "content"), "predecessor")
+    return _text(about, "room_id") if source.get("type") == CREATE else ""
+
+
+def replacement(source: Json) -> str:
+    """The room that takes the place of a room, when this event says so."""
+    content = _table(source, "content")
+    return _text(content, "replacement_room") if source.get("type") == TOMBSTONE else ""
 
 
 def since_arrival(sources: Sequence[Json], user_id: str) -> int:

@@ -36,6 +36,7 @@ from gateway.platforms.telegram.markdown import Formatted, render, utf16
 from gateway.platforms.telegram.polling import Poller
 from gateway.platforms.telegram.wire import KINDS, Wire
 from hermes_core import secrets
+from hermes_core.errors import StoreError
 from hermes_core.secrets import redact
 from hermes_core.text import without_surrogates
 
@@ -204,6 +205,9 @@ class TelegramAdapter(BasePlatformAdapter):
             if result.retryable and (first or sent):
                 # The rest of the piece is there: waiting here is the only way to repeat nothing of it.
                 await asyncio.sleep(min(result.retry_after or self.pause_s, _LONGEST_WAIT_S))
+                chat_id = (
+                    result.raw_response or chat_id
+                )  # the chat may be another one since the text
                 result = await self._send_file(chat_id, path, place)
             if result.success:
                 sent.append(str(result.message_id))
@@ -263,7 +267,7 @@ class TelegramAdapter(BasePlatformAdapter):
     async def _attempt(
         self, chat_id: str, call: Callable[[Wire, int | str], Awaitable[Message | bool]]
     ) -> SendResult:
-        """Make one call for a chat, which may have become another one meanwhile."""
+        """Make one call for a chat."""
         wire = self._wire
         if wire is None:
             return SendResult(
@@ -271,15 +275,25 @@ class TelegramAdapter(BasePlatformAdapter):
             )
         chat = int(chat_id) if chat_id.removeprefix("-").isdecimal() else chat_id
         try:
-            try:
-                done = await call(wire, chat)
-            except ChatMigrated as moved:
-                done = await call(wire, moved.new_chat_id)
+            done = await call(wire, chat)
+        except ChatMigrated as error:
+            return await self._left(chat_id, str(error.new_chat_id))
         except TelegramError as error:
             if failures.is_unchanged(error):
                 return SendResult(success=True)
             return failures.send_result(error)
         return SendResult(True, str(done.message_id) if isinstance(done, Message) else None)
+
+    async def _left(self, old: str, new: str) -> SendResult:
+        """Nothing was done, because the chat is another one now; who tries again finds it there."""
+        try:
+            await self.desk.moved(self.platform, old, new)
+        except StoreError as error:
+            return SendResult(success=False, error=str(error), error_kind="network")
+        said = f"The chat is {new} now."
+        return SendResult(
+            False, error=said, raw_response=new, retry_after=0.0, error_kind="network"
+        )
 
     async def send_typing(self, chat_id: str, metadata: SendMetadata | None = None) -> None:
         """Show for five seconds that something is being written."""

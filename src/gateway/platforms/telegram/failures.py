@@ -3,7 +3,6 @@
 import httpx
 from telegram.error import (
     BadRequest,
-    ChatMigrated,
     Conflict,
     Forbidden,
     InvalidToken,
@@ -45,7 +44,7 @@ def _kind(error: TelegramError) -> ErrorKind:
         return "rate_limited"
     if isinstance(error, BadRequest):
         return "too_long" if "too_long" in error.message.lower().replace(" ", "_") else "refused"
-    if isinstance(error, Forbidden | ChatMigrated):
+    if isinstance(error, Forbidden):
         return "refused"
     if isinstance(error, InvalidToken) or isinstance(error.__cause__, _BEFORE_WRITING):
         return "network"

@@ -1,16 +1,24 @@
-"""Taking an update in: translated, its files fetched, on disk; only then may it be acknowledged."""
+"""Taking an update in: translated, with the way to its files, on disk; only then is it acknowledged."""
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from telegram import Update
 from telegram.error import TelegramError
 
-from gateway.platforms.base import Attachment, Desk, MessageEvent, PlatformError
-from gateway.platforms.telegram.translate import UNREADABLE, FileRef, Heard, together, translate
+from gateway.config import Platform
+from gateway.platforms.base import Desk, IncomingFile, MessageEvent, PlatformError
+from gateway.platforms.telegram.translate import (
+    UNREADABLE,
+    FileRef,
+    Heard,
+    moved,
+    together,
+    translate,
+)
 from gateway.platforms.telegram.wire import FloodError, Wire, table
 from hermes_core.secrets import redact
 
@@ -37,9 +45,11 @@ class Intake:
 
         Raises StoreError when they have to come again.
         """
+        for move in filter(None, map(moved, updates)):
+            await self._desk.moved(Platform.TELEGRAM, *move)
         heard = [one for one in map(self._understand, updates) if one is not None]
         if heard:
-            await self._desk.accept(await self._with_files(together(heard)))
+            await self._desk.accept(self._with_files(together(heard)))
         for one in updates:
             await self._release(table(one.get("callback_query")).get("id"))
 
@@ -52,25 +62,13 @@ class Intake:
                 _log.exception("Update %s of Telegram cannot be read.", raw.get("update_id"))
         return None
 
-    async def _with_files(self, heard: Heard) -> MessageEvent:
-        """The message with its files beside it; of a file that was left out, the text says why."""
-        event, notes = heard.event, list[str]()
-        attachments: list[Attachment] = []
-        for file in heard.files:
-            try:
-                attachments.append(await self._fetch(file))
-            except PlatformError as error:
-                notes.append(f"[The file {file.name} was left out: {error.message}]")
-        return replace(
-            event,
-            text="\n".join([*([event.text] if event.text else []), *notes]),
-            attachments=attachments,
-            media_urls=[str(one.path) for one in attachments],
-            media_types=[one.kind for one in attachments],
-        )
+    def _with_files(self, heard: Heard) -> MessageEvent:
+        event = heard.event
+        event.files = [IncomingFile(one.name, partial(self._fetch, one)) for one in heard.files]
+        return event
 
-    async def _fetch(self, file: FileRef) -> Attachment:
-        """A file of Telegram in our home; raises PlatformError when it is to be left out."""
+    async def _fetch(self, file: FileRef) -> bytes:
+        """A file that lies at Telegram; raises PlatformError when it is not to be had."""
         if file.size is not None and file.size > FILE_LIMIT:
             raise _too_large(file.size)
         for attempt in range(1, _ATTEMPTS + 1):
@@ -88,7 +86,7 @@ class Intake:
                 )
                 await asyncio.sleep(wait)
             else:
-                return await self._desk.save_attachment(bytes(content), file.name)
+                return bytes(content)
         raise AssertionError("The last attempt returns or raises.")
 
     async def _release(self, query_id: str | None) -> None:

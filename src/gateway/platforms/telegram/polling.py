@@ -14,6 +14,7 @@ from typing import Any
 from telegram.error import Conflict, InvalidToken, TelegramError
 
 from gateway.platforms.telegram.failures import connection_error
+from gateway.platforms.telegram.translate import moved
 from gateway.platforms.telegram.wire import FloodError, Wire, table
 from hermes_core import clock
 from hermes_core.errors import StoreError
@@ -107,9 +108,11 @@ class Poller:
         await self._pause(failures + isinstance(error, Conflict), wait)
 
     async def _take_all(self, updates: Sequence[Raw]) -> None:
-        lanes: dict[int, list[Raw]] = {}
+        before = {new: old for old, new in filter(None, map(moved, updates))}
+        lanes: dict[str, list[Raw]] = {}
         for one in updates:
-            lanes.setdefault(_chat(one), []).append(one)
+            chat = _chat(one)
+            lanes.setdefault(before.get(chat, chat), []).append(one)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._take_lane(lane)) for lane in lanes.values()]
         taken = {number for task in tasks for number in task.result()}
@@ -163,8 +166,8 @@ def album(raw: Raw) -> str:
     return table(raw.get("message") or raw.get("channel_post")).get("media_group_id") or ""
 
 
-def _chat(raw: Raw) -> int:
+def _chat(raw: Raw) -> str:
     """The chat that an update is about; its updates must keep their order."""
     told = next((found for part in raw.values() if (found := table(part))), raw)
     place = table(told.get("chat")) or table(table(told.get("message")).get("chat"))
-    return place.get("id", 0)
+    return str(place.get("id", ""))

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from telegram import Chat, Message, MessageEntity, Update, User
 
 from gateway.config import Platform
 from gateway.platforms.base import MessageEvent, MessageType
 from gateway.platforms.telegram.keyboard import pressed
+from gateway.platforms.telegram.wire import table
 from gateway.source import SessionSource
 
 _CHAT_TYPES = {"private": "dm", "group": "group", "supergroup": "group", "channel": "channel"}
@@ -44,6 +45,21 @@ def translate(update: Update, me: User) -> Heard | None:
     if message.chat.type != Chat.PRIVATE and _is_for_another_bot(message, me):
         return None
     return _heard(update, message, me, is_edit=is_edit)
+
+
+def moved(raw: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The chat that an update tells to have become another one, and that one; None: it tells no such.
+
+    Telegram says it twice, in the old chat and in the new one. No library reads this, so that what it
+    cannot read moves nevertheless.
+    """
+    message = table(raw.get("message"))
+    here = table(message.get("chat")).get("id")
+    if (new := message.get("migrate_to_chat_id")) is not None:
+        return str(here), str(new)
+    if (old := message.get("migrate_from_chat_id")) is not None:
+        return str(old), str(here)
+    return None
 
 
 def together(parts: Sequence[Heard]) -> Heard:

@@ -109,6 +109,16 @@ class PlatformConformance:
             event = host.desk.wait_for("what about this")
             assert event.attachments == []
 
+    def test_a_strangers_file_is_neither_fetched_nor_kept(self, world: World):
+        with Host(world) as host:
+            host.desk.turn_away()
+            before = world.fetched()
+            world.attach(PICTURE, "picture.png", "let me in")
+            event = host.desk.wait_for("let me in")
+            assert len(event.files) == 1, "It can be fetched, by the desk."
+            assert (event.attachments, host.desk.kept()) == ([], [])
+            assert world.fetched() == before
+
     def test_odd_content_does_not_stop_what_follows(self, world: World):
         with Host(world) as host:
             world.write_odd()

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from gateway.attachments import Attachments
+from gateway.config import Platform
 from gateway.platforms.base import (
-    Attachment,
     BasePlatformAdapter,
     Ended,
     MessageEvent,
@@ -42,11 +42,15 @@ class KeepingDesk:
         """Everything that was handed in, also when it could not be taken or was known."""
         self.accepted: list[MessageEvent] = []
         """What was taken in, each message once."""
+        self.moves: dict[str, str] = {}
+        """The chats that got another id, and that one."""
         self._known: set[Identity] = set()
         self._refusals = 0
         self._holds = False
+        self._turns_away = False
         self._held: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self._changed = threading.Condition()
+        self._folder = folder
         self._attachments = Attachments(folder, _FILE_LIMIT)
         self._patience_s = patience_s
 
@@ -63,12 +67,24 @@ class KeepingDesk:
         for loop, event in held:
             loop.call_soon_threadsafe(event.set)
 
+    def turn_away(self) -> None:
+        """Have everybody be a stranger from now on."""
+        self._turns_away = True
+
+    def kept(self) -> list[Path]:
+        """The files of people that are on disk."""
+        return list(self._folder.iterdir())
+
     async def accept(self, event: MessageEvent) -> Receipt:
+        if not self._turns_away and identity(event) not in self._known:
+            await self._attachments.collect(event)
         is_new = self._take(event)
         if self._holds:
             held = asyncio.Event()
             self._held.append((asyncio.get_running_loop(), held))
             await held.wait()
+        if self._turns_away:
+            return Receipt("ignored", is_new=is_new)
         return Receipt("turn", turn_id="", session_id="", is_new=is_new)
 
     def _take(self, event: MessageEvent) -> bool:
@@ -102,8 +118,9 @@ class KeepingDesk:
                 raise TimeoutError(f"{text!r} did not come {deliveries} times; there came {came}.")
             return found()[-1]
 
-    async def save_attachment(self, content: bytes, name: str) -> Attachment:
-        return await asyncio.to_thread(self._attachments.save, content, name)
+    async def moved(self, platform: Platform, old_chat: str, new_chat: str) -> None:
+        del platform
+        self.moves[old_chat] = new_chat
 
     async def watch(self, turn_id: str) -> AsyncIterator[Event]:
         """Nothing is reported: nobody works on these turns."""

@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from hermes_core import clock
 
@@ -201,14 +201,26 @@ class World:
         with self.changed:
             self.chats[chat].is_blocked = is_blocked
 
-    def upgrade(self, chat: int, new_id: int) -> int:
+    def upgrade(self, chat: int, new_id: int, *, is_told: bool = True) -> int:
         """A group becomes a supergroup, under another id and with message ids that begin anew."""
         with self.changed:
             old = self.chats[chat]
             old.moved_to = self.add_chat(new_id, "supergroup", old.about["title"])
-            self.deliver({"migrate_to_chat_id": new_id}, ANNA, chat)
-            self.deliver({"migrate_from_chat_id": chat}, ANNA, new_id)
+            if is_told:
+                self.tell_upgrade(chat, "old")
+                self.tell_upgrade(chat, "new")
         return new_id
+
+    def tell_upgrade(self, chat: int, where: Literal["old", "new"]) -> None:
+        """Telegram says in one of the two chats that the group became a supergroup."""
+        with self.changed:
+            new_id = self.chats[chat].moved_to
+            if new_id is None:
+                raise ValueError(f"The chat {chat} did not move.")
+            if where == "old":
+                self.deliver({"migrate_to_chat_id": new_id}, ANNA, chat)
+            else:
+                self.deliver({"migrate_from_chat_id": chat}, ANNA, new_id)
 
     # What people see.
 

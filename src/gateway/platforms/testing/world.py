@@ -39,6 +39,10 @@ class World(ABC):
         """Write a message with a file."""
         self._lacks("files from people")
 
+    def fetched(self) -> int:
+        """How often a file of a person was fetched; none is where files come with their messages."""
+        return 0
+
     def press(self, label: str) -> None:
         """Press the button with this label under the newest message."""
         self._lacks("buttons")

@@ -13,7 +13,6 @@ import msgspec
 from gateway.config import Platform, PlatformConfig
 from gateway.platforms.base import (
     Abilities,
-    Attachment,
     BasePlatformAdapter,
     ErrorKind,
     PlatformError,
@@ -143,26 +142,15 @@ class LoopbackAdapter(BasePlatformAdapter):
 
     async def _hand_in(self, came: wire.Incoming) -> None:
         """Have the gateway take a message, however long that takes: its followers must wait."""
+        event = translate.event(came, self.platform)
         while True:
             try:
-                attachments, notes = await self._keep(came.files)
-                event = translate.event(came, self.platform, attachments, notes)
                 await self.desk.accept(event)
             except StoreError as error:
                 _log.warning("%s could not be stored, and is kept: %s", came.message_id, error)
                 await asyncio.sleep(self._settings.retry_s)
             else:
                 return
-
-    async def _keep(self, files: Sequence[wire.File]) -> tuple[list[Attachment], list[str]]:
-        kept: list[Attachment] = []
-        notes: list[str] = []
-        for file in files:
-            try:
-                kept.append(await self.desk.save_attachment(file.content, file.name))
-            except PlatformError as error:
-                notes.append(f"[The file {file.name!r} was not taken: {error}]")
-        return kept, notes
 
     def _write(self, said: wire.Request) -> None:
         if self._writer is None or self._writer.is_closing():

@@ -1,12 +1,12 @@
 """Loopback's messages as the gateway sees them; no input or output happens here."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
+from gateway.attachments import kind_of
 from gateway.config import Platform
-from gateway.platforms.base import Attachment, MessageEvent, MessageType
+from gateway.platforms.base import IncomingFile, MessageEvent, MessageType, at_hand
 from gateway.platforms.testing.loopback.wire import Incoming
 from gateway.source import SessionSource
 
@@ -19,10 +19,8 @@ def understand(message: msgspec.Raw) -> Incoming | None:
         return None
 
 
-def event(
-    came: Incoming, platform: Platform, attachments: Sequence[Attachment], notes: Sequence[str]
-) -> MessageEvent:
-    """The event of a message; `notes` say what could not be taken in."""
+def event(came: Incoming, platform: Platform) -> MessageEvent:
+    """The event of a message."""
     source = SessionSource(
         platform=platform,
         chat_id=came.chat,
@@ -33,12 +31,12 @@ def event(
         message_id=came.message_id,
     )
     return MessageEvent(
-        text="\n".join(one for one in (came.text, *notes) if one),
-        message_type=_type(came, attachments),
+        text=came.text,
+        message_type=_type(came),
         source=source,
         raw_message=came,
         message_id=came.message_id,
-        attachments=list(attachments),
+        files=[IncomingFile(one.name, at_hand(one.content)) for one in came.files],
         reply_to_message_id=came.reply_to,
         is_mention=came.mention,
         edits=came.edits,
@@ -47,12 +45,12 @@ def event(
     )
 
 
-def _type(came: Incoming, attachments: Sequence[Attachment]) -> MessageType:
+def _type(came: Incoming) -> MessageType:
     if came.text.startswith("/"):
         return MessageType.COMMAND
-    if not attachments:
+    if not came.files:
         return MessageType.TEXT
-    main = attachments[0].kind.partition("/")[0]
+    main = kind_of(came.files[0].content).partition("/")[0]
     by_kind = {
         "image": MessageType.PHOTO,
         "audio": MessageType.AUDIO,

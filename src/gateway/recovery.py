@@ -1,0 +1,94 @@
+"""Recovery: what an earlier process accepted and did not end, and what others ended for the gateway."""
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Any
+
+import msgspec
+
+from gateway import origin, results
+from gateway.lanes import Lanes, Waiting
+from gateway.replies import Replies
+from gateway.session import SessionStore
+from hermes_agent import lease
+from hermes_core import clock
+from hermes_state.inbox import Delivery
+from hermes_state.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+_CUT_OFF = (
+    "⚠️ The process ended while {command} was being done. Look at /status, and send it again if it did"
+    " not happen."
+)
+_STILL_WANTED_S = 7 * 86_400.0
+"""How long after its end an answer that was given elsewhere is still brought to its chat."""
+
+
+class Recovery:
+    """Looks for what is left, at the start and now and then."""
+
+    def __init__(
+        self,
+        store: Store,
+        sessions: SessionStore,
+        lanes: Lanes,
+        replies: Replies,
+        platforms: Callable[[], Collection[str]],
+    ) -> None:
+        self._store = store
+        self._sessions = sessions
+        self._lanes = lanes
+        self._replies = replies
+        self._platforms = platforms
+
+    def at_start(self) -> None:
+        """Queue the turns that were accepted and not answered; tell of commands that were cut off."""
+        lease.free_the_dead(self._store)
+        self.take_up()
+        for row in self._store.inbox.unsettled():
+            self._tell_cut_off(row)
+
+    def take_up(self) -> None:
+        """Queue the turns that nobody runs and that wait in no lane, and send what was never sent."""
+        unfinished, held = self._store.turns.unfinished(), self._lanes.held
+        for row in unfinished:
+            if row["id"] not in held:
+                self._take_up(row)
+        self._send_what_others_ended()
+
+    def _take_up(self, row: dict[str, Any]) -> None:
+        came_from = origin.of_turn(self._store, row["id"])
+        if came_from is None:
+            return  # a terminal's, which goes on when it is opened there
+        key = came_from.session_key or row["session_id"]
+        entry = self._sessions.peek(key)
+        model = came_from.model
+        if entry is not None and entry.session_id == row["session_id"]:
+            self._sessions.clear_resume_pending(key)
+            model = model or (entry.model_override or {}).get("model", "")
+        self._lanes.put(key, Waiting(row["id"], row["session_id"], came_from, model_name=model))
+
+    def _send_what_others_ended(self) -> None:
+        """Bring answers to their chats that a terminal gave while no gateway was there to do so."""
+        since = clock.now() - _STILL_WANTED_S
+        for row in self._store.turns.unsent(since, self._platforms()):
+            outcome = results.outcome_of(self._store, row)
+            pieces = self._replies.deliver(row["id"], outcome)
+            self._store.outbox.put(pieces, turn_id=row["id"])
+
+    def _tell_cut_off(self, row: dict[str, Any]) -> None:
+        delivery = Delivery(row["platform"], row["chat_id"], row["message_id"], row["payload"])
+        try:
+            came_from = origin.decode(row["payload"])
+            command = came_from.text.split(maxsplit=1)[:1]
+            text = _CUT_OFF.format(command=command[0] if command else "what you sent last")
+            self._store.outbox.put(self._replies.answer(came_from, text, name=name_of(delivery)))
+        except (msgspec.DecodeError, KeyError, ValueError):
+            logger.warning("a delivery of %s cannot be read", row["platform"])
+        self._store.inbox.settle(delivery, "command")
+
+
+def name_of(delivery: Delivery) -> str:
+    """The name of what is said to a command."""
+    return f"command:{':'.join(delivery.key)}"

@@ -1,0 +1,75 @@
+"""`hermes gateway status`: whether it runs, how its platforms do, what waits and what was given up."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from gateway import status
+from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_core import clock
+
+_LATELY_S = 86_400.0
+_SHOWN = 3
+"""How many of the replies that were given up are shown to a person."""
+_NOT_RUNNING = 3
+
+
+@click.command("status")
+@json_option
+@pass_app
+def show(app: App) -> int:
+    """Show whether the gateway runs, how its platforms do, what waits and what was given up."""
+    said = _status(app)
+    if app.as_json:
+        app.emit(said)
+    if said["pid"]:
+        app.say(f"The gateway is {said['state']}, process {said['pid']}.")
+    else:
+        app.say(f"No gateway runs in this home (last: {said['state'] or 'never started'}).")
+    for name, one in said["platforms"].items():
+        error = f": {one['error_message']}" if one.get("error_message") else ""
+        app.say(f"  {name}: {one['state'] if said['pid'] else 'off'}{error}")
+    app.say(f"Messages without an answer yet: {said['unanswered']}.")
+    app.say(f"Replies waiting to be sent: {said['to_send']}{_oldest(said['oldest'])}.")
+    last = said["failures"][-_SHOWN:]
+    more = ", the last ones:" if last else "."
+    app.say(f"Replies given up in the last day: {said['given_up']}{more}")
+    for one in last:
+        app.say(f"  {_moment(one['at'])} {one['platform']} {one['chat_id']}: {one['reason']}")
+    return 0 if said["pid"] else _NOT_RUNNING
+
+
+def _status(app: App) -> dict[str, Any]:
+    runtime = status.read_runtime_status()
+    with app.store(read_only=app.home.database.exists()) as store:
+        waiting = store.outbox.waiting()
+        failed = store.outbox.failed(since=clock.now() - _LATELY_S)
+        unfinished = [t for t in store.turns.still_open() if store.inbox.of_turn(t["id"])]
+    return {
+        "pid": status.get_running_pid(),
+        "state": runtime.get("gateway_state"),
+        "platforms": runtime.get("platforms", {}),
+        "unanswered": len(unfinished),
+        "to_send": len(waiting),
+        "oldest": _piece(waiting[0], "created_at") if waiting else None,
+        "given_up": len(failed),
+        "failures": [_piece(row, "ended_at") for row in failed],
+    }
+
+
+def _piece(row: dict[str, Any], moment: str) -> dict[str, Any]:
+    """A piece of a reply without its words."""
+    told = {"platform": row["platform"], "chat_id": row["chat_id"]}
+    return told | {"at": row[moment], "reason": row["error"]}
+
+
+def _oldest(piece: dict[str, Any] | None) -> str:
+    if piece is None:
+        return ""
+    reason = f" ({piece['platform']}: {piece['reason'].rstrip('.')})" if piece["reason"] else ""
+    return f", the oldest since {_moment(piece['at'])}{reason}"
+
+
+def _moment(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M}"

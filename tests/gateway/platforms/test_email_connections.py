@@ -1,0 +1,121 @@
+"""Connections to mail servers that are given up half-way: none is left open."""
+
+import asyncio
+import gc
+import socket
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config import PlatformConfig
+from gateway.platforms.base import PlatformError
+from gateway.platforms.email import post
+from gateway.platforms.email.adapter import EmailAdapter
+from gateway.platforms.email.mailbox import Mailbox
+from gateway.platforms.email.manifest import EmailSettings
+from gateway.platforms.testing.network import Proxy
+from tests.gateway.faults import eventually
+from tests.gateway.platforms.desk import PATIENCE_S, ScriptedDesk
+from tests.gateway.servers.mail import DOMAIN, mail_server, needs_dovecot
+
+
+@contextmanager
+def served(serve: Callable[[socket.socket], None]) -> Generator[int]:
+    """A server of one connection, on a port of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(PATIENCE_S)
+
+        def run() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.settimeout(PATIENCE_S)
+                serve(connection)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        yield listening.getsockname()[1]
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def settings(**given: Any) -> EmailSettings:
+    known: dict[str, Any] = {"imap_security": "plain", "smtp_security": "plain", "password": "x"}
+    return EmailSettings(address=f"hermes@{DOMAIN}", imap_host="127.0.0.1", **known | given)
+
+
+@needs_dovecot
+def test_a_mailbox_that_opens_after_nobody_waits_for_it_any_more_is_closed(tmp_path: Path) -> None:
+    async def scenario(proxy: Proxy, password: str) -> None:
+        known = settings(imap_port=proxy.port, password=password)
+        adapter = EmailAdapter(PlatformConfig(enabled=True), known, tmp_path)
+        adapter.set_desk(ScriptedDesk())
+        proxy.blackhole()
+        connecting = asyncio.create_task(adapter.connect(is_reconnect=True))
+        await asyncio.to_thread(eventually, lambda: bool(proxy._connections))
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        proxy.heal()
+        await adapter.disconnect()
+        await asyncio.to_thread(eventually, lambda: not proxy._connections)
+
+    with mail_server() as server, Proxy("127.0.0.1", server.imap_port) as proxy:
+        asyncio.run(scenario(proxy, server.password))
+    gc.collect()
+
+
+@pytest.mark.parametrize("refusal", ["capability", "command"])
+def test_a_server_that_refuses_encryption_is_left(refusal: str) -> None:
+    def serve(connection: socket.socket) -> None:
+        with connection.makefile("rwb", buffering=0) as stream:
+            stream.write(b"* OK ready\r\n")
+            while line := stream.readline():
+                tag, command = line.split()[:2]
+                if command == b"CAPABILITY":
+                    offer = b" STARTTLS" if refusal == "command" else b""
+                    stream.write(
+                        b"* CAPABILITY IMAP4rev1" + offer + b"\r\n" + tag + b" OK done\r\n"
+                    )
+                else:
+                    stream.write(tag + b" NO not today\r\n")
+
+    with served(serve) as port:
+        with pytest.raises(PlatformError, match="TLS"):
+            Mailbox(settings(imap_port=port, imap_security="starttls"))
+        gc.collect()
+
+
+def test_a_mail_that_is_given_up_half_way_is_not_sent_to_its_end() -> None:
+    begun, given_up, received = threading.Event(), threading.Event(), bytearray()
+
+    def serve(connection: socket.socket) -> None:
+        with connection.makefile("rwb", buffering=0) as stream:
+            stream.write(b"220 ready\r\n")
+            while (line := stream.readline()) and not line.startswith(b"DATA"):
+                stream.write(b"250 fine\r\n")
+            stream.write(b"354 go on\r\n")
+            received.extend(stream.read(1 << 16))
+            begun.set()
+            assert given_up.wait(PATIENCE_S)
+            while piece := stream.read(1 << 16):
+                received.extend(piece)
+
+    async def scenario(port: int) -> None:
+        mail = EmailMessage()
+        mail["Message-ID"] = "<1@people.test>"
+        mail.set_content(("y" * 70 + "\n") * 300_000)  # more than the system takes in for somebody
+        known = settings(smtp_port=port)
+        sending = asyncio.create_task(post.deliver(known, mail, "ann@people.test"))
+        assert await asyncio.to_thread(begun.wait, PATIENCE_S)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        given_up.set()
+
+    with served(serve) as port:
+        asyncio.run(scenario(port))
+    assert not received.endswith(b"\r\n.\r\n")

@@ -1,0 +1,171 @@
+"""What the gateway says about itself: in files, also where they cannot be written, and to a person."""
+
+import json
+import logging
+import os
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import gateway.status as status
+from gateway.locks import AccountLock
+from gateway.platforms.base import PlatformError
+from hermes_cli.commands import gateway_status
+from hermes_cli.commands.app import App
+from hermes_core.errors import ConfigError, StoreFullError, StoreIOError
+from hermes_core.paths import Home
+from hermes_state import SessionDB
+from hermes_state.inbox import Delivery
+from hermes_state.outbox import Piece
+from hermes_state.turns import Opening
+from tests.gateway.living import Inside, World
+
+
+def _fill(path: Path) -> None:
+    """Have the next write of a file find no space: what is written first goes to a full device."""
+    path.with_name(f".{path.name}.{os.getpid()}.new").symlink_to("/dev/full")
+
+
+def _obstruct(path: Path) -> None:
+    """Have every write of a file fail: a folder is in its place."""
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+def test_a_start_on_a_full_disk_says_so_and_leaves_the_home_free(world: World) -> None:
+    _fill(status.pid_file())
+    with pytest.raises(
+        StoreFullError, match=r"gateway\.pid cannot be written: No space left.*room"
+    ):
+        status.write_pid_file()
+    assert not status.pid_file().exists()
+    status.write_pid_file()
+    assert status.get_running_pid() == os.getpid()
+    status.remove_pid_file()
+
+
+def test_a_home_that_cannot_be_written_to_is_named_at_the_start(world: World) -> None:
+    _obstruct(status.pid_file())
+    with pytest.raises(StoreIOError, match=r"gateway\.pid cannot be written: Is a directory"):
+        status.write_pid_file()
+    _obstruct(status.pid_file().with_suffix(".lock"))
+    with pytest.raises(StoreIOError, match=r"gateway\.lock cannot be written: Is a directory"):
+        status.write_pid_file()
+    _obstruct(status.state_file())
+    with pytest.raises(StoreIOError, match=r"gateway_state\.json cannot be written"):
+        status.write_runtime_status(gateway_state="starting")
+
+
+def test_a_gateway_that_runs_goes_on_when_it_can_say_nothing_about_itself(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Inside(world), caplog.at_level(logging.WARNING, "gateway.status"):
+        _obstruct(status.state_file())
+        world.platform.cut()
+        world.platform.wait_until(lambda: not world.platform.has_listener)
+        world.platform.say("a", "still there?")
+        assert "still there?" in world.wait_for_replies("a", 1)[0]
+    assert "gateway_state.json cannot be written" in caplog.text
+
+
+def test_a_home_that_is_gone_ends_nobody(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place = tmp_path / "no folder"
+    place.touch()
+    monkeypatch.setenv("HERMES_HOME", str(place / "home"))
+    status.write_runtime_status(platform="loopback", platform_state="connected")
+    assert "cannot be made" in caplog.text
+    with pytest.raises(ConfigError, match="HERMES_HOME"):
+        status.write_pid_file()
+
+
+def test_a_pid_file_that_cannot_be_taken_away_does_not_hold_up_the_stop(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status.write_pid_file()
+
+    def refuse(_path: Path, missing_ok: bool = False) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    status.remove_pid_file()
+    monkeypatch.undo()
+    assert "Read-only file system" in caplog.text
+    status.write_pid_file()
+    status.remove_pid_file()
+
+
+def test_an_account_is_locked_also_when_its_holder_cannot_be_written_down(world: World) -> None:
+    lock, other = AccountLock("loopback", "one"), AccountLock("loopback", "one")
+    lock.path.parent.mkdir(parents=True)
+    lock.path.symlink_to("/dev/full")
+    lock.take()
+    with pytest.raises(PlatformError, match="Another gateway"):
+        other.take()
+    lock.release()
+    other.take()
+    other.release()
+
+
+# -- what a person is told ----------------------------------------------------------------------
+
+
+def _shown(*arguments: str) -> str:
+    run = CliRunner().invoke(gateway_status.show, arguments, obj=App(), standalone_mode=False)
+    if run.exception is not None:
+        raise run.exception
+    return run.output
+
+
+def _leave_things_undone(home: Home) -> None:
+    """A message without an answer; replies that wait: for their turn, for later; four given up."""
+    with SessionDB(home.create().database) as store:
+        said = {"role": "user", "content": "hello"}
+        delivery = Delivery("loopback", "a", "m1")
+        store.turns.accept("s", said, delivery=delivery, opening=Opening("loopback", {}))
+        first, _, _ = store.outbox.put([Piece("loopback", "a", text) for text in "123"])
+        store.outbox.begin(first)
+        store.outbox.retry(first, "There is no connection.", due_at=time.time() + 3600)
+        for number, chat in enumerate("wxyz"):
+            store.outbox.put([Piece("loopback", chat, "no", failure=f"Blocked {number}.")])
+
+
+def test_it_is_told_what_waits_and_what_was_given_up_and_why(home: Home) -> None:
+    _leave_things_undone(home)
+    shown = _shown().splitlines()
+    assert shown[0] == "No gateway runs in this home (last: never started)."
+    assert shown[1] == "Messages without an answer yet: 1."
+    assert shown[2].startswith("Replies waiting to be sent: 3, the oldest since ")
+    assert shown[2].endswith(" (loopback: There is no connection).")
+    assert shown[3] == "Replies given up in the last day: 4, the last ones:"
+    assert [line.split(maxsplit=2)[2] for line in shown[4:]] == [
+        f"loopback {chat}: Blocked {number}." for number, chat in enumerate("xyz", 1)
+    ]
+    told = json.loads(_shown("--json"))
+    assert (told["unanswered"], told["to_send"], told["given_up"]) == (1, 3, 4)
+    assert told["failures"][0]["reason"] == "Blocked 0."
+
+
+def test_of_what_is_not_there_little_is_said(home: Home) -> None:
+    assert _shown().splitlines()[1:] == [
+        "Messages without an answer yet: 0.",
+        "Replies waiting to be sent: 0.",
+        "Replies given up in the last day: 0.",
+    ]
+
+
+def test_platforms_are_told_with_their_state_and_the_reason(world: World) -> None:
+    status.write_pid_file()
+    status.write_runtime_status(gateway_state="degraded")
+    status.write_runtime_status(platform="one", platform_state="connected")
+    status.write_runtime_status(
+        platform="two", platform_state="retrying", error_message="No server answers."
+    )
+    shown = _shown().splitlines()
+    assert shown[0] == f"The gateway is degraded, process {os.getpid()}."
+    assert shown[1:3] == ["  one: connected", "  two: retrying: No server answers."]
+    status.remove_pid_file()
+    assert _shown().splitlines()[1] == "  one: off"
