@@ -226,6 +226,7 @@ class Pipeline:
         entry = self._entry(event, source, key)
         content = attachments.as_content(_with_quote(event), event.attachments)
         self._tell_reset(entry, delivery)
+        opening = self._opening(entry, event, source)
         try:
             accepted = self.store.turns.accept(
                 entry.session_id,
@@ -235,10 +236,12 @@ class Pipeline:
                     "platform_message_id": event.message_id,
                 },
                 delivery=delivery,
-                opening=self._opening(entry, event, source),
+                opening=opening,
             )
         except AlreadySettledError:
             return self._known(delivery) or Receipt("ignored", is_new=False)
+        if accepted.makes_session and opening.route is not None:
+            self.sessions.saved(key)
         if not accepted.is_new:
             return Receipt("turn", accepted.turn_id, accepted.session_id, is_new=False)
         waiting = Waiting(
@@ -257,7 +260,7 @@ class Pipeline:
         named = self._visible(event.options.get("session_id"), source)
         if event.options.get("is_single"):
             return self.sessions.entry_for(key, named or sessions.new_id(), source)
-        entry = self.sessions.get_or_create_session(source)
+        entry = self.sessions.get_or_create_session(source, saves=False)
         if named and named != entry.session_id:
             return self.sessions.switch_session(key, named) or entry
         return entry
@@ -278,7 +281,10 @@ class Pipeline:
         if event.options.get("instructions"):
             fields["model_config"] = {"instructions": event.options["instructions"]}
         history = event.options.get("history") or ()
-        return Opening(source.platform.value, fields, messages=history)
+        route = None
+        if not event.options.get("is_single"):
+            route = self.sessions.unsaved_route(entry.session_key)
+        return Opening(source.platform.value, fields, messages=history, route=route)
 
     def _model_of(self, entry: SessionEntry, event: MessageEvent) -> str:
         wanted = event.options.get("model") or (entry.model_override or {}).get("model")

@@ -23,6 +23,7 @@ from hermes_core.errors import StoreError
 from hermes_state import sessions
 from hermes_state.protocol import Store
 from hermes_state.records import Row, encode
+from hermes_state.routes import Route
 
 __all__ = [
     "SessionEntry",
@@ -68,18 +69,43 @@ class SessionStore:
         self,
         source: SessionSource,
         force_new: bool = False,
+        *,
+        saves: bool = True,
     ) -> SessionEntry:
-        """The conversation that a message from there belongs to; a new one when there is none."""
+        """The conversation that a message from there belongs to; a new one when there is none.
+
+        Who does not have the route of a new chat saved here stores `unsaved_route` with its first
+        message, and tells `saved` afterwards.
+        """
         self._ensure_loaded()
         key = self._generate_session_key(source)
+        entry = self._entries.get(key)
+        reason = None if entry is None else self._reason_to_reset(entry)
+        if entry is not None and not force_new and reason is None and self._is_open(entry):
+            entry.updated_at = now_local()
+            self._changed.add(key)  # saved with the next change; a loss costs a moment
+            return entry
         with self._lock:
-            entry = self._entries.get(key)
-            reason = None if entry is None else self._reason_to_reset(entry)
-            if entry is not None and not force_new and reason is None and self._is_open(entry):
-                entry.updated_at = now_local()
-                self._changed.add(key)  # saved with the next change; a loss costs a moment
-                return entry
+            found = self._entries.get(key)
+            if found is not None and found is not entry:
+                return found  # another message of this chat was faster
+            if entry is None and not saves:
+                return self._entries.setdefault(key, self.entry_for(key, sessions.new_id(), source))
             return self._renew(key, source, entry, reason)
+
+    def unsaved_route(self, session_key: str) -> Route | None:
+        """The route of a chat that the store does not know yet."""
+        entry = self._entries.get(session_key)
+        if entry is None or session_key in self._stored:
+            return None
+        return Route(session_key, encode(entry.to_dict()), self._scope)
+
+    def saved(self, session_key: str) -> None:
+        """The store has got the route of a new chat."""
+        with self._lock:
+            self._stored.add(session_key)
+        if self.config.write_sessions_json:
+            self._mirror.soon()
 
     def reset_session(
         self, session_key: str, display_name: str | None = None

@@ -4,12 +4,21 @@ The gateway's truth. `entry` is the gateway's own JSON; the store only keeps its
 """
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import apsw
 
 from hermes_core import clock
 from hermes_state.database import Database
 from hermes_state.records import Row, encode, rows
+
+
+class Route(NamedTuple):
+    """The way from a chat to its conversation, without the conversation."""
+
+    session_key: str
+    entry: str = "{}"
+    scope: str = ""
 
 
 def save(

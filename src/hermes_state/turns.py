@@ -15,7 +15,7 @@ import apsw
 
 from hermes_core import clock
 from hermes_core.errors import AlreadySettledError, StoreError
-from hermes_state import budgets, effects, inbox, leases, lineage, outbox, sessions
+from hermes_state import budgets, effects, inbox, leases, lineage, outbox, routes, sessions
 from hermes_state.budgets import Receipt
 from hermes_state.database import Database
 from hermes_state.effects import Call, Settled
@@ -23,6 +23,7 @@ from hermes_state.inbox import Delivery
 from hermes_state.leases import Lease
 from hermes_state.outbox import Piece
 from hermes_state.records import Row, encode, insert_message, message_from, rows
+from hermes_state.routes import Route
 
 MOST_ATTEMPTS = 3
 
@@ -60,6 +61,8 @@ class Opening(NamedTuple):
     parent_session_id: str | None = None
     messages: Sequence[Mapping[str, Any]] = ()
     """What was said before the first message, elsewhere."""
+    route: Route | None = None
+    """The chat that leads to it from now on."""
 
 
 def accept(
@@ -101,10 +104,17 @@ def accept(
 
 def begin(conn: apsw.Connection, session_id: str, opening: Opening) -> None:
     """Make a session, with what was said before."""
-    source, fields, parent, earlier = opening
-    sessions.create(conn, session_id, source, fields, parent_session_id=parent)
-    for message in earlier:
+    sessions.create(
+        conn,
+        session_id,
+        opening.source,
+        opening.fields,
+        parent_session_id=opening.parent_session_id,
+    )
+    for message in opening.messages:
         insert_message(conn, session_id, message_from(message))
+    if (route := opening.route) is not None:
+        routes.save(conn, route.session_key, session_id, route.entry, scope=route.scope)
 
 
 def _known(

@@ -17,6 +17,7 @@ from hermes_core import clock
 from hermes_core.errors import StoreFullError
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.turns import Opening
 from tests.gateway.faults import disk_full_at
 
 _NOON = datetime.fromisoformat("2026-07-20T12:00").timestamp()
@@ -491,3 +492,19 @@ def test_without_a_store_the_file_keeps_the_routes(tmp_path: Path) -> None:
     again = SessionStore(tmp_path, config, db=SessionDB.in_memory())
     again._db = None
     assert again.get_or_create_session(_source()).session_id == entry.session_id
+
+
+def test_the_route_of_a_new_chat_can_be_left_to_its_first_message(
+    routes: SessionStore, db: SessionDB, home: Home
+) -> None:
+    entry = routes.get_or_create_session(_source(), saves=False)
+    assert db.routes.get(entry.session_key) is None
+    assert routes.get_or_create_session(_source()) is entry
+    route = routes.unsaved_route(entry.session_key)
+    opening = Opening("telegram", route=route)
+    db.turns.accept(entry.session_id, {"role": "user", "content": "hello"}, opening=opening)
+    routes.saved(entry.session_key)
+    assert routes.unsaved_route(entry.session_key) is None
+    again = _routes(db, home)
+    assert again.peek_session_id(_source()) == entry.session_id
+    again.close()

@@ -28,6 +28,7 @@ from hermes_state.outbox import Piece
 from hermes_state.people import Person, Stranger
 from hermes_state.protocol import Store
 from hermes_state.questions import Question
+from hermes_state.routes import Route
 from hermes_state.scope import Scope
 from hermes_state.turns import End, Opening
 from hermes_state.usage import Spent
@@ -1177,6 +1178,15 @@ class TurnRules:
         store.turns.accept("new", message, opening=Opening("other", {"cwd": "/there"}))
         row = session(store, "new")
         assert (row["source"], row["cwd"], row["message_count"]) == ("cli", "/here", 2)
+
+    def test_a_first_message_makes_the_route_of_its_chat(self, store: Store) -> None:
+        opening = Opening("telegram", route=Route("chat", '{"x":1}'))
+        made = store.turns.accept("new", {"role": "user", "content": "hello"}, opening=opening)
+        assert made.makes_session
+        row = store.routes.get("chat")
+        assert row is not None
+        assert (row["session_id"], row["entry"]) == ("new", '{"x":1}')
+        assert not store.turns.accept("new", {"role": "user", "content": "x"}).makes_session
 
     def test_what_is_said_while_a_turn_runs_comes_after_that_turn(self, store: Store) -> None:
         turn_id = running(store)
