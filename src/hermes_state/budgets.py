@@ -136,7 +136,7 @@ class Budgets:
         self._db.write(lambda c: settle(c, turn_id, session_id, receipt))
 
     def of_turn(self, turn_id: str, account: str | None = None) -> Row:
-        return self._db.read(lambda c: of_turn(c, turn_id, account))
+        return self._db.ask(lambda c: of_turn(c, turn_id, account))
 
     def today_usd(self, person: str | None = None) -> float:
         return self._db.read(lambda c: _today(c, person))

@@ -106,6 +106,12 @@ class Database:
             return self._writer.run(fn)
         return self._readers.run(fn)
 
+    def ask(self, fn: Callable[[apsw.Connection], T]) -> T:
+        """Run `fn`, which asks a single question: that needs no snapshot besides its own."""
+        if self._writer is not None and self.in_memory:
+            return self._writer.run(fn)
+        return self._readers.lend(fn)
+
     def close(self) -> None:
         """Finish what waits, then close every connection."""
         self._readers.close()

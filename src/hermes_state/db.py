@@ -138,7 +138,7 @@ class SessionDB:
 
     def get_session(self, session_id: str) -> Row | None:
         """All columns of a session."""
-        return self.read(lambda c: sessions.find(c, session_id))
+        return self._database.ask(lambda c: sessions.find(c, session_id))
 
     def is_visible(self, session_id: str, scope: Scope | None) -> bool:
         """Whether there is such a session, and it may be seen."""
@@ -187,7 +187,9 @@ class SessionDB:
 
     def get_meta(self, key: str) -> str | None:
         """A note of the store about itself."""
-        return self.read(lambda c: c.execute("SELECT value FROM meta WHERE key = ?", (key,)).get)
+        return self._database.ask(
+            lambda c: c.execute("SELECT value FROM meta WHERE key = ?", (key,)).get
+        )
 
     def set_meta(self, key: str, value: str) -> None:
         """Keep a note about the store itself."""
@@ -351,13 +353,13 @@ class SessionDB:
 
     def get_compression_tip(self, session_id: str) -> str:
         """Where the conversation of this session goes on."""
-        return self.read(lambda c: lineage.tip(c, session_id))
+        return self._database.ask(lambda c: lineage.tip(c, session_id))
 
     resolve_resume_session_id = get_compression_tip
 
     def get_conversation_root(self, session_id: str) -> str:
         """Where the conversation of this session began."""
-        return self.read(lambda c: lineage.root(c, session_id))
+        return self._database.ask(lambda c: lineage.root(c, session_id))
 
     def get_compression_lineage(self, session_id: str) -> list[str]:
         """The sessions of the conversation, oldest first."""

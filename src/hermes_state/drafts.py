@@ -51,4 +51,4 @@ class Drafts:
         self._db.write(lambda c: drop(c, turn_id))
 
     def get(self, turn_id: str) -> Row | None:
-        return self._db.read(lambda c: find(c, turn_id))
+        return self._db.ask(lambda c: find(c, turn_id))

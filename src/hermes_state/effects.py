@@ -125,4 +125,4 @@ class Effects:
         return self._db.write(lambda c: settle(c, effect_id, "cancelled", result, lease))
 
     def of_turn(self, turn_id: str) -> list[Row]:
-        return self._db.read(lambda c: of_turn(c, turn_id))
+        return self._db.ask(lambda c: of_turn(c, turn_id))

@@ -89,10 +89,10 @@ class Inbox:
         self._db.write(lambda c: settle(c, delivery, outcome, turn_id))
 
     def get(self, delivery: Delivery) -> Row | None:
-        return self._db.read(lambda c: find(c, delivery))
+        return self._db.ask(lambda c: find(c, delivery))
 
     def unsettled(self) -> list[Row]:
         return self._db.read(unsettled)
 
     def of_turn(self, turn_id: str) -> Row | None:
-        return self._db.read(lambda c: of_turn(c, turn_id))
+        return self._db.ask(lambda c: of_turn(c, turn_id))

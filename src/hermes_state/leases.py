@@ -128,4 +128,4 @@ class Leases:
         return self._db.read(held)
 
     def holder_of(self, conversation_id: str) -> str | None:
-        return self._db.read(lambda c: holder_of(c, conversation_id))
+        return self._db.ask(lambda c: holder_of(c, conversation_id))

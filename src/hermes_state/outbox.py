@@ -176,13 +176,13 @@ class Outbox:
         return self._db.write(lambda c: put(c, pieces, turn_id=turn_id))
 
     def due(self, limit: int = 100, platform: str | None = None) -> list[Row]:
-        return self._db.read(lambda c: due(c, limit, platform))
+        return self._db.ask(lambda c: due(c, limit, platform))
 
     def is_open(self, platform: str, chat_id: str) -> bool:
-        return self._db.read(lambda c: is_open(c, platform, chat_id))
+        return self._db.ask(lambda c: is_open(c, platform, chat_id))
 
     def next_due_at(self) -> float | None:
-        return self._db.read(next_due_at)
+        return self._db.ask(next_due_at)
 
     def begin(self, piece_id: int) -> Row:
         return self._db.write(lambda c: begin(c, piece_id))

@@ -220,7 +220,7 @@ class People:
         return self._db.write(lambda c: change_role(c, platform, user_id, role))
 
     def get(self, platform: str, user_id: str) -> Person | None:
-        return self._db.read(lambda c: find(c, platform, user_id))
+        return self._db.ask(lambda c: find(c, platform, user_id))
 
     def everybody(self) -> list[Person]:
         return self._db.read(everybody)

@@ -146,7 +146,7 @@ class Questions:
         return self._db.read(lambda c: fetch(c, question_id))
 
     def pending(self, conversation_id: str | None = None) -> list[Row]:
-        return self._db.read(lambda c: pending(c, conversation_id))
+        return self._db.ask(lambda c: pending(c, conversation_id))
 
     def grant(self, keys: Sequence[str], scope: str = EVERYWHERE) -> None:
         self._db.write(lambda c: grant(c, keys, scope))

@@ -403,10 +403,10 @@ class Turns:
         return self._db.write(lambda c: fold(c, turn_id, into))
 
     def get(self, turn_id: str) -> Row | None:
-        return self._db.read(lambda c: find(c, turn_id))
+        return self._db.ask(lambda c: find(c, turn_id))
 
     def user_text(self, turn_id: str) -> str:
-        return self._db.read(lambda c: user_text(c, turn_id))
+        return self._db.ask(lambda c: user_text(c, turn_id))
 
     def unfinished(self) -> list[Row]:
         return self._db.read(unfinished)

@@ -92,7 +92,7 @@ class Usage:
         return self._db.read(lambda c: of_conversation(c, session_id))
 
     def of_turn(self, turn_id: str, session_id: str) -> Row:
-        return self._db.read(lambda c: of_turn(c, turn_id, session_id))
+        return self._db.ask(lambda c: of_turn(c, turn_id, session_id))
 
     def since(self, moment: float) -> Row:
         return self._db.read(lambda c: since(c, moment))

@@ -103,8 +103,6 @@ def _answer_and_deliver(store: SessionDB, name: str, turn_id: str, lease: Lease)
     yield
     store.outbox.retry(two, "try again", 0.0)
     yield
-    store.leases.release(lease)
-    yield
 
 
 def _undo_and_branch(store: SessionDB, name: str) -> Iterator[None]:
