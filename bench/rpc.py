@@ -125,10 +125,18 @@ def plain() -> dict[str, str]:
 def cpu_of(pid: int) -> float:
     """Seconds that a process has worked so far."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    exact = sum(int(path.read_text().split()[0]) for path in threads) / 1e9
+    exact = sum(map(_worked, threads)) / 1e9
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     # The threads that are over count only here, in ticks.
     return max(exact, (int(fields[11]) + int(fields[12])) / _TICKS)
+
+
+def _worked(thread: Path) -> int:
+    """Nanoseconds of a thread; nothing when it has ended since we looked."""
+    try:
+        return int(thread.read_text().split()[0])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 def memory_of(pid: int) -> float:
