@@ -144,6 +144,8 @@ class Delivery:
         """Note that a piece is being sent; when that cannot be stored it is left for a moment."""
         try:
             await run_blocking(lambda: self._store.outbox.begin(piece_id))
+        except IllegalTransitionError:
+            return False  # its end was stored after we had looked for what is due
         except StoreError as error:
             logger.warning("piece %s waits for the store: %s", piece_id, error)
             await asyncio.sleep(_STORE_WAIT_S)

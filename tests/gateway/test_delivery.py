@@ -152,6 +152,19 @@ def test_pieces_of_a_chat_go_out_one_after_the_other(store: SessionDB) -> None:
     assert [text for chat, text, _ in post.adapter.sent if chat == "c"] == ["one", "two", "three"]
 
 
+def test_a_piece_that_was_sent_since_it_was_looked_for_is_not_sent_again(
+    store: SessionDB, caplog: pytest.LogCaptureFixture
+) -> None:
+    post = _Post(store)
+    post.put("one")
+    with clock.reading(lambda: post.now):
+        (stale,) = store.outbox.due(platform="fickle")
+    post.rounds(1)
+    asyncio.run(post.delivery._send(stale, post.adapter))
+    assert post.adapter.texts == ["one"]
+    assert not caplog.records
+
+
 def test_a_limit_of_the_platform_is_waited_for_as_long_as_it_asks(store: SessionDB) -> None:
     post = _Post(store)
     first, _ = post.put("one", "two")
