@@ -1,4 +1,4 @@
-"""Where commands run: in bubblewrap, in a container, or on the host. The only place that starts any.
+"""Where commands run: in bubblewrap, in a container, or on the host. Tools start them only here.
 
 Whoever starts a process shows a permit, which only the gate gives. In bubblewrap the system is
 read-only, the workspace can be written, the person's home is hidden, and /tmp is private to the sandbox
