@@ -40,7 +40,6 @@ from hermes_core.settings import Settings
 from hermes_state import sessions
 from hermes_state.budgets import Limits
 from hermes_state.inbox import Delivery
-from hermes_state.leases import Lease
 from hermes_state.protocol import Store
 from hermes_state.records import Row
 from hermes_state.turns import MOST_ATTEMPTS, Accepted, Opening, Taken
@@ -293,21 +292,16 @@ class Agent:
 
         One that has ended is told as it ended. Raises ConversationBusyError.
         """
-        row = self.store.turns.get(turn_id)
-        if row is None:
-            raise StoreError(f"There is no turn {turn_id}.")
-        if row["ended_at"] is not None:
-            return self._recorded(row)
         stop = self._new_stop()
         report = _streaming(self.sink, stream_callback)
         self._is_idle.clear()
         try:
             with lease.running(self.store, self.conversation_id, turn_id, stop.set) as taken:
-                outcome = self._guarded(row, taken, stop, report)
+                outcome = self._guarded(taken, stop, report)
                 if outcome.status == "suspended":
                     self.store.turns.put_off(turn_id, taken.lease)
-        except IllegalTransitionError:
-            return self._recorded(self.store.turns.get(turn_id) or row)  # ended by others just now
+        except IllegalTransitionError:  # it has ended before, or by others just now
+            return self._recorded(turn_id)
         finally:
             self._is_idle.set()
         if outcome.status != "suspended":
@@ -333,10 +327,10 @@ class Agent:
             self._stop = Stop()
             return self._stop
 
-    def _guarded(self, row: Row, taken: Taken, stop: Stop, report: Sink) -> Outcome:
+    def _guarded(self, taken: Taken, stop: Stop, report: Sink) -> Outcome:
         """The boundary of a turn: a fault of ours ends it with a notice instead of losing it."""
         try:
-            return self._run(row, taken, stop, report)
+            return self._run(taken, stop, report)
         except LeaseLostError:
             raise
         except StoreError as error:
@@ -344,27 +338,29 @@ class Agent:
                 "failed", "", str(error), error.code
             )  # still open on disk: recovered later
         except Exception as error:
-            logger.exception("turn %s failed", row["id"])
+            logger.exception("turn %s failed", taken.row["id"])
             reason = f"Something went wrong inside Hermes: {type(error).__name__}: {error}"
-            return self._fail(row, taken.lease, report, Outcome("failed", "", reason, "internal"))
+            return self._fail(taken, report, Outcome("failed", "", reason, "internal"))
 
-    def _fail(self, row: Row, held: Lease, report: Sink, outcome: Outcome) -> Outcome:
+    def _fail(self, taken: Taken, report: Sink, outcome: Outcome) -> Outcome:
         """End a turn that the loop could not end, with a notice."""
+        turn_id = taken.row["id"]
         self.store.turns.finish(
-            row["id"],
+            turn_id,
             "failed",
             reason=outcome.reason,
-            pieces=self._deliver(row["id"], outcome),
-            settled=left_open(self.store, row["id"]),
-            lease=held,
+            pieces=self._deliver(turn_id, outcome),
+            settled=left_open(self.store, turn_id),
+            lease=taken.lease,
         )
         report(TurnEnded("failed", "", outcome.reason))
         return outcome
 
-    def _run(self, row: Row, taken: Taken, stop: Stop, report: Sink) -> Outcome:
+    def _run(self, taken: Taken, stop: Stop, report: Sink) -> Outcome:
+        row = taken.row
         self.session_id = row["session_id"]
         if taken.attempt > MOST_ATTEMPTS:
-            return self._give_up(row, taken.lease, report)
+            return self._give_up(taken, report)
         turn = Turn(
             id=row["id"],
             conversation_id=self.conversation_id,
@@ -386,7 +382,7 @@ class Agent:
                 hooks=self.hooks,
                 settings=self.settings,
                 estimator=self._estimator_of(self.model.facts.name),
-                meter=Meter(self.store, turn.id, self._limits, self._paid_by),
+                meter=self._meter(turn),
                 turn=turn,
                 system=system,
                 tools=tools,
@@ -396,6 +392,9 @@ class Agent:
             ).run()
         finally:
             self.session_id = turn.session_id
+
+    def _meter(self, turn: Turn) -> Meter:
+        return Meter(self.store, turn.id, self._limits, self._paid_by, is_resumed=turn.is_resumed)
 
     def _warn_about_prices(self, report: Sink) -> None:
         facts, limits = self.model.facts, self._limits
@@ -411,14 +410,16 @@ class Agent:
             self._estimators[name] = Estimator(name, self.store)
         return self._estimators[name]
 
-    def _give_up(self, row: Row, held: Lease, report: Sink) -> Outcome:
+    def _give_up(self, taken: Taken, report: Sink) -> Outcome:
         reason = (
             f"This message was tried {MOST_ATTEMPTS} times and the process ended each time."
             " It was given up; send it again to try once more."
         )
-        return self._fail(row, held, report, Outcome("failed", "", reason, "attempts"))
+        return self._fail(taken, report, Outcome("failed", "", reason, "attempts"))
 
     def _tell_turn(self, row: Row) -> None:
+        if not self.hooks.has_hook("on_turn_start"):
+            return  # nobody has to be told what was said
         self.hooks.invoke_hook(
             "on_turn_start",
             session_id=self.session_id,
@@ -448,13 +449,20 @@ class Agent:
             taken, self._steers = self._steers, []
         return taken
 
-    def _recorded(self, row: Row) -> Outcome:
+    def _recorded(self, turn_id: str) -> Outcome:
         """How a turn ended, from what is on disk."""
-        text = ""
-        if row["final_message_id"] is not None:
-            around = self.store.get_messages_around(row["session_id"], row["final_message_id"], 0)
-            text = str(around["window"][0]["content"] or "")
-        return Outcome(row["state"], text, row["reason"] or "")
+        row = self.store.turns.get(turn_id)
+        assert row is not None, "a turn that has ended is there"
+        if row["final_message_id"] is None:
+            return Outcome(row["state"], "", row["reason"] or "")
+        around = self.store.get_messages_around(row["session_id"], row["final_message_id"], 0)
+        said = around["window"][0]
+        return Outcome(
+            row["state"],
+            str(said["content"] or ""),
+            row["reason"] or "",
+            reasoning=said.get("reasoning") or "",
+        )
 
     def _dictionary(self, turn_id: str, outcome: Outcome) -> dict[str, Any]:
         self._session_messages = self.store.get_messages_as_conversation(self.session_id)
@@ -551,7 +559,9 @@ class Agent:
 
     def commit_memory_session(self, messages: list[dict[str, Any]] | None = None) -> None:
         """Let memory learn from the conversation so far; one that fails harms only itself."""
-        told = self._session_messages if messages is None else messages
+        if not self._memory:
+            return
+        told = messages or self.store.get_messages_as_conversation(self.session_id)
         for provider in self._memory:
             try:
                 provider.on_session_end(told)

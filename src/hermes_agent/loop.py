@@ -310,7 +310,12 @@ class Loop(msgspec.Struct):
         return Call(call["id"], name, arguments, may_repeat)
 
     def _answer(self, reply: Reply, receipt: Receipt) -> Outcome:
-        outcome = Outcome("answered", redact(reply.text), is_partial=reply.finish == "length")
+        outcome = Outcome(
+            "answered",
+            redact(reply.text),
+            is_partial=reply.finish == "length",
+            reasoning=redact(reply.reasoning),
+        )
         self.store.turns.finish(
             self.turn.id,
             "answered",

@@ -33,16 +33,22 @@ class Meter:
     """The account of one turn; what an earlier attempt took counts."""
 
     def __init__(
-        self, store: Store, turn_id: str, limits: Limits, account: str | None = None
+        self,
+        store: Store,
+        turn_id: str,
+        limits: Limits,
+        account: str | None = None,
+        *,
+        is_resumed: bool = True,
     ) -> None:
         self._store = store
         self._turn_id = turn_id
         self._limits = limits
         self._account = account
         self._began = time.monotonic()
-        sofar = store.budgets.of_turn(turn_id, account)
-        self._worked_before_s: float = sofar["seconds"]
-        self.steps: int = sofar["steps"]
+        sofar = store.budgets.of_turn(turn_id, account) if is_resumed else {}
+        self._worked_before_s: float = sofar.get("seconds", 0.0)
+        self.steps: int = sofar.get("steps", 0)
 
     def reserve(
         self, facts: Facts, input_tokens: int, max_output: int, task: str = ""

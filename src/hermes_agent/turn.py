@@ -44,6 +44,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """The same for a program: an error's code, `budget`, `empty`, `interrupted`."""
     is_partial: bool = False
     """Whether the text was cut off by a limit of the model or by a stop."""
+    reasoning: str = ""
+    """What the model thought aloud before it answered."""
 
 
 class Steer(NamedTuple):

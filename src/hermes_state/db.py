@@ -209,7 +209,7 @@ class SessionDB:
 
     def get_session_title(self, session_id: str) -> str | None:
         """The title of a session's conversation."""
-        return self.read(lambda c: titles.title_of(c, session_id))
+        return self._database.ask(lambda c: titles.title_of(c, session_id))
 
     def get_session_by_title(self, title: str) -> Row | None:
         """The session with exactly this title; the terminal's before those of messengers."""
@@ -267,7 +267,8 @@ class SessionDB:
         self, session_id: str, include_ancestors: bool = False, include_inactive: bool = False
     ) -> list[Row]:
         """The messages as a model is shown them; with ancestors, the originals from the start."""
-        return self.read(
+        door = self._database.read if include_ancestors else self._database.ask
+        return door(
             lambda c: messages.as_conversation(
                 c,
                 session_id,

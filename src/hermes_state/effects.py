@@ -81,11 +81,12 @@ def settle(
 
 def close_open(conn: apsw.Connection, turn_id: str) -> None:
     """What a turn leaves open when it ends: not begun is cancelled, begun is unknown."""
-    for state, end in (("intended", "cancelled"), ("started", "unknown")):
-        conn.execute(
-            "UPDATE effects SET state = ?, ended_at = ? WHERE turn_id = ? AND state = ?",
-            (end, clock.now(), turn_id, state),
-        )
+    conn.execute(
+        "UPDATE effects SET ended_at = ?,"
+        " state = CASE state WHEN 'intended' THEN 'cancelled' ELSE 'unknown' END"
+        " WHERE turn_id = ? AND state IN ('intended', 'started')",
+        (clock.now(), turn_id),
+    )
 
 
 def of_turn(conn: apsw.Connection, turn_id: str) -> list[Row]:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import apsw
 
 from hermes_core import clock
-from hermes_core.errors import AlreadySettledError, StoreError
+from hermes_core.errors import AlreadySettledError, IllegalTransitionError, StoreError
 from hermes_state import budgets, effects, inbox, leases, lineage, outbox, routes, sessions
 from hermes_state.budgets import Receipt
 from hermes_state.database import Database
@@ -49,8 +49,13 @@ class Taken(NamedTuple):
 
     lease: Lease
     attempt: int
-    is_resumed: bool
-    """Whether it was begun before, and cut off or put off."""
+    row: Row
+    """The turn as it was before."""
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether it was begun before, and cut off or put off."""
+        return self.row["state"] == "running"
 
 
 class Opening(NamedTuple):
@@ -73,22 +78,27 @@ def accept(
     delivery: Delivery | None = None,
     idempotency_key: str | None = None,
     opening: Opening | None = None,
+    reopens: bool = False,
 ) -> Accepted:
     """Take a message in; a second delivery of the same one finds the first.
 
-    A session that was compacted meanwhile takes it in where its conversation goes on. With an opening,
-    the session is made together with its first message when it is not there. Raises
-    AlreadySettledError when the delivery was dealt with before and has no turn (any more).
+    A session that was compacted meanwhile takes it in where its conversation goes on, which is open
+    again by it when the caller wishes. With an opening, the session is made together with its first
+    message when it is not there. Raises AlreadySettledError when the delivery was dealt with before and
+    has no turn (any more).
     """
     if (known := _known(conn, delivery, idempotency_key)) is not None:
         return known
     if delivery is not None and inbox.is_settled(conn, delivery):
         raise AlreadySettledError(f"{delivery.platform} message {delivery.message_id} is settled.")
-    makes_session = opening is not None and not sessions.exists(conn, session_id)
-    if opening is None or not makes_session:
-        session_id = lineage.tip(conn, sessions.fetch(conn, session_id)["id"])
-    else:
+    tip = _tip(conn, session_id, reopens=reopens)
+    makes_session = tip is None and opening is not None
+    if tip is not None:
+        session_id = tip
+    elif opening is not None:
         begin(conn, session_id, opening)
+    else:
+        sessions.fetch(conn, session_id)  # says that there is none
     message_id = insert_message(conn, session_id, message_from(message))
     turn_id = os.urandom(16).hex()
     conn.execute(
@@ -100,6 +110,17 @@ def accept(
         inbox.receive(conn, delivery)
         inbox.settle(conn, delivery, "turn", turn_id)
     return Accepted(turn_id, session_id, message_id, is_new=True, makes_session=makes_session)
+
+
+def _tip(conn: apsw.Connection, session_id: str, *, reopens: bool) -> str | None:
+    """Where the conversation of a session goes on, open if that is wished; None: there is no session."""
+    found = lineage.find_tip(conn, session_id)
+    if found is None:
+        return None
+    tip, ended_at = found
+    if reopens and ended_at is not None:
+        sessions.reopen(conn, tip)
+    return tip
 
 
 def begin(conn: apsw.Connection, session_id: str, opening: Opening) -> None:
@@ -138,21 +159,24 @@ def _known(
 def start(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> int:
     """Begin to run a turn, for the first time or again; returns which attempt this is."""
     leases.check(conn, lease)
-    conn.execute(
+    attempt = conn.execute(
         "UPDATE turns SET state = 'running', attempts = attempts + 1,"
-        " started_at = coalesce(started_at, ?) WHERE id = ?",
+        " started_at = coalesce(started_at, ?) WHERE id = ? RETURNING attempts",
         (clock.now(), turn_id),
-    )
-    return fetch(conn, turn_id)["attempts"]
+    ).get
+    return attempt if attempt is not None else fetch(conn, turn_id)["attempts"]
 
 
 def take(conn: apsw.Connection, turn_id: str, conversation_id: str, holder: str) -> Taken | None:
-    """Take the lease of a turn's conversation and begin to run it; None when somebody else has it."""
+    """Take the lease of a turn's conversation and begin to run it; None when somebody else has it.
+
+    Raises IllegalTransitionError when the turn has ended.
+    """
+    row = fetch(conn, turn_id)
+    if row["ended_at"] is not None:
+        raise IllegalTransitionError(f"Turn {turn_id} is {row['state']} already.")
     lease = leases.acquire(conn, conversation_id, holder)
-    if lease is None:
-        return None
-    is_resumed = fetch(conn, turn_id)["state"] == "running"
-    return Taken(lease, start(conn, turn_id), is_resumed)
+    return None if lease is None else Taken(lease, start(conn, turn_id), row)
 
 
 def put_off(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> None:
@@ -339,6 +363,7 @@ class Turns:
         delivery: Delivery | None = None,
         idempotency_key: str | None = None,
         opening: Opening | None = None,
+        reopens: bool = False,
     ) -> Accepted:
         return self._db.write(
             lambda c: accept(
@@ -348,6 +373,7 @@ class Turns:
                 delivery=delivery,
                 idempotency_key=idempotency_key,
                 opening=opening,
+                reopens=reopens,
             )
         )
 

@@ -32,6 +32,20 @@ _SUMS = (
 )
 
 
+_SO_FAR = (
+    "SELECT coalesce(sum(api_call_count), 0) AS calls,"
+    " coalesce(sum(input_tokens), 0) AS input_tokens,"
+    " coalesce(sum(output_tokens), 0) AS output_tokens,"
+    " coalesce(sum(cache_read_tokens), 0) AS cache_read_tokens,"
+    " coalesce(sum(cache_write_tokens), 0) AS cache_write_tokens,"
+    " coalesce(sum(reasoning_tokens), 0) AS reasoning_tokens,"
+    " coalesce(sum(cost_usd), 0.0) AS cost_usd,"
+    " coalesce(max(CASE id WHEN ? THEN depth END), 0) AS compactions"
+    " FROM sessions WHERE conversation_id = (SELECT conversation_id FROM sessions WHERE id = ?)"
+)
+"""From the sums that sessions keep: it takes no longer in a conversation of many calls."""
+
+
 def record(
     conn: apsw.Connection,
     session_id: str,
@@ -58,6 +72,11 @@ def of_conversation(conn: apsw.Connection, session_id: str) -> list[Row]:
             (session_id,),
         )
     )
+
+
+def so_far(conn: apsw.Connection, session_id: str) -> Row:
+    """The sum over all sessions of a conversation, and how often it was compacted."""
+    return rows(conn.execute(_SO_FAR, (session_id, session_id)))[0]
 
 
 def since(conn: apsw.Connection, moment: float) -> Row:
@@ -89,7 +108,10 @@ class Usage:
         self._db.write(lambda c: record(c, session_id, spent, turn_id=turn_id, task=task))
 
     def of_conversation(self, session_id: str) -> list[Row]:
-        return self._db.read(lambda c: of_conversation(c, session_id))
+        return self._db.ask(lambda c: of_conversation(c, session_id))
+
+    def so_far(self, session_id: str) -> Row:
+        return self._db.ask(lambda c: so_far(c, session_id))
 
     def of_turn(self, turn_id: str, session_id: str) -> Row:
         return self._db.ask(lambda c: of_turn(c, turn_id, session_id))

@@ -75,7 +75,7 @@ class _Leaving:
 
     def remember(self) -> None:
         learn = getattr(self._agent, "commit_memory_session", None)
-        if self._history and learn is not None:
+        if learn is not None:
             learn(self._history)
 
     def tell_end(self, *, completed: bool, interrupted: bool) -> None:

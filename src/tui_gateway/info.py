@@ -82,10 +82,9 @@ def usage(rt: Runtime, session: LiveSession) -> Payload:
     """What the conversation has used so far, all its sessions together."""
     live, key = rt.live(session), key_of(session)
     facts = _facts(session.get("agent"))
-    rows = rt.db().usage.of_conversation(key)
-    row = rt.db().get_session(key)
+    row = rt.db().usage.so_far(key)
     total: Payload = {
-        name: sum(row[column] for row in rows)
+        name: row[column]
         for name, column in (
             ("input", "input_tokens"),
             ("output", "output_tokens"),
@@ -100,7 +99,7 @@ def usage(rt: Runtime, session: LiveSession) -> Payload:
         "prompt": total["input"],
         "completion": total["output"],
         "total": total["input"] + total["output"],
-        "compressions": row["depth"] if row else 0,
+        "compressions": row["compactions"],
         "active_subagents": 0,
     }
     if facts is not None:

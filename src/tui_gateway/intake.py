@@ -3,7 +3,6 @@
 The queue in memory only orders what the store holds already; a process that dies loses nothing of it.
 """
 
-import os
 from typing import Any
 
 from hermes_agent import lease
@@ -82,7 +81,7 @@ def recover(rt: Runtime, sid: str, session: LiveSession) -> int:
         said = [one.waiting for one in live.steering]
         ours = {one.turn_id for one in (*live.queue, *said, live.current) if one is not None}
         left = [
-            Waiting(row["id"], row["idempotency_key"] or "", None, store.turns.user_text(row["id"]))
+            Waiting(row["id"], None, store.turns.user_text(row["id"]))
             for row in store.turns.unfinished()
             if row["conversation_id"] == conversation_id and row["id"] not in ours
         ]
@@ -126,24 +125,19 @@ def _take_in(
     if live.is_closing:
         raise RpcError(NO_SUCH_SESSION, "The session is being closed.")
     session_id = info.key_of(session)
-    row = store.get_session(session_id)
     rt.presence.add(session_id)
-    if row is not None and row["ended_at"] is not None and row["is_tip"]:
-        store.reopen_session(session_id)
-    key = key or os.urandom(16).hex()
     accepted = store.turns.accept(
         session_id,
         {"role": "user", "content": content},
-        idempotency_key=key,
-        opening=opening_of(session, live) if row is None else None,
+        idempotency_key=key or None,
+        opening=opening_of(session, live),
+        reopens=True,
     )
     live.last_active = clock.now()
-    makes_session = row is None and accepted.is_new
-    if makes_session:
+    if accepted.makes_session:
         live.seed = []
-    waiting = Waiting(accepted.turn_id, key, content, text_of(content), makes_session)
-    if makes_session:
         turns.apply_title(rt, session)
+    waiting = Waiting(accepted.turn_id, content, text_of(content), accepted.makes_session)
     return waiting, accepted.is_new
 
 

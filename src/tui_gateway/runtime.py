@@ -35,8 +35,6 @@ class Waiting(msgspec.Struct):
     """A prompt that is on disk and is to be answered."""
 
     turn_id: str
-    key: str
-    """The idempotency key of the turn, by which an agent finds it again."""
     content: Any
     """Text, or parts when it has more than text."""
     text: str
@@ -118,7 +116,7 @@ class LiveSession(TypedDict, total=False):
     session_key: Required[str]
     """The session in the store, which changes when the conversation is compacted."""
     history: list[dict[str, Any]]
-    """The transcript after the last turn."""
+    """The transcript after the last turn, for an agent that does not look into the store itself."""
     history_lock: threading.Lock
     history_version: int
     """Counts changes of the history, so that a turn notices one that happened meanwhile."""

@@ -3,13 +3,16 @@
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hermes_cli import plugins
 from hermes_core.errors import ConversationBusyError, HermesError, StoreError
 from tui_gateway import agents, info
 from tui_gateway.protocol import NO_AGENT, RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime, Waiting
+
+if TYPE_CHECKING:
+    from hermes_agent.turn import Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +70,6 @@ def _run(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> None:
         rt.db().turns.finish(waiting.turn_id, "interrupted", reason=_STOPPED)
         rt.emit("message.complete", sid, _completion(waiting, "", "interrupted"))
         return
-    agent = session.get("agent")
     if waiting.makes_session:
         _tell_start(rt, session)
     _begin(rt, sid, session, waiting)
@@ -76,7 +78,7 @@ def _run(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> None:
     if not isinstance(result, dict):
         raise RpcError(NO_AGENT, f"The agent answered with {type(result).__name__}.")
     told = cast("Result", result)
-    if not _knows_turns(agent):
+    if not _knows_turns(session.get("agent")):
         _settle(rt, waiting, told)
     warning = _take_over(session, told, version)
     rt.sync_key(sid, session, clear_pending_title=False)
@@ -151,7 +153,7 @@ def _ask(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> objec
                 is_told = True
             if waiting.stop.wait(_ASK_AGAIN_S) and not live.is_closing:
                 rt.db().turns.finish(waiting.turn_id, "interrupted", reason=_STOPPED)
-                return {"interrupted": True, "messages": session.get("history", [])}
+                return {"interrupted": True}
             if live.is_closing:
                 raise
 
@@ -162,24 +164,20 @@ def _call(
     waiting: Waiting,
     stream: Callable[[str], None],
 ) -> object:
-    if waiting.is_recovered and hasattr(agent, "run_turn"):
-        return agent.run_turn(waiting.turn_id, stream)
-    how: dict[str, Any] = {
-        "conversation_history": list(session.get("history", [])),
-        "stream_callback": stream,
-    }
     if _knows_turns(agent):
-        how["task_id"] = waiting.key
-    return agent.run_conversation(waiting.content, **how)
-
-
-def _knows_turns(agent: Any) -> bool:  # noqa: ANN401 -- ours, or a scenario's
-    """Whether an agent finds the accepted turn by its key; others just answer what they are told."""
-    code = getattr(agent.run_conversation, "__code__", None)  # a signature is slow to ask for
-    return (
-        code is not None
-        and "task_id" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        return _told(agent.run(waiting.turn_id, stream))
+    return agent.run_conversation(
+        waiting.content,
+        conversation_history=list(session.get("history", [])),
+        stream_callback=stream,
     )
+
+
+def _knows_turns(agent: object) -> bool:
+    """Whether an agent is ours and runs the accepted turn; others just answer what they are told."""
+    from hermes_agent.agent import Agent  # noqa: PLC0415 -- loaded with the agent
+
+    return isinstance(agent, Agent)
 
 
 def _stream(rt: Runtime, sid: str, session: LiveSession) -> Callable[[str], None]:
@@ -194,6 +192,19 @@ def _stream(rt: Runtime, sid: str, session: LiveSession) -> Callable[[str], None
         rt.emit("message.delta", sid, payload)
 
     return stream
+
+
+def _told(outcome: "Outcome") -> Result:
+    """What our agent says about a turn, whose end is on disk, in the words of the others."""
+    failed = outcome.status == "failed"
+    return {
+        "final_response": outcome.text,
+        "interrupted": outcome.status == "interrupted",
+        "failed": failed,
+        "error": outcome.reason if failed else None,
+        "partial": outcome.is_partial,
+        "reasoning": outcome.reasoning,
+    }
 
 
 def _settle(rt: Runtime, waiting: Waiting, told: Result) -> None:
@@ -255,6 +266,8 @@ def _completion(waiting: Waiting, text: str, status: str) -> Result:
 
 
 def _reasoning(told: Result) -> str:
+    if "reasoning" in told:
+        return told["reasoning"]
     messages = cast("list[Result]", told.get("messages") or [])
     if not messages or messages[-1].get("role") != "assistant":
         return ""

@@ -46,6 +46,9 @@ class RecordingHooks(NoHooks):
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.answers = answers
 
+    def has_hook(self, name: str, /) -> bool:
+        return True
+
     def invoke_hook(self, name: str, /, **kwargs: Any) -> list[Any]:
         self.calls.append((name, kwargs))
         answer = self.answers.get(name)

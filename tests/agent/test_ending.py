@@ -48,6 +48,16 @@ def test_an_end_flushes_tells_and_is_recorded_once(make_chat: MakeChat, store: S
     ]
 
 
+def test_memory_learns_what_is_stored_when_nobody_keeps_a_transcript(make_chat: MakeChat) -> None:
+    memory = Remembering()
+    chat = make_chat(["hi"], memory=[memory])
+    outcome = chat.agent.run(chat.agent.accept("hello").turn_id)
+    assert outcome.text == "hi"
+    ending.end(chat.agent, "cli_close")
+    assert [message["content"] for message in memory.told[0]] == ["hello", "hi"]
+    assert chat.hooks.of("on_turn_start")[0]["user_message"] == "hello"
+
+
 def test_a_conversation_in_which_nothing_was_said_leaves_nothing(
     make_chat: MakeChat, store: SessionDB
 ) -> None:

@@ -1001,6 +1001,28 @@ class TurnRules:
                 store.turns.accept("s", message, delivery=delivery)
         assert store.message_count("s") == 0
 
+    def test_a_message_opens_an_ended_conversation_again_when_that_is_wished(
+        self, store: Store
+    ) -> None:
+        store.create_session("a", "cli")
+        store.rotate_session("a", [], child_id="b")
+        store.end_session("b", "tui_close")
+        message = {"role": "user", "content": "hello"}
+        assert store.turns.accept("a", message).session_id == "b"
+        assert session(store, "b")["end_reason"] == "tui_close"
+        store.turns.accept("a", message, reopens=True)
+        assert session(store, "b")["ended_at"] is None
+        assert session(store, "a")["end_reason"] == "compression"
+
+    def test_a_turn_that_has_ended_is_not_taken_again_and_nobody_holds_its_conversation(
+        self, store: Store
+    ) -> None:
+        turn_id = running(store)
+        store.turns.finish(turn_id, "answered")
+        with refused(IllegalTransitionError):
+            store.turns.take(turn_id, "s", "me")
+        assert store.leases.holder_of("s") is None
+
     def test_a_turn_that_ends_leaves_no_call_open(self, store: Store) -> None:
         turn_id = running(store)
         calls = [Call(str(n), "write_file", "{}", read_only=False) for n in range(2)]
@@ -1554,6 +1576,10 @@ class UsageRules:
             assert (sums["m"]["calls"], sums["m"]["input_tokens"]) == (2, 11)
             assert (sums["m"]["cost_usd"], sums["m"]["reasoning_tokens"]) == (0.5, 3)
             assert sums["other"]["calls"] == 1
+            total = store.usage.so_far("b")
+            assert (total["calls"], total["input_tokens"]) == (3, 16)
+            assert (total["cost_usd"], total["compactions"]) == (0.5, 1)
+            assert store.usage.so_far("nobody")["calls"] == 0
             since = store.usage.since(time.now)
             assert (since["calls"], since["input_tokens"]) == (2, 6)
         row = session(store, "b")
