@@ -1,6 +1,7 @@
 """What clients are told about an open session: who answers, where, what it has used."""
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -144,10 +145,11 @@ def _tools(agent: object) -> dict[str, list[str]]:
 
 def git_branch(folder: Path) -> str:
     """The branch that is checked out in a folder or above it; empty when there is none."""
-    for place in (folder, *folder.parents):
-        head = place / ".git" / "HEAD"
+    place, last = str(folder), ""
+    while place != last:
         try:
-            return head.read_text("utf-8").strip().removeprefix("ref: refs/heads/")[:80]
+            with open(f"{place}/.git/HEAD", encoding="utf-8") as head:  # noqa: PTH123 -- after every turn
+                return head.read(200).strip().removeprefix("ref: refs/heads/")[:80]
         except (OSError, UnicodeDecodeError):
-            continue
+            place, last = os.path.dirname(place), place  # noqa: PTH120 -- as above
     return ""

@@ -62,8 +62,11 @@ def _line_up(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> s
     """Have a turn run after those that wait; tells whether it waits or begins."""
     live = rt.live(session)
     with live.lock:
-        live.queue.append(waiting)
         was_running, session["running"] = bool(session.get("running")), True
+        if was_running or live.queue:
+            live.queue.append(waiting)
+        else:
+            live.current = waiting  # from now on a stop is meant for it
     if not was_running:
         _start(rt, sid, session)
     return "queued" if was_running else "streaming"

@@ -1,19 +1,27 @@
-"""A few threads for requests that take a while, so that the others need not wait behind them."""
+"""Threads for what takes a while, kept for the next time, because starting one takes a while, too."""
 
+import logging
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 
-_MOST_THREADS = 8
+logger = logging.getLogger(__name__)
+
 _MOST_WAITING = 256
+_IDLE_S = 10.0
+"""How long a thread waits for more to do before it ends."""
 
 
 class Pool:
-    """Runs functions in threads that end with the process."""
+    """Runs functions in threads that end with the process, or when there is nothing to do for long."""
 
-    def __init__(self, threads: int = _MOST_THREADS, waiting: int = _MOST_WAITING) -> None:
+    def __init__(
+        self, threads: int = sys.maxsize, waiting: int = _MOST_WAITING, idle_s: float = _IDLE_S
+    ) -> None:
         self._most_threads = threads
         self._most_waiting = waiting
+        self._idle_s = idle_s
         self._waiting: deque[Callable[[], None]] = deque()
         lock = threading.RLock()
         self._news = threading.Condition(lock)
@@ -29,8 +37,7 @@ class Pool:
             self._waiting.append(work)
             if self._idle < len(self._waiting) and self._threads < self._most_threads:
                 self._threads += 1
-                name = f"request-{self._threads}"
-                threading.Thread(target=self._work, name=name, daemon=True).start()
+                threading.Thread(target=self._work, name="worker", daemon=True).start()
             self._news.notify()
         return True
 
@@ -43,11 +50,19 @@ class Pool:
         return not self._waiting and self._idle == self._threads
 
     def _work(self) -> None:
-        while True:
-            with self._news:
-                self._idle += 1
-                self._quiet.notify_all()
-                self._news.wait_for(lambda: self._waiting)
-                self._idle -= 1
-                work = self._waiting.popleft()
-            work()
+        while (work := self._next()) is not None:
+            try:
+                work()
+            except Exception:  # the boundary of a thread: the next function has done nothing wrong
+                logger.exception("something that ran beside the others failed")
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._news:
+            self._idle += 1
+            self._quiet.notify_all()
+            is_due = self._news.wait_for(lambda: self._waiting, self._idle_s)
+            self._idle -= 1
+            if is_due:
+                return self._waiting.popleft()
+            self._threads -= 1
+            return None

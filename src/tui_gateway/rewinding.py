@@ -51,7 +51,9 @@ def _rewind(rt: Runtime, store: Store, session: LiveSession, message: Row) -> in
         taken = store.rewind_to_message(key, message["id"])
     with rt.live(session).lock:
         session["history_version"] = session.get("history_version", 0) + 1
-        if agent is not None and session.get("history"):  # who keeps no transcript looks into the store
+        if agent is not None and session.get(
+            "history"
+        ):  # who keeps no transcript looks into the store
             session["history"] = store.get_messages_as_conversation(key)
             agent._session_messages = session["history"]
     return taken["rewound_count"]

@@ -198,7 +198,7 @@ class Runtime(Protocol):
         ...
 
     def spawn(self, target: Callable[[], None]) -> None:
-        """Run a function in a thread of its own."""
+        """Run a function beside the others, in a thread that it need not share."""
         ...
 
     def later(self, rid: Rid) -> Settle:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_SESSIONS = 256
+_MOST_REQUESTS = 8
+"""How many long requests are worked on at once; the others wait."""
 _PATIENCE_S = 0.2
 _SHOWN = 200
 
@@ -42,7 +44,10 @@ _ends = threading.Condition(_sessions_lock)
 _ending: set[str] = set()
 """Sessions that are being ended: not open any more, but not over."""
 _resources = Resources()
-_pool = Pool()
+_pool = Pool(threads=_MOST_REQUESTS)
+"""For requests that take a while."""
+_turns = Pool()
+"""For turns: each is run at once, and waits only for its model."""
 _stdio: Transport | None = None
 """The client whose child this process is, if there is one."""
 
@@ -416,7 +421,7 @@ class _Runtime:
         clients.watch(_live_of(session), self.transport)
 
     def spawn(self, target: Callable[[], None]) -> None:
-        threading.Thread(target=target, daemon=True).start()
+        _turns.run(target)
 
     def later(self, rid: Rid) -> Settle:
         transport = self.transport

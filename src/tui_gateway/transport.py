@@ -124,7 +124,8 @@ class Queued:
             if key is None:
                 self._queue.append(data)
             is_full = self._size > self._limit
-            self._news.notify()
+            if not self._is_sending:  # else it looks for more when it is done
+                self._news.notify()
         if is_full:
             self._give_up("it does not read what is sent to it")
         return not is_full
@@ -179,12 +180,17 @@ class Queued:
                 return
 
     def _send_all(self, waiting: list[bytes | _Pieces]) -> None:
-        """Send what was waiting; it counts as queued until it is sent."""
-        for item in waiting:
-            is_whole = isinstance(item, bytes)
-            self._send((item if is_whole else item.encoded()) + self._ending)
-            with self._news:
-                self._size -= len(item) if is_whole else item.size
+        """Send what was waiting, lines together; it counts as queued until it is sent."""
+        frames = [item if isinstance(item, bytes) else item.encoded() for item in waiting]
+        if self._ending:
+            self._send(self._ending.join((*frames, b"")))
+        else:
+            for frame in frames:
+                self._send(frame)
+        with self._news:
+            self._size -= sum(
+                len(item) if isinstance(item, bytes) else item.size for item in waiting
+            )
 
 
 class Descriptor:

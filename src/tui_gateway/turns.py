@@ -28,7 +28,7 @@ Result = dict[str, Any]
 def run_waiting(rt: Runtime, sid: str, session: LiveSession) -> None:
     """Answer what waits until nothing does. The boundary of a turn: what fails is told, once."""
     live = rt.live(session)
-    waiting = _next(session, live)
+    waiting = _first(session, live)
     while waiting is not None:
         try:
             _run(rt, sid, session, waiting)
@@ -42,6 +42,13 @@ def run_waiting(rt: Runtime, sid: str, session: LiveSession) -> None:
         waiting = _next(session, live)
         if not live.is_closing:
             info.tell(rt, sid, session)
+
+
+def _first(session: LiveSession, live: Live) -> Waiting | None:
+    """What this thread was started for, if it was one prompt: it may have been stopped already."""
+    with live.lock:
+        begun = None if live.is_closing else live.current
+    return begun or _next(session, live)
 
 
 def _next(session: LiveSession, live: Live) -> Waiting | None:

@@ -156,6 +156,28 @@ def test_a_pool_runs_what_it_is_given_and_refuses_too_much() -> None:
     assert done.acquire(timeout=PATIENCE_S)
 
 
+def test_a_pool_keeps_its_threads_for_the_next_time_whatever_happens_in_them() -> None:
+    pool, used = Pool(), list[threading.Thread]()
+
+    def work() -> None:
+        used.append(threading.current_thread())
+        raise RuntimeError("on purpose")
+
+    for _ in range(5):
+        assert pool.run(work)
+        assert pool.drain(PATIENCE_S)
+    assert len(set(used)) == 1
+
+
+def test_a_thread_that_has_nothing_to_do_ends_and_another_takes_its_place() -> None:
+    pool, used = Pool(threads=1, idle_s=0), list[threading.Thread]()
+    for number in range(2):
+        assert pool.run(lambda: used.append(threading.current_thread()))
+        assert pool.drain(PATIENCE_S)
+        used[number].join(PATIENCE_S)
+        assert not used[number].is_alive()
+
+
 def test_every_code_that_is_used_is_explained() -> None:
     assert {entry.code for entry in methods.TABLE.values()} <= set(CODES)
 

@@ -24,7 +24,7 @@ class Slow:
         self.waits.set()
         if not self.reads.acquire(timeout=PATIENCE_S):
             raise TimeoutError
-        self.got.append(json.loads(data))
+        self.got += [json.loads(line) for line in data.splitlines()]
 
 
 def delta(text: str, sid: str = "s") -> dict[str, Any]:
