@@ -9,6 +9,7 @@ import apsw
 
 from hermes_core.errors import SessionNotFoundError, StoreReadOnlyError, StoreVersionError
 from hermes_state import connection, migrations
+from hermes_state.checkpoint import Checkpoints
 from hermes_state.courtesy import Courtesy
 from hermes_state.readers import Readers
 from hermes_state.writer import Writer
@@ -57,9 +58,15 @@ class Database:
         except BaseException:
             conn.close()
             raise
-        courtesy = None if self.in_memory else Courtesy(self.path, self._busy_timeout_s)
-        self._writer = Writer(conn, self.path, courtesy)
+        courtesy = checkpoints = None
+        if not self.in_memory:
+            courtesy = Courtesy(self.path, self._busy_timeout_s)
+            checkpoints = Checkpoints(conn, self._open_another)
+        self._writer = Writer(conn, self.path, courtesy, checkpoints)
         self._readers = Readers(self.open_reader, self.path)
+
+    def _open_another(self) -> apsw.Connection:
+        return connection.open_writer(self.place, self._busy_timeout_s, self._vfs)
 
     def _open_frozen(self) -> None:
         if not connection.check_file(self.path):

@@ -25,6 +25,7 @@ from typing import Any, TypeVar, cast
 import apsw
 
 from hermes_core.errors import StoreError
+from hermes_state.checkpoint import Checkpoints
 from hermes_state.connection import translate
 from hermes_state.courtesy import Courtesy
 
@@ -51,10 +52,17 @@ class _Job:
 class Writer:
     """Runs functions of the connection, many to a commit."""
 
-    def __init__(self, conn: apsw.Connection, path: Path, courtesy: Courtesy | None = None) -> None:
+    def __init__(
+        self,
+        conn: apsw.Connection,
+        path: Path,
+        courtesy: Courtesy | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
         self.conn = conn
         self._path = path
         self._courtesy = courtesy
+        self._checkpoints = checkpoints
         if courtesy is not None:
             conn.set_busy_handler(courtesy.wait)
         self._main = threading.main_thread().ident
@@ -90,6 +98,8 @@ class Writer:
             self._closed = True
             self._helper.run(_Job(lambda _conn: None))
             self._helper.stop()
+            if self._checkpoints is not None:
+                self._checkpoints.close()
             self.conn.close()
             if self._courtesy is not None:
                 self._courtesy.close()
@@ -121,6 +131,8 @@ class Writer:
             self._fail_all(batch, error)
         if self._courtesy is not None:
             self._courtesy.done()
+        if self._checkpoints is not None:
+            self._checkpoints.committed()
         self._leader = 0
         self._settle(batch, own)
 

@@ -12,10 +12,11 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+from unittest import mock
 
 import apsw
 
-from hermes_state import SessionDB
+from hermes_state import SessionDB, checkpoint
 from hermes_state.testing import workload
 from hermes_state.testing.victim import CHECKPOINT_PAGES
 from hermes_state.testing.workload import Expectation, Findings
@@ -125,10 +126,9 @@ def record(
     prepare: Callable[[SessionDB], None] = lambda _store: None,
 ) -> list[Event]:
     """Run scripts on a new store, which is closed and opened again in between; give the notes."""
-    with noted(folder) as notes:
+    with noted(folder) as notes, mock.patch.object(checkpoint, "PAGES", CHECKPOINT_PAGES):
         for opening in range(openings):
             with SessionDB(folder / "state.db") as store:
-                store.write(lambda c: c.pragma("wal_autocheckpoint", CHECKPOINT_PAGES))
                 prepare(store)
                 _run_scripts(store, notes, [f"o{opening}t{number}" for number in range(threads)])
         return notes.events

@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn
 import apsw
 import msgspec
 
-from hermes_state import SessionDB
+from hermes_state import SessionDB, checkpoint
 from hermes_state.testing import workload
 
 CHECKPOINT_PAGES = 50
@@ -108,6 +108,15 @@ def kind_of(filename: Any) -> str:  # noqa: ANN401 -- a text, or SQLite's object
     return "index" if "-search." in name else "database"
 
 
+def open_store(order: Order) -> SessionDB:
+    """The store, with many checkpoints; where points are counted, without a thread that makes them."""
+    checkpoint.PAGES = CHECKPOINT_PAGES
+    store = SessionDB(order.database)
+    if order.trap != "none":
+        store.write(lambda c: c.pragma("wal_autocheckpoint", CHECKPOINT_PAGES))
+    return store
+
+
 def live(order: Order, pipe: int) -> None:
     """Do what is ordered, in as many threads as there are names; report to the pipe."""
 
@@ -116,8 +125,7 @@ def live(order: Order, pipe: int) -> None:
 
     trap = Trap(order.kill_at, report)
     vfs = TrappedVFS(trap) if order.trap == "file" else None
-    store = SessionDB(order.database)
-    store.write(lambda c: c.pragma("wal_autocheckpoint", CHECKPOINT_PAGES))
+    store = open_store(order)
     if order.trap == "statement":
         store.write(lambda c: setattr(c, "exec_trace", trap.statement))
     together = threading.Barrier(len(order.threads))

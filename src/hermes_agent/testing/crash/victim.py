@@ -16,7 +16,7 @@ from hermes_agent.agent import Agent
 from hermes_agent.testing.crash import script
 from hermes_core.errors import ConversationBusyError, LeaseLostError
 from hermes_state import SessionDB
-from hermes_state.testing.victim import CHECKPOINT_PAGES, Order, Trap, TrappedVFS, serve
+from hermes_state.testing.victim import Order, Trap, TrappedVFS, open_store, serve
 
 _BUSY_S = 0.005
 
@@ -30,8 +30,7 @@ def live(order: Order, pipe: int) -> None:
     trap = Trap(order.kill_at, report)
     vfs = TrappedVFS(trap) if order.trap == "file" else None
     database = Path(order.database)
-    store = SessionDB(database)
-    store.write(lambda c: c.pragma("wal_autocheckpoint", CHECKPOINT_PAGES))
+    store = open_store(order)
     if order.trap == "statement":
         store.write(lambda c: setattr(c, "exec_trace", trap.statement))
     reach = trap.reach if order.trap == "statement" else _pass

@@ -1,0 +1,86 @@
+"""Bringing what was committed from the log into the file, beside the writers instead of in a commit.
+
+at rest → (enough pages were written) → a thread copies them → the next commit copies the rest → at rest
+
+The thread does nearly all of the work while others go on writing. What they write meanwhile keeps the
+log from being used anew, so the last few pages are copied by a writer after its commit, when nobody else
+of this process writes. Whatever fails here costs nothing but a longer log, and is tried again.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+import apsw
+
+logger = logging.getLogger(__name__)
+
+PAGES = 2000
+"""How many pages are written before they are brought into the file."""
+
+
+class Checkpoints:
+    """The checkpoints of one writing connection."""
+
+    def __init__(self, conn: apsw.Connection, open_another: Callable[[], apsw.Connection]) -> None:
+        conn.pragma("wal_autocheckpoint", 0)
+        self._conn = conn
+        self._open_another = open_another
+        self._mark = 0
+        """How many pages had been written when the last checkpoint was begun."""
+        self._wish = threading.Event()
+        self._is_running = False
+        self._leaves_rest = False
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def committed(self) -> None:
+        """After a commit, by whoever made it: see to it that the log does not grow."""
+        if self._leaves_rest:
+            self._leaves_rest = False
+            _copy(self._conn)
+        elif not self._is_running and self._written() - self._mark >= PAGES:
+            self._mark = self._written()
+            self._is_running = True
+            self._begin()
+
+    def close(self) -> None:
+        """Wait for a checkpoint that runs; there is none after it."""
+        self._is_closed = True
+        self._wish.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _written(self) -> int:
+        return self._conn.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]
+
+    def _begin(self) -> None:
+        if self._thread is None:  # most processes write too little to need one
+            self._thread = threading.Thread(
+                target=self._work, name="hermes-checkpoint", daemon=True
+            )
+            self._thread.start()
+        self._wish.set()
+
+    def _work(self) -> None:
+        conn: apsw.Connection | None = None
+        while self._wish.wait() and not self._is_closed:
+            self._wish.clear()
+            try:
+                conn = conn or self._open_another()
+            except apsw.Error as error:
+                logger.warning("no connection for a checkpoint; a writer makes it: %s", error)
+            else:
+                _copy(conn)
+            self._leaves_rest, self._is_running = True, False
+        if conn is not None:
+            conn.close()
+
+
+def _copy(conn: apsw.Connection) -> None:
+    try:
+        conn.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    except apsw.BusyError:
+        pass  # another process is at it
+    except apsw.Error as error:
+        logger.warning("the log was not brought into the file: %s", error)
