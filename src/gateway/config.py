@@ -51,8 +51,7 @@ class Platform(Enum):
     @classmethod
     def _missing_(cls, value: object) -> "Platform | None":
         name = str(value).lower()
-        known = next((one for one in cls if one.value == name), None)
-        return known or _registered.get(name)
+        return _registered.get(name) or next((one for one in cls if one.value == name), None)
 
     @classmethod
     def register(cls, name: str) -> "Platform":

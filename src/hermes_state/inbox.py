@@ -48,6 +48,17 @@ def settle(
     )
 
 
+def make_turn(conn: apsw.Connection, delivery: Delivery, turn_id: str) -> None:
+    """Note a delivery, if it was not noted before, as one that has become a turn."""
+    now = clock.now()
+    conn.execute(
+        "INSERT INTO inbox (platform, chat_id, message_id, payload, outcome, turn_id, received_at,"
+        " settled_at) VALUES (?1, ?2, ?3, ?4, 'turn', ?5, ?6, ?6) ON CONFLICT DO UPDATE SET"
+        " outcome = excluded.outcome, turn_id = excluded.turn_id, settled_at = excluded.settled_at",
+        (*delivery, turn_id, now),
+    )
+
+
 def find(conn: apsw.Connection, delivery: Delivery) -> Row | None:
     """What is known of a delivery."""
     found = rows(
@@ -57,12 +68,6 @@ def find(conn: apsw.Connection, delivery: Delivery) -> Row | None:
         )
     )
     return found[0] if found else None
-
-
-def is_settled(conn: apsw.Connection, delivery: Delivery) -> bool:
-    """Whether it was decided before what becomes of a delivery."""
-    row = find(conn, delivery)
-    return row is not None and row["outcome"] is not None
 
 
 def unsettled(conn: apsw.Connection) -> list[Row]:

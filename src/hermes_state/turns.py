@@ -89,8 +89,6 @@ def accept(
     """
     if (known := _known(conn, delivery, idempotency_key)) is not None:
         return known
-    if delivery is not None and inbox.is_settled(conn, delivery):
-        raise AlreadySettledError(f"{delivery.platform} message {delivery.message_id} is settled.")
     tip = _tip(conn, session_id, reopens=reopens)
     makes_session = tip is None and opening is not None
     if tip is not None:
@@ -107,8 +105,7 @@ def accept(
         (turn_id, session_id, idempotency_key, message_id, clock.now()),
     )
     if delivery is not None:
-        inbox.receive(conn, delivery)
-        inbox.settle(conn, delivery, "turn", turn_id)
+        inbox.make_turn(conn, delivery, turn_id)
     return Accepted(turn_id, session_id, message_id, is_new=True, makes_session=makes_session)
 
 
@@ -142,18 +139,25 @@ def _known(
     conn: apsw.Connection, delivery: Delivery | None, idempotency_key: str | None
 ) -> Accepted | None:
     columns = "turns.id, turns.session_id, turns.user_message_id"
-    found = None
     if idempotency_key is not None:
         found = conn.execute(
             f"SELECT {columns} FROM turns WHERE idempotency_key = ?", (idempotency_key,)
         ).get
-    if found is None and delivery is not None:
-        found = conn.execute(
-            f"SELECT {columns} FROM inbox JOIN turns ON turns.id = inbox.turn_id"
-            " WHERE platform = ? AND chat_id = ? AND message_id = ?",
-            delivery.key,
-        ).get
-    return None if found is None else Accepted(*found, is_new=False)
+        if found is not None:
+            return Accepted(*found, is_new=False)
+    if delivery is None:
+        return None
+    found = conn.execute(
+        f"SELECT inbox.outcome, {columns} FROM inbox LEFT JOIN turns ON turns.id = inbox.turn_id"
+        " WHERE platform = ? AND chat_id = ? AND message_id = ?",
+        delivery.key,
+    ).get
+    if found is None or found[0] is None:
+        return None
+    _outcome, turn_id, session_id, message_id = found
+    if turn_id is None:
+        raise AlreadySettledError(f"{delivery.platform} message {delivery.message_id} is settled.")
+    return Accepted(turn_id, session_id, message_id, is_new=False)
 
 
 def start(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> int:
