@@ -72,7 +72,7 @@ def test_a_person_types_resizes_interrupts_kills_the_server_and_quits(
 
     terminal.type('call terminal {"command": "echo begun; sleep 60"}')
     terminal.press("Enter")
-    terminal.wait_for("begun", "terminal")
+    terminal.wait_for("▌ begun")
     terminal.press("C-c")
     terminal.wait_for("Stopped.", "● ready")
 

@@ -12,6 +12,7 @@ from textual.binding import Binding
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownFence
 
+from hermes_tui import memory
 from hermes_tui.entries import Reply
 from hermes_tui.host import app_of
 
@@ -107,7 +108,11 @@ class ReplyView(Markdown):
     def _draw_soon(self) -> None:
         if self._pending and not self._is_waiting:
             self._is_waiting = True
-            self.set_timer(max(_DRAW_EVERY_S, _REST * ReplyView.cost_s), self._draw)
+            rest_s = max(_DRAW_EVERY_S, _REST * ReplyView.cost_s)
+            self.set_timer(rest_s, self._draw)
+            if memory.is_untidy():
+                # Not at once: the thread that writes to the terminal would have to wait.
+                self.set_timer(rest_s / 3, memory.tidy)
 
     async def _draw(self) -> None:
         text, self._pending = self._pending, ""

@@ -13,6 +13,7 @@ from textual.containers import Vertical
 from textual.message import Message
 
 from hermes_core.errors import HermesError
+from hermes_tui import memory
 from hermes_tui import messages as m
 from hermes_tui.entries import Entry, Note, Reply, Tone, last_reply
 from hermes_tui.failures import ConnectionLostError
@@ -23,6 +24,8 @@ from hermes_tui.turn import TurnView
 from hermes_tui.widgets.fold import Fold
 from hermes_tui.widgets.transcript import Fetch, Transcript
 
+_SETTLE_AFTER_S = 0.1
+"""So that a conversation is on the screen first."""
 _CODE = re.compile(r"^```[^\n]*\n(.*?)\n?^```", re.DOTALL | re.MULTILINE)
 
 
@@ -52,11 +55,15 @@ class Stage(Vertical):
     def compose(self) -> ComposeResult:
         yield self.transcript
 
+    def on_unmount(self) -> None:
+        memory.unsettle()
+
     @on(Set)
     async def _set(self, event: Set) -> None:
         event.stop()
         await self.transcript.show(event.entries, event.fetch)
         self._turn.begin(event.reply)
+        self.set_timer(_SETTLE_AFTER_S, memory.settle)
 
     @on(Noted)
     async def _noted(self, event: Noted) -> None:

@@ -1,0 +1,69 @@
+"""Searching the memory for rubbish: not through what lasts, and not while something is drawn."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_core.paths import Home
+from hermes_tui.widgets.reply import ReplyView
+from tests.tui.interface import Interface, running
+
+pytestmark = pytest.mark.anyio
+
+
+class Knot:
+    """Something that only a search finds to be rubbish."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def no_large_search() -> Iterator[None]:
+    """Python does not go through everything by itself."""
+    young, middle, old = gc.get_threshold()
+    gc.set_threshold(young, middle, 1_000_000)
+    yield
+    gc.set_threshold(young, middle, old)
+
+
+async def test_what_is_there_when_a_conversation_is_open_is_not_searched_until_the_end(
+    folder: Path, home: Home
+) -> None:
+    before = gc.get_freeze_count()
+    async with running(folder, home) as ui:
+        await ui.until(lambda: gc.get_freeze_count() > before + 10_000)
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.usefixtures("no_large_search")
+async def test_the_widgets_of_a_conversation_that_was_left_are_given_up(ui: Interface) -> None:
+    await ui.until(gc.get_freeze_count)
+    view = ui.app.chat.stage.transcript.view_of(ui.entries[0])
+    assert view is not None
+    left = weakref.ref(view)
+    del view
+    ui.app.action_new()
+    await ui.until(lambda: left() is None)
+
+
+@pytest.mark.usefixtures("no_large_search")
+async def test_a_stream_clears_away_its_rubbish_between_two_drawings(ui: Interface) -> None:
+    await ui.until(gc.get_freeze_count)
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    knot = Knot()
+    for _ in range(10):
+        gc.collect(1)
+    rubbish = weakref.ref(knot)
+    del knot
+    view = ui.app.chat.query_one(ReplyView)
+
+    def is_cleared_away() -> bool:
+        view.write(" and on")
+        return rubbish() is None
+
+    await ui.until(is_cleared_away)
