@@ -22,9 +22,16 @@ PAGES = 2000
 class Checkpoints:
     """The checkpoints of one writing connection."""
 
-    def __init__(self, conn: apsw.Connection, open_another: Callable[[], apsw.Connection]) -> None:
+    def __init__(
+        self,
+        conn: apsw.Connection,
+        wait: Callable[[int], bool],
+        open_another: Callable[[], apsw.Connection],
+    ) -> None:
+        """`wait` is what the connection does while another process has the lock."""
         conn.pragma("wal_autocheckpoint", 0)
         self._conn = conn
+        self._wait = wait
         self._open_another = open_another
         self._mark = 0
         """How many pages had been written when the last checkpoint was begun."""
@@ -37,8 +44,7 @@ class Checkpoints:
     def committed(self) -> None:
         """After a commit, by whoever made it: see to it that the log does not grow."""
         if self._leaves_rest:
-            self._leaves_rest = False
-            _copy(self._conn)
+            self._leaves_rest = not self._copy_rest()
         elif not self._is_running and self._written() - self._mark >= PAGES:
             self._mark = self._written()
             self._is_running = True
@@ -50,6 +56,14 @@ class Checkpoints:
         self._wish.set()
         if self._thread is not None:
             self._thread.join()
+
+    def _copy_rest(self) -> bool:
+        """Copy with the writers' lock, so that no other process adds to it; never wait for the lock."""
+        self._conn.set_busy_handler(None)
+        try:
+            return _copy(self._conn, apsw.SQLITE_CHECKPOINT_FULL)
+        finally:
+            self._conn.set_busy_handler(self._wait)
 
     def _written(self) -> int:
         return self._conn.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]
@@ -71,16 +85,19 @@ class Checkpoints:
             except apsw.Error as error:
                 logger.warning("no connection for a checkpoint; a writer makes it: %s", error)
             else:
-                _copy(conn)
+                _copy(conn, apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._leaves_rest, self._is_running = True, False
         if conn is not None:
             conn.close()
 
 
-def _copy(conn: apsw.Connection) -> None:
+def _copy(conn: apsw.Connection, mode: int) -> bool:
+    """Copy what can be copied now; tells whether that was all, so that the log can be used anew."""
     try:
-        conn.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        written, copied = conn.wal_checkpoint(mode=mode)
     except apsw.BusyError:
-        pass  # another process is at it
+        return False  # another process is at it
     except apsw.Error as error:
         logger.warning("the log was not brought into the file: %s", error)
+        return True  # then not with every commit
+    return written == copied

@@ -20,7 +20,10 @@ _PATIENCE_S = 0.25
 _GIVES_WAY_S = 0.05
 """How long the others let it go first, if it does not take its turn."""
 
-_NAPS_S = (0.002, 0.006, 0.02, 0.04)
+_NAPS_S = (0.001, 0.003, 0.008, 0.016)
+_LONG_NAPS_S = (0.02, 0.04)
+"""For a process that has just written: it writes without pause, and so does whoever has the lock."""
+_JUST_NOW_S = 0.0003
 _GLANCE_S = 0.0001
 
 
@@ -38,6 +41,8 @@ class Courtesy:
             pass  # without the file there is SQLite's lock alone, which is enough to be safe
         self._insists = False
         self._began = 0.0
+        self._ended = 0.0
+        self._naps = _NAPS_S
 
     def give_way(self) -> None:
         """Before a write: if somebody insists, let it go first."""
@@ -54,16 +59,18 @@ class Courtesy:
         now = time.monotonic()
         if times == 0:
             self._began = now
+            self._naps = _LONG_NAPS_S if now - self._ended < _JUST_NOW_S else _NAPS_S
         waited = now - self._began
         if waited > self._timeout_s:
             return False
         if waited > _PATIENCE_S and not self._insists and self._file >= 0:
             self._insists = self._try(fcntl.LOCK_EX, keep=True)
-        time.sleep(_GLANCE_S if self._insists else _NAPS_S[min(times, len(_NAPS_S) - 1)])
+        time.sleep(_GLANCE_S if self._insists else self._naps[min(times, len(self._naps) - 1)])
         return True
 
     def done(self) -> None:
         """After a write, or a vain attempt at one: the next may insist."""
+        self._ended = time.monotonic()
         if self._insists:
             self._insists = False
             fcntl.flock(self._file, fcntl.LOCK_UN)

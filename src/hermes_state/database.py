@@ -61,7 +61,7 @@ class Database:
         courtesy = checkpoints = None
         if not self.in_memory:
             courtesy = Courtesy(self.path, self._busy_timeout_s)
-            checkpoints = Checkpoints(conn, self._open_another)
+            checkpoints = Checkpoints(conn, courtesy.wait, self._open_another)
         self._writer = Writer(conn, self.path, courtesy, checkpoints)
         self._readers = Readers(self.open_reader, self.path)
 

@@ -37,7 +37,8 @@ _MOST_CHARACTERS = 20_000
 """Of one message; the rest of a log or a dump is not what anybody searches for."""
 
 _PAUSE_S = 1.0
-_LEISURE = 3.0
+_LEISURE = 8
+"""How many times as long as it works it rests, while others write."""
 _TIMEOUT_MS = 5_000
 
 _SCHEMA = """
@@ -137,10 +138,12 @@ class SearchIndex:
                 logger.exception("the search index fell behind; it will try again")
 
     def _catch_up_at_leisure(self) -> None:
-        """Leave most of the processor to those who write; whoever searches catches up at once."""
-        began = time.monotonic()
+        """Leave processor and disk to those who write; whoever searches catches up at once."""
+        began, newest = time.monotonic(), 0
         while self._catch_up_once():
-            self._closed.wait(_LEISURE * (time.monotonic() - began))
+            before, newest = newest, self._db.ask(_newest)
+            rest = _LEISURE if newest != before else 1
+            self._closed.wait(rest * (time.monotonic() - began))
             began = time.monotonic()
 
     def catch_up(self) -> int:
@@ -343,6 +346,11 @@ IS_BEHIND = (
 
 def _is_behind(conn: apsw.Connection) -> bool:
     return bool(conn.execute(f"SELECT {IS_BEHIND}").get)
+
+
+def _newest(store: apsw.Connection) -> int:
+    """The last message that is stored."""
+    return store.execute("SELECT coalesce(max(id), 0) FROM messages").get
 
 
 def _news(

@@ -49,20 +49,22 @@ def test_the_log_of_a_writer_that_never_rests_stays_short(store: SessionDB, path
     assert path.stat().st_size > 1_000 * PAGE
 
 
-def test_no_writer_makes_the_checkpoint_of_others(
+def test_a_thread_makes_the_checkpoints_and_a_writer_only_what_is_left(
     store: SessionDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    makers: list[str] = []
+    makers: list[tuple[str, int]] = []
     copy = checkpoint._copy
 
-    def noted(conn: apsw.Connection) -> None:
-        makers.append(threading.current_thread().name)
-        copy(conn)
+    def noted(conn: apsw.Connection, mode: int) -> bool:
+        makers.append((threading.current_thread().name, mode))
+        return copy(conn, mode)
 
     monkeypatch.setattr(checkpoint, "_copy", noted)
     fill(store, 300)
-    assert makers[0] == "hermes-checkpoint"
-    assert makers[::2] == ["hermes-checkpoint"] * len(makers[::2])
+    assert set(makers) == {
+        ("hermes-checkpoint", apsw.SQLITE_CHECKPOINT_PASSIVE),
+        ("hermes-writer", apsw.SQLITE_CHECKPOINT_FULL),
+    }
     assert len(makers) >= 4
 
 
@@ -96,7 +98,7 @@ def test_a_checkpoint_that_fails_is_tried_again(
             pass
 
     conn = open_writer(path, 5)
-    checkpoints = Checkpoints(conn, Failing)  # type: ignore[arg-type]
+    checkpoints = Checkpoints(conn, lambda _times: False, Failing)  # type: ignore[arg-type]
     tried = threading.Event()
     begin = checkpoints._begin
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+SQLITE_CHECKPOINT_FULL: int
 SQLITE_CHECKPOINT_PASSIVE: int
 SQLITE_DBSTATUS_CACHE_WRITE: int
 SQLITE_OPEN_READONLY: int
