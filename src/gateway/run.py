@@ -25,6 +25,7 @@ from gateway.source import SessionSource
 from gateway.threads import run_blocking
 from hermes_agent.assembly import Assembly
 from hermes_cli import plugins
+from hermes_core import memory
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
 from hermes_state.protocol import Store
@@ -109,6 +110,7 @@ class GatewayRunner:
         missing = len(made.supervisors) - len(connected)
         self._update_runtime_status("degraded" if missing else "running")
         await run_blocking(lambda: plugins.invoke_hook("on_gateway_start", platforms=connected))
+        memory.settle()
         return connected
 
     async def run(self, on_ready: Callable[[list[str]], None] = lambda _platforms: None) -> int:
@@ -152,6 +154,7 @@ class GatewayRunner:
             await self._house.close()
         reason = self._exit_reason or "stopped"
         await run_blocking(lambda: plugins.invoke_hook("on_gateway_stop", reason=reason))
+        memory.unsettle()
         status.remove_pid_file()
         self._update_runtime_status(self._last_state)
 
@@ -276,6 +279,7 @@ class GatewayRunner:
         now = time.time()
         if now - self._last_session_store_prune_ts > _PRUNE_EVERY_S:
             self._last_session_store_prune_ts = now
+            memory.settle()
             self.session_store.prune_old_entries(self.config.session_store_max_age_days)
 
 

@@ -48,11 +48,20 @@ class Prompts:
         """Sent, and not answered by the server yet."""
         self._doubtful: list[Prompt] = []
         """Sent to a server that died before it answered."""
+        self._due = ""
+        """The turn that is to begin at once, and has not begun yet."""
+        self._begun = ""
+        """The turn that has begun last."""
 
     @property
     def waiting(self) -> list[str]:
         """What waits for the running turn, the next one first."""
         return [prompt.entry.text for prompt in self._waiting]
+
+    @property
+    def are_under_way(self) -> bool:
+        """Whether a turn is about to begin, so that there is something to stop."""
+        return bool(self._flying or self._due)
 
     async def send(self, shown: str, whole: str, images: list[str]) -> None:
         """Hand a prompt over; raises HermesError when it is refused, and then it is shown no more."""
@@ -84,6 +93,8 @@ class Prompts:
 
     async def _arrived(self, prompt: Prompt, status: str) -> None:
         prompt.entry.is_sent = True
+        if status == "streaming" and prompt.turn_id != self._begun:
+            self._due = prompt.turn_id
         is_shown = prompt.entry in self._transcript.entries
         if status == "queued" and is_shown and self._session.conversation.is_running:
             await self._transcript.remove_entry(prompt.entry)
@@ -109,6 +120,7 @@ class Prompts:
 
     async def started(self, event: m.TurnStarted) -> None:
         """A turn begins: what it answers waits no more. What was said elsewhere is shown as well."""
+        self._begun, self._due = event.turn_id, ""
         candidates = [*self._waiting, *self._flying]
         answered = next((p for p in candidates if p.is_answered_by(event)), None)
         if answered is not None:

@@ -261,6 +261,15 @@ async def test_ctrl_c_stops_the_turn_and_gives_waiting_prompts_back(ui: Interfac
     assert not ui.app.session.conversation.waiting
 
 
+async def test_ctrl_c_right_after_a_prompt_stops_the_turn_that_has_not_begun_yet(
+    ui: Interface,
+) -> None:
+    await ui.send("slow")
+    await ui.press("ctrl+c")
+    await ui.until(lambda: "Stopped." in ui.notes)
+    assert ui.state == "ready"
+
+
 async def test_a_prompt_from_another_terminal_is_shown(ui: Interface) -> None:
     await ui.say("hello")
     await ui.app.session.call("prompt.submit", text="elsewhere", idempotency_key="other")

@@ -227,7 +227,7 @@ class ChatScreen(Screen[None]):
             return
         if self.fetch.is_running:
             self.fetch.stop()
-        elif self.session.conversation.is_running:
+        elif self.session.conversation.is_running or self.stage.prompts.are_under_way:
             self._stop()
         self._is_second_press = True
         self.status.hint = "Ctrl+C again leaves"
@@ -241,8 +241,9 @@ class ChatScreen(Screen[None]):
 
     @work(group="stop")
     async def _stop(self) -> None:
-        self.session.conversation.stop()
-        self.status.tell()
+        if self.session.conversation.is_running:
+            self.session.conversation.stop()
+            self.status.tell()
         try:
             await self.session.stop()
             for text in self.stage.prompts.give_up():

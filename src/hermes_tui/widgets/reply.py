@@ -12,7 +12,7 @@ from textual.binding import Binding
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownFence
 
-from hermes_tui import memory
+from hermes_core import memory
 from hermes_tui.entries import Reply
 from hermes_tui.host import app_of
 

@@ -12,8 +12,8 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
 
+from hermes_core import memory
 from hermes_core.errors import HermesError
-from hermes_tui import memory
 from hermes_tui import messages as m
 from hermes_tui.entries import Entry, Note, Reply, Tone, last_reply
 from hermes_tui.failures import ConnectionLostError

@@ -1,7 +1,7 @@
 """The memory of the process: when it is searched for rubbish, and how much of it.
 
-A search of everything halts the interface for as long as several frames take, and a stream sets one off
-every second or two.
+A search of everything halts all threads for a tenth of a second and more, in the middle of a drawing or
+of a commit that others wait for.
 """
 
 import gc
