@@ -162,7 +162,7 @@ def recovery(bench: Bench) -> list[Result]:
 def memory(bench: Bench) -> list[Result]:
     """Turn after turn for long: the second half must not take more than the first.
 
-    `--scale 20` makes 100,000 turns of it.
+    The first half fills the caches. `--scale 10` makes 100,000 turns of it.
     """
     home, turns = bench.place("gateway-memory"), bench.size(_TURNS, 200)
     with _home(home, seconds=0.0, streaming=True) as platform, Gateway(home) as ours:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import re
@@ -455,6 +456,14 @@ def test_a_platform_that_comes_back_is_connected_again(world: World) -> None:
         world.platform.start()
         world.platform.say("a", "hello")
         assert "hello" in world.wait_for_replies("a", 1)[0]
+
+
+def test_what_lasts_is_left_out_of_the_search_for_rubbish_as_long_as_the_gateway_runs(
+    world: World,
+) -> None:
+    with Inside(world):
+        assert gc.get_freeze_count() > 10_000
+    assert gc.get_freeze_count() == 0
 
 
 def test_a_stop_is_done_once_however_often_it_is_asked_for(world: World) -> None:
