@@ -70,10 +70,14 @@ class Checkpoints:
 
     def _begin(self) -> None:
         if self._thread is None:  # most processes write too little to need one
-            self._thread = threading.Thread(
-                target=self._work, name="hermes-checkpoint", daemon=True
-            )
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name="hermes-checkpoint", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # too many; whoever waits for this commit must not hang
+                logger.warning("no thread for a checkpoint; a writer makes it: %s", error)
+                self._leaves_rest, self._is_running = True, False
+                return
+            self._thread = thread
         self._wish.set()
 
     def _work(self) -> None:

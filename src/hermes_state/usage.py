@@ -22,28 +22,12 @@ class Spent(NamedTuple):
     cost_usd: float = 0.0
 
 
+_TOKENS = (name for name in Spent._fields if name.endswith("_tokens"))
 _SUMS = (
-    "count(*) AS calls, coalesce(sum(input_tokens), 0) AS input_tokens,"
-    " coalesce(sum(output_tokens), 0) AS output_tokens,"
-    " coalesce(sum(cache_read_tokens), 0) AS cache_read_tokens,"
-    " coalesce(sum(cache_write_tokens), 0) AS cache_write_tokens,"
-    " coalesce(sum(reasoning_tokens), 0) AS reasoning_tokens,"
-    " coalesce(sum(cost_usd), 0.0) AS cost_usd"
+    ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in _TOKENS)
+    + ", coalesce(sum(cost_usd), 0.0) AS cost_usd"
 )
-
-
-_SO_FAR = (
-    "SELECT coalesce(sum(api_call_count), 0) AS calls,"
-    " coalesce(sum(input_tokens), 0) AS input_tokens,"
-    " coalesce(sum(output_tokens), 0) AS output_tokens,"
-    " coalesce(sum(cache_read_tokens), 0) AS cache_read_tokens,"
-    " coalesce(sum(cache_write_tokens), 0) AS cache_write_tokens,"
-    " coalesce(sum(reasoning_tokens), 0) AS reasoning_tokens,"
-    " coalesce(sum(cost_usd), 0.0) AS cost_usd,"
-    " coalesce(max(CASE id WHEN ? THEN depth END), 0) AS compactions"
-    " FROM sessions WHERE conversation_id = (SELECT conversation_id FROM sessions WHERE id = ?)"
-)
-"""From the sums that sessions keep: it takes no longer in a conversation of many calls."""
+"""Of calls, and of sessions, which keep the sums of their calls in columns of the same names."""
 
 
 def record(
@@ -66,8 +50,9 @@ def of_conversation(conn: apsw.Connection, session_id: str) -> list[Row]:
     """Sums by model over all sessions of a conversation."""
     return rows(
         conn.execute(
-            f"SELECT model, provider, {_SUMS} FROM usage WHERE session_id IN (SELECT id FROM sessions"
-            " WHERE conversation_id = (SELECT conversation_id FROM sessions WHERE id = ?))"
+            f"SELECT model, provider, count(*) AS calls, {_SUMS} FROM usage"
+            " WHERE session_id IN (SELECT id FROM sessions WHERE conversation_id ="
+            " (SELECT conversation_id FROM sessions WHERE id = ?))"
             " GROUP BY model, provider ORDER BY model, provider",
             (session_id,),
         )
@@ -75,21 +60,33 @@ def of_conversation(conn: apsw.Connection, session_id: str) -> list[Row]:
 
 
 def so_far(conn: apsw.Connection, session_id: str) -> Row:
-    """The sum over all sessions of a conversation, and how often it was compacted."""
-    return rows(conn.execute(_SO_FAR, (session_id, session_id)))[0]
+    """The sum over a conversation and how often it was compacted, however many calls there were."""
+    return rows(
+        conn.execute(
+            f"SELECT coalesce(sum(api_call_count), 0) AS calls, {_SUMS},"
+            " coalesce(max(CASE id WHEN ?1 THEN depth END), 0) AS compactions FROM sessions"
+            " WHERE conversation_id = (SELECT conversation_id FROM sessions WHERE id = ?1)",
+            (session_id,),
+        )
+    )[0]
 
 
 def since(conn: apsw.Connection, moment: float) -> Row:
     """The sum of everything spent since a point in time."""
-    return rows(conn.execute(f"SELECT {_SUMS} FROM usage WHERE timestamp >= ?", (moment,)))[0]
+    return rows(
+        conn.execute(
+            f"SELECT count(*) AS calls, {_SUMS} FROM usage WHERE timestamp >= ?", (moment,)
+        )
+    )[0]
 
 
 def of_turn(conn: apsw.Connection, turn_id: str, session_id: str) -> Row:
     """The sum of what one turn spent."""
     return rows(
         conn.execute(
-            f"SELECT {_SUMS} FROM usage WHERE session_id IN (SELECT id FROM sessions WHERE"
-            " conversation_id = (SELECT conversation_id FROM sessions WHERE id = ?))"
+            f"SELECT count(*) AS calls, {_SUMS} FROM usage"
+            " WHERE session_id IN (SELECT id FROM sessions WHERE conversation_id ="
+            " (SELECT conversation_id FROM sessions WHERE id = ?))"
             " AND turn_id = ?",
             (session_id, turn_id),
         )

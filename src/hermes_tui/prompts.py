@@ -155,6 +155,7 @@ class Prompts:
         """Everything was stopped: what waited is not answered any more; returns the texts."""
         texts = [prompt.entry.whole for prompt in self._waiting]
         self._waiting.clear()
+        self._due = ""
         self._tell([])
         return texts
 

@@ -82,6 +82,24 @@ def test_without_a_second_connection_a_writer_makes_the_checkpoint(
     assert "a writer makes it" in caplog.text
 
 
+def test_without_a_thread_a_writer_makes_the_checkpoint(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "hermes-checkpoint":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with SessionDB(path) as store:
+        store.create_session("s", "cli")
+        fill(store, 2_000)
+        assert log_pages(path) < 2_000
+    assert "a writer makes it" in caplog.text
+
+
 def test_a_checkpoint_that_fails_is_tried_again(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
