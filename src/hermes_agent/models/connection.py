@@ -1,18 +1,15 @@
 """A connection to one server: kept and shared, answers as they come, failures in our words.
 
-httpcore2 is used without the client on top of it: a request costs a third, a chunk half. It takes 0.1 s
-to import, so only what is about to ask imports this module.
+What it takes to connect costs 30 ms to import, so only what is about to ask imports this module.
 """
 
 import contextlib
-import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from typing import NamedTuple
-from urllib.parse import urlsplit
+from http.client import HTTPResponse
+from urllib.parse import quote, urlsplit
 
-import httpcore2
-
-from hermes_agent.models.network import Backend, Line, calling
+from hermes_agent.models.link import Link, Place, links, pass_for
+from hermes_agent.models.network import CutError, Line, NetworkError, SilentError, UnreachedError
 from hermes_agent.models.proxy import proxy_for
 from hermes_agent.models.wire import CONNECT_S, Page, host_of
 from hermes_agent.stop import Stop
@@ -20,37 +17,20 @@ from hermes_core import config
 from hermes_core.errors import Interrupted, ModelError, ModelUnreachableError
 from hermes_core.version import VERSION
 
-_KEEP_ALIVE_S = 60.0
 _DRAIN_S = 0.25
 """How long the end of a stream is waited for once the reply is complete."""
 _MOST_BYTES = 64 * 1024 * 1024
 """More than any reply; a server that sends more is not listened to."""
 
-_FOREIGN = (
-    httpcore2.NetworkError,
-    httpcore2.TimeoutException,
-    httpcore2.ProtocolError,
-    httpcore2.ProxyError,
-    httpcore2.UnsupportedProtocol,
-)
-_NOT_CONNECTED = (
-    httpcore2.ConnectError,
-    httpcore2.ConnectTimeout,
-    httpcore2.ProxyError,
-    httpcore2.UnsupportedProtocol,
-)
-
 
 class Answer:
     """A server's answer, whose body is read as it comes."""
 
-    def __init__(self, response: httpcore2.Response, stop: Stop) -> None:
+    def __init__(self, link: Link, response: HTTPResponse, stop: Stop) -> None:
         self.status = response.status
-        self.headers = {
-            name.decode("latin-1").lower(): value.decode("latin-1")
-            for name, value in response.headers
-        }
-        self.chunks: Iterator[bytes] = iter(response.iter_stream())
+        self.headers = {name.lower(): value for name, value in response.headers.items()}
+        self.chunks: Iterator[bytes] = link.chunks(response)
+        self._link = link
         self._stop = stop
 
     @property
@@ -74,6 +54,13 @@ class Answer:
             yield data
         self._stop.check()
 
+    def drain(self) -> None:
+        """Read the end of the body, without which the connection could not be used again."""
+        with contextlib.suppress(NetworkError):
+            self._link.be_patient(_DRAIN_S)
+            for _ in self.chunks:
+                pass
+
 
 class Connection:
     """One server: its address, what every request to it carries, how long it may be silent."""
@@ -89,163 +76,127 @@ class Connection:
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.provider = provider
-        self._timeout = {"connect": connect_s, "read": silence_s, "write": silence_s}
+        self._silence_s, self._connect_s = silence_s, connect_s
         self._host = host_of(self.base_url)
-        carried = {"Host": self._host, "User-Agent": f"hermes/{VERSION}", **headers}
-        self._headers = [(n.encode("ascii"), v.encode("latin-1")) for n, v in carried.items()]
-        self._proxy = proxy_for(self.base_url, config.proxies())
-        self._key = _PoolKey(urlsplit(self.base_url).scheme == "https", self._proxy)
-        self._pool: httpcore2.ConnectionPool | None = None
-        self._lock = threading.Lock()
+        parts = urlsplit(self.base_url)
+        is_secure = parts.scheme == "https"
+        self._place = Place(
+            parts.hostname or "",
+            parts.port or (443 if is_secure else 80),
+            is_secure,
+            proxy_for(self.base_url, config.proxies()),
+        )
+        carried = {"Host": _ascii(self._host), "User-Agent": f"hermes/{VERSION}", **headers}
+        self._head = "".join(_line(name, value, provider) for name, value in carried.items())
+        self._target = quote(parts.path, safe="/%:@!$&'()*+,;=~")
+        if self._place.is_asked_by_proxy:
+            self._target = f"http://{_ascii(self._host)}{self._target}"
+            self._head += pass_for(self._place.proxy)
+        self._is_open = True
+        links.join(self._place)
 
     @contextlib.contextmanager
     def post(self, path: str, body: bytes, stop: Stop) -> Generator[Answer]:
         """Send a body and hand over the answer; raises ModelUnreachableError and Interrupted."""
-        size = (b"Content-Length", str(len(body)).encode())
-        headers = [*self._headers, (b"Content-Type", b"application/json"), size]
-        with self._ask(self._request("POST", path, headers, body), stop) as answer:
+        more = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        with self._ask(self._request("POST", path, more) + body, stop, self._silence_s) as answer:
             yield answer
 
     def get(self, path: str, stop: Stop, *, silence_s: float) -> Page:
         """Fetch a small page; raises as `post` does."""
-        limits = {**self._timeout, "read": silence_s}
-        request = self._request("GET", path, self._headers, limits=limits)
-        with self._ask(request, stop) as answer:
+        with self._ask(self._request("GET", path), stop, silence_s) as answer:
             return Page(answer.status, answer.read())
 
     def close(self) -> None:
         """Let go of the connections."""
-        with self._lock:
-            if self._pool is not None:
-                self._pool = None
-                _release(self._key)
+        if self._is_open:
+            self._is_open = False
+            links.leave(self._place)
+
+    def _request(self, method: str, path: str, more: str = "") -> bytes:
+        head = f"{method} {self._target}{path} HTTP/1.1\r\n{self._head}{more}\r\n"
+        return head.encode("latin-1")
 
     @contextlib.contextmanager
-    def _ask(self, request: httpcore2.Request, stop: Stop) -> Generator[Answer]:
+    def _ask(self, request: bytes, stop: Stop, silence_s: float) -> Generator[Answer]:
         stop.check()
-        with calling(stop) as line:
-            try:
-                response = self._send(request, line)
-                try:
-                    answer = Answer(response, stop)
-                    yield answer
-                    _drain(answer, line)
-                finally:
-                    response.close()
-            except _FOREIGN as error:
-                if stop.is_set:
-                    raise Interrupted from None
-                raise self._unreachable(error) from error
+        line = Line(stop)
+        try:
+            with stop.undoing(line.cut), self._linked(request, silence_s, line) as answer:
+                yield answer
+                answer.drain()
+        except NetworkError as error:
+            if stop.is_set:
+                raise Interrupted from None
+            raise self._unreachable(error) from error
 
-    def _send(self, request: httpcore2.Request, line: Line) -> httpcore2.Response:
-        """Send a request; once more when the connection turns out to have been dead before."""
+    @contextlib.contextmanager
+    def _linked(self, request: bytes, silence_s: float, line: Line) -> Generator[Answer]:
+        """The link of one call, with its answer; afterwards it is kept for the next one, or closed."""
+        link, response = self._answered(request, silence_s, line)
+        try:
+            yield Answer(link, response, line.stop)
+        finally:
+            line.let_go()
+            if link.can_serve_again and not line.stop.is_set:
+                links.keep(self._place, link)
+            else:
+                link.close()
+
+    def _answered(self, request: bytes, silence_s: float, line: Line) -> tuple[Link, HTTPResponse]:
+        """Send a request; once more when the connection turns out to have been dead before.
+
+        Servers hang up on connections that they think are done with; what was sent into such a one
+        was not heard.
+        """
         while True:
+            link = links.take(self._place)
+            is_new = link is None
+            if link is None:
+                link = links.reach(self._place, self._connect_s, line)
             try:
-                return self._connections().handle_request(request)
-            except (httpcore2.NetworkError, httpcore2.ProtocolError):
-                if line.stop.is_set or not line.is_stale:
-                    raise
+                line.hold(link.sock)
+                return link, link.ask(request, silence_s)
+            except BaseException as error:
                 line.let_go()
+                link.close()
+                if is_new or line.stop.is_set or not isinstance(error, CutError):
+                    raise
 
-    def _request(
-        self,
-        method: str,
-        path: str,
-        headers: list[tuple[bytes, bytes]],
-        body: bytes | None = None,
-        *,
-        limits: Mapping[str, float] | None = None,
-    ) -> httpcore2.Request:
-        url, timeout = self.base_url + path, {"timeout": limits or self._timeout}
-        return httpcore2.Request(method, url, headers=headers, content=body, extensions=timeout)
-
-    def _connections(self) -> httpcore2.ConnectionPool:
-        with self._lock:
-            if self._pool is None:
-                self._pool = _acquire(self._key)
-            return self._pool
-
-    def _unreachable(self, error: Exception) -> ModelUnreachableError:
+    def _unreachable(self, error: NetworkError) -> ModelUnreachableError:
         host = self._host
-        if isinstance(error, _NOT_CONNECTED):
+        if isinstance(error, UnreachedError):
             message = f"{self.provider} at {host} cannot be reached: {error}."
             fix = self._what_to_start(host)
-        elif isinstance(error, httpcore2.TimeoutException):
+        elif isinstance(error, SilentError):
             message = f"{self.provider} at {host} is silent."
             fix = "Ask again, or raise model.timeout_s when the model is that slow."
         else:
-            message = f"{self.provider} at {host} cut the connection: {error}"
+            message = f"{self.provider} at {host} cut the connection: {error}."
             fix = "Ask again."
         return ModelUnreachableError(message, fix=fix, retryable=True, provider=self.provider)
 
     def _what_to_start(self, host: str) -> str:
-        if self._proxy:
-            return f"Check the network and the proxy {urlsplit(self._proxy).hostname}."
+        if self._place.proxy:
+            return f"Check the network and the proxy {urlsplit(self._place.proxy).hostname}."
         if host.startswith(("127.", "localhost", "[::1]")):
             return f"Start the model's server so that it listens on {host}, or see `hermes model`."
         return "Check the network and the address, or see `hermes model` for another model."
 
 
-def _drain(answer: Answer, line: Line) -> None:
-    """Read the end of the body, without which the connection could not be used again."""
-    line.patience_s = _DRAIN_S
-    with contextlib.suppress(*_FOREIGN, Interrupted):
-        for _ in answer.chunks:
-            pass
+def _line(name: str, value: str, provider: str) -> str:
+    """One line of a request's head; a key that was pasted with more than itself would break it."""
+    if not value.isascii() or not value.isprintable():
+        raise ModelError(
+            f"The {name} header for {provider} holds characters that cannot be sent.",
+            fix="Enter the key again, without quotes and line breaks, with `hermes model`.",
+            provider=provider,
+        )
+    return f"{name}: {value}\r\n"
 
 
-class _PoolKey(NamedTuple):
-    is_secure: bool
-    proxy: str
-
-
-class _Shared:
-    """Connections that several wires use, until the last of them is closed."""
-
-    def __init__(self, pool: httpcore2.ConnectionPool) -> None:
-        self.pool = pool
-        self.users = 0
-
-
-_pools: dict[_PoolKey, _Shared] = {}
-_pools_lock = threading.Lock()
-
-
-def _acquire(key: _PoolKey) -> httpcore2.ConnectionPool:
-    with _pools_lock:
-        if key not in _pools:
-            _pools[key] = _Shared(_make_pool(key))
-        _pools[key].users += 1
-        return _pools[key].pool
-
-
-def _release(key: _PoolKey) -> None:
-    with _pools_lock:
-        shared = _pools[key]
-        shared.users -= 1
-        if not shared.users:
-            del _pools[key]
-            shared.pool.close()
-
-
-def _make_pool(key: _PoolKey) -> httpcore2.ConnectionPool:
-    return httpcore2.ConnectionPool(
-        # Reading the certificates costs milliseconds, which plain addresses need not pay.
-        ssl_context=httpcore2.default_ssl_context() if key.is_secure else None,
-        proxy=_proxy(key.proxy) if key.proxy else None,
-        max_connections=None,
-        max_keepalive_connections=32,
-        keepalive_expiry=_KEEP_ALIVE_S,
-        network_backend=Backend(),
-    )
-
-
-def _proxy(address: str) -> httpcore2.Proxy:
-    parts = urlsplit(address)
-    bare = f"{parts.scheme}://{parts.hostname}:{parts.port or 80}"
-    if parts.username is None:
-        return httpcore2.Proxy(bare)
-    return httpcore2.Proxy(bare, auth=(parts.username, parts.password or ""))
+def _ascii(host: str) -> str:
+    return host if host.isascii() else host.encode("idna").decode()
 
 
 def payloads(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -1,34 +1,18 @@
-"""Connections that a stop cuts at any moment: while a name is looked up, at connecting, in the TLS
-handshake, before the first byte and in the middle of a stream.
+"""Reaching a server: names are looked up, addresses tried, TLS begun; a stop ends each of them at once.
 
-A network backend for httpcore2, which calls it in the thread that asks. That thread's `Line` knows the
-connection in use; a stop from any thread shuts that connection's socket, and whoever waits on it wakes.
-Looking up a name cannot be ended, so it happens in a thread of its own that is left behind.
+A stop from any thread shuts the socket in use, and whoever waits on it wakes. Looking up a name cannot
+be ended, so it happens in a thread of its own that is left behind.
 """
 
 import contextlib
 import errno
 import os
-import select
 import selectors
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Generator, Iterable
 from typing import Any, NamedTuple
-
-from httpcore2 import (
-    SOCKET_OPTION,
-    ConnectError,
-    ConnectTimeout,
-    NetworkBackend,
-    NetworkStream,
-    ReadError,
-    ReadTimeout,
-    WriteError,
-    WriteTimeout,
-)
 
 from hermes_agent.stop import Stop
 
@@ -36,184 +20,101 @@ _SLICE_S = 0.05
 """How often a stop is looked for while connecting; a socket that connects cannot be shut everywhere."""
 
 
+class NetworkError(Exception):
+    """A server could not be reached or heard; the text is the reason."""
+
+
+class UnreachedError(NetworkError):
+    """There was no connection."""
+
+
+class SilentError(NetworkError):
+    """Nothing came for too long."""
+
+
+class CutError(NetworkError):
+    """The connection ended too early, or what came over it is no HTTP."""
+
+
 class Line:
-    """What one call is using at the moment."""
+    """What one call is using at the moment, so that a stop can shut it."""
 
     def __init__(self, stop: Stop) -> None:
         self.stop = stop
-        self.patience_s = float("inf")
-        """Longest silence from now on, where that is shorter than what the request asked for."""
         self._lock = threading.Lock()
-        self._stream: Stream | None = None
-        self._reads_before = 0
+        self._sock: socket.socket | None = None
 
-    def hold(self, stream: "Stream") -> None:
-        """Have a stop cut this connection; raises Interrupted when it came before."""
+    def hold(self, sock: socket.socket) -> None:
+        """Have a stop shut this socket; raises Interrupted when it came before."""
         with self._lock:
-            if self._stream is not stream:
-                self._stream, self._reads_before = stream, stream.reads
+            self._sock = sock
         self.stop.check()
 
-    @property
-    def is_stale(self) -> bool:
-        """Whether the connection served others before and has said nothing to this call.
-
-        Servers hang up on connections that they think are done with; what was sent into such a one
-        was not heard.
-        """
-        stream = self._stream
-        return stream is not None and 0 < self._reads_before == stream.reads
-
     def let_go(self) -> None:
-        """The connection may serve somebody else now: a late stop must not touch it."""
+        """The socket may serve somebody else now, or be closed: a late stop must not touch it."""
         with self._lock:
-            self._stream = None
+            self._sock = None
 
     def cut(self) -> None:
-        with self._lock:
-            if self._stream is not None:
-                self._stream.shut()
-
-
-_here = threading.local()
-
-
-@contextlib.contextmanager
-def calling(stop: Stop) -> Generator[Line]:
-    """Have what this thread sends and reads in the block end when the stop is set."""
-    outer: Line | None = getattr(_here, "line", None)
-    line = _here.line = Line(stop)
-    try:
-        with stop.undoing(line.cut):
-            yield line
-    finally:
-        line.let_go()
-        _here.line = outer
-
-
-def _line() -> Line:
-    line: Line | None = getattr(_here, "line", None)
-    return line or Line(Stop())
-
-
-class Stream(NetworkStream):
-    """One socket, plain or with TLS."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._timeout = sock.gettimeout()
-        self._lock = threading.Lock()
-        self.reads = 0
-        """How often something came."""
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        self._be_patient(timeout)
-        try:
-            data = self._sock.recv(max_bytes)
-        except TimeoutError as error:
-            raise ReadTimeout(str(error)) from error
-        except OSError as error:
-            raise ReadError(_reason(error)) from error
-        if data:
-            self.reads += 1
-        return data
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        _line().hold(self)
-        self._be_patient(timeout)
-        view = memoryview(buffer)
-        try:
-            while view:
-                view = view[self._sock.send(view) :]
-        except TimeoutError as error:
-            raise WriteTimeout(str(error)) from error
-        except OSError as error:
-            raise WriteError(_reason(error)) from error
-
-    def close(self) -> None:
-        with self._lock:
-            self._sock.close()
-
-    def shut(self) -> None:
         """Wake whoever reads or writes; called by the thread that stops."""
         with self._lock:
-            # Not SSLSocket's own method, which takes the TLS state away from a thread that uses it.
-            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+            if self._sock is not None:
+                # Not SSLSocket's own method, which takes the TLS state away from a thread that uses it.
+                socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
-    def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
-    ) -> NetworkStream:
-        if isinstance(self._sock, ssl.SSLSocket):
-            self.close()
-            raise ConnectError("a proxy that is itself reached by https is not supported")
-        self._sock.settimeout(timeout)
-        secured = ssl_context.wrap_socket(
-            self._sock, server_hostname=server_hostname, do_handshake_on_connect=False
-        )
-        stream = Stream(secured)
+
+def connect(host: str, port: int, seconds: float, stop: Stop) -> socket.socket:
+    """A plain connection; raises UnreachedError and Interrupted."""
+    stop.check()
+    deadline = time.monotonic() + seconds
+    addresses = _resolve(host, port, deadline, stop)
+    failure: Exception = OSError(f"{host} has no address")
+    for number, address in enumerate(addresses):
+        # Each address gets its share, so that one that swallows packets leaves time for the next.
+        share = (deadline - time.monotonic()) / (len(addresses) - number)
         try:
-            _line().hold(stream)
-            secured.do_handshake()
-        except TimeoutError as error:
-            stream.close()
-            raise ConnectTimeout("the TLS handshake takes too long") from error
+            sock = _connect(address, max(share, 0.0), stop)
         except OSError as error:
-            stream.close()
-            raise ConnectError(_reason(error)) from error
-        except BaseException:
-            stream.close()
-            raise
-        return stream
-
-    def get_extra_info(self, info: str) -> Any:  # noqa: ANN401 -- the base's
-        if info == "is_readable":
-            return _is_readable(self._sock)
-        if info == "ssl_object":
-            return self._sock if isinstance(self._sock, ssl.SSLSocket) else None
-        return self._sock if info == "socket" else None
-
-    def _be_patient(self, timeout: float | None) -> None:
-        limit = _line().patience_s
-        if timeout is None or timeout > limit:
-            timeout = None if limit == float("inf") else limit
-        if timeout != self._timeout:  # each change is a system call
-            self._sock.settimeout(timeout)
-            self._timeout = timeout
+            failure = error
+        else:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+    if isinstance(failure, TimeoutError):
+        raise UnreachedError("no answer to connecting") from failure
+    raise UnreachedError(reason(failure)) from failure
 
 
-class Backend(NetworkBackend):
-    """Connects, and looks for a stop meanwhile."""
+def secure(
+    sock: socket.socket, context: ssl.SSLContext, host: str, seconds: float, line: Line
+) -> ssl.SSLSocket:
+    """The same connection with TLS; it is closed when that fails. Raises as `connect` does."""
+    sock.settimeout(seconds)
+    try:
+        secured = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+    except (OSError, ValueError) as error:  # a name that no certificate could be for
+        sock.close()
+        raise UnreachedError(reason(error)) from error
+    try:
+        line.hold(secured)
+        secured.do_handshake()
+    except BaseException as error:
+        line.let_go()
+        secured.close()
+        if isinstance(error, TimeoutError):
+            raise UnreachedError("the TLS handshake takes too long") from error
+        if isinstance(error, OSError):
+            raise UnreachedError(reason(error)) from error
+        raise
+    return secured
 
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[SOCKET_OPTION] | None = None,
-    ) -> NetworkStream:
-        del local_address, socket_options
-        line = _line()
-        line.stop.check()
-        deadline = time.monotonic() + (timeout if timeout is not None else 3600.0)
-        addresses = _resolve(host, port, deadline, line.stop)
-        failure: Exception = ConnectError(f"{host} has no address")
-        for number, address in enumerate(addresses):
-            # Each address gets its share, so that one that swallows packets leaves time for the next.
-            share = (deadline - time.monotonic()) / (len(addresses) - number)
-            try:
-                sock = _connect(address, max(share, 0.0), line.stop)
-            except OSError as error:
-                failure = error
-            else:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return Stream(sock)
-        if isinstance(failure, TimeoutError):
-            raise ConnectTimeout("no answer to connecting") from failure
-        raise ConnectError(_reason(failure)) from failure
+
+def reason(error: Exception) -> str:
+    """Why the network failed, in a few words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error) or type(error).__name__
 
 
 class _Address(NamedTuple):
@@ -225,13 +126,13 @@ def _resolve(host: str, port: int, deadline: float, stop: Stop) -> list[_Address
     with contextlib.suppress(socket.gaierror):
         return _look_up(host, port, socket.AI_NUMERICHOST)
     found: list[_Address] = []
-    failed: list[OSError] = []
+    failed: list[Exception] = []
     done = threading.Event()
 
     def look_up() -> None:
         try:
             found.extend(_look_up(host, port, 0))
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name may be longer than names can be
             failed.append(error)
         done.set()
 
@@ -240,9 +141,9 @@ def _resolve(host: str, port: int, deadline: float, stop: Stop) -> list[_Address
         is_done = done.wait(max(deadline - time.monotonic(), 0))
     stop.check()
     if not is_done:
-        raise ConnectTimeout(f"looking up {host} takes too long")
+        raise UnreachedError(f"looking up {host} takes too long")
     if failed:
-        raise ConnectError(f"{host} is not known: {failed[0].strerror}") from failed[0]
+        raise UnreachedError(f"{host} is not known: {reason(failed[0])}") from failed[0]
     return found
 
 
@@ -275,22 +176,3 @@ def _await_connection(sock: socket.socket, seconds: float, stop: Stop) -> None:
             stop.check()
             if time.monotonic() >= deadline:
                 raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
-
-
-def _is_readable(sock: socket.socket) -> bool:
-    """Whether an idle connection has something to say, which can only be its end."""
-    if sock.fileno() < 0:
-        return True
-    if not hasattr(select, "poll"):
-        return bool(select.select([sock], [], [], 0)[0])
-    poll = select.poll()  # asked at every request: half the price of a selector
-    poll.register(sock, select.POLLIN)
-    return bool(poll.poll(0))
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {error.verify_message}"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return str(error)

@@ -88,7 +88,7 @@ class Wire:
         with self._lock:
             if self._made is None:
                 with loading:
-                    from hermes_agent.models.connection import Connection  # noqa: PLC0415 -- 0.1 s
+                    from hermes_agent.models.connection import Connection  # noqa: PLC0415 -- 30 ms
 
                 silence_s, connect_s = self._limits
                 self._made = Connection(

@@ -22,7 +22,7 @@ from hermes_agent.models.wire import Wire
 from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import PATIENCE_S
 from hermes_core.config import Proxies, proxies
-from hermes_core.errors import ConfigError, ModelUnreachableError
+from hermes_core.errors import ConfigError, ModelError, ModelUnreachableError
 from tests.agent.models.conftest import Make
 
 HELLO = Request("You help.", [], [{"role": "user", "content": "hello"}])
@@ -162,6 +162,46 @@ def test_a_safe_address_is_asked_through_a_tunnel(
     assert "proxy" in caught.value.fix
 
 
+def test_the_inside_of_a_tunnel_is_the_servers_own(
+    once: Any, connect: Make, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    server, heard = once(answer_of(REPLY), context), list[bytes]()
+
+    def let_through(listener: socket.socket) -> None:
+        line, _ = listener.accept()
+        with line, socket.create_connection(("127.0.0.1", server.port)) as far:
+            heard.append(_hear(line))
+            line.sendall(b"HTTP/1.1 200 Connection established\r\nVia: test\r\n\r\n")
+            back = threading.Thread(target=_pass_on, args=(far, line), daemon=True)
+            back.start()
+            _pass_on(line, far)
+            back.join(PATIENCE_S)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=let_through, args=(listener,), daemon=True)
+        thread.start()
+        proxy = f"http://me:p%40ss@127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setenv("https_proxy", proxy)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+        monkeypatch.setattr("hermes_agent.models.proxy._is_this_machine", lambda _host: False)
+        model = connect("openai", f"https://127.0.0.1:{server.port}")
+        assert model.ask(HELLO, Stop(), ignore).text == "Hi."
+        thread.join(PATIENCE_S)
+    assert heard[0].startswith(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1".encode())
+    assert b"Proxy-Authorization: Basic bWU6cEBzcw==" in heard[0]
+    assert server.heard.startswith(b"POST /v1/chat/completions")
+
+
+def test_a_proxy_that_speaks_something_else_is_named(
+    connect: Make, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:1080")
+    with pytest.raises(ModelUnreachableError, match="socks5:// is no proxy that can be used"):
+        connect("openai", "http://model.test").ask(HELLO, Stop(), ignore)
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     if shutil.which("openssl") is None:
@@ -224,6 +264,66 @@ def test_a_body_that_ends_too_early_is_told(once: Any, connect: Make):
         connect("openai", f"http://127.0.0.1:{server.port}").ask(HELLO, Stop(), ignore)
 
 
+def test_what_a_server_says_while_it_is_still_told_is_heard(connect: Make):
+    refusal = answer_of(b'{"error":{"message":"too much"}}', "413 Payload Too Large")
+
+    def serve(listener: socket.socket) -> None:
+        line, _ = listener.accept()
+        with line:
+            line.settimeout(PATIENCE_S)
+            line.recv(1000)
+            line.sendall(refusal)
+            line.shutdown(socket.SHUT_RDWR)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(PATIENCE_S)
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        model = connect("openai", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        long = HELLO._replace(messages=[{"role": "user", "content": "x" * 20_000_000}])
+        with pytest.raises(ModelError, match="too much"):
+            model.ask(long, Stop(), ignore)
+        thread.join(PATIENCE_S)
+
+
+@pytest.mark.parametrize("key", ["sk-1\r\nX-Other: yes", "\u201csk-1\u201d"])
+def test_a_key_that_cannot_be_sent_is_named_before_anything_is(once: Any, key: str):
+    server = once(answer_of(REPLY))
+    wire = Wire(f"http://127.0.0.1:{server.port}", {"Authorization": key}, provider="x")
+    with pytest.raises(ModelError, match="Authorization header for x") as caught:
+        wire.get("/models", Stop(), silence_s=1)
+    assert "Enter the key again" in caught.value.fix
+    socket.create_connection(("127.0.0.1", server.port)).close()
+
+
+def test_connections_are_shared_and_closed_with_the_last_who_uses_them():
+    kept = answer_of(b"{}").replace(b"Connection: close\r\n", b"")
+    ends: list[bytes] = []
+
+    def serve(listener: socket.socket) -> None:
+        line, _ = listener.accept()
+        with line:
+            line.settimeout(PATIENCE_S)
+            for _ in range(2):
+                _hear(line)
+                line.sendall(kept)
+            ends.append(line.recv(1))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(PATIENCE_S)
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        one, two = Wire(url, {}, provider="x"), Wire(url, {}, provider="x")
+        assert one.get("/a", Stop(), silence_s=PATIENCE_S).body == b"{}"
+        assert two.get("/b", Stop(), silence_s=PATIENCE_S).body == b"{}"
+        one.close()
+        assert thread.is_alive()
+        two.close()
+        thread.join(PATIENCE_S)
+    assert ends == [b""]
+
+
 def test_a_connection_that_was_dead_already_is_made_anew(connect: Make):
     kept = answer_of(REPLY).replace(b"Connection: close\r\n", b"")
     served: list[int] = []
@@ -248,6 +348,12 @@ def test_a_connection_that_was_dead_already_is_made_anew(connect: Make):
         assert model.ask(HELLO, Stop(), ignore).text == "Hi."
         thread.join(PATIENCE_S)
     assert served == [0, 1]
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    while data := source.recv(65536):
+        target.sendall(data)
+    target.shutdown(socket.SHUT_WR)
 
 
 def _hear(line: socket.socket) -> bytes:
