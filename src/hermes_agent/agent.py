@@ -370,6 +370,7 @@ class Agent:
             stop=stop,
             report=report,
             is_resumed=taken.is_resumed,
+            attempts_lost=taken.attempt - 1,
         )
         self._tell_turn(row)
         self._warn_about_prices(report)
@@ -394,7 +395,14 @@ class Agent:
             self.session_id = turn.session_id
 
     def _meter(self, turn: Turn) -> Meter:
-        return Meter(self.store, turn.id, self._limits, self._paid_by, is_resumed=turn.is_resumed)
+        return Meter(
+            self.store,
+            turn.id,
+            self._limits,
+            self._paid_by,
+            is_resumed=turn.is_resumed,
+            attempts_lost=turn.attempts_lost,
+        )
 
     def _warn_about_prices(self, report: Sink) -> None:
         facts, limits = self.model.facts, self._limits

@@ -8,7 +8,7 @@ from hermes_agent.standing import Standing
 from hermes_agent.stop import Stop
 from hermes_core.errors import BudgetSpent
 from hermes_core.settings import AgentSettings
-from hermes_state.budgets import Estimate, Limits, Receipt
+from hermes_state.budgets import Estimate, Limits, Receipt, Reservation
 from hermes_state.protocol import Store
 from hermes_state.usage import Spent
 
@@ -40,6 +40,7 @@ class Meter:
         account: str | None = None,
         *,
         is_resumed: bool = True,
+        attempts_lost: int = 0,
     ) -> None:
         self._store = store
         self._turn_id = turn_id
@@ -49,14 +50,21 @@ class Meter:
         sofar = store.budgets.of_turn(turn_id, account) if is_resumed else {}
         self._worked_before_s: float = sofar.get("seconds", 0.0)
         self.steps: int = sofar.get("steps", 0)
+        if not limits.need_reservations:
+            self.steps += attempts_lost  # of the call in which one was cut off there is no trace
 
     def reserve(
         self, facts: Facts, input_tokens: int, max_output: int, task: str = ""
-    ) -> tuple[int, int]:
+    ) -> tuple[Reservation, int]:
         """Set aside the most a call can take; returns the reservation and how long a reply may be.
 
         A reply is cut to what the limits leave. Raises BudgetSpent.
         """
+        if not self._limits.need_reservations:
+            self._limits.check_work(self.steps + (not task), self.elapsed_s)
+            self.steps += not task
+            person = self._limits.person
+            return Reservation(None, self.elapsed_s, self._account, person), max_output
         max_output = self._affordable(facts, input_tokens, max_output)
         price = max(facts.input_price, facts.cache_write_price)
         cost = (input_tokens * price + max_output * facts.output_price) / 1_000_000
@@ -75,8 +83,6 @@ class Meter:
     def _affordable(self, facts: Facts, input_tokens: int, max_output: int) -> int:
         limits = self._limits
         per_day, person_per_day = limits.cost_per_day_usd, limits.person_cost_per_day_usd
-        if not (limits.tokens or limits.cost_usd or per_day or person_per_day):
-            return max_output
         sofar = self._store.budgets.of_turn(self._turn_id, self._account)
         most = float(max_output)
         if limits.tokens:
@@ -105,7 +111,9 @@ class Meter:
         self._store.budgets.settle(self._turn_id, session_id, receipt)
         return reply
 
-    def receipt(self, reservation: int, facts: Facts, reply: Reply, task: str = "") -> Receipt:
+    def receipt(
+        self, reservation: Reservation, facts: Facts, reply: Reply, task: str = ""
+    ) -> Receipt:
         """What a reply did cost, to be stored together with it."""
         usage = reply.usage
         cost = facts.cost_usd(usage) if reply.cost_usd is None else reply.cost_usd

@@ -26,6 +26,8 @@ class Turn(msgspec.Struct):
     report: Sink
     is_resumed: bool = False
     """Whether another attempt at it was cut off or put off."""
+    attempts_lost: int = 0
+    """How many were cut off."""
     steps: int = 0
     """Model calls of this attempt."""
     was_cut: bool = False

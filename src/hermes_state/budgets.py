@@ -3,6 +3,7 @@
 open → settled
 A reservation is checked against the limits and written in one transaction, so that two processes cannot
 both take the last cent. One that stays open counts in full: the provider may have charged for it.
+Where neither tokens nor money are limited nothing is set aside; what was spent is noted settled.
 """
 
 from typing import NamedTuple
@@ -31,6 +32,18 @@ class Limits(NamedTuple):
     """Who is to pay, when it is not the owner of the machine."""
     person_cost_per_day_usd: float = 0.0
 
+    @property
+    def need_reservations(self) -> bool:
+        """Whether a call may be one too many for what others spend meanwhile."""
+        return bool(
+            self.tokens or self.cost_usd or self.cost_per_day_usd or self.person_cost_per_day_usd
+        )
+
+    def check_work(self, steps: int, seconds: float) -> None:
+        """Steps and working time of a turn, which are nobody else's; raises BudgetSpent."""
+        _hold("steps", steps, self.steps)
+        _hold("seconds", seconds, self.seconds)
+
 
 class Estimate(NamedTuple):
     """The most that one model call can take."""
@@ -41,10 +54,20 @@ class Estimate(NamedTuple):
     """Working time of the turn so far, over all attempts."""
 
 
-class Receipt(NamedTuple):
-    """What a reserved call did cost."""
+class Reservation(NamedTuple):
+    """What was set aside for a call, or would have been if anything limited it."""
 
-    reservation_id: int
+    id: int | None
+    elapsed_s: float = 0.0
+    account: str | None = None
+    """The turn that pays, when it is another one."""
+    person: str = ""
+
+
+class Receipt(NamedTuple):
+    """What a call did cost."""
+
+    reservation: Reservation
     spent: Spent
     task: str = ""
 
@@ -56,16 +79,15 @@ def reserve(
     estimate: Estimate,
     task: str = "",
     account: str | None = None,
-) -> int:
+) -> Reservation:
     """Set aside what a call may cost; raises BudgetSpent, which says which limit is reached.
 
     Steps and time are the turn's own; tokens and money are those of the account, another turn if given.
     """
     sofar = of_turn(conn, turn_id, account)
-    _hold("steps", sofar["steps"] + (not task), limits.steps)
+    limits.check_work(sofar["steps"] + (not task), estimate.elapsed_s)
     _hold("tokens", sofar["tokens"] + estimate.tokens, limits.tokens)
     _hold("USD", sofar["cost_usd"] + estimate.cost_usd, limits.cost_usd)
-    _hold("seconds", estimate.elapsed_s, limits.seconds)
     if limits.cost_per_day_usd:
         _hold("USD a day", _today(conn) + estimate.cost_usd, limits.cost_per_day_usd)
     if limits.person_cost_per_day_usd:
@@ -76,7 +98,7 @@ def reserve(
         " person) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (turn_id, account or turn_id, task, *estimate, clock.now(), limits.person or None),
     )
-    return conn.last_insert_rowid()
+    return Reservation(conn.last_insert_rowid(), estimate.elapsed_s, account, limits.person)
 
 
 def _hold(unit: str, wanted: float, limit: float) -> None:
@@ -95,12 +117,21 @@ def _today(conn: apsw.Connection, person: str | None = None) -> float:
 
 def settle(conn: apsw.Connection, turn_id: str, session_id: str, receipt: Receipt) -> None:
     """Replace what was set aside by what was spent, and book it."""
-    spent = receipt.spent
-    conn.execute(
-        "UPDATE reservations SET state = 'settled', tokens = ?, cost_usd = ? WHERE id = ?",
-        (spent.input_tokens + spent.output_tokens, spent.cost_usd, receipt.reservation_id),
-    )
-    usage.record(conn, session_id, spent, turn_id=turn_id, task=receipt.task)
+    (id_, elapsed_s, account, person), spent, task = receipt
+    tokens = spent.input_tokens + spent.output_tokens
+    if id_ is None:
+        conn.execute(
+            "INSERT INTO reservations (turn_id, account, task, tokens, cost_usd, elapsed_s,"
+            " reserved_at, person, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'settled')",
+            (turn_id, account or turn_id, task, tokens, spent.cost_usd, elapsed_s, clock.now(),
+             person or None),
+        )  # fmt: skip
+    else:
+        conn.execute(
+            "UPDATE reservations SET state = 'settled', tokens = ?, cost_usd = ? WHERE id = ?",
+            (tokens, spent.cost_usd, id_),
+        )
+    usage.record(conn, session_id, spent, turn_id=turn_id, task=task)
 
 
 def of_turn(conn: apsw.Connection, turn_id: str, account: str | None = None) -> Row:
@@ -129,7 +160,7 @@ class Budgets:
         estimate: Estimate,
         task: str = "",
         account: str | None = None,
-    ) -> int:
+    ) -> Reservation:
         return self._db.write(lambda c: reserve(c, turn_id, limits, estimate, task, account))
 
     def settle(self, turn_id: str, session_id: str, receipt: Receipt) -> None:

@@ -7,7 +7,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from hermes_state.budgets import Estimate, Limits, Receipt
+from hermes_state.budgets import Estimate, Limits, Receipt, Reservation
 from hermes_state.effects import Call, Settled
 from hermes_state.inbox import Delivery, Outcome
 from hermes_state.leases import DEFAULT_TTL_S, Lease
@@ -175,7 +175,7 @@ class BudgetLedger(Protocol):
         estimate: Estimate,
         task: str = "",
         account: str | None = None,
-    ) -> int: ...
+    ) -> Reservation: ...
     def settle(self, turn_id: str, session_id: str, receipt: Receipt) -> None: ...
     def of_turn(self, turn_id: str, account: str | None = None) -> Row: ...
     def today_usd(self, person: str | None = None) -> float: ...

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,10 @@ logger = logging.getLogger(__name__)
 
 _CONTRACT = 4
 """The version of the session objects that clients of this protocol know."""
+
+_LOOK_AGAIN_S = 1.0
+_branches: dict[Path, tuple[float, str]] = {}
+"""When each folder was looked at, and what was checked out there."""
 
 Payload = dict[str, Any]
 
@@ -144,7 +149,16 @@ def _tools(agent: object) -> dict[str, list[str]]:
 
 
 def git_branch(folder: Path) -> str:
-    """The branch that is checked out in a folder or above it; empty when there is none."""
+    """The branch that is checked out in a folder or above it, looked at once a second; or empty."""
+    now = time.monotonic()
+    seen_at, branch = _branches.get(folder, (0.0, ""))
+    if now - seen_at > _LOOK_AGAIN_S:
+        branch = _read_branch(folder)
+        _branches[folder] = now, branch
+    return branch
+
+
+def _read_branch(folder: Path) -> str:
     place, last = str(folder), ""
     while place != last:
         try:

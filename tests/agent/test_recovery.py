@@ -19,7 +19,6 @@ from hermes_agent.turn import Turn
 from hermes_core.errors import ConversationBusyError
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
-from hermes_state.budgets import Estimate, Limits
 from hermes_state.effects import Call
 from tests.agent.conftest import Chat, Counting, MakeChat
 
@@ -134,7 +133,7 @@ def test_limits_hold_over_a_crash(make_chat: MakeChat, store: SessionDB) -> None
     settings = Settings(agent=AgentSettings(titles=False, max_steps=2))
     chat = make_chat(lambda _r: call("count"), [Counting().tool()], settings=settings)
     turn_id = chat.agent.accept("go").turn_id
-    store.budgets.reserve(turn_id, Limits(steps=2), Estimate(10, 0.0, 1.0))  # the process died here
+    store.turns.start(turn_id)  # the process died in its first call
     told = chat.agent.run_turn(turn_id)
     assert told["failed"]
     assert len(chat.model.requests) == 1

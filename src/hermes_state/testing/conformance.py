@@ -20,7 +20,7 @@ from hermes_core.errors import (
     TitleError,
     UsageError,
 )
-from hermes_state.budgets import Estimate, Limits, Receipt
+from hermes_state.budgets import Estimate, Limits, Receipt, Reservation
 from hermes_state.effects import Call, Settled
 from hermes_state.inbox import Delivery
 from hermes_state.leases import Lease
@@ -1417,10 +1417,24 @@ class OutboxRules:
             assert store.outbox.is_open("telegram", "room")
             store.outbox.begin(piece)
             assert store.outbox.is_open("telegram", "room")
-            store.outbox.sent(piece, "m")
+            assert store.outbox.sent(piece, "m") is (piece == first)
         assert not store.outbox.is_open("telegram", "room")
         store.outbox.put([Piece("telegram", "hall", "c"), Piece("matrix", "room", "d")])
         assert not store.outbox.is_open("telegram", "room")
+
+    def test_who_ends_a_piece_is_told_whether_its_chat_waits_for_more(self, store: Store) -> None:
+        first, second, third = store.outbox.put([Piece("telegram", "room", x) for x in "abc"])
+        store.outbox.put([Piece("telegram", "hall", "d"), Piece("matrix", "room", "e")])
+        store.outbox.begin(first)
+        assert store.outbox.fail(first, "blocked")
+        store.outbox.begin(second)
+        store.outbox.retry(second, "timeout", due_at=0.0)
+        store.outbox.begin(second)
+        assert store.outbox.sent(second)
+        store.outbox.begin(third)
+        assert not store.outbox.sent(third)
+        (again,) = store.outbox.put([Piece("telegram", "room", "f")])
+        assert not store.outbox.fail(again, "blocked")
 
     def test_a_piece_is_put_once_under_its_name(self, store: Store) -> None:
         piece = Piece("telegram", "room", "a", key="notice:1", extra='{"reply_to":"7"}')
@@ -1466,6 +1480,26 @@ class OutboxRules:
         assert (store.drafts.get(turn_id) or {})["message_id"] == "m1"
         store.drafts.drop(turn_id)
         assert store.drafts.get(turn_id) is None
+
+    def test_the_first_piece_of_a_reply_is_begun_with_the_draft_that_shows_it(
+        self, store: Store
+    ) -> None:
+        turn_id, other = running(store, "s1"), running(store, "s2")
+        first, second = store.outbox.put([Piece("t", "room", x) for x in "ab"], turn_id=turn_id)
+        (plain,) = store.outbox.put([Piece("t", "hall", "c")], turn_id=other)
+        (notice,) = store.outbox.put([Piece("t", "attic", "d")])
+        store.drafts.begin(turn_id, "t", "room")
+        store.drafts.named(turn_id, "m1")
+        begun = store.outbox.begin(first)
+        assert (begun["content"], begun["state"], begun["draft"]["message_id"]) == (
+            "a", "sending", "m1"
+        )  # fmt: skip
+        assert [store.outbox.begin(one)["draft"] for one in (plain, notice)] == [None, None]
+        store.outbox.sent(plain)
+        assert store.drafts.get(turn_id) is not None
+        store.outbox.sent(first)
+        assert store.drafts.get(turn_id) is None
+        assert store.outbox.begin(second)["draft"] is None
 
     def test_an_illegal_move_of_a_piece_is_refused(self, store: Store) -> None:
         (only,) = store.outbox.put([Piece("telegram", "room", "hi")])
@@ -1667,6 +1701,18 @@ class BudgetRules:
             assert round(store.budgets.today_usd(), 6) == 6.7
             moved.now += DAY_S
             store.budgets.reserve("b", ann, Estimate(1, 0.9, 0.0))
+
+    def test_what_was_not_set_aside_is_noted_when_it_is_spent(self, store: Store) -> None:
+        turn_id = running(store)
+        spent = Spent("m", "p", input_tokens=50, output_tokens=10, cost_usd=0.25)
+        aside = Reservation(None, 2.0, person="telegram:1")
+        store.budgets.settle(turn_id, "s", Receipt(aside, spent))
+        store.budgets.settle(turn_id, "s", Receipt(Reservation(None), spent, "title"))
+        assert store.budgets.of_turn(turn_id) == {
+            "steps": 1, "tokens": 120, "cost_usd": 0.5, "seconds": 2.0
+        }  # fmt: skip
+        assert store.budgets.today_usd("telegram:1") == 0.25
+        assert session(store, "s")["cost_usd"] == 0.5, "it is booked all the same"
 
     def test_a_reservation_is_settled_once(self, store: Store) -> None:
         turn_id = running(store)
