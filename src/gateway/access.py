@@ -57,10 +57,10 @@ class Access:
     def _named(self, platform: str, ids: Collection[str]) -> list[Role]:
         """What is said about somebody by name."""
         gateway = self._settings.gateway
+        if not set(ids).isdisjoint(gateway.owners.get(platform, ())):
+            return ["owner"]  # which is the most, whatever the store says
         found: list[Role] = []
-        if set(ids) & set(gateway.owners.get(platform, ())):
-            found.append("owner")
-        if set(ids) & set(gateway.allow.get(platform, ())):
+        if not set(ids).isdisjoint(gateway.allow.get(platform, ())):
             found.append("member")
         people = (self._store.people.get(platform, one) for one in ids)
         return found + [person.role for person in people if person is not None]

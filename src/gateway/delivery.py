@@ -9,8 +9,8 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 
 from gateway import replies
 from gateway.platforms.base import BasePlatformAdapter, PlatformError, SendMetadata, SendResult
@@ -20,6 +20,8 @@ from hermes_core import clock
 from hermes_core.errors import IllegalTransitionError, StoreError
 from hermes_state.protocol import Store
 from hermes_state.records import Row
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +50,8 @@ class Delivery:
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sending: dict[int, asyncio.Task[None]] = {}
+        self._crowded: set[str] = set()
+        """The platforms that may have more due than there was room for."""
         self.sent_count = self.failed_count = self.repeat_count = 0
 
     def wake(self) -> None:
@@ -64,10 +68,11 @@ class Delivery:
                 await self._send_due()
             except Exception:
                 logger.exception("the outbox could not be read; it is tried again")
-            # Not wait_for, which loses a cancel that comes with a wake.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_AGAIN_S):
-                    await self._wake.wait()
+            look = self._loop.call_later(_LOOK_AGAIN_S, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                look.cancel()
 
     async def drain(self, seconds: float) -> None:
         """Wait for what is being sent and what is due now, as far as it ends in time."""
@@ -103,56 +108,69 @@ class Delivery:
         """Begin to send what is due, on every platform at most so many; returns how many these are."""
         count = 0
         for platform, adapter in self._adapters().items():
-            room = _AT_ONCE - self._on_their_way(platform)
-            if room <= 0:
-                continue  # the end of any of them wakes us
+            if not self._room(platform):
+                self._crowded.add(platform)
+                continue
             due = partial(self._store.outbox.due, limit=_AT_ONCE, platform=platform)
-            for row in (await run_blocking(due))[:room]:
-                if row["id"] not in self._sending:
-                    self._begin(row, adapter)
-                    count += 1
+            found = await run_blocking(due)
+            new = [row for row in found if row["id"] not in self._sending]
+            room = self._room(platform)
+            for row in new[:room]:
+                task = asyncio.create_task(self._attempt(row, adapter), name=platform)
+                self._sending[row["id"]] = task
+                count += 1
+            if len(new) > room or len(found) == _AT_ONCE:
+                self._crowded.add(platform)
+            else:
+                self._crowded.discard(platform)
         return count
 
-    def _on_their_way(self, platform: str) -> int:
-        return sum(task.get_name() == platform for task in self._sending.values())
+    def _room(self, platform: str) -> int:
+        """How many more pieces may be on their way there."""
+        sending = sum(task.get_name() == platform for task in self._sending.values())
+        return max(0, _AT_ONCE - sending)
 
-    def _begin(self, row: Row, adapter: BasePlatformAdapter) -> None:
-        task = asyncio.create_task(self._send(row, adapter), name=row["platform"])
-        self._sending[row["id"]] = task
-        task.add_done_callback(lambda _task: self._done(row["id"]))
+    async def _attempt(self, row: Row, adapter: BasePlatformAdapter) -> None:
+        """Send a piece, and see to it that what may be due by its end is looked for."""
+        is_more = True
+        try:
+            is_more = await self._send(row, adapter)
+        finally:
+            del self._sending[row["id"]]
+            if is_more or row["platform"] in self._crowded:
+                self._wake.set()
 
-    def _done(self, piece_id: int) -> None:
-        self._sending.pop(piece_id, None)
-        self._wake.set()
+    async def _send(self, row: Row, adapter: BasePlatformAdapter) -> bool:
+        """One attempt at a piece; tells whether more may be due now.
 
-    async def _send(self, row: Row, adapter: BasePlatformAdapter) -> None:
-        """One attempt at a piece; cancelled it stays as it is, and the next start looks at it."""
+        Cancelled it stays as it is, and the next start looks at it.
+        """
         if row["turn_id"] is not None:
             await self._streams.closed(row["turn_id"])
-        if not await self._claim(row["id"]):
-            return
+        begun = await self._claim(row["id"])
+        if begun is None:
+            return True
         try:
-            result = await self._hand_over(row, adapter)
+            result = await self._hand_over(begun, adapter)
         except PlatformError as error:  # whether it is there cannot be told now
             result = SendResult(success=False, error=str(error), error_kind="network")
         except Exception as error:  # the boundary of an adapter: what it did before is not known
             logger.exception("%s failed to send piece %s", row["platform"], row["id"])
             result = SendResult(success=False, error=repr(error), error_kind="unsure")
-        await self._until_stored(self._verdict(row, result))
+        return await self._note(begun, result)
 
-    async def _claim(self, piece_id: int) -> bool:
+    async def _claim(self, piece_id: int) -> Row | None:
         """Note that a piece is being sent; when that cannot be stored it is left for a moment."""
         try:
-            await run_blocking(lambda: self._store.outbox.begin(piece_id))
+            return await run_blocking(lambda: self._store.outbox.begin(piece_id))
         except IllegalTransitionError:
-            return False  # its end was stored after we had looked for what is due
+            return None  # its end was stored after we had looked for what is due
         except StoreError as error:
             logger.warning("piece %s waits for the store: %s", piece_id, error)
             await asyncio.sleep(_STORE_WAIT_S)
-            return False
-        return True
+            return None
 
-    async def _until_stored(self, note: Callable[[], None]) -> None:
+    async def _until_stored(self, note: Callable[[], T]) -> T | None:
         """Note what became of a piece, however long that takes: nothing of its chat may pass it."""
         while True:
             try:
@@ -180,7 +198,7 @@ class Delivery:
             metadata["subject"] = extra.subject
         if extra.files:
             metadata["files"] = extra.files
-        draft = await self._draft_of(row)
+        draft: Row | None = row["draft"]
         may_be_there = draft is not None and draft["message_id"] is None
         if draft is not None:
             shown = await self._become_reply(row, draft, adapter, metadata, extra.reply_to)
@@ -191,12 +209,6 @@ class Delivery:
             text = f"{replies.REPEAT_MARK}\n{text}"
             self.repeat_count += 1
         return await adapter.send(row["chat_id"], text, extra.reply_to, metadata)
-
-    async def _draft_of(self, row: Row) -> Row | None:
-        """What shows the beginning of a reply already, or may do so."""
-        if row["turn_id"] is None or row["piece"] != 0:
-            return None
-        return await run_blocking(lambda: self._store.drafts.get(row["turn_id"]))
 
     async def _become_reply(
         self,
@@ -225,23 +237,28 @@ class Delivery:
         is_shown = result.success or result.error_kind not in _REFUSALS
         return _named(result, message_id) if is_shown else None
 
-    def _verdict(self, row: Row, result: SendResult) -> Callable[[], None]:
-        """What an attempt means for a piece, as what is to be stored."""
+    async def _note(self, row: Row, result: SendResult) -> bool:
+        """Store what an attempt means for a piece; tells whether more may be due now."""
         outbox, id_ = self._store.outbox, row["id"]
         error = result.error or "unknown"
         if result.success:
             self.sent_count += 1
-            return lambda: outbox.sent(id_, result.message_id)
+            is_more = await self._until_stored(lambda: outbox.sent(id_, result.message_id))
+            return is_more is not False
         if result.error_kind in _REFUSALS or _is_old(row):
             self.failed_count += 1
             logger.warning(
                 "a reply to %s %s is given up: %s", row["platform"], row["chat_id"], error
             )
-            return lambda: outbox.fail(id_, error)
-        due_at = clock.now() + _wait(row["attempts"], result.retry_after)
+            return await self._until_stored(lambda: outbox.fail(id_, error)) is not False
+        wait_s = _wait(row["attempts"], result.retry_after)
+        due_at = clock.now() + wait_s
         # What may have arrived once may have, whatever became of the attempts after it.
         is_unsure = result.error_kind == "unsure" or row["error"] == _UNSURE
-        return lambda: outbox.retry(id_, _UNSURE if is_unsure else error, due_at)
+        said = _UNSURE if is_unsure else error
+        await self._until_stored(lambda: outbox.retry(id_, said, due_at))
+        asyncio.get_running_loop().call_later(wait_s, self._wake.set)
+        return False
 
 
 def _key(row: Row) -> str:
@@ -261,6 +278,6 @@ def _is_old(row: Row) -> bool:
 def _wait(attempts: int, asked_for: float | None) -> float:
     if asked_for is not None:
         return asked_for
-    if attempts == 0:
+    if attempts == 1:
         return 0.0
-    return min(_LONGEST_WAIT_S, 0.5 * 2 ** min(attempts, 10)) * random.uniform(0.5, 1.0)
+    return min(_LONGEST_WAIT_S, 0.25 * 2 ** min(attempts, 11)) * random.uniform(0.5, 1.0)

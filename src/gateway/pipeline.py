@@ -156,6 +156,8 @@ class Pipeline:
 
     def _heard(self, event: MessageEvent, source: SessionSource) -> str | None:
         """The words as plugins have them; None when one of them dropped the message."""
+        if not plugins.has_hook("on_message_received"):
+            return event.text
         wishes = plugins.invoke_hook(
             "on_message_received",
             platform=source.platform.value,

@@ -7,7 +7,7 @@ the two cannot disagree. A draft that fails harms nobody: the reply is then sent
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from functools import partial
 
 from gateway.origin import Origin
 from gateway.platforms.base import BasePlatformAdapter, SendMetadata
@@ -51,6 +51,7 @@ class Streams:
         self._adapters = adapters
         self._is_on = is_on
         self._open: dict[str, _Stream] = {}
+        self._settling: set[asyncio.Task[None]] = set()
 
     def begin(self, turn_id: str, came_from: Origin, loop: asyncio.AbstractEventLoop) -> None:
         """Show what this turn writes; from the thread that it runs in."""
@@ -58,7 +59,9 @@ class Streams:
         if adapter is None or adapter.abilities.answers_in_place or turn_id in self._open:
             return
         # What is shown early no plugin could rewrite or drop any more.
-        is_shown = self._is_on and not plugins.has_hook("pre_send")
+        is_shown = self._is_on and not plugins.has_hook("pre_send") and adapter.abilities.can_edit
+        if not is_shown and not adapter.abilities.has_typing:
+            return
         stream = _Stream(self._store, adapter, turn_id, came_from, loop, edits=is_shown)
         self._open[turn_id] = stream
         loop.call_soon_threadsafe(stream.start)
@@ -72,13 +75,20 @@ class Streams:
     def end(self, turn_id: str, loop: asyncio.AbstractEventLoop) -> None:
         """A turn is not run any more; from the thread that it ran in."""
         if turn_id in self._open and not loop.is_closed():
-            asyncio.run_coroutine_threadsafe(self._ended(turn_id), loop)
+            loop.call_soon_threadsafe(self._ended, turn_id)
 
-    async def _ended(self, turn_id: str) -> None:
+    def _ended(self, turn_id: str) -> None:
         stream = self._open.get(turn_id)
-        await self.closed(turn_id)
         if stream is not None:
-            await stream.settle()
+            stream.stop()
+            stream.when_quiet(partial(self._over, turn_id, stream))
+
+    def _over(self, turn_id: str, stream: "_Stream") -> None:
+        self._open.pop(turn_id, None)
+        if stream.has_draft:
+            task = asyncio.create_task(stream.settle())
+            self._settling.add(task)
+            task.add_done_callback(self._settling.discard)
 
     async def closed(self, turn_id: str) -> None:
         """Wait until nothing more is written to a turn's draft."""
@@ -111,19 +121,19 @@ class _Stream:
         self._metadata: SendMetadata = {"key": f"turn:{turn_id}:0"}
         if place.thread_id:
             self._metadata["thread_id"] = place.thread_id
-        abilities = adapter.abilities
-        self._edits = edits and abilities.can_edit
+        self._edits = edits
         self._text = ""
         self._shown = ""
         self._message_id: str | None = None
         self._is_told = False
+        self._is_over = False
         self._news = asyncio.Event()
-        self._end = asyncio.Event()
+        self._pauses: set[asyncio.Future[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begin to show; in the event loop."""
-        if self._end.is_set():
+        if self._is_over:
             return
         if self._edits:
             self._tasks.append(asyncio.create_task(self._show()))
@@ -132,6 +142,9 @@ class _Stream:
 
     def report(self, event: Event) -> None:
         """Take in what happened, in the thread of the turn; the loop is not woken for each word."""
+        is_end = isinstance(event, TurnEnded)
+        if not self._edits and not is_end:
+            return
         if isinstance(event, TextDelta):
             self._text += event.text
         elif isinstance(event, Retrying | FellBack):
@@ -140,21 +153,36 @@ class _Stream:
             self._text = event.text if event.tool_calls else self._text
         elif isinstance(event, ToolStarted):
             self._text = f"{self._text.rstrip()}\n\n_{event.name} …_\n\n".lstrip()
-        is_end = isinstance(event, TurnEnded)
         if (is_end or not self._is_told) and not self._loop.is_closed():
             self._is_told = True
-            self._loop.call_soon_threadsafe(self._look, is_end)
+            self._loop.call_soon_threadsafe(self.stop if is_end else self._news.set)
 
-    def _look(self, is_end: bool) -> None:
-        if is_end:
-            self._end.set()
+    def stop(self) -> None:
+        """Begin to show nothing more; in the event loop."""
+        self._is_over = True
         self._news.set()
+        for pause in self._pauses:
+            _let_go(pause)
+
+    def when_quiet(self, do: Callable[[], None]) -> None:
+        """Do something once nothing more is on its way to the platform."""
+        if under_way := self._under_way():
+            under_way[0].add_done_callback(lambda _task: self.when_quiet(do))
+        else:
+            do()
 
     async def close(self) -> None:
         """Stop showing. What is on its way to the platform is waited for, not cut."""
-        self._end.set()
-        self._news.set()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.stop()
+        if under_way := self._under_way():
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    def _under_way(self) -> list[asyncio.Task[None]]:
+        return [task for task in self._tasks if not task.done()]
+
+    @property
+    def has_draft(self) -> bool:
+        return self._message_id is not None
 
     async def settle(self) -> None:
         """Take the cursor from a draft that no reply follows: its turn was stopped."""
@@ -176,15 +204,15 @@ class _Stream:
     async def _show(self) -> None:
         """The boundary of a draft: what fails ends it, and the reply is sent as a message."""
         try:
-            while not self._end.is_set():
+            while not self._is_over:
                 await self._news.wait()
                 self._news.clear()
                 self._is_told = False
-                if len(self._text) < _LEAST or self._end.is_set() or self._text == self._shown:
+                if len(self._text) < _LEAST or self._is_over or self._text == self._shown:
                     continue
                 if not await self._put(self._text):
                     return
-                await _pause(self._end, self._adapter.abilities.edit_every_s)
+                await self._pause(self._adapter.abilities.edit_every_s)
         except Exception:
             logger.exception("the draft of %s is not shown any more", self._turn_id)
 
@@ -198,7 +226,7 @@ class _Stream:
                 self._chat_id, self._message_id, first, self._metadata
             )
             if result.retry_after is not None:
-                await _pause(self._end, result.retry_after)
+                await self._pause(result.retry_after)
             return result.success or result.retryable or result.error_kind == "unsure"
         return await self._open(first)
 
@@ -232,20 +260,31 @@ class _Stream:
         return result.success
 
     async def _type(self) -> None:
-        while not self._end.is_set():
+        while not self._is_over:
             try:
                 await self._adapter.send_typing(self._chat_id, self._metadata)
             except Exception:
                 logger.debug("typing could not be shown", exc_info=True)
-            await _pause(self._end, self._adapter.abilities.typing_every_s)
+            await self._pause(self._adapter.abilities.typing_every_s)
         try:
             await self._adapter.stop_typing(self._chat_id, self._metadata)
         except Exception:
             logger.debug("typing could not be ended", exc_info=True)
 
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not past the end."""
+        if self._is_over:
+            return
+        pause: asyncio.Future[None] = self._loop.create_future()
+        alarm = self._loop.call_later(seconds, _let_go, pause)
+        self._pauses.add(pause)
+        try:
+            await pause
+        finally:
+            alarm.cancel()
+            self._pauses.discard(pause)
 
-async def _pause(end: asyncio.Event, seconds: float) -> None:
-    """Wait, but not past the end."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await end.wait()
+
+def _let_go(pause: asyncio.Future[None]) -> None:
+    if not pause.done():
+        pause.set_result(None)

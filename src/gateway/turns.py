@@ -109,7 +109,6 @@ class Turns:
             if self.loop is not None:
                 self._streams.end(waiting.turn_id, self.loop)
             self._watchers.over(waiting.turn_id)
-            self._wake_delivery()
 
     def _until_over(self, lane: Lane, waiting: Waiting) -> None:
         """Try until the turn is over. A store that cannot be written now, or a conversation that another
@@ -205,6 +204,7 @@ class Turns:
             logger.exception("the end of turn %s could not be stored", waiting.turn_id)
             return False
         self.failed_count += 1
+        self._wake_delivery()
         return True
 
     def stop(self, lanes: Lanes, lane: Lane, but: str | None = None) -> bool:

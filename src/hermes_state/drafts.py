@@ -7,7 +7,9 @@ import apsw
 
 from hermes_core import clock
 from hermes_state.database import Database
-from hermes_state.records import Row, rows
+from hermes_state.records import Row, named_rows
+
+_COLUMNS = ("turn_id", "platform", "chat_id", "message_id", "created_at")
 
 
 def begin(conn: apsw.Connection, turn_id: str, platform: str, chat_id: str) -> bool:
@@ -31,7 +33,8 @@ def drop(conn: apsw.Connection, turn_id: str) -> None:
 
 def find(conn: apsw.Connection, turn_id: str) -> Row | None:
     """The draft of a turn, or None."""
-    found = rows(conn.execute("SELECT * FROM drafts WHERE turn_id = ?", (turn_id,)))
+    sql = f"SELECT {', '.join(_COLUMNS)} FROM drafts WHERE turn_id = ?"
+    found = named_rows(_COLUMNS, conn.execute(sql, (turn_id,)))
     return found[0] if found else None
 
 

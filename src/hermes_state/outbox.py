@@ -12,8 +12,15 @@ import apsw
 
 from hermes_core import clock
 from hermes_core.errors import StoreError
+from hermes_state import drafts
 from hermes_state.database import Database
-from hermes_state.records import Row, rows
+from hermes_state.records import Row, named_rows, rows
+
+_COLUMNS = (
+    "id", "turn_id", "platform", "chat_id", "thread_id", "piece", "content", "state", "attempts",
+    "platform_message_id", "error", "created_at", "due_at", "ended_at", "key", "extra",
+)  # fmt: skip
+_ALL = ", ".join(_COLUMNS)
 
 
 class Piece(NamedTuple):
@@ -67,16 +74,17 @@ def put(conn: apsw.Connection, pieces: Sequence[Piece], *, turn_id: str | None =
 
 def due(conn: apsw.Connection, limit: int = 100, platform: str | None = None) -> list[Row]:
     """Pieces that may be sent now: it is their time, and nothing of their chat is open before them."""
-    return rows(
+    return named_rows(
+        _COLUMNS,
         conn.execute(
-            "SELECT * FROM outbox WHERE state = 'pending' AND due_at <= ?1"
+            f"SELECT {_ALL} FROM outbox WHERE state = 'pending' AND due_at <= ?1"
             " AND (?2 IS NULL OR platform = ?2) AND NOT EXISTS ("
             " SELECT 1 FROM outbox AS earlier WHERE earlier.platform = outbox.platform"
             " AND earlier.chat_id = outbox.chat_id AND earlier.id < outbox.id"
             " AND earlier.state IN ('pending', 'sending'))"
             " ORDER BY due_at, id LIMIT ?3",
             (clock.now(), platform, limit),
-        )
+        ),
     )
 
 
@@ -97,24 +105,35 @@ def next_due_at(conn: apsw.Connection) -> float | None:
 
 
 def begin(conn: apsw.Connection, piece_id: int) -> Row:
-    """Claim a piece for sending; from here on a crash leaves it unsure."""
-    _move(conn, piece_id, "state = 'sending', attempts = attempts + 1")
-    return rows(conn.execute("SELECT * FROM outbox WHERE id = ?", (piece_id,)))[0]
+    """Claim a piece for sending; from here on a crash leaves it unsure.
+
+    It comes with the `draft` that shows the beginning of the reply, or may do so, or None.
+    """
+    piece = _move(conn, piece_id, "state = 'sending', attempts = attempts + 1")
+    piece["draft"] = drafts.find(conn, piece["turn_id"]) if _may_be_shown(piece) else None
+    return piece
 
 
-def sent(conn: apsw.Connection, piece_id: int, platform_message_id: str | None) -> None:
-    """The platform has it; a draft that showed it while it was written has become it."""
-    conn.execute(
-        "DELETE FROM drafts WHERE turn_id = (SELECT turn_id FROM outbox WHERE id = ? AND piece = 0)",
-        (piece_id,),
-    )
-    _move(
+def sent(conn: apsw.Connection, piece_id: int, platform_message_id: str | None) -> bool:
+    """The platform has it; a draft that showed it while it was written has become it.
+
+    Tells whether its chat is still to get something.
+    """
+    piece = _move(
         conn,
         piece_id,
         "state = 'sent', error = NULL, platform_message_id = ?, ended_at = ?",
         platform_message_id,
         clock.now(),
     )
+    if _may_be_shown(piece):
+        drafts.drop(conn, piece["turn_id"])
+    return is_open(conn, piece["platform"], piece["chat_id"])
+
+
+def _may_be_shown(piece: Row) -> bool:
+    """Whether it is the beginning of a reply, which a draft may show."""
+    return piece["turn_id"] is not None and piece["piece"] == 0
 
 
 def retry(conn: apsw.Connection, piece_id: int, error: str, due_at: float) -> None:
@@ -122,9 +141,11 @@ def retry(conn: apsw.Connection, piece_id: int, error: str, due_at: float) -> No
     _move(conn, piece_id, "state = 'pending', error = ?, due_at = ?", error, due_at)
 
 
-def fail(conn: apsw.Connection, piece_id: int, error: str) -> None:
-    """It will not get through."""
-    _move(conn, piece_id, "state = 'failed', error = ?, ended_at = ?", error, clock.now())
+def fail(conn: apsw.Connection, piece_id: int, error: str) -> bool:
+    """It will not get through. Tells whether its chat is still to get something."""
+    change = "state = 'failed', error = ?, ended_at = ?"
+    piece = _move(conn, piece_id, change, error, clock.now())
+    return is_open(conn, piece["platform"], piece["chat_id"])
 
 
 def unsure(conn: apsw.Connection) -> list[Row]:
@@ -160,10 +181,13 @@ def failed(conn: apsw.Connection, since: float) -> list[Row]:
     )
 
 
-def _move(conn: apsw.Connection, piece_id: int, changes: str, *values: object) -> None:
-    conn.execute(f"UPDATE outbox SET {changes} WHERE id = ?", (*values, piece_id))  # type: ignore[arg-type]
-    if conn.changes() == 0:
+def _move(conn: apsw.Connection, piece_id: int, changes: str, *values: object) -> Row:
+    """Change a piece; gives it as it is then."""
+    sql = f"UPDATE outbox SET {changes} WHERE id = ? RETURNING {_ALL}"
+    found = named_rows(_COLUMNS, conn.execute(sql, (*values, piece_id)))  # type: ignore[arg-type]
+    if not found:
         raise StoreError(f"There is no piece {piece_id} in the outbox.")
+    return found[0]
 
 
 class Outbox:
@@ -187,14 +211,14 @@ class Outbox:
     def begin(self, piece_id: int) -> Row:
         return self._db.write(lambda c: begin(c, piece_id))
 
-    def sent(self, piece_id: int, platform_message_id: str | None = None) -> None:
-        self._db.write(lambda c: sent(c, piece_id, platform_message_id))
+    def sent(self, piece_id: int, platform_message_id: str | None = None) -> bool:
+        return self._db.write(lambda c: sent(c, piece_id, platform_message_id))
 
     def retry(self, piece_id: int, error: str, due_at: float) -> None:
         self._db.write(lambda c: retry(c, piece_id, error, due_at))
 
-    def fail(self, piece_id: int, error: str) -> None:
-        self._db.write(lambda c: fail(c, piece_id, error))
+    def fail(self, piece_id: int, error: str) -> bool:
+        return self._db.write(lambda c: fail(c, piece_id, error))
 
     def unsure(self) -> list[Row]:
         return self._db.read(unsure)

@@ -4,12 +4,13 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from gateway.config import Platform, PlatformConfig
-from gateway.delivery import Delivery
+from gateway.delivery import _UNSURE, Delivery
 from gateway.platforms.base import (
     Abilities,
     BasePlatformAdapter,
@@ -21,9 +22,11 @@ from gateway.platforms.base import (
 )
 from gateway.replies import REPEAT_MARK
 from gateway.streams import Streams
+from gateway.threads import run_blocking
 from hermes_core import clock
 from hermes_state import SessionDB
 from hermes_state.outbox import Piece
+from hermes_state.records import Row
 from tests.gateway.faults import disk_full_at, eventually
 from tests.gateway.living import Inside, World
 
@@ -43,6 +46,9 @@ class _Fickle(BasePlatformAdapter):
         self.edited: list[tuple[str, str]] = []
         self.found: deque[str | None | Exception] = deque()
         self.threads: list[str | None] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.waiting = 0
         self._ids = itertools.count(1)
 
     async def connect(self, *, is_reconnect: bool = False) -> bool:
@@ -57,6 +63,9 @@ class _Fickle(BasePlatformAdapter):
         reply_to: str | None = None,
         metadata: SendMetadata | None = None,
     ) -> SendResult:
+        self.waiting += 1
+        await self.gate.wait()
+        self.waiting -= 1
         self.sent.append((chat_id, content, (metadata or {}).get("key", "")))
         self.threads.append((metadata or {}).get("thread_id"))
         return self._do()
@@ -310,6 +319,143 @@ def test_what_waits_for_a_platform_that_is_off_holds_up_no_other(store: SessionD
     post.put("ours")
     post.rounds()
     assert post.adapter.texts == ["ours"]
+
+
+# -- when it looks for what is due -------------------------------------------------------------------
+
+
+class _Live:
+    """A delivery that runs, without the look every two seconds; counts how often it looks."""
+
+    def __init__(self, store: SessionDB, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.post = _Post(store)
+        self.store = store
+        self.adapter, self.delivery = self.post.adapter, self.post.delivery
+        self.looks = 0
+        self._due = store.outbox.due
+        monkeypatch.setattr("gateway.delivery._LOOK_AGAIN_S", 3600.0)
+        monkeypatch.setattr(store.outbox, "due", self._counted)
+
+    def _counted(self, limit: int = 100, platform: str | None = None) -> list[Row]:
+        self.looks += 1
+        return self._due(limit, platform)
+
+    def run(self, job: Callable[[], Awaitable[None]]) -> None:
+        async def go() -> None:
+            async with asyncio.timeout(20.0):
+                running = asyncio.create_task(self.delivery.run())
+                await self.rest()
+                self.looks = 0
+                await job()
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+        asyncio.run(go())
+
+    async def put(self, *texts: str, chat: str = "c") -> None:
+        """As a turn does that ends."""
+        pieces = [Piece("fickle", chat, text) for text in texts]
+        await run_blocking(lambda: self.store.outbox.put(pieces))
+        self.delivery.wake()
+
+    async def rest_at_gate(self, number: int = 1) -> None:
+        """Wait until so many pieces are on their way, and no more follow."""
+        while self.adapter.waiting < number:
+            await run_blocking(lambda: None)
+        for _ in range(10):
+            await run_blocking(lambda: None)
+        assert self.adapter.waiting == number
+
+    async def rest(self, *, sent: int = 0) -> None:
+        """Wait until so many were sent and nothing is looked for any more."""
+        while len(self.adapter.sent) < sent:
+            await run_blocking(lambda: None)
+        looks = -1
+        while self.delivery._sending or self.delivery._wake.is_set() or looks != self.looks:
+            looks = self.looks
+            for _ in range(3):
+                await run_blocking(lambda: None)
+
+
+@pytest.fixture
+def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Live]:
+    with SessionDB(tmp_path / "live.db") as store:
+        yield _Live(store, monkeypatch)
+
+
+def test_one_reply_is_looked_for_once(live: _Live) -> None:
+    async def go() -> None:
+        await live.put("one")
+        await live.rest(sent=1)
+
+    live.run(go)
+    assert (live.adapter.texts, live.looks) == (["one"], 1)
+
+
+@pytest.mark.parametrize("kind", ["", "refused"])
+def test_of_three_pieces_for_a_chat_each_is_looked_for_once(live: _Live, kind: ErrorKind) -> None:
+    if kind:
+        live.adapter.next.append(_failed(kind))
+
+    async def go() -> None:
+        await live.put("one", "two", "three")
+        await live.rest(sent=3)
+
+    live.run(go)
+    assert (live.adapter.texts, live.looks) == (["one", "two", "three"], 3)
+
+
+def test_what_is_put_while_its_chat_waits_for_an_earlier_piece_follows_it(live: _Live) -> None:
+    async def go() -> None:
+        live.adapter.gate.clear()
+        await live.put("one")
+        await live.rest_at_gate()
+        await live.put("two")
+        await live.put("elsewhere", chat="d")
+        await live.rest_at_gate(2)
+        live.adapter.gate.set()
+        await live.rest(sent=3)
+
+    live.run(go)
+    assert [text for chat, text, _ in live.adapter.sent if chat == "c"] == ["one", "two"]
+    assert live.store.outbox.waiting() == []
+
+
+def test_more_than_fit_at_once_are_all_sent(live: _Live) -> None:
+    async def go() -> None:
+        live.adapter.gate.clear()
+        pieces = [Piece("fickle", f"c{number}", str(number)) for number in range(200)]
+        await run_blocking(lambda: live.store.outbox.put(pieces))
+        live.delivery.wake()
+        await live.rest_at_gate(64)
+        live.adapter.gate.set()
+        await live.rest(sent=200)
+
+    live.run(go)
+    assert sorted(map(int, live.adapter.texts)) == list(range(200))
+    assert live.store.outbox.waiting() == []
+
+
+def test_what_is_put_off_is_sent_when_its_time_has_come(live: _Live) -> None:
+    live.adapter.next.extend([_failed("rate_limited", 0.05), _failed("network")])
+
+    async def go() -> None:
+        await live.put("one", "two")
+        await live.rest(sent=4)
+
+    live.run(go)
+    assert live.adapter.texts == ["one", "one", "one", "two"]
+
+
+def test_what_may_have_arrived_since_it_was_looked_for_is_marked(store: SessionDB) -> None:
+    post = _Post(store, "marked")
+    (piece,) = post.put("one")
+    with clock.reading(lambda: post.now):
+        (stale,) = store.outbox.due(platform="fickle")
+        store.outbox.begin(piece)
+        store.outbox.retry(piece, _UNSURE, post.now)
+        asyncio.run(post.delivery._send(stale, post.adapter))
+    assert post.adapter.texts == [f"{REPEAT_MARK}\none"]
 
 
 # -- drafts ------------------------------------------------------------------------------------------

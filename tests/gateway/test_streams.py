@@ -1,10 +1,16 @@
 """Replies that are shown while they are written."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 
 import pytest
 
+from gateway.config import Platform, PlatformConfig
+from gateway.origin import Origin
+from gateway.platforms.base import Abilities, BasePlatformAdapter, SendMetadata, SendResult
+from gateway.streams import Streams
+from hermes_agent.events import TextDelta, TurnEnded
 from hermes_agent.testing.faults import Cut
 from hermes_agent.testing.scripted import Quiet, call, say, silence, together
 from hermes_cli import plugins
@@ -202,3 +208,103 @@ def test_typing_is_shown_while_a_turn_runs(world: World) -> None:
         world.platform.wait_until(lambda: world.platform.typed["a"] > 0)
         quiet.release()
         world.wait_for_replies("a", 1)
+
+
+# -- typing alone ------------------------------------------------------------------------------------
+
+
+class _Typing(BasePlatformAdapter):
+    """A platform that shows who types; to stop it takes as long as the gate is shut."""
+
+    def __init__(self, abilities: Abilities) -> None:
+        super().__init__(PlatformConfig(), Platform.register("typing"))
+        self.abilities = abilities  # type: ignore[misc]
+        self.typed = asyncio.Semaphore(0)
+        self.stops = 0
+        self.stopping = asyncio.Event()
+        self.gate = asyncio.Event()
+
+    async def connect(self, *, is_reconnect: bool = False) -> bool:
+        return True
+
+    async def disconnect(self) -> None: ...
+
+    async def send(
+        self,
+        chat_id: str,
+        content: str,
+        reply_to: str | None = None,
+        metadata: SendMetadata | None = None,
+    ) -> SendResult:
+        raise AssertionError("Nothing is shown early here.")
+
+    async def send_typing(self, chat_id: str, metadata: SendMetadata | None = None) -> None:
+        self.typed.release()
+
+    async def stop_typing(self, chat_id: str, metadata: SendMetadata | None = None) -> None:
+        self.stops += 1
+        self.stopping.set()
+        await self.gate.wait()
+
+
+def _streams(store: SessionDB, abilities: Abilities, *, is_on: bool) -> tuple[Streams, _Typing]:
+    adapter = _Typing(abilities)
+    return Streams(store, lambda: {"typing": adapter}, is_on=is_on), adapter
+
+
+_FROM = Origin({"platform": "typing", "chat_id": "c"}, message_id="m")
+
+
+@pytest.mark.parametrize(("is_on", "can_edit"), [(True, False), (False, True)])
+def test_a_turn_of_which_nothing_can_be_shown_has_no_stream(is_on: bool, can_edit: bool) -> None:
+    async def go() -> None:
+        with SessionDB.in_memory() as store:
+            abilities = Abilities(text_limit=100, can_edit=can_edit)
+            streams, _ = _streams(store, abilities, is_on=is_on)
+            loop = asyncio.get_running_loop()
+            streams.begin("t", _FROM, loop)
+            assert streams._open == {}
+            streams.report("t", TextDelta(_BEGUN))
+            streams.end("t", loop)
+            await streams.closed("t")
+
+    asyncio.run(go())
+
+
+def test_typing_is_repeated_until_the_end_and_ended_before_the_reply() -> None:
+    async def go() -> None:
+        with SessionDB.in_memory() as store:
+            abilities = Abilities(text_limit=100, has_typing=True, typing_every_s=0.001)
+            streams, adapter = _streams(store, abilities, is_on=False)
+            loop = asyncio.get_running_loop()
+            streams.begin("t", _FROM, loop)
+            for _ in range(3):
+                await adapter.typed.acquire()
+            streams.report("t", TurnEnded("answered", "", ""))
+            streams.end("t", loop)
+            reply = asyncio.create_task(streams.closed("t"))
+            await adapter.stopping.wait()
+            assert not reply.done()
+            adapter.gate.set()
+            await reply
+            assert (adapter.stops, streams._open) == (1, {})
+
+    asyncio.run(asyncio.wait_for(go(), 20))
+
+
+def test_a_turn_that_ends_without_a_reply_leaves_no_stream_behind() -> None:
+    async def go() -> None:
+        with SessionDB.in_memory() as store:
+            abilities = Abilities(text_limit=100, has_typing=True, typing_every_s=3600.0)
+            streams, adapter = _streams(store, abilities, is_on=False)
+            loop = asyncio.get_running_loop()
+            streams.begin("t", _FROM, loop)
+            await adapter.typed.acquire()
+            adapter.gate.set()
+            streams.end("t", loop)
+            await adapter.stopping.wait()
+            await asyncio.sleep(0)  # the call that was waited for ends, and what follows from it
+            await asyncio.sleep(0)
+            assert (adapter.stops, streams._open) == (1, {})
+
+    asyncio.run(asyncio.wait_for(go(), 20))

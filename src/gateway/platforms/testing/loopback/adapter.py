@@ -96,8 +96,7 @@ class LoopbackAdapter(BasePlatformAdapter):
             self._writer.close()
         self._tasks, self._writer = [], None
         for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(_Unanswered)
+            _give_up(waiting)
         self._waiting.clear()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -161,13 +160,13 @@ class LoopbackAdapter(BasePlatformAdapter):
         """Make a request and wait for the answer; raises _Unsent and _Unanswered."""
         number = next(self._numbers)
         self._write(make(number))
-        waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        waiting = self._waiting[number] = loop.create_future()
+        patience = loop.call_later(self._settings.timeout_s, _give_up, waiting)
         try:
-            async with asyncio.timeout(self._settings.timeout_s):
-                return await waiting
-        except TimeoutError as error:
-            raise _Unanswered from error
+            return await waiting
         finally:
+            patience.cancel()
             self._waiting.pop(number, None)
 
     async def _result(self, make: Callable[[int], wire.Asking]) -> SendResult:
@@ -193,8 +192,9 @@ class LoopbackAdapter(BasePlatformAdapter):
         metadata: SendMetadata | None = None,
     ) -> SendResult:
         more = metadata or {}
+        paths = more.get("files")
         try:
-            files = await asyncio.to_thread(_load, more.get("files", []))
+            files = await asyncio.to_thread(_load, paths) if paths else []
         except OSError as error:
             return SendResult(success=False, error=str(error), error_kind="refused")
         return await self._result(
@@ -249,6 +249,11 @@ KINDS: dict[Resend, type[LoopbackAdapter]] = {
     "checked": CheckedLoopbackAdapter,
     "marked": MarkedLoopbackAdapter,
 }
+
+
+def _give_up(waiting: asyncio.Future[wire.Reply]) -> None:
+    if not waiting.done():
+        waiting.set_exception(_Unanswered)
 
 
 def _load(paths: Sequence[str]) -> list[wire.File]:
