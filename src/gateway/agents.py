@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hermes_agent.agent import Agent
 from hermes_core import clock
 
-MOST = 128
+MOST = 256
 IDLE_S = 3600.0
 
 

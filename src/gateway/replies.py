@@ -52,23 +52,38 @@ class Replies:
     def abilities(self, platform: str) -> Abilities:
         return self._abilities_of(platform) or _UNKNOWN
 
-    def deliver(self, turn_id: str, outcome: Outcome) -> Sequence[Piece]:
-        """What must be sent when a turn ends so."""
-        came_from = origin.of_turn(self._store, turn_id)
+    def deliver(
+        self, turn_id: str, outcome: Outcome, came_from: Origin | None = None
+    ) -> Sequence[Piece]:
+        """What must be sent when a turn ends so; where it came from is looked up if need be."""
+        came_from = came_from or origin.of_turn(self._store, turn_id)
         if came_from is None or came_from.is_in_place:
             return ()
-        row = self._store.turns.get(turn_id) or {}
-        calls = self._store.budgets.of_turn(turn_id)["steps"]
+        # How often the model was asked makes a difference only where it has said nothing.
+        calls = 1 if outcome.text.strip() else self._store.budgets.of_turn(turn_id)["steps"]
         text = outcomes.text_of(outcome, calls)
         if not text:
             return ()
-        wishes = _wishes(came_from, row.get("session_id", ""), text)
+        wishes = self._wishes(came_from, turn_id, text)
         said = wish.text_after(wishes, text)
         if said is None:
             return [_dropped(came_from, turn_id, text, wish.reason(wishes))]
         if not said.strip():
             return [_dropped(came_from, turn_id, text, "it left nothing of it")]
         return self.pieces(came_from, said, name=f"turn:{turn_id}")
+
+    def _wishes(self, came_from: Origin, turn_id: str, text: str) -> Sequence[object]:
+        """What plugins want of a reply; the conversation keeps the original."""
+        if not plugins.has_hook("pre_send"):
+            return ()
+        place = came_from.place
+        return plugins.invoke_hook(
+            "pre_send",
+            platform=place.platform.value,
+            chat_id=place.chat_id,
+            session_id=(self._store.turns.get(turn_id) or {}).get("session_id", ""),
+            text=text,
+        )
 
     def pieces(
         self, came_from: Origin, text: str, *, name: str, extra: Extra | None = None
@@ -124,18 +139,6 @@ class Replies:
         extra = Extra(reply_to=came_from.message_id, question=asked.question_id, buttons=buttons)
         name = f"question:{asked.question_id}"
         return self.pieces(came_from, "\n".join(lines), name=name, extra=extra)
-
-
-def _wishes(came_from: Origin, session_id: str, text: str) -> Sequence[object]:
-    """What plugins want of a reply; the conversation keeps the original."""
-    place = came_from.place
-    return plugins.invoke_hook(
-        "pre_send",
-        platform=place.platform.value,
-        chat_id=place.chat_id,
-        session_id=session_id,
-        text=text,
-    )
 
 
 def _dropped(came_from: Origin, turn_id: str, text: str, why: str) -> Piece:

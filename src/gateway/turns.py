@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from gateway import session_context
@@ -20,6 +21,7 @@ from hermes_agent.standing import Standing
 from hermes_agent.turn import Outcome
 from hermes_cli import plugins
 from hermes_core.errors import ConversationBusyError, HermesError, StoreError
+from hermes_state.outbox import Piece
 
 logger = logging.getLogger(__name__)
 
@@ -79,12 +81,18 @@ class Turns:
                 workspace=self._workspace,
                 sink=lambda event: self._report(key, event),
                 model_name=model_name,
-                deliver=self._replies.deliver,
+                deliver=partial(self._deliver, key),
                 standing=standing,
             )
 
         root = self._store.get_conversation_root(session_id)
         return self.agents.get(key, (root, model_name, standing), make)
+
+    def _deliver(self, key: str, turn_id: str, outcome: Outcome) -> Sequence[Piece]:
+        waiting = self._current.get(key)
+        if waiting is None or waiting.turn_id != turn_id:
+            return self._replies.deliver(turn_id, outcome)
+        return self._replies.deliver(turn_id, outcome, waiting.origin)
 
     def run(self, lane: Lane, waiting: Waiting) -> None:
         """The boundary of a turn: it has an end afterwards, or stays on disk for the next start."""

@@ -27,6 +27,8 @@ class Watchers:
 
     def report(self, turn_id: str, event: Event) -> None:
         """Something happened in a turn; from the thread it runs in."""
+        if turn_id not in self._following and turn_id not in self._kept:
+            return  # nearly always; what begins now is told from the next event on
         with self._lock:
             if (kept := self._kept.get(turn_id)) is not None:
                 kept.append(event)

@@ -88,10 +88,12 @@ class Loop(msgspec.Struct):
         try:
             return self._until_answered()
         except Interrupted:
+            self.meter.note_unsettled()
             return _PUT_OFF if self.turn.stop.is_suspended else self._interrupt()
         except BudgetSpent as limit:
             return self._fail(f"Stopped: {limit}.", "budget")
         except ModelError as error:
+            self.meter.note_unsettled()
             return self._fail(str(error), error.code)
 
     def _until_answered(self) -> Outcome:

@@ -47,6 +47,8 @@ class Meter:
         self._limits = limits
         self._account = account
         self._began = time.monotonic()
+        self._under_way: tuple[Estimate, str] | None = None
+        """The call that nothing is set aside for, and what for."""
         sofar = store.budgets.of_turn(turn_id, account) if is_resumed else {}
         self._worked_before_s: float = sofar.get("seconds", 0.0)
         self.steps: int = sofar.get("steps", 0)
@@ -60,20 +62,31 @@ class Meter:
 
         A reply is cut to what the limits leave. Raises BudgetSpent.
         """
-        if not self._limits.need_reservations:
-            self._limits.check_work(self.steps + (not task), self.elapsed_s)
-            self.steps += not task
-            person = self._limits.person
-            return Reservation(None, self.elapsed_s, self._account, person), max_output
-        max_output = self._affordable(facts, input_tokens, max_output)
+        self.note_unsettled()
+        is_limited = self._limits.need_reservations
+        if is_limited:
+            max_output = self._affordable(facts, input_tokens, max_output)
         price = max(facts.input_price, facts.cache_write_price)
         cost = (input_tokens * price + max_output * facts.output_price) / 1_000_000
         estimate = Estimate(input_tokens + max_output, cost, self.elapsed_s)
-        reservation = self._store.budgets.reserve(
-            self._turn_id, self._limits, estimate, task, self._account
-        )
+        if is_limited:
+            reservation = self._set_aside(self._limits, estimate, task)
+        else:
+            self._limits.check_work(self.steps + (not task), self.elapsed_s)
+            reservation = Reservation(None, self.elapsed_s, self._account, self._limits.person)
+            self._under_way = estimate, task
         self.steps += not task
         return reservation, max_output
+
+    def _set_aside(self, limits: Limits, estimate: Estimate, task: str) -> Reservation:
+        budgets = self._store.budgets
+        return budgets.reserve(self._turn_id, limits, estimate, task, self._account)
+
+    def note_unsettled(self) -> None:
+        """Have a call that failed or was stopped count in full: the provider may have charged for it."""
+        if self._under_way is not None:
+            (estimate, task), self._under_way = self._under_way, None
+            self._set_aside(Limits(person=self._limits.person), estimate, task)
 
     @property
     def elapsed_s(self) -> float:
@@ -115,6 +128,7 @@ class Meter:
         self, reservation: Reservation, facts: Facts, reply: Reply, task: str = ""
     ) -> Receipt:
         """What a reply did cost, to be stored together with it."""
+        self._under_way = None
         usage = reply.usage
         cost = facts.cost_usd(usage) if reply.cost_usd is None else reply.cost_usd
         spent = Spent(

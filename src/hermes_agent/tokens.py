@@ -5,6 +5,7 @@ one, two digits, two signs, an indented line break, one Han character. Each mode
 is learned as a ratio, kept in the store, so that the next process begins with it.
 """
 
+import functools
 import logging
 import math
 import re
@@ -115,6 +116,11 @@ def tool_tokens(tool: ToolSpec) -> int:
     return _PER_TOOL + text_tokens(tool.name) + text_tokens(tool.description) + text_tokens(schema)
 
 
+@functools.lru_cache(maxsize=64)
+def _prompt_tokens(system: str) -> int:
+    return text_tokens(system)
+
+
 class Notes(Protocol):
     """Where a ratio is kept; a store is one."""
 
@@ -137,7 +143,7 @@ class Estimator:
         self._learned = self._read()
         self._kept = self._learned.ratio
         self._cache: dict[tuple[int, int, int], int] = {}
-        self._prefix: tuple[str, Sequence[ToolSpec], int] = ("", (), _PER_REQUEST)
+        self._tools: tuple[Sequence[ToolSpec], int] = ((), 0)
 
     @property
     def ratio(self) -> float:
@@ -189,12 +195,11 @@ class Estimator:
 
     def _prefix_tokens(self, system: str, tools: Sequence[ToolSpec]) -> int:
         """Prompt and tools stay the same from call to call, so the last ones are remembered."""
-        known_system, known_tools, known = self._prefix
-        if system == known_system and tools == known_tools:
-            return known
-        found = _PER_REQUEST + text_tokens(system) + sum(tool_tokens(tool) for tool in tools)
-        self._prefix = (system, tools, found)
-        return found
+        known_tools, of_tools = self._tools
+        if tools != known_tools:
+            of_tools = sum(tool_tokens(tool) for tool in tools)
+            self._tools = tools, of_tools
+        return _PER_REQUEST + _prompt_tokens(system) + of_tools
 
     def _raw(self, message: Mapping[str, Any]) -> int:
         id_ = message.get("id")

@@ -239,6 +239,25 @@ def test_a_silent_model_can_be_stopped_and_what_it_said_is_kept(make_chat: MakeC
     assert chat.say("go on")["final_response"] == "Yes?"
 
 
+def test_a_call_that_was_stopped_or_failed_counts_although_nothing_limits_it(
+    make_chat: MakeChat,
+) -> None:
+    quiet = Quiet()
+    chat = make_chat([silence(quiet), fail(ModelError("gone")), "Here."], facts=PRICED)
+    thread, told = in_background(chat)
+    assert quiet.begun.wait(PATIENCE_S)
+    chat.agent.interrupt()
+    joined(thread)
+    assert told[0]["api_calls"] == 1
+    stopped = chat.store.budgets.today_usd()
+    assert stopped > 0.01, "the whole reply may have been charged for"
+    assert chat.say()["api_calls"] == 1
+    failed = chat.store.budgets.today_usd()
+    assert failed > 2 * stopped * 0.9
+    assert chat.say()["completed"]
+    assert chat.store.budgets.today_usd() - failed < 0.01, "what it did cost"
+
+
 def test_a_stop_in_a_tool_leaves_no_call_without_a_result(make_chat: MakeChat) -> None:
     inside = threading.Event()
 

@@ -69,6 +69,18 @@ def test_stop_stops_at_once_and_what_waits_follows(world: World) -> None:
         assert any("Stopping" in text for text in world.replies("a"))
 
 
+def test_a_stop_before_the_first_word_is_told_once(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet))
+    with Inside(world):
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(10)
+        world.platform.say("a", "/stop")
+        world.platform.say("a", "two")
+        world.wait_for_text("a", "two")
+        assert len([text for text in world.replies("a") if "two" not in text]) == 1
+
+
 def test_a_new_version_of_a_message_that_waits_takes_its_place(world: World) -> None:
     quiet = Quiet()
     world.play(silence(quiet, then="first"))
