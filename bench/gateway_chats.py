@@ -22,7 +22,7 @@ from hermes_agent.testing.server import ScriptedServer
 _CHATS = 1000
 _AT_ONCE = 64
 _PENDING = 1000
-_TURNS = 10_000
+_TURNS = 20_000
 _IN_FLIGHT = 32
 _PATIENCE_S = 600.0
 _REPLY = re.compile(r"You said: (\d+) of (\S+)\.")
