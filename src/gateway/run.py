@@ -111,7 +111,6 @@ class GatewayRunner:
         self._update_runtime_status("degraded" if missing else "running")
         await run_blocking(lambda: plugins.invoke_hook("on_gateway_start", platforms=connected))
         memory.settle()
-        memory.search_rarely()
         return connected
 
     async def run(self, on_ready: Callable[[list[str]], None] = lambda _platforms: None) -> int:

@@ -6,7 +6,6 @@ of a commit that others wait for.
 
 import gc
 
-_USUAL = gc.get_threshold()
 _SEARCH_DUE = 9
 """After so many small searches; Python begins a large one by itself soon after."""
 
@@ -21,19 +20,9 @@ def settle() -> None:
     gc.freeze()
 
 
-def search_rarely() -> None:
-    """Have Python search what has lasted for a while less often by itself: for a process that settles.
-
-    What a turn leaves is nearly all gone with it, so there is little to find, and each search of the
-    middle-aged halts everybody for milliseconds.
-    """
-    gc.set_threshold(700, 25, 40)
-
-
 def unsettle() -> None:
-    """Leave nothing out any more, and search as usual."""
+    """Leave nothing out any more."""
     gc.unfreeze()
-    gc.set_threshold(*_USUAL)
 
 
 def is_untidy() -> bool:
