@@ -22,7 +22,10 @@ from hermes_agent.testing.server import ScriptedServer
 _CHATS = 1000
 _AT_ONCE = 64
 _PENDING = 1000
-_TURNS = 20_000
+_LASTING_CHATS = 280
+"""More than the agents that are kept awake, so that they come and go."""
+_TURNS_EACH = 100
+"""In half of them a conversation has filled the model's window, and grows no more."""
 _IN_FLIGHT = 32
 _PATIENCE_S = 600.0
 _REPLY = re.compile(r"You said: (\d+) of (\S+)\.")
@@ -162,12 +165,13 @@ def recovery(bench: Bench) -> list[Result]:
 def memory(bench: Bench) -> list[Result]:
     """Turn after turn for long: the second half must not take more than the first.
 
-    The first half fills the caches. `--scale 10` makes 100,000 turns of it.
+    The first half fills the caches. `--scale 3.6` makes 100,000 turns of it, in 1,000 conversations.
     """
-    home, turns = bench.place("gateway-memory"), bench.size(_TURNS, 200)
+    home, chats = bench.place("gateway-memory"), bench.size(_LASTING_CHATS, 10)
+    turns = chats * _TURNS_EACH
     with _home(home, seconds=0.0, streaming=True) as platform, Gateway(home) as ours:
         ours.wait_until_up()
-        spoken = Chats(platform, min(_CHATS, turns // 2))
+        spoken = Chats(platform, chats)
         sizes: list[float] = []
         while spoken.count < turns:
             spoken.say(1)
@@ -179,7 +183,7 @@ def memory(bench: Bench) -> list[Result]:
     grown = (end - half) / (turns / 2)
     return [
         Result(
-            f"gateway: memory after {turns:,} turns in {min(_CHATS, turns // 2):,} conversations",
+            f"gateway: memory after {turns:,} turns in {chats:,} conversations",
             end, "bytes", 1.05, half, against="the same after half of them",
             note=f"{grown:,.0f} bytes a turn in the second half",
         )

@@ -55,6 +55,10 @@ _TOO_SMALL = 100
 """Below this the wrapping outweighs the text, and a report says nothing about the text."""
 _WORTH_KEEPING = 0.02
 _MOST_CACHED = 50_000
+_WORTH_FORGETTING = 64
+
+
+_Key = tuple[int, int, int]
 
 
 def text_tokens(text: str) -> int:
@@ -142,7 +146,7 @@ class Estimator:
         self._lock = threading.Lock()
         self._learned = self._read()
         self._kept = self._learned.ratio
-        self._cache: dict[tuple[int, int, int], int] = {}
+        self._cache: dict[_Key, int] = {}
         self._tools: tuple[Sequence[ToolSpec], int] = ((), 0)
 
     @property
@@ -166,9 +170,16 @@ class Estimator:
     ) -> int:
         """The tokens of a request, or of messages with the prompt and the tools they go out with."""
         if isinstance(what, Request):
+            self._forget_all_but(what.messages)
             return self.count(what.messages, what.system, what.tools)
         raw = self._prefix_tokens(system, tools) + sum(self._raw(message) for message in what)
         return self._corrected(raw)
+
+    def _forget_all_but(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Keep the counts of what is still sent; the rest was shortened away and would only pile up."""
+        if len(self._cache) > 2 * len(messages) + _WORTH_FORGETTING:
+            keys = {_key(message) for message in messages}
+            self._cache = {key: n for key, n in self._cache.items() if key in keys}
 
     def learn(self, estimated: int, actual: int) -> None:
         """Take a provider's count of what was estimated before the call.
@@ -202,12 +213,8 @@ class Estimator:
         return _PER_REQUEST + _prompt_tokens(system) + of_tools
 
     def _raw(self, message: Mapping[str, Any]) -> int:
-        id_ = message.get("id")
-        if not isinstance(id_, int):
+        if (key := _key(message)) is None:
             return message_tokens(message)
-        content, calls = message.get("content"), message.get("tool_calls")
-        # An edited copy under the same id is another message, and is told by its lengths.
-        key = (id_, len(content) if content else 0, _length(calls) if calls else 0)
         if (known := self._cache.get(key)) is not None:
             return known
         if len(self._cache) >= _MOST_CACHED:
@@ -232,6 +239,14 @@ class Estimator:
             self._notes.set_meta(self._key, kept)
         except StoreError:  # an estimate is not worth a failed turn
             logger.warning("what was learned about tokens could not be kept", exc_info=True)
+
+
+def _key(message: Mapping[str, Any]) -> _Key | None:
+    """A stored message; an edited copy under the same id is another one, and is told by its lengths."""
+    id_, content, calls = message.get("id"), message.get("content"), message.get("tool_calls")
+    if not isinstance(id_, int):
+        return None
+    return id_, len(content) if content else 0, _length(calls) if calls else 0
 
 
 def _length(calls: Sequence[Mapping[str, Any]]) -> int:

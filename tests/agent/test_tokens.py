@@ -121,6 +121,16 @@ def test_a_changed_copy_of_a_stored_message_is_counted_anew() -> None:
     assert sizes.message({**row, "content": "word"}) < 20
 
 
+def test_counts_of_what_is_not_sent_any_more_are_forgotten() -> None:
+    estimator = Estimator("m")
+    stored = [{"id": n, "role": "user", "content": f"word {n}"} for n in range(1, 1001)]
+    whole = estimator.count(Request("", [], stored))
+    assert len(estimator._cache) == 1000
+    assert estimator.count(Request("", [], stored[-10:])) < whole
+    assert len(estimator._cache) == 10
+    assert estimator.count(Request("", [], stored)) == whole
+
+
 def test_reports_bring_the_estimate_to_what_the_provider_counts() -> None:
     sizes = Estimator("m")
     messages = [{"role": "user", "content": "some words " * 500}]
