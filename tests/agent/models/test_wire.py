@@ -287,13 +287,16 @@ def test_what_a_server_says_while_it_is_still_told_is_heard(connect: Make):
 
 
 @pytest.mark.parametrize("key", ["sk-1\r\nX-Other: yes", "\u201csk-1\u201d"])
-def test_a_key_that_cannot_be_sent_is_named_before_anything_is(once: Any, key: str):
-    server = once(answer_of(REPLY))
-    wire = Wire(f"http://127.0.0.1:{server.port}", {"Authorization": key}, provider="x")
-    with pytest.raises(ModelError, match="Authorization header for x") as caught:
-        wire.get("/models", Stop(), silence_s=1)
-    assert "Enter the key again" in caught.value.fix
-    socket.create_connection(("127.0.0.1", server.port)).close()
+def test_a_key_that_cannot_be_sent_is_named_before_anything_is(key: str):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        wire = Wire(url, {"Authorization": key}, provider="x")
+        with pytest.raises(ModelError, match="Authorization header for x") as caught:
+            wire.get("/models", Stop(), silence_s=1)
+        assert "Enter the key again" in caught.value.fix
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
 
 
 def test_connections_are_shared_and_closed_with_the_last_who_uses_them():
