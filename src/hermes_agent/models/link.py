@@ -126,15 +126,22 @@ def _reach(place: Place, seconds: float, line: Line, trusted: Callable[[], ssl.S
     if not place.proxy:
         sock = connect(place.host, place.port, seconds, line.stop)
     else:
-        proxy = urlsplit(place.proxy)
-        if proxy.scheme != "http" or not proxy.hostname:
-            raise UnreachedError(f"{proxy.scheme}:// is no proxy that can be used, only http:// is")
-        sock = connect(proxy.hostname, proxy.port or 80, seconds, line.stop)
+        sock = connect(*_address_of(place.proxy), seconds, line.stop)
         if place.is_secure:
             _tunnel(sock, place, seconds, line)
     if place.is_secure:
         sock = secure(sock, trusted(), place.host, seconds, line)
     return Link(sock)
+
+
+def _address_of(proxy: str) -> tuple[str, int]:
+    parts = urlsplit(proxy)
+    if parts.scheme != "http" or not parts.hostname:
+        raise UnreachedError(f"{parts.scheme}:// is no proxy that can be used, only http:// is")
+    try:
+        return parts.hostname, parts.port or 80
+    except ValueError as error:
+        raise UnreachedError(f"the proxy's address has no good port: {error}") from error
 
 
 def _tunnel(sock: socket.socket, place: Place, seconds: float, line: Line) -> None:

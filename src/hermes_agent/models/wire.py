@@ -4,7 +4,7 @@ import contextlib
 import threading
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -101,10 +101,17 @@ class Wire:
             return self._made
 
 
+def _has_good_port(parts: SplitResult) -> bool:
+    try:
+        return parts.port != 0
+    except ValueError:  # no number, or one that no port has
+        return False
+
+
 def host_of(url: str) -> str:
     """The host and port in an address; raises ConfigError."""
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or not _has_good_port(parts):
         raise ConfigError(
             f"{url!r} is no address of a model's server.",
             fix="Give one like http://127.0.0.1:8080/v1 as model.base_url.",

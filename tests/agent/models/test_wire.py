@@ -46,7 +46,9 @@ def test_an_event_may_have_several_lines_and_no_end():
     assert list(payloads([b"data: a\ndata:b\n\ndata: c"])) == [b"a\nb", b"c"]
 
 
-@pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://x/v1", "http://"])
+@pytest.mark.parametrize(
+    "url", ["", "localhost:8080", "ftp://x/v1", "http://", "http://x:99999/v1", "http://x:a/v1"]
+)
 def test_an_address_that_is_none_is_refused(url: str):
     with pytest.raises(ConfigError, match=r"no address"):
         Wire(url, {}, provider="x")
