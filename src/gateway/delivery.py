@@ -1,6 +1,7 @@
 """Delivery: what is in the outbox is sent, piece by piece, in the order of each chat.
 
-pending → sending (noted before) → sent with the platform's id. What fails for now is tried again; what
+pending → sending (noted before) → sent with the platform's id. Where the same name shows a piece once
+however often it is sent, nothing is noted before. What fails for now is tried again; what
 a crash or a lost answer left unsure is sent again as its platform allows: under the same name, after a
 look whether it is there, or with a visible mark. Nobody else sends replies.
 """
@@ -147,7 +148,8 @@ class Delivery:
         """
         if row["turn_id"] is not None:
             await self._streams.closed(row["turn_id"])
-        begun = await self._claim(row["id"])
+        is_claimed = adapter.abilities.resend != "same"
+        begun = await self._begin(row["id"], is_claimed=is_claimed)
         if begun is None:
             return True
         try:
@@ -157,12 +159,15 @@ class Delivery:
         except Exception as error:  # the boundary of an adapter: what it did before is not known
             logger.exception("%s failed to send piece %s", row["platform"], row["id"])
             result = SendResult(success=False, error=repr(error), error_kind="unsure")
-        return await self._note(begun, result)
+        return await self._note(begun, result, is_claimed=is_claimed)
 
-    async def _claim(self, piece_id: int) -> Row | None:
-        """Note that a piece is being sent; when that cannot be stored it is left for a moment."""
+    async def _begin(self, piece_id: int, *, is_claimed: bool) -> Row | None:
+        """Note that a piece is being sent, if need be; what cannot be stored is left for a moment."""
+        outbox = self._store.outbox
         try:
-            return await run_blocking(lambda: self._store.outbox.begin(piece_id))
+            return await run_blocking(
+                partial(outbox.begin if is_claimed else outbox.look, piece_id)
+            )
         except IllegalTransitionError:
             return None  # its end was stored after we had looked for what is due
         except StoreError as error:
@@ -237,14 +242,14 @@ class Delivery:
         is_shown = result.success or result.error_kind not in _REFUSALS
         return _named(result, message_id) if is_shown else None
 
-    async def _note(self, row: Row, result: SendResult) -> bool:
+    async def _note(self, row: Row, result: SendResult, *, is_claimed: bool) -> bool:
         """Store what an attempt means for a piece; tells whether more may be due now."""
         outbox, id_ = self._store.outbox, row["id"]
         error = result.error or "unknown"
         if result.success:
             self.sent_count += 1
-            is_more = await self._until_stored(lambda: outbox.sent(id_, result.message_id))
-            return is_more is not False
+            sent = partial(outbox.sent, id_, result.message_id, is_claimed=is_claimed)
+            return await self._until_stored(sent) is not False
         if result.error_kind in _REFUSALS or _is_old(row):
             self.failed_count += 1
             logger.warning(
@@ -256,7 +261,7 @@ class Delivery:
         # What may have arrived once may have, whatever became of the attempts after it.
         is_unsure = result.error_kind == "unsure" or row["error"] == _UNSURE
         said = _UNSURE if is_unsure else error
-        await self._until_stored(lambda: outbox.retry(id_, said, due_at))
+        await self._until_stored(partial(outbox.retry, id_, said, due_at, is_claimed=is_claimed))
         asyncio.get_running_loop().call_later(wait_s, self._wake.set)
         return False
 

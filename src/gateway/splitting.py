@@ -8,6 +8,7 @@ it and opened anew behind it; blanks at a cut go, everything else stays, once.
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from wcwidth import iter_graphemes
@@ -64,11 +65,19 @@ class _Cutter:
         self._limit = limit
         self._measure = measure
         self._end = len(text.rstrip())
-        self._outline = Outline(text)
+
+    @cached_property
+    def _outline(self) -> Outline:
+        """Made when something must be cut: most texts fit as they are."""
+        return Outline(self._text)
 
     def pieces(self) -> Iterator[Piece]:
         leading = _BLANK_LINES.match(self._text)
         start = leading.end() if leading else 0
+        whole = Piece("", start, self._end, "")
+        if start < self._end and self._fits(whole):
+            yield whole
+            return
         while start < self._end:
             piece, start = self._next(start)
             yield piece

@@ -99,11 +99,14 @@ class Database:
                 fix="Open it for writing once to upgrade it; run: hermes doctor",
             )
 
-    def write(self, fn: Callable[[apsw.Connection], T]) -> T:
-        """Run `fn` in one transaction; return when it is on disk. May be run again: see Writer."""
+    def write(self, fn: Callable[[apsw.Connection], T], *, rides_along: bool = False) -> T:
+        """Run `fn` in one transaction; return when it is on disk. May be run again: see Writer.
+
+        What nobody waits for may ride along with a commit of somebody else.
+        """
         if self._writer is None:
             raise StoreReadOnlyError(f"{self.path} was opened read-only.")
-        result = self._writer.run(fn)
+        result = self._writer.run(fn, rides_along=rides_along)
         self.on_commit()
         return result
 

@@ -2,7 +2,8 @@
 
 pending → sending → sent | failed        sending → pending (to be tried again)        pending → failed
 A piece that a crash left in `sending` may or may not have arrived: `unsure` lists those, and whoever
-knows the platform decides whether to send it again.
+knows the platform decides whether to send it again. Where a platform shows what is sent twice only once,
+a piece need not be claimed before: it is looked up, and claimed with the note of what became of it.
 """
 
 from collections.abc import Sequence
@@ -109,16 +110,41 @@ def begin(conn: apsw.Connection, piece_id: int) -> Row:
 
     It comes with the `draft` that shows the beginning of the reply, or may do so, or None.
     """
-    piece = _move(conn, piece_id, "state = 'sending', attempts = attempts + 1")
+    return _with_draft(conn, _claim(conn, piece_id))
+
+
+def _claim(conn: apsw.Connection, piece_id: int) -> Row:
+    return _move(conn, piece_id, "state = 'sending', attempts = attempts + 1")
+
+
+def _with_draft(conn: apsw.Connection, piece: Row) -> Row:
     piece["draft"] = drafts.find(conn, piece["turn_id"]) if _may_be_shown(piece) else None
     return piece
 
 
-def sent(conn: apsw.Connection, piece_id: int, platform_message_id: str | None) -> bool:
+def look(conn: apsw.Connection, piece_id: int) -> Row | None:
+    """A piece that is still to be sent, as `begin` would give it; None when it is not any more."""
+    sql = f"SELECT {_ALL} FROM outbox WHERE id = ? AND state = 'pending'"
+    found = named_rows(_COLUMNS, conn.execute(sql, (piece_id,)))
+    if not found:
+        return None
+    found[0]["attempts"] += 1
+    return _with_draft(conn, found[0])
+
+
+def sent(
+    conn: apsw.Connection,
+    piece_id: int,
+    platform_message_id: str | None,
+    *,
+    is_claimed: bool = True,
+) -> bool:
     """The platform has it; a draft that showed it while it was written has become it.
 
     Tells whether its chat is still to get something.
     """
+    if not is_claimed:
+        _claim(conn, piece_id)
     piece = _move(
         conn,
         piece_id,
@@ -136,8 +162,12 @@ def _may_be_shown(piece: Row) -> bool:
     return piece["turn_id"] is not None and piece["piece"] == 0
 
 
-def retry(conn: apsw.Connection, piece_id: int, error: str, due_at: float) -> None:
+def retry(
+    conn: apsw.Connection, piece_id: int, error: str, due_at: float, *, is_claimed: bool = True
+) -> None:
     """It did not get through; try again later."""
+    if not is_claimed:
+        _claim(conn, piece_id)
     _move(conn, piece_id, "state = 'pending', error = ?, due_at = ?", error, due_at)
 
 
@@ -211,11 +241,19 @@ class Outbox:
     def begin(self, piece_id: int) -> Row:
         return self._db.write(lambda c: begin(c, piece_id))
 
-    def sent(self, piece_id: int, platform_message_id: str | None = None) -> bool:
-        return self._db.write(lambda c: sent(c, piece_id, platform_message_id))
+    def look(self, piece_id: int) -> Row | None:
+        return self._db.ask(lambda c: look(c, piece_id))
 
-    def retry(self, piece_id: int, error: str, due_at: float) -> None:
-        self._db.write(lambda c: retry(c, piece_id, error, due_at))
+    def sent(
+        self, piece_id: int, platform_message_id: str | None = None, *, is_claimed: bool = True
+    ) -> bool:
+        return self._db.write(
+            lambda c: sent(c, piece_id, platform_message_id, is_claimed=is_claimed),
+            rides_along=True,
+        )
+
+    def retry(self, piece_id: int, error: str, due_at: float, *, is_claimed: bool = True) -> None:
+        self._db.write(lambda c: retry(c, piece_id, error, due_at, is_claimed=is_claimed))
 
     def fail(self, piece_id: int, error: str) -> bool:
         return self._db.write(lambda c: fail(c, piece_id, error))

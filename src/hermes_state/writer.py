@@ -6,6 +6,8 @@ its own savepoint, so that a failing function fails alone. Who does not lead sle
 they are woken one by one, each by the one before it, so that sixteen threads do not fight for the
 interpreter at once. The last of them hands the writer to whoever has come in the meantime.
 
+What nobody waits for may ride along: it makes no commit of its own as long as somebody else soon does.
+
 The main thread never leads: Ctrl-C may stop it between any two instructions, also between a commit and
 waking those who wait for it. A helper thread writes in its place.
 
@@ -32,15 +34,18 @@ from hermes_state.courtesy import Courtesy
 T = TypeVar("T")
 
 _LARGEST_BATCH = 256
+_PATIENCE_S = 0.01
+"""How long what may ride along waits for a commit of somebody else."""
 
 
 class _Job:
     """One waiting write, and the place its caller sleeps at."""
 
-    __slots__ = ("error", "fn", "follower", "gate", "result", "settled")
+    __slots__ = ("error", "fn", "follower", "gate", "result", "rides_along", "settled")
 
-    def __init__(self, fn: Callable[[apsw.Connection], Any]) -> None:
+    def __init__(self, fn: Callable[[apsw.Connection], Any], *, rides_along: bool = False) -> None:
         self.fn = fn
+        self.rides_along = rides_along
         self.gate = threading.Lock()
         self.gate.acquire()
         self.settled = False
@@ -76,14 +81,14 @@ class Writer:
         conn.set_commit_hook(lambda: not self._commits)
         self._helper = _Helper(self._wait_in_line)
 
-    def run(self, fn: Callable[[apsw.Connection], T]) -> T:
+    def run(self, fn: Callable[[apsw.Connection], T], *, rides_along: bool = False) -> T:
         """Run `fn` in a transaction and return its result once that is on disk."""
         me = threading.get_ident()
         if self._leader == me:
             raise StoreError("A write inside a write: pass the connection on instead.")
         if self._closed:
             raise StoreError(f"{self._path} is closed.")
-        job = _Job(fn)
+        job = _Job(fn, rides_along=rides_along and me != self._main)
         if me == self._main:
             self._helper.run(job)
         else:
@@ -107,13 +112,26 @@ class Writer:
     def _wait_in_line(self, job: _Job) -> None:
         with self._mutex:
             self._waiting.append(job)
-            leads, self._led = not self._led, True
+            leads = not (self._led or job.rides_along)
+            self._led = self._led or leads
         if not leads:
-            job.gate.acquire()
+            self._sleep(job)
         if job.settled:
             self._wake_next(job.follower)
         else:
             self._lead(job)
+
+    def _sleep(self, job: _Job) -> None:
+        """Until a job is settled or is to lead, as it must when nobody came that it could ride with."""
+        if job.rides_along:
+            if job.gate.acquire(timeout=_PATIENCE_S):
+                return
+            with self._mutex:
+                job.rides_along = False
+                if not self._led:
+                    self._led = True
+                    return
+        job.gate.acquire()
 
     def _lead(self, own: _Job) -> None:
         """Commit everything that waits; `own` is somewhere in it."""
@@ -238,11 +256,14 @@ class Writer:
         """Wake the next of those who are done, or whoever is to lead next."""
         if follower is None:
             with self._mutex:
-                if not self._waiting:
+                follower = self._next_leader()
+                if follower is None:
                     self._led = False
                     return
-                follower = self._waiting[0]
         follower.gate.release()
+
+    def _next_leader(self) -> _Job | None:
+        return next((job for job in self._waiting if not job.rides_along), None)
 
     def _explained(self, error: BaseException) -> BaseException:
         if not isinstance(error, apsw.Error):

@@ -161,10 +161,11 @@ def test_pieces_of_a_chat_go_out_one_after_the_other(store: SessionDB) -> None:
     assert [text for chat, text, _ in post.adapter.sent if chat == "c"] == ["one", "two", "three"]
 
 
+@pytest.mark.parametrize("resend", ["same", "checked", "marked"])
 def test_a_piece_that_was_sent_since_it_was_looked_for_is_not_sent_again(
-    store: SessionDB, caplog: pytest.LogCaptureFixture
+    store: SessionDB, caplog: pytest.LogCaptureFixture, resend: Resend
 ) -> None:
-    post = _Post(store)
+    post = _Post(store, resend)
     post.put("one")
     with clock.reading(lambda: post.now):
         (stale,) = store.outbox.due(platform="fickle")
@@ -172,6 +173,50 @@ def test_a_piece_that_was_sent_since_it_was_looked_for_is_not_sent_again(
     asyncio.run(post.delivery._send(stale, post.adapter))
     assert post.adapter.texts == ["one"]
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("resend", "noted"), [("same", "pending"), ("checked", "sending"), ("marked", "sending")]
+)
+def test_that_a_piece_is_being_sent_is_noted_where_its_key_does_not_fold_it(
+    store: SessionDB, resend: Resend, noted: str
+) -> None:
+    post = _Post(store, resend)
+    (piece,) = post.put("one")
+    seen: list[str] = []
+
+    async def look_while_it_is_sent() -> None:
+        post.adapter.gate.clear()
+        await post.delivery._send_due()
+        while not post.adapter.waiting:
+            await run_blocking(lambda: None)
+        seen.append(post.state(piece)[0])
+        post.adapter.gate.set()
+        await asyncio.gather(*post.delivery._sending.values())
+
+    post._run(look_while_it_is_sent)
+    assert seen == [noted]
+    assert post.state(piece)[0] == "sent"
+
+
+def test_what_was_cut_off_where_the_key_folds_it_is_sent_again_under_that_key(
+    store: SessionDB,
+) -> None:
+    post = _Post(store, "same")
+    (piece,) = post.put("one")
+
+    async def cut_off() -> None:
+        post.adapter.gate.clear()
+        await post.delivery._send_due()
+        while not post.adapter.waiting:
+            await run_blocking(lambda: None)
+        await post.delivery.close()
+
+    post._run(cut_off)
+    post.adapter.gate.set()
+    post.after_a_crash()
+    assert [(text, key) for _, text, key in post.adapter.sent] == [("one", f"piece:{piece}")]
+    assert post.state(piece) == ("sent", None)
 
 
 def test_a_limit_of_the_platform_is_waited_for_as_long_as_it_asks(store: SessionDB) -> None:

@@ -86,6 +86,28 @@ def _together(writer: Writer, functions: list[Callable[[apsw.Connection], Any]])
     return results
 
 
+def _counted_commits(writer: Writer) -> list[str]:
+    """The commits that are made from now on."""
+    commits: list[str] = []
+
+    def trace(_cursor: apsw.Cursor, sql: str, _bindings: object) -> bool:
+        if sql == "COMMIT":
+            commits.append(sql)
+        return True
+
+    writer.conn.exec_trace = trace
+    return commits
+
+
+def _in_a_thread(job: Callable[[], Any]) -> Any:
+    """What comes of a job in a thread: the main thread has its own way to write."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(job()))
+    thread.start()
+    thread.join(PATIENCE_S)
+    return results[0]
+
+
 def _fails(conn: apsw.Connection) -> None:
     _put("of the failing one")(conn)
     raise ValueError("no")
@@ -163,18 +185,69 @@ class TestAFailingFunction:
         assert isinstance(caught.value.__cause__, apsw.SQLError)
 
 
-class TestACommit:
-    def test_is_shared_by_sixteen_threads(self, path: Path) -> None:
-        commits: list[str] = []
-        everybody = threading.Barrier(16)
+class TestWhatRidesAlong:
+    def test_waits_for_a_commit_of_somebody_else(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("hermes_state.writer._PATIENCE_S", float(PATIENCE_S))
+        with _writing(path) as writer:
+            commits = _counted_commits(writer)
+            rider = threading.Thread(target=lambda: writer.run(_put("a"), rides_along=True))
+            rider.start()
+            while not writer._waiting:
+                pass  # it is in line
+            assert not commits
+            _in_a_thread(lambda: writer.run(_put("b")))
+            rider.join(PATIENCE_S)
+            assert not rider.is_alive()
+            assert len(commits) == 1
+            writer.conn.exec_trace = None
+        assert _stored(path) == ["a", "b"]
+
+    def test_is_on_disk_by_itself_when_nobody_comes(self, path: Path) -> None:
+        with _writing(path) as writer:
+            assert _in_a_thread(lambda: writer.run(_put("a"), rides_along=True)) == "a"
+            assert _stored(path) == ["a"]
+
+    def test_is_on_disk_before_the_end(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("hermes_state.writer._PATIENCE_S", float(PATIENCE_S))
+        with _writing(path) as writer:
+            rider = threading.Thread(target=lambda: writer.run(_put("a"), rides_along=True))
+            rider.start()
+            while not writer._waiting:
+                pass
+        rider.join(PATIENCE_S)
+        assert _stored(path) == ["a"]
+
+    @pytest.mark.parametrize("patience_s", [0.0, 0.0005, 0.01])
+    def test_neither_hangs_nor_overtakes_among_others(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch, patience_s: float
+    ) -> None:
+        monkeypatch.setattr("hermes_state.writer._PATIENCE_S", patience_s)
         with _writing(path) as writer:
 
-            def trace(_cursor: apsw.Cursor, sql: str, _bindings: object) -> bool:
-                if sql == "COMMIT":
-                    commits.append(sql)
-                return True
+            def write(thread: int) -> None:
+                for number in range(60):
+                    writer.run(_put(f"{thread} {number}"), rides_along=(thread + number) % 3 > 0)
 
-            writer.conn.exec_trace = trace
+            threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(PATIENCE_S)
+            assert not any(thread.is_alive() for thread in threads)
+        stored = _stored(path)
+        assert len(stored) == 8 * 60
+        for thread in range(8):
+            own = [name for name in stored if name.startswith(f"{thread} ")]
+            assert own == [f"{thread} {number}" for number in range(60)]
+
+
+class TestACommit:
+    def test_is_shared_by_sixteen_threads(self, path: Path) -> None:
+        everybody = threading.Barrier(16)
+        with _writing(path) as writer:
+            commits = _counted_commits(writer)
 
             def write(thread: int) -> None:
                 everybody.wait(PATIENCE_S)

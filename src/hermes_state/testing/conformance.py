@@ -1501,6 +1501,31 @@ class OutboxRules:
         assert store.drafts.get(turn_id) is None
         assert store.outbox.begin(second)["draft"] is None
 
+    def test_a_piece_may_be_claimed_with_the_note_of_what_became_of_it(self, store: Store) -> None:
+        first, second = store.outbox.put([Piece("matrix", "room", text) for text in "ab"])
+        seen = store.outbox.look(first)
+        assert seen is not None
+        assert (seen["state"], seen["attempts"], seen["draft"]) == ("pending", 1, None)
+        assert store.outbox.unsure() == []
+        store.outbox.retry(first, "timeout", due_at=0.0, is_claimed=False)
+        again = store.outbox.look(first)
+        assert again is not None and (again["attempts"], again["error"]) == (2, "timeout")
+        assert store.outbox.sent(first, "m1", is_claimed=False)
+        assert store.outbox.look(first) is None
+        assert [piece["id"] for piece in store.outbox.due()] == [second]
+        with refused(IllegalTransitionError):
+            store.outbox.sent(first, "m2", is_claimed=False)
+        assert store.outbox.look(10_000) is None
+
+    def test_a_piece_is_looked_up_with_the_draft_that_shows_it(self, store: Store) -> None:
+        turn_id = running(store)
+        (only,) = store.outbox.put([Piece("t", "room", "a")], turn_id=turn_id)
+        store.drafts.begin(turn_id, "t", "room")
+        seen = store.outbox.look(only)
+        assert seen is not None and seen["draft"]["message_id"] is None
+        store.outbox.sent(only, "m1", is_claimed=False)
+        assert store.drafts.get(turn_id) is None
+
     def test_an_illegal_move_of_a_piece_is_refused(self, store: Store) -> None:
         (only,) = store.outbox.put([Piece("telegram", "room", "hi")])
         with refused(IllegalTransitionError):
