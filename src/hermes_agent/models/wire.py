@@ -101,17 +101,20 @@ class Wire:
             return self._made
 
 
-def _has_good_port(parts: SplitResult) -> bool:
+def _names_a_server(parts: SplitResult) -> bool:
+    host = parts.hostname or ""
     try:
-        return parts.port != 0
-    except ValueError:  # no number, or one that no port has
+        if not host.isascii():
+            host.encode("idna")
+        return bool(host) and parts.port != 0
+    except ValueError:  # a name that none can have; no number, or one that no port has
         return False
 
 
 def host_of(url: str) -> str:
     """The host and port in an address; raises ConfigError."""
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or not _has_good_port(parts):
+    if parts.scheme not in ("http", "https") or not _names_a_server(parts):
         raise ConfigError(
             f"{url!r} is no address of a model's server.",
             fix="Give one like http://127.0.0.1:8080/v1 as model.base_url.",

@@ -47,7 +47,16 @@ def test_an_event_may_have_several_lines_and_no_end():
 
 
 @pytest.mark.parametrize(
-    "url", ["", "localhost:8080", "ftp://x/v1", "http://", "http://x:99999/v1", "http://x:a/v1"]
+    "url",
+    [
+        "",
+        "localhost:8080",
+        "ftp://x/v1",
+        "http://",
+        "http://x:99999/v1",
+        "http://x:a/v1",
+        f"http://{'ä' * 64}.test/v1",
+    ],
 )
 def test_an_address_that_is_none_is_refused(url: str):
     with pytest.raises(ConfigError, match=r"no address"):
