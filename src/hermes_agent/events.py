@@ -81,6 +81,8 @@ class ToolEnded(Event, frozen=True):
     is_error: bool
     seconds: float
     diff: str = ""
+    arguments: dict[str, object] = {}
+    """Also of a call that was refused, which no `ToolStarted` tells about."""
 
 
 class QuestionAsked(Event, frozen=True):

@@ -4,6 +4,7 @@ Every arrow is one transaction of the store. A turn that a crash cut off is run 
 its last step left open is what the loop looks at first.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -31,7 +32,9 @@ from hermes_core.errors import (
     BudgetSpent,
     ContextTooLongError,
     Interrupted,
+    LeaseLostError,
     ModelError,
+    StoreError,
 )
 from hermes_core.secrets import redact
 from hermes_core.settings import Settings
@@ -47,10 +50,27 @@ _CUT_OFF = (
 )
 
 
+logger = logging.getLogger(__name__)
+
+_KEEP_EVERY_S = 2.0
+"""How much of a reply a kill may take, in time."""
+
+
 class Streamed(msgspec.Struct):
     """What was streamed of the step that is being made, for when it is cut off."""
 
     text: str = ""
+    kept_at: float = 0.0
+    """When it was noted last, on the monotonic clock."""
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.text, self.kept_at = "", time.monotonic()
+
+    @property
+    def is_to_be_kept(self) -> bool:
+        """Whether it is time to note what came; asked at every piece."""
+        return bool(self.text) and time.monotonic() - self.kept_at >= _KEEP_EVERY_S
 
     def hear(self, event: Event) -> None:
         """Follow the events of a model call."""
@@ -195,7 +215,7 @@ class Loop(msgspec.Struct):
         room = compaction.reply_room(tokens, facts.window, facts.max_output)
         reservation, room = self.meter.reserve(facts, tokens, room)
         request = request._replace(max_output_tokens=room)
-        self.streamed.text = ""
+        self.streamed.begin()
         reply = self._observed(request)
         receipt = self.meter.receipt(reservation, facts, reply)
         self.estimator.learn(tokens, reply.usage.input_tokens)
@@ -250,6 +270,18 @@ class Loop(msgspec.Struct):
     def _heard(self, event: Event) -> None:
         self.streamed.hear(event)
         self.turn.report(event)
+        if self.streamed.is_to_be_kept:
+            self._keep_streamed()
+
+    def _keep_streamed(self) -> None:
+        """Have a kill not take what was streamed; that it cannot be written now is no reason to stop."""
+        try:
+            self.store.partials.keep(self.turn.id, self.streamed.text, self.turn.lease)
+        except LeaseLostError:
+            raise
+        except StoreError as error:
+            logger.warning("what was streamed of turn %s is not kept yet: %s", self.turn.id, error)
+        self.streamed.kept_at = time.monotonic()
 
     def _compact(self, *, force: bool = False) -> bool:
         """Shorten the conversation and follow it to its new session; tells whether it did."""
@@ -396,6 +428,7 @@ def _told(effect: Row, text: str) -> dict[str, Any]:
         "tool_call_id": effect["tool_call_id"],
         "tool_name": effect["tool_name"],
         "content": text,
+        "is_error": True,
     }
 
 

@@ -33,6 +33,7 @@ from hermes_state.lineage import Carried
 from hermes_state.listing import Filter
 from hermes_state.maintenance import Age
 from hermes_state.outbox import Outbox
+from hermes_state.partials import Partials
 from hermes_state.people import People
 from hermes_state.questions import Questions
 from hermes_state.records import NewMessage, Row, message_from, seconds
@@ -74,6 +75,7 @@ class SessionDB:
         self.inbox = Inbox(self._database)
         self.outbox = Outbox(self._database)
         self.drafts = Drafts(self._database)
+        self.partials = Partials(self._database)
         self.routes = Routes(self._database)
         self.leases = Leases(self._database)
         self.usage = Usage(self._database)

@@ -448,11 +448,21 @@ CREATE UNIQUE INDEX sessions_title ON sessions (title, iif(user_id IS NOT NULL,
     WHERE title IS NOT NULL;
 """
 
+_PARTIALS = """
+-- What was streamed of a reply whose turn still runs.
+CREATE TABLE partials (
+    turn_id     TEXT PRIMARY KEY REFERENCES turns(id) ON DELETE CASCADE,
+    text        TEXT NOT NULL,
+    streamed_at REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+"""
+
 STEPS: tuple[Step, ...] = (
     Step("m001_sessions_and_messages", _sql(_SESSIONS)),
     Step("m002_ledger", _sql(_LEDGER)),
     Step("m003_questions_and_reservations", _sql(_AGENT)),
     Step("m004_delivery_and_people", _sql(_GATEWAY)),
+    Step("m005_partials", _sql(_PARTIALS)),
 )
 
 SCHEMA_VERSION = len(STEPS)

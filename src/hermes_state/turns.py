@@ -15,7 +15,17 @@ import apsw
 
 from hermes_core import clock
 from hermes_core.errors import AlreadySettledError, IllegalTransitionError, StoreError
-from hermes_state import budgets, effects, inbox, leases, lineage, outbox, routes, sessions
+from hermes_state import (
+    budgets,
+    effects,
+    inbox,
+    leases,
+    lineage,
+    outbox,
+    partials,
+    routes,
+    sessions,
+)
 from hermes_state.budgets import Receipt
 from hermes_state.database import Database
 from hermes_state.effects import Call, Settled
@@ -204,6 +214,7 @@ def step(
     turn = _running(conn, turn_id)
     if receipt is not None:
         budgets.settle(conn, turn_id, turn["session_id"], receipt)
+    partials.take(conn, turn_id)
     message_id = _say(conn, turn, message)
     for call in calls:
         effects.intend(conn, turn_id, message_id, call)
@@ -225,7 +236,8 @@ def finish(  # noqa: PLR0913 -- all that ends together
     """End a turn with its last message and what must be sent; returns that message's id.
 
     Calls that were never made are cancelled with it; those nobody saw the end of are unknown. `settled`
-    tells the model about them, so that no call stays without a result. The conversation is given back.
+    tells the model about them, so that no call stays without a result. Without a last message, what was
+    streamed of it stays. The conversation is given back.
     """
     leases.check(conn, lease)
     turn = fetch(conn, turn_id)
@@ -234,7 +246,9 @@ def finish(  # noqa: PLR0913 -- all that ends together
     for one in settled:
         effects.settle(conn, one.effect_id, one.state, one.result)
     effects.close_open(conn, turn_id)
-    message_id = None
+    message_id, streamed = None, partials.take(conn, turn_id).strip()
+    if message is None and streamed:
+        message = {"role": "assistant", "content": streamed, "kind": "partial"}
     if message is not None:
         message_id = _say(conn, turn, message)
     conn.execute(
@@ -353,6 +367,22 @@ def of_session(conn: apsw.Connection, session_id: str) -> list[Row]:
     )
 
 
+def cut_short(conn: apsw.Connection, user_message_ids: Collection[int]) -> list[Row]:
+    """The turns that failed or were stopped, of those that answer these messages."""
+    return rows(
+        conn.execute(
+            "WITH asked AS (SELECT value AS id FROM json_each(?))"
+            " SELECT * FROM turns WHERE state IN ('failed', 'interrupted')"
+            " AND user_message_id IN (SELECT id FROM asked)"
+            # What a turn answers may have been said before a compaction that came in its middle.
+            " AND session_id IN (SELECT id FROM sessions WHERE conversation_id IN"
+            " (SELECT conversation_id FROM sessions WHERE id IN"
+            " (SELECT session_id FROM messages WHERE id IN (SELECT id FROM asked))))",
+            (encode(list(user_message_ids)),),
+        )
+    )
+
+
 class Turns:
     """The store's turns, one transaction a call."""
 
@@ -449,3 +479,6 @@ class Turns:
 
     def of_session(self, session_id: str) -> list[Row]:
         return self._db.read(lambda c: of_session(c, session_id))
+
+    def cut_short(self, user_message_ids: Collection[int]) -> list[Row]:
+        return self._db.read(lambda c: cut_short(c, user_message_ids))

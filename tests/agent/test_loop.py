@@ -27,7 +27,7 @@ from hermes_agent.testing.scripted import (
     together,
 )
 from hermes_agent.tools.base import Args, Call, Result
-from hermes_core.errors import ContextTooLongError, ModelError, ModelRefusedError
+from hermes_core.errors import ContextTooLongError, ModelError, ModelRefusedError, StoreFullError
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
 from tests.agent.conftest import Chat, Counting, MakeChat, RecordingHooks
@@ -237,6 +237,36 @@ def test_a_silent_model_can_be_stopped_and_what_it_said_is_kept(make_chat: MakeC
     assert chat.states() == ["interrupted"]
     chat.model.add("Yes?")
     assert chat.say("go on")["final_response"] == "Yes?"
+
+
+def test_what_is_streamed_is_kept_while_it_comes_in(
+    make_chat: MakeChat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_agent.loop._KEEP_EVERY_S", 0.0)
+    quiet = Quiet()
+    chat = make_chat([silence(quiet, after="Once upon a time")])
+    thread, _ = in_background(chat)
+    assert quiet.begun.wait(PATIENCE_S)
+    (kept,) = chat.store.partials.of_session(chat.agent.session_id)
+    assert (kept["content"], kept["kind"]) == ("Once upon a time", "partial")
+    chat.agent.interrupt()
+    joined(thread)
+    assert chat.store.partials.of_session(chat.agent.session_id) == []
+    assert chat.transcript()[-1] == ("assistant", "Once upon a time")
+
+
+def test_a_store_that_cannot_keep_what_is_streamed_does_not_stop_the_reply(
+    make_chat: MakeChat, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("hermes_agent.loop._KEEP_EVERY_S", 0.0)
+    chat = make_chat(["All of it."])
+
+    def full(*_: object) -> None:
+        raise StoreFullError("The disk is full.")
+
+    monkeypatch.setattr(chat.store.partials, "keep", full)
+    assert chat.say()["final_response"] == "All of it."
+    assert "not kept yet" in caplog.text
 
 
 def test_a_call_that_was_stopped_or_failed_counts_although_nothing_limits_it(

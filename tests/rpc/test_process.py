@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
+from hermes_agent.testing.scripted import Quiet, Step, call, fail, say, silence
 from hermes_agent.testing.server import Recorded, ScriptedServer
 from hermes_core import config
+from hermes_core.errors import ModelError
 from hermes_core.paths import Home
 from tests.rpc import kills
 from tests.rpc.serving import PATIENCE_S, Process, World
@@ -109,6 +110,48 @@ def test_what_waited_when_the_process_ended_goes_on_when_it_is_resumed(world: Wo
     assert again.event("message.complete")["text"] == "Then this."
     assert [message["text"] for message in resumed["messages"]][:2] == ["tell me", "I was say"]
     assert world.states(key) == ["interrupted", "answered"]
+
+
+def killed_in_a_reply(world: World) -> str:
+    """The conversation of a server that was killed in the middle of a long reply."""
+    world.model.add(say("one " * 100, delay_s=0.1))
+    process = world.start()
+    opened = process.call("session.create")
+    key: str = opened["stored_session_id"]
+    process.call("prompt.submit", session_id=opened["session_id"], text="count")
+    with world.store() as store:
+        while not store.partials.of_session(key):
+            process.event("message.delta")
+    process.kill()
+    return key
+
+
+def test_what_was_streamed_when_the_server_was_killed_is_there_and_marked(world: World) -> None:
+    key = killed_in_a_reply(world)
+    again = world.start()
+    user, partial = again.call("session.history", session_id=key)["messages"]
+    assert user["text"] == "count"
+    assert partial["text"].startswith("one one one")
+    assert partial["kind"] == "partial"
+    world.model.add("One, two.")
+    again.call("session.resume", session_id=key)
+    assert again.event("message.complete")["text"] == "One, two."
+    assert world.transcript(key) == [("user", "count"), ("assistant", "One, two.")]
+
+
+def test_what_was_streamed_when_the_server_was_killed_stays_when_it_cannot_go_on(
+    world: World,
+) -> None:
+    key = killed_in_a_reply(world)
+    world.model.add(fail(ModelError("No more of that.")))
+    again = world.start()
+    again.call("session.resume", session_id=key)
+    assert again.event("message.complete")["status"] == "error"
+    (_, user), (role, partial) = world.transcript(key)
+    assert (user, role) == ("count", "assistant")
+    assert partial.startswith("one one one")
+    with world.store() as store:
+        assert store.get_messages(key)[-1]["kind"] == "partial"
 
 
 def test_a_prompt_that_came_before_the_agent_was_there_outlives_the_process(world: World) -> None:

@@ -30,6 +30,8 @@ from hermes_state.records import Row
 _GRACE_S = 0.1
 """How long a stopped tool may take to hand in what it has."""
 _TIMEOUT_GRACE_S = 3.0
+_LONGEST_DIFF = 20_000
+"""Kept with a result: it is read again with every request, although no model is shown it."""
 
 Status = Literal["done", "failed", "blocked", "denied"]
 
@@ -222,7 +224,10 @@ class Executor(msgspec.Struct):
 
     def _capped(self, result: Result) -> Result:
         limit = self.bench.settings.tools.output_limit
-        return result._replace(text=shorten_middle(redact(result.text), limit))
+        return result._replace(
+            text=shorten_middle(redact(result.text), limit),
+            diff=_beginning(redact(result.diff), _LONGEST_DIFF),
+        )
 
     def _tell(
         self,
@@ -235,7 +240,15 @@ class Executor(msgspec.Struct):
     ) -> None:
         name, call_id = effect["tool_name"], effect["tool_call_id"]
         turn.report(
-            ToolEnded(call_id, name, result.text, result.is_error, seconds, redact(result.diff))
+            ToolEnded(
+                call_id,
+                name,
+                result.text,
+                result.is_error,
+                seconds,
+                result.diff,
+                {key: _shown(value) for key, value in args.items()},
+            )
         )
         self.hooks.invoke_hook(
             "post_tool_call",
@@ -326,7 +339,7 @@ def as_result(value: Result | str) -> Result:
 
 
 def _message(effect: Row, result: Result) -> dict[str, Any]:
-    """The result as the model is told."""
+    """The result as the model is told, and beside it what only people are shown."""
     content: Any = result.text
     if result.images:
         pictures = [{"type": "image_url", "image_url": {"url": url}} for url in result.images]
@@ -336,7 +349,16 @@ def _message(effect: Row, result: Result) -> dict[str, Any]:
         "tool_call_id": effect["tool_call_id"],
         "tool_name": effect["tool_name"],
         "content": content,
+        "is_error": result.is_error or None,
+        "inline_diff": result.diff or None,
     }
+
+
+def _beginning(diff: str, limit: int) -> str:
+    """As much of a diff as is kept, in whole lines."""
+    if len(diff) <= limit:
+        return diff
+    return diff[: diff.rfind("\n", 0, limit) + 1] + "(the rest of the comparison is left out)\n"
 
 
 def _shown(value: object) -> object:

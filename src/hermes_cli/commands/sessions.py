@@ -95,6 +95,7 @@ def show(app: App, session: str, full: bool, last: int | None) -> None:
         session_id = chosen(store, session)
         row = store.get_session(session_id)
         messages = store.get_messages_as_conversation(session_id, include_ancestors=full)
+        messages += store.partials.of_session(session_id)
         turns = _turns(store, session_id, full=full)
     assert row is not None
     if last is not None:
