@@ -190,36 +190,36 @@ def load(
 def change(place: Home, key: str, value: object) -> None:
     """Write one setting to config.toml and leave every comment and every other line as it is.
 
-    A value of None removes the setting, so that its default holds again.
+    A value of None removes the setting, so that its default holds again. Of a table only what differs is
+    written. Raises ConfigError, and leaves the file alone, when it cannot be done.
     """
-    import tomlkit  # noqa: PLC0415 -- costs more than all other imports of a command together
+    from hermes_core import toml_text  # noqa: PLC0415 -- costs more than all other imports of a command
 
     option = _option(key)
     place.create()
-    _checked(_read_file(place.config), str(place.config))
-    before = place.config.read_text("utf-8") if place.config.exists() else ""
-    document = cast("dict[str, dict[str, object]]", tomlkit.parse(before))
-    if value is not None:
-        document.setdefault(option.section, cast("dict[str, object]", tomlkit.table()))
-        _set(document[option.section], option.field, value)
-    elif option.section in document:
-        document[option.section].pop(option.field, None)
-    text = tomlkit.dumps(document)
-    _checked(_toml(text, place.config), f"the value given for {key}")
+    old = _read_file(place.config)
+    _checked(old, str(place.config))
+    section = old.get(option.section, {})
+    others = {name: one for name, one in section.items() if name != option.field}
+    new = others if value is None else {**others, option.field: value}
+    wanted = _checked({**old, option.section: new}, f"the value given for {key}")
+    before = place.config.read_bytes().decode() if place.config.exists() else ""
+    edits = toml_text.differences({option.section: section}, {option.section: new})
+    text = toml_text.changed(before, edits)
+    if not _says(text, wanted):
+        raise ConfigError(
+            f"{key} cannot be changed in {place.config} without changing other settings.",
+            fix="Change it there with an editor.",
+        )
     write_private(place.config, text)
 
 
-def _set(table: dict[str, object], field: str, value: object) -> None:
-    """Assign a value; a list is changed member by member, so that comments between them stay."""
-    present = table.get(field)
-    if isinstance(present, list) and isinstance(value, list):
-        members, wanted = cast("list[object]", present), cast("list[object]", value)
-        for gone in [member for member in members if member not in wanted]:
-            members.remove(gone)
-        members.extend(member for member in wanted if member not in members)
-        if members == wanted:
-            return
-    table[field] = cast("object", value)
+def _says(text: str, wanted: Settings) -> bool:
+    """Whether a new text of the file gives these settings."""
+    try:
+        return _checked(_toml(text, Path("config.toml")), "config.toml") == wanted
+    except ConfigError:
+        return False
 
 
 def parse_value(key: str, text: str) -> object:
