@@ -1,0 +1,109 @@
+"""`hermes skills`: which skills there are, what one says, and a new one to begin with."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import click
+
+from hermes_agent import commands, skills
+from hermes_agent.skills import Shelf
+from hermes_cli.commands import table
+from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_core.errors import UsageError
+
+
+class Row(NamedTuple):
+    """One skill as the list shows it."""
+
+    name: str
+    state: str
+    """on, or shadowed by a built-in command of the same name."""
+    description: str
+    path: str
+
+
+@click.group("skills")
+def command() -> None:
+    """List, show and make skills: instructions that are slash commands."""
+
+
+@command.command("list")
+@json_option
+@pass_app
+def show_all(app: App) -> None:
+    """Show every skill, and why one cannot be used."""
+    shelf = skills.shelf(app.home)
+    rows = list(_rows(shelf))
+    if app.as_json:
+        broken = [{"message": error.message, "fix": error.fix} for error in shelf.broken]
+        app.emit({"skills": [row._asdict() for row in rows], "broken": broken})
+        return
+    cells = ((f"/{row.name}", row.state, row.description) for row in rows)
+    nothing = "There are no skills. hermes skills new NAME writes one to begin with."
+    app.say(table.render(("Skill", "State", "Description"), cells) if rows else nothing)
+    for text in problems(shelf):
+        app.say(f"\n{text}")
+
+
+@command.command("show")
+@click.argument("name")
+@json_option
+@pass_app
+def show(app: App, name: str) -> None:
+    """Show what a skill says and where its file is."""
+    found = skills.shelf(app.home).skills
+    skill = found.get(skills.slug(name))
+    if skill is None:
+        known = ", ".join(found) or "none"
+        raise UsageError(
+            f"There is no skill {name}.",
+            fix=f"There are: {known}. hermes skills list says why others cannot be used.",
+        )
+    if app.as_json:
+        app.emit({**skill._asdict(), "path": str(skill.path)})
+    app.say(f"/{skill.name}: {skill.description}\n{skill.path}\n\n{skill.instructions}")
+
+
+@command.command("new")
+@click.argument("name")
+@json_option
+@pass_app
+def new(app: App, name: str) -> None:
+    """Write a skill to begin with."""
+    if (slug := skills.slug(name)) in _built_in():
+        raise UsageError(f"/{slug} is a command already.", fix="Choose another name.")
+    path = skills.create(app.home.create(), name)
+    if app.as_json:
+        app.emit({"name": slug, "path": str(path)})
+    app.say(
+        f"Wrote {path}\n\n  say what it does   edit that file\n  use it             /{slug} words"
+    )
+
+
+def problems(shelf: Shelf) -> Iterator[str]:
+    """What is wrong with skills, in words with what to do."""
+    yield from map(str, shelf.broken)
+    for row in _rows(shelf):
+        if row.state == "shadowed":
+            yield (
+                f"The skill {row.path} is shadowed by the built-in command /{row.name}."
+                " Give it another `name:`."
+            )
+
+
+def _rows(shelf: Shelf) -> Iterator[Row]:
+    taken = _built_in()
+    for skill in shelf.skills.values():
+        state = "shadowed" if skill.name in taken else "on"
+        yield Row(skill.name, state, skill.description, str(skill.path))
+
+
+def _built_in() -> set[str]:
+    """The names that some surface has a command of its own for."""
+    # more to load than a command that knows no skill should pay for
+    from gateway.commands import TABLE  # noqa: PLC0415
+    from hermes_tui.commands import LOCAL  # noqa: PLC0415
+
+    chats = (name for one in TABLE for name in (one.name, *one.aliases))
+    terminals = (name for key, one in LOCAL.items() for name in (key, *one.aliases))
+    return {*commands.names(), *chats, *terminals}
