@@ -3,13 +3,14 @@
 The chat and all it is made of are loaded after the first frame.
 """
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding
+from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 
 from hermes_tui import terminal, themes
@@ -64,7 +65,7 @@ class HermesApp(App[int], inherit_bindings=False):
             self._connect, self._home, self._opening, self._run_local
         )
         await self.push_screen(self.chat)
-        self.chat.composer.insert(self._first.typed)
+        self.chat.composer.paste(self._first.typed)
         self.run_worker(self.session.client.run, exit_on_error=False)
         self._preferences, complaints = furnishing.preferences(self._home)
         self.chat.for_later += complaints
@@ -154,6 +155,10 @@ class HermesApp(App[int], inherit_bindings=False):
             self.theme = name
         else:
             self.search_themes()
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """With NO_COLOR every theme has the colours of the terminal; Textual itself makes greys."""
+        return [NoColor()] if self.no_color else super().get_line_filters()
 
     def watch_theme(self, theme: str) -> None:
         """Keep the theme for later starts."""

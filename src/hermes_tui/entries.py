@@ -86,6 +86,8 @@ class Welcome:
 
     model: str = ""
     cwd: str = ""
+    unanswered: int = 0
+    """How many other conversations were left in the middle."""
 
 
 @dataclass(eq=False)
@@ -105,6 +107,19 @@ def from_messages(messages: Iterable[wire.Message]) -> list[Entry]:
 
 
 def _entries_of(message: wire.Message) -> list[Entry]:
+    return [*_shown(message), *_end_of_turn(message)]
+
+
+def _end_of_turn(message: wire.Message) -> list[Note]:
+    """What is said where a turn ended without an answer."""
+    if message.status == "error":
+        return [Note(message.error or "The turn failed.", "error")]
+    if message.status == "interrupted":
+        return [Note("Stopped.")]
+    return [Note("Stopped here.")] if message.kind == "partial" else []
+
+
+def _shown(message: wire.Message) -> Sequence[Entry]:
     text = message.text or ""
     if message.kind == "summary":
         return [Divider("earlier messages were summed up here", text)]

@@ -64,6 +64,11 @@ def names() -> list[str]:
     return [key.name for key in KEYS]
 
 
+def keys_of(name: str) -> str:
+    """The keys of something, as people write them."""
+    return shown(next(key.keys for key in KEYS if key.name == name))
+
+
 def shown(keys: str) -> str:
     """Keys as people write them: Ctrl+C, F1."""
     return ", ".join("+".join(map(_named, key.split("+"))) for key in keys.split(","))

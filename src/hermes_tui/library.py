@@ -6,6 +6,7 @@ from hermes_tui.session import Session
 
 _LISTED = 200
 _FOUND = 50
+_RECENT = 20
 _SHORTEST_QUERY = 3
 
 
@@ -34,6 +35,11 @@ class Library:
                 known.add(hit.session_id)
                 rows.append(_row_of(hit))
         return rows
+
+    async def unanswered(self) -> int:
+        """How many of the last conversations, without the open one, wait for an answer."""
+        told = await self.client.ask(wire.Rows, "session.list", limit=_RECENT)
+        return sum(row.pending > 0 and row.id != self.here for row in told.sessions)
 
     async def peek(self, stored_id: str, count: int) -> list[wire.Message]:
         """The last messages of a conversation, which need not be open."""
@@ -67,4 +73,10 @@ class Library:
 
 
 def _row_of(hit: wire.Hit) -> wire.Row:
-    return wire.Row(hit.session_id, hit.title, hit.snippet, last_active=hit.timestamp)
+    return wire.Row(
+        hit.session_id,
+        hit.title,
+        hit.snippet,
+        last_active=hit.timestamp,
+        message_count=hit.message_count,
+    )

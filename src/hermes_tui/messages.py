@@ -80,6 +80,7 @@ class TurnEnded(Event):
     usage: wire.Json = field(default_factory=dict)
     reasoning: str | None = ""
     warning: str | None = ""
+    error: str | None = ""
 
 
 class ReasoningDelta(Piece):
@@ -120,6 +121,7 @@ class ToolEnded(Event):
 
     tool_id: str = ""
     name: str = ""
+    context: str | None = ""
     args: Any = None
     result: Any = None
     duration_s: float | None = None

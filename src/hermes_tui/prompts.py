@@ -44,6 +44,8 @@ class Prompts:
         self._tell = tell
         self._waiting: list[Prompt] = []
         """Shown above the composer, not in the transcript."""
+        self._held: list[Prompt] = []
+        """Not sent yet: there is no conversation to send them to."""
         self._flying: list[Prompt] = []
         """Sent, and not answered by the server yet."""
         self._doubtful: list[Prompt] = []
@@ -60,19 +62,24 @@ class Prompts:
 
     @property
     def are_under_way(self) -> bool:
-        """Whether a turn is about to begin, so that there is something to stop."""
-        return bool(self._flying or self._due)
+        """Whether a turn is to begin, so that there is something to stop."""
+        return bool(self._held or self._flying or self._due)
 
     async def send(self, shown: str, whole: str, images: list[str]) -> None:
         """Hand a prompt over; raises HermesError when it is refused, and then it is shown no more."""
         prompt = Prompt(Said(shown, images, is_sent=False, whole=whole))
-        if self._session.conversation.is_running:
+        if self._session.conversation.is_running or not self._session.is_open:
             self._wait(prompt)
         else:
             await self._transcript.add(prompt.entry)
         await self._submit(prompt)
 
     async def _submit(self, prompt: Prompt) -> None:
+        self._held.append(prompt)
+        await self._session.opened()
+        if prompt not in self._held:  # taken back meanwhile
+            return
+        self._held.remove(prompt)
         self._flying.append(prompt)
         try:
             told = await self._session.say(prompt.entry.whole, prompt.key)
@@ -147,9 +154,19 @@ class Prompts:
     async def take_back(self, place: int = -1) -> str:
         """Take a waiting prompt back, the last one unless told; raises HermesError when it runs now."""
         prompt = self._waiting[place]
-        await self._session.call("prompt.unqueue", turn_id=prompt.turn_id)
+        if prompt in self._held:
+            self._held.remove(prompt)
+        else:
+            await self._session.call("prompt.unqueue", turn_id=prompt.turn_id)
         self._wait_no_more(prompt)
         return prompt.entry.whole
+
+    def withdraw(self) -> list[str]:
+        """Take back all that has not been sent; returns the texts."""
+        held, self._held = self._held, []
+        for prompt in held:
+            self._wait_no_more(prompt)
+        return [prompt.entry.whole for prompt in held]
 
     def give_up(self) -> list[str]:
         """Everything was stopped: what waited is not answered any more; returns the texts."""
@@ -161,7 +178,10 @@ class Prompts:
 
     async def settle(self, queued: Sequence[wire.Queued]) -> None:
         """A conversation was opened: know what waits in it, and send again what may not have arrived."""
-        self._waiting = [Prompt(Said(one.text, whole=one.text), one.turn_id) for one in queued]
+        waiting = [Prompt(Said(one.text, whole=one.text), one.turn_id) for one in queued]
+        told = {one.text for one in queued}
+        under_way = [p for p in self._flying if p.entry.whole not in told]
+        self._waiting = waiting + [p for p in self._waiting if p in (*self._held, *under_way)]
         self._tell(self.waiting)
         doubtful, self._doubtful = self._doubtful, []
         for prompt in doubtful:

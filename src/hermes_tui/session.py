@@ -137,6 +137,15 @@ class Session:
         self._is_open.clear()
         self.conversation.lose()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a conversation to call about."""
+        return self._is_open.is_set()
+
+    async def opened(self) -> None:
+        """Wait until there is one."""
+        await self._is_open.wait()
+
     # -- inside it ---------------------------------------------------------------------------
 
     async def call(self, method: str, **params: Any) -> wire.Json:  # noqa: ANN401 -- JSON values

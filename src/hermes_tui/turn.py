@@ -97,7 +97,8 @@ class TurnView:
     async def end_call(self, event: m.ToolEnded) -> None:
         call = self._calls.get(event.tool_id)
         if call is None:
-            await self.start_call(m.ToolStarted(event.session_id, event.tool_id, event.name))
+            started = m.ToolStarted(event.session_id, event.tool_id, event.name, event.context)
+            await self.start_call(started)
             call = self._calls[event.tool_id]
         failed = event.is_error or bool(event.error)
         call.state = "failed" if failed else "done"
@@ -154,7 +155,7 @@ class TurnView:
         await self._end_reply()
 
     async def _fail(self, event: m.TurnEnded) -> None:
-        text = event.text.removeprefix("Error: ").strip()
+        text = (event.error or event.text.removeprefix("Error: ")).strip()
         if text and text not in {*self._failures, *self._said}:
             await self._transcript.add(Note(text, "error"))
 

@@ -76,6 +76,9 @@ class Message(msgspec.Struct, frozen=True):
     kind: str | None = ""
     is_error: bool = False
     images: list[str] = []
+    status: str | None = ""
+    """How the turn ended whose last message this is, when it was not answered."""
+    error: str | None = ""
 
 
 class Inflight(msgspec.Struct, frozen=True):
@@ -135,6 +138,8 @@ class Row(msgspec.Struct, frozen=True):
     session_key: str = ""
     model: str | None = ""
     current: bool = False
+    pending: int = 0
+    """Prompts that nobody has answered, because the process ended that was to do it."""
 
 
 class Rows(msgspec.Struct, frozen=True):
@@ -144,16 +149,17 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """A message that was found."""
+    """A conversation that was found by a message."""
 
     session_id: str = ""
     title: str | None = ""
     snippet: str | None = ""
     timestamp: float | None = None
+    message_count: int = 0
 
 
 class Hits(msgspec.Struct, frozen=True):
-    """Messages that were found."""
+    """Conversations that were found."""
 
     hits: list[Hit] = []
 

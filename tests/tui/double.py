@@ -103,8 +103,10 @@ def danger(_text: str) -> Generator[Json, str, None]:
         allow_permanent=True,
     )
     answer = yield wait("approval.respond")
-    yield event("tool.start", tool_id="d1", name="terminal", context="rm -rf build dist")
-    yield event("tool.complete", tool_id="d1", name="terminal", result="", duration_s=0.1)
+    about: Json = {"tool_id": "d1", "name": "terminal", "context": "rm -rf build dist"}
+    if answer != "deny":
+        yield event("tool.start", **about)
+    yield event("tool.complete", **about, result="", duration_s=0.0, is_error=answer == "deny")
     yield from streamed(f"You said: {answer}.")
 
 
@@ -149,6 +151,12 @@ def fail(_text: str) -> Iterator[Json]:
     )
 
 
+def broken(_text: str) -> Iterator[Json]:
+    yield from streamed("Half of an ans")
+    error = "The model's server went away."
+    yield event("message.complete", text="Half of an ans", status="error", error=error, usage={})
+
+
 def no_model(_text: str) -> Iterator[Json]:
     yield event("error", message="There is no model to ask.", fix="Fetch one: hermes model pull")
     yield event("message.complete", text="", status="error", usage={})
@@ -171,6 +179,7 @@ SCRIPTS = {
     "retried": retried,
     "compacted": compacted,
     "fail": fail,
+    "broken": broken,
     "no-model": no_model,
     "crash": crash,
 }
@@ -197,6 +206,7 @@ class Double:
         self.answer = ""
         self.is_poor = (folder / "poor").exists()
         """Without a model: prompts wait until it was fetched, and a fetch until there is a prompt."""
+        self.shortening: int | None = None
         self.parked: list[tuple[str, str]] = []
         self.fetching: int | None = None
 
@@ -335,6 +345,9 @@ class Double:
         }
 
     def session_create(self, _params: Json) -> Json:
+        if (self.folder / "broken").exists():
+            fix = {"fix": "Correct line 3."}
+            return {"code": 5032, "message": "config.toml cannot be read.", "data": fix}
         live = f"live{os.getpid()}-{len(self.open)}"
         self.open[live] = f"conv{len(self.stored)}-{len(self.open)}"
         return {**self.opened(live), "stored_session_id": self.open[live]}
@@ -365,6 +378,7 @@ class Double:
                 "started_at": NOW - 3600 * (number + 1),
                 "message_count": len(conversation["messages"]),
                 "source": "tui",
+                "pending": conversation.get("pending", 0),
             }
             for number, (stored, conversation) in enumerate(self.stored.items())
         ]
@@ -397,7 +411,7 @@ class Double:
         short = {
             "id": params["session_id"],
             "parent_session_id": "first",
-            "relation": "compression",
+            "relation": "continuation",
         }
         branch = {
             "id": "branch",
@@ -430,6 +444,10 @@ class Double:
 
     def session_interrupt(self, params: Json) -> Json:
         self.queues.pop(params["session_id"], None)
+        if self.shortening is not None:
+            self.emit("status.update", params["session_id"], {"kind": "ready", "text": ""})
+            self.write({"id": self.shortening, "result": {"output": "Nothing was shortened."}})
+            self.shortening = None
         return {"status": "interrupted"}
 
     def session_active_list(self, _params: Json) -> Json:
@@ -514,7 +532,12 @@ class Double:
         self.answer = params["answer"]
         return {"status": "ok"}
 
-    def slash_exec(self, params: Json) -> Json:
+    def slash_exec(self, params: Json) -> Json | None:
+        if params["command"] == "/compress patience":
+            status = {"kind": "compacting", "text": "Shortening 32 messages."}
+            self.emit("status.update", params["session_id"], status)
+            self.shortening = self.number
+            return None
         if params["command"].startswith("/nonsense"):
             return {"code": 4011, "message": "There is no command /nonsense."}
         return {"output": f"done: {params['command']}"}

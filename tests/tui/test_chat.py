@@ -118,6 +118,12 @@ async def test_a_failed_turn_is_told_once(ui: Interface) -> None:
     assert ui.replies == ["You said: hello"]
 
 
+async def test_a_turn_that_fails_in_the_middle_of_its_reply_says_why(ui: Interface) -> None:
+    await ui.say("broken")
+    assert ui.replies == ["Half of an ans"]
+    assert ui.notes.count("The model's server went away.") == 1
+
+
 async def test_without_a_model_it_says_what_to_do(ui: Interface) -> None:
     await ui.say("no-model")
     [note] = [e for e in ui.entries if isinstance(e, Note) and e.tone == "error"]
@@ -168,6 +174,14 @@ async def test_an_approval_is_answered_by_a_click(ui: Interface) -> None:
     await ui.pilot.click(card.query("ChoiceLine").last())
     await ui.until(lambda: ui.state == "ready")
     assert ui.replies == ["You said: deny."]
+
+
+async def test_a_denied_call_shows_what_was_denied(ui: Interface) -> None:
+    await ui.send("danger")
+    await armed(ui)
+    await ui.press("n")
+    await ui.until(lambda: ui.state == "ready")
+    await ui.until(lambda: "✗ terminal  rm -rf build dist" in ui.picture())
 
 
 async def test_who_is_typing_does_not_answer_by_accident(ui: Interface) -> None:

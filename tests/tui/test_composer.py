@@ -130,6 +130,41 @@ async def test_a_short_paste_is_text(ui: Interface) -> None:
     await ui.until(lambda: ui.composer.text == "two\nlines")
 
 
+@pytest.mark.parametrize("end", ["\r", "\r\n"])
+async def test_a_paste_has_ordinary_line_ends_whatever_the_terminal_sends(
+    ui: Interface, end: str
+) -> None:
+    ui.app.post_message(events.Paste(f"two{end}lines "))
+    await ui.until(lambda: ui.composer.text == "two\nlines ")
+    ui.app.post_message(events.Paste(end.join(map(str, range(200)))))
+    await ui.until(lambda: "[Pasted: 200 lines]" in ui.composer.text)
+    await ui.press("enter")
+    await ui.until(lambda: ui.replies)
+    [sent] = ui.requests("prompt.submit")
+    assert sent["text"] == "two\nlines " + "\n".join(map(str, range(200)))
+
+
+async def test_a_paste_replaces_what_is_selected(ui: Interface) -> None:
+    ui.type("wrong")
+    ui.composer.select_all()
+    ui.app.post_message(events.Paste("right"))
+    await ui.until(lambda: ui.composer.text == "right")
+    ui.type("!")
+    assert ui.composer.text == "right!"
+
+
+async def test_what_is_pasted_while_reading_is_written(ui: Interface) -> None:
+    await ui.say("tool")
+    await ui.press("shift+tab")
+    assert not ui.composer.has_focus
+    ui.app.post_message(events.Paste("two\nlines"))
+    await ui.until(lambda: ui.composer.text == "two\nlines")
+    await ui.press("shift+tab")
+    ui.app.post_message(events.Paste("/tmp/cat.png"))
+    await ui.until(lambda: ui.app.chat.desk.images)
+    assert ui.composer.has_focus
+
+
 async def test_a_dropped_picture_goes_with_the_message_as_a_link(ui: Interface) -> None:
     ui.app.post_message(events.Paste("/tmp/cat.png"))
     await ui.until(lambda: ui.app.chat.desk.images)
@@ -150,6 +185,16 @@ async def test_another_path_is_text(ui: Interface) -> None:
 async def test_a_command_of_the_server_shows_what_it_says(ui: Interface) -> None:
     await ui.say("/usage")
     assert ui.notes[-1] == "done: /usage"
+
+
+async def test_ctrl_c_stops_a_command_that_takes_its_time(ui: Interface) -> None:
+    await ui.say("hello")
+    await ui.send("/compress patience")
+    await ui.until(lambda: "Shortening 32 messages." in ui.picture())
+    await ui.press("ctrl+c")
+    await ui.until(lambda: "Nothing was shortened." in ui.notes)
+    assert len(ui.requests("session.interrupt")) == 1
+    await ui.until(lambda: "● ready" in ui.picture())
 
 
 async def test_an_unknown_command_is_told(ui: Interface) -> None:

@@ -1,17 +1,26 @@
 """Many conversations: opening, finding, renaming, deleting, branching; and very long ones."""
 
 import json
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.widgets import Input, OptionList
 
+from hermes_agent.testing.scripted import Quiet, silence
+from hermes_agent.testing.server import ScriptedServer
+from hermes_cli.commands import attach
 from hermes_core.paths import Home
+from hermes_tui.entries import Reply, Said, Welcome
 from hermes_tui.opening import Opening
 from hermes_tui.screens.models import ModelScreen
 from hermes_tui.screens.picker import PickerScreen
 from hermes_tui.screens.tree import TreeScreen
+from hermes_tui.websocket import WebSocketTransport
+from tests.tui.double import DIFF
 from tests.tui.interface import Interface, running
+from tests.tui.test_websocket import gateway
 
 pytestmark = pytest.mark.anyio
 
@@ -28,6 +37,10 @@ def store(folder: Path, **conversations: list[str]) -> None:
         }
         for name, texts in conversations.items()
     }
+    keep(folder, stored)
+
+
+def keep(folder: Path, stored: dict[str, Any]) -> None:
     (folder / "conversations.json").write_text(json.dumps(stored))
 
 
@@ -48,6 +61,71 @@ async def test_the_last_conversation_goes_on(folder: Path, home: Home) -> None:
         assert ui.app.session.conversation.stored_id == stored
         assert ui.said == ["remember me"]
         assert "You said: remember me" in ui.picture()
+
+
+async def test_what_went_wrong_is_seen_again_when_a_conversation_is_opened_again(
+    folder: Path, home: Home
+) -> None:
+    patch = {"role": "tool", "name": "patch", "context": "greet.py", "inline_diff": DIFF}
+    denied = {"role": "tool", "name": "terminal", "context": "rm -rf build", "is_error": True}
+    error = {"status": "error", "error": "The model refused the key."}
+    messages = [
+        {"role": "user", "text": "tidy up"},
+        patch,
+        {**denied, "status": "interrupted"},
+        {"role": "user", "text": "tell me"},
+        {"role": "assistant", "text": "Once upon", "kind": "partial", "status": "interrupted"},
+        {"role": "user", "text": "go on", **error},
+        {"role": "user", "text": "and on"},
+        {"role": "assistant", "text": "a time", "kind": "partial"},
+    ]
+    keep(folder, {"Odd": {"title": "Odd", "messages": messages}})
+    async with running(folder, home, size=(80, 50), opening=Opening(resume="Odd")) as ui:
+        assert ui.notes == ["Stopped.", "Stopped.", "The model refused the key.", "Stopped here."]
+        picture = ui.picture()
+        assert "✗ terminal  rm -rf build" in picture
+        assert "✓ patch  greet.py" in picture and "+    text = f" in picture
+        assert picture.index("a time") < picture.index("Stopped here.")
+
+
+async def test_conversations_that_were_left_without_an_answer_are_told(
+    folder: Path, home: Home
+) -> None:
+    asked = [{"id": 1, "role": "user", "text": "and then?"}]
+    keep(
+        folder,
+        {
+            "Left": {"title": "Left", "messages": asked, "pending": 1},
+            "Done": {"title": "Done", "messages": asked},
+        },
+    )
+    async with running(folder, home, size=(100, 30)) as ui:
+        await ui.until(lambda: "1 conversation was left unanswered" in ui.picture())
+        listed = (await picker(ui)).query_one(OptionList).options
+        told = {option.id: "unanswered" in str(option.prompt) for option in listed}
+        assert told == {"Left": True, "Done": False}
+
+
+async def test_who_joins_in_the_first_turn_sees_it_without_the_welcome(
+    home: Home, tmp_path: Path
+) -> None:
+    quiet = Quiet()
+    script = [silence(quiet, after="Once upon", then=" a time.")]
+    with ScriptedServer(script) as model, gateway(home, model, tmp_path):
+        address = attach.find(home)
+        connect = partial(WebSocketTransport.connect, address.url, address.token)
+        opening = Opening(live="")
+        async with running(tmp_path, home, connect=connect, opening=opening) as one:
+            await one.send("tell me")
+            await one.until(lambda: one.replies == ["Once upon"])
+            async with running(
+                tmp_path, home, connect=connect, opening=opening, waits=False
+            ) as two:
+                await two.until(lambda: two.replies == ["Once upon"])
+                assert not any(isinstance(entry, Welcome) for entry in two.entries)
+                quiet.release()
+                await two.until(lambda: two.replies == ["Once upon a time."])
+                assert [type(entry) for entry in two.entries] == [Said, Reply]
 
 
 async def test_instead_of_a_conversation_that_is_not_there_a_new_one_is_opened(

@@ -10,7 +10,9 @@ from hermes_tui import preferences
 from hermes_tui.app import HermesApp
 from hermes_tui.opening import Opening
 from hermes_tui.preferences import Preferences
+from hermes_tui.screens import chat
 from hermes_tui.screens.help import HelpScreen
+from hermes_tui.screens.tree import TreeScreen
 from tests.tui.interface import Interface, connection, running
 
 pytestmark = pytest.mark.anyio
@@ -85,3 +87,74 @@ async def test_a_resize_in_the_middle_keeps_everything(ui: Interface) -> None:
     assert "Replace <name> with yours" in ui.picture()
     assert ui.composer.text == "draft"
     assert ui.requests("terminal.resize")[-1]["cols"] == 80
+
+
+async def test_a_transcript_that_is_at_its_end_stays_there_through_resizes(ui: Interface) -> None:
+    for _ in range(4):
+        await ui.say("markdown")
+        await ui.say("tool")
+    await ui.press("f5")
+    await ui.until(lambda: isinstance(ui.app.screen, TreeScreen))
+    await ui.press("escape")
+    for size in ((200, 60), (40, 10), (80, 24)):
+        await ui.pilot.resize_terminal(*size)
+        await ui.pilot.pause()
+        await ui.pilot.wait_for_scheduled_animations()
+    await ui.until(lambda: "The greeting is friendlier now." in ui.picture())
+    assert ui.app.chat.stage.transcript.is_following
+
+
+async def test_what_cannot_be_opened_is_told_once_and_a_prompt_waits_until_it_can(
+    folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat, "_TRY_AGAIN_S", 0.01)
+    (folder / "broken").write_text("")
+    async with running(folder, home, waits=False) as ui:
+        await ui.until(lambda: "needs attention" in ui.picture())
+        await ui.send("hello")
+        await ui.until(lambda: "next  hello" in ui.picture())
+        tries = len(ui.requests("session.create"))
+        await ui.until(lambda: len(ui.requests("session.create")) > tries + 4)
+        assert ui.notes == ["config.toml cannot be read."]
+        assert "starting" not in ui.picture() and ui.said == []
+        (folder / "broken").unlink()
+        await ui.until(lambda: ui.replies == ["You said: hello"] and ui.state == "ready")
+        assert ui.said == ["hello"]
+        assert "next  hello" not in ui.picture()
+
+
+@pytest.mark.parametrize("key", ["ctrl+c", "alt+up"])
+async def test_a_prompt_that_waits_for_a_conversation_can_be_taken_back(
+    folder: Path, home: Home, key: str
+) -> None:
+    (folder / "broken").write_text("")
+    async with running(folder, home, waits=False) as ui:
+        await ui.until(lambda: "needs attention" in ui.picture())
+        await ui.send("hello")
+        await ui.until(lambda: "next  hello" in ui.picture())
+        await ui.press(key)
+        await ui.until(lambda: ui.composer.text == "hello")
+        (folder / "broken").unlink()
+        await ui.until(lambda: ui.state == "ready")
+        assert ui.said == [] and not ui.requests("prompt.submit")
+
+
+@pytest.mark.parametrize("theme", ["hermes-dark", "hermes-light", "ansi-dark", "ansi-light"])
+async def test_without_colours_there_are_none(
+    folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch, theme: str
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    preferences.save(home, Preferences(theme=theme))
+    async with running(folder, home) as ui:
+        await ui.say("markdown")
+        await ui.say("tool")
+        await ui.press("/")
+        await ui.until(lambda: ui.app.chat.desk.completions.is_shown)
+        await ui.pilot.pause()
+        drawn = [s for line in ui.app.screen._compositor.render_strips() for s in line if s.style]
+        styles = [piece.style for piece in drawn if piece.style]
+        colours = {c for style in styles for c in (style.color, style.bgcolor) if c}
+        assert all(colour.is_default for colour in colours)
+        highlighted = "".join(s.text for s in drawn if s.style and s.style.underline)
+        item = ui.app.chat.desk.completions.item
+        assert item is not None and item.text in highlighted

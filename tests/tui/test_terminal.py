@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hermes_agent.testing.server import ScriptedServer
-from hermes_core.paths import Home
+from hermes_core.paths import Home, make_folder
 from hermes_state import SessionDB
 from tests.tui.multiplexer import PATIENCE_S, Tmux, children_of
 
@@ -27,6 +27,14 @@ pytestmark = pytest.mark.skipif(
 def model() -> Iterator[ScriptedServer]:
     with ScriptedServer() as server:
         yield server
+
+
+@pytest.fixture
+def broken(home: Home) -> Path:
+    """A configuration that cannot be read; for a test that names it before the terminal."""
+    make_folder(home.root)
+    home.config.write_text("this is = = no TOML\n")
+    return home.config
 
 
 @pytest.fixture
@@ -107,6 +115,12 @@ def test_several_lines_a_paste_and_a_completion(terminal: Tmux, model: ScriptedS
     terminal.wait_for("You said:", "● ready")
     sent = model.asked[-1].json["messages"][-1]["content"]
     assert "one\ntwo\nthree\nfour" in str(sent)
+    terminal.paste("\n".join(f"line {number}" for number in range(200)))
+    terminal.wait_for("[Pasted text #1: 200 lines")
+    terminal.press("Enter")
+    terminal.wait_for("line 48 line 49", "● ready")
+    sent = str(model.asked[-1].json["messages"][-1]["content"])
+    assert "line 0\nline 1\n" in sent and "\r" not in sent
     terminal.type("/sta")
     terminal.wait_for("/status")
     terminal.press("Tab")
@@ -132,6 +146,20 @@ def test_an_approval_in_a_terminal(terminal: Tmux, tmp_path: Path) -> None:
     terminal.press("n")
     terminal.wait_for("● ready", without="May this be done?")
     assert doomed.is_dir()
+    terminal.press("C-q")
+    terminal.wait_for("left with 0")
+
+
+def test_a_broken_file_is_told_once_and_what_was_said_is_answered_when_it_is_right(
+    broken: Path, terminal: Tmux
+) -> None:
+    picture = terminal.wait_for("needs attention", "is not valid TOML")
+    assert picture.count("Correct that line.") == 1
+    terminal.type("hello there")
+    terminal.press("Enter")
+    terminal.wait_for("next  hello there")
+    broken.unlink()
+    terminal.wait_for("You said: hello there", "● ready", without="next  hello there")
     terminal.press("C-q")
     terminal.wait_for("left with 0")
 

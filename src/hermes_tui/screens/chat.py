@@ -1,11 +1,13 @@
 """The chat: the transcript, what waits, the composer, the status line, and how they move each other."""
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable
 
 from textual import events, on, work
 from textual.app import ComposeResult
+from textual.containers import VerticalScroll
 from textual.screen import Screen
 
 from hermes_core.errors import HermesError
@@ -13,7 +15,7 @@ from hermes_tui import keymap, wire
 from hermes_tui import messages as m
 from hermes_tui.arrival import Earlier, entries_of, news
 from hermes_tui.entries import Note, Reply, Welcome
-from hermes_tui.failures import ConnectionLostError
+from hermes_tui.failures import CallError, ConnectionLostError
 from hermes_tui.history import InputHistory
 from hermes_tui.host import app_of
 from hermes_tui.session import Session
@@ -26,6 +28,7 @@ from hermes_tui.widgets.stage import Stage
 from hermes_tui.widgets.status import StatusLine
 
 _SECOND_PRESS_S = 2.0
+_TRY_AGAIN_S = 2.0
 
 
 class ChatScreen(Screen[None]):
@@ -33,6 +36,7 @@ class ChatScreen(Screen[None]):
 
     BINDINGS = keymap.bindings()
     AUTO_FOCUS = "#composer"
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (16, "-high")]  # noqa: RUF012 -- Textual's own
 
     def __init__(self, session: Session, history: InputHistory, run_local: RunLocal) -> None:
         super().__init__()
@@ -87,32 +91,51 @@ class ChatScreen(Screen[None]):
 
     @work(exclusive=True, group="open")
     async def _begin(self) -> None:
-        """Open what is wanted; when that cannot be had, say so and open a new conversation."""
+        """Open what is wanted; until that can be had, say what is wrong and try again."""
+        await self._try_on()
+
+    async def _open_wanted(self) -> None:
+        """Open what is wanted; at the start a new conversation when that is not to be had."""
         try:
             await self.session.open(self.size.width)
-        except ConnectionLostError:
-            return
-        except HermesError as error:
-            await self._open(self.session.new(self.size.width))
+        except CallError as error:
+            if self.session.conversation.has_spoken:
+                raise
+            await self.session.new(self.size.width)
             self.stage.post_message(Stage.Noted(Note(error.message, "error", error.fix)))
 
     @work(exclusive=True, group="open")
     async def open(self, opening: Awaitable[None]) -> None:
         """Open a conversation, and say so when that fails."""
-        await self._open(opening)
-
-    async def _open(self, opening: Awaitable[None]) -> None:
         try:
             await opening
         except HermesError as error:
             await self.stage.complain(error)
+            if not self.session.is_open:
+                await self._try_on(str(error))
+
+    async def _try_on(self, told: str = "") -> None:
+        """Open what is wanted; what is sent meanwhile waits, and a broken file can be corrected."""
+        while True:
+            try:
+                return await self._open_wanted()
+            except ConnectionLostError:
+                return None
+            except HermesError as error:
+                if str(error) != told:
+                    await self.stage.complain(error)
+                told = str(error)
+            self.session.lose()
+            self.session.conversation.activity = "needs attention"
+            self.status.tell()
+            await asyncio.sleep(_TRY_AGAIN_S)
 
     def _show(self, opened: wire.Opened) -> None:
         """Show an opened conversation from its end."""
         entries = entries_of(opened)
         last = entries[-1] if entries else None
         reply = last if isinstance(last, Reply) and not last.is_done else None
-        if not opened.messages:
+        if not entries:
             entries.append(self._welcome)
             self._tell_who()
         if self._crash:
@@ -227,7 +250,11 @@ class ChatScreen(Screen[None]):
             return
         if self.fetch.is_running:
             self.fetch.stop()
-        elif self.session.conversation.is_running or self.stage.prompts.are_under_way:
+        elif (
+            self.session.conversation.is_running
+            or self.stage.prompts.are_under_way
+            or self.desk.is_commanding
+        ):
             self._stop()
         self._is_second_press = True
         self.status.hint = "Ctrl+C again leaves"
@@ -244,6 +271,10 @@ class ChatScreen(Screen[None]):
         if self.session.conversation.is_running:
             self.session.conversation.stop()
             self.status.tell()
+        for text in self.stage.prompts.withdraw():
+            self.composer.give_back(text)
+        if not self.session.is_open:
+            return
         try:
             await self.session.stop()
             for text in self.stage.prompts.give_up():
@@ -277,10 +308,15 @@ class ChatScreen(Screen[None]):
             self.notify("Nothing waits for an answer.")
 
     def action_page_up(self) -> None:
-        self.stage.transcript.scroll_page_up(animate=False)
+        self._read().scroll_page_up(animate=False)
 
     def action_page_down(self) -> None:
-        self.stage.transcript.scroll_page_down(animate=False)
+        self._read().scroll_page_down(animate=False)
+
+    def _read(self) -> VerticalScroll:
+        """What is being read: the text of the card that has the keys, else the transcript."""
+        card = self.cards.current
+        return card.text if card is not None and card.has_focus_within else self.stage.transcript
 
     def action_first(self) -> None:
         self.stage.transcript.scroll_home(animate=False)
@@ -307,6 +343,12 @@ class ChatScreen(Screen[None]):
         if event.is_printable and event.character and not self.cards.has_focus_within:
             self.composer.focus()
             self.composer.insert(event.character)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """What is pasted while reading is written, as what is typed then."""
+        event.stop()
+        self.composer.focus()
+        self.composer.paste(event.text)
 
     @on(events.TextSelected)
     def _selected(self) -> None:

@@ -198,7 +198,7 @@ class PickerScreen(Dialog[str]):
 
 def _line(row: wire.Row, now: float, is_here: bool, columns: int) -> Content:
     title = one_line(row.title or row.preview or "(no title)")
-    when = ago(row.last_active or row.started_at, now)
+    when = "unanswered" if row.pending else ago(row.last_active or row.started_at, now)
     mark = "• " if is_here else "  "
     return Content.assemble(
         mark, fit(title, columns - len(mark) - len(when) - 1), (f" {when}", "dim")
@@ -210,6 +210,7 @@ def _card(row: wire.Row, now: float, messages: list[wire.Message]) -> Content:
         ago(row.last_active or row.started_at, now),
         f"{row.message_count} messages",
         row.source,
+        "left unanswered" if row.pending else "",
     ]
     head = [
         Content.styled(one_line(row.title or "(no title)"), "bold"),

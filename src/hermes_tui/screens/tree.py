@@ -17,7 +17,12 @@ from hermes_tui.moments import ago
 from hermes_tui.screens.dialog import Dialog
 from hermes_tui.session import Session
 
-_MARKS = {"branch": "branch  ", "compression": "shortened  ", "delegate": "sub-agent  "}
+_MARKS = {
+    "branch": "branch  ",
+    "continuation": "shortened  ",
+    "undone": "shortened, taken back  ",
+    "delegate": "sub-agent  ",
+}
 
 
 class TreeScreen(Dialog[str]):

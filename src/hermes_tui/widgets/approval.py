@@ -24,8 +24,9 @@ class ApprovalCard(Card):
             _CHOICES.get(value, Choice(value, value.capitalize(), str(number + 1)))
             for number, value in enumerate(wanted)
         ]
-        text = Content.assemble((asked.command, "bold"), f"\n{asked.description or ''}".rstrip())
-        super().__init__(asked.request_id, "May this be done?", text, choices)
+        command = Content.styled(asked.command, "bold")
+        note = (asked.description or "").strip()
+        super().__init__(asked.request_id, "May this be done?", command, choices, note)
         self.add_class("approval")
 
     def reply(self, answer: str) -> tuple[str, dict[str, str]]:

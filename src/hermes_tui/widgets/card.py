@@ -14,6 +14,8 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
+from hermes_tui import keymap
+
 _ARMING_S = 0.4
 
 
@@ -84,11 +86,23 @@ class Card(Vertical, can_focus=True):
         }
         .card-text {
             height: auto;
-            max-height: 10;
-            margin: 0 0 1 0;
+            max-height: 100%;
+            scrollbar-size-vertical: 1;
             Static {
                 height: auto;
             }
+        }
+        .card-answers {
+            dock: bottom;
+            height: auto;
+        }
+        .card-note {
+            height: auto;
+            max-height: 3;
+        }
+        .choices {
+            height: auto;
+            margin: 1 0 0 0;
         }
     }
     """
@@ -101,13 +115,22 @@ class Card(Vertical, can_focus=True):
         answer: str
 
     def __init__(
-        self, request_id: str, title: str, text: Content | str, choices: Sequence[Choice]
+        self,
+        request_id: str,
+        title: str,
+        text: Content | str,
+        choices: Sequence[Choice],
+        note: str = "",
     ) -> None:
+        """A long `text` is scrolled; the `note` and the choices are always in sight."""
         super().__init__(classes="card")
         self.request_id = request_id
         self.session_id = ""
         self.border_title = title
+        self.more = 0
+        """How many cards wait behind this one."""
         self._text = text
+        self._note = note
         self._choices = list(choices)
         self._place = 0
         self.is_armed = False
@@ -116,17 +139,58 @@ class Card(Vertical, can_focus=True):
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="card-text", can_focus=False):
             yield Static(self._text, markup=False)
-        for number, choice in enumerate(self._choices):
-            yield ChoiceLine(number, choice)
+        with Vertical(classes="card-answers"):
+            if self._note:
+                yield Static(self._note, classes="card-note", markup=False)
+            yield from self.answers()
+
+    def answers(self) -> ComposeResult:
+        """What can be answered; always in sight, however long the text is."""
+        with Vertical(classes="choices"):
+            for number, choice in enumerate(self._choices):
+                yield ChoiceLine(number, choice)
 
     def on_mount(self) -> None:
         self._highlight(0)
+        self._arm_soon()
+
+    def take_keys(self) -> None:
+        """Have the keys without being asked to: what was just typed is no answer."""
+        self._arm_soon()
+        self.focus()
+
+    def _arm_soon(self) -> None:
+        self.is_armed = False
+        self.tell_keys()
         self.set_timer(_ARMING_S, self.arm)
 
     def arm(self) -> None:
         """Take keys from now on."""
         self.is_armed = True
-        self.border_subtitle = "↑↓ Enter, or a key"
+        self.tell_keys()
+
+    def tell_keys(self) -> None:
+        """Say which keys answer; without the focus, which one leads here."""
+        told = [f"{self.more} more after this"] if self.more else []
+        if not self.has_focus_within:
+            told.append(f"{keymap.keys_of('answer')} to answer")
+        elif self.is_armed:
+            told += ["PgDn shows more"] if self.text.max_scroll_y else []
+            told.append("↑↓ Enter, or a key")
+        self.border_subtitle = " · ".join(told)
+
+    @property
+    def text(self) -> VerticalScroll:
+        """What is asked, which may be longer than the card."""
+        return self.query_one(".card-text", VerticalScroll)
+
+    @on(events.Focus)
+    @on(events.Blur)
+    @on(events.DescendantFocus)
+    @on(events.DescendantBlur)
+    @on(events.Resize)
+    def _moved(self) -> None:
+        self.call_after_refresh(self.tell_keys)
 
     def _highlight(self, place: int) -> None:
         if self._choices:

@@ -73,8 +73,9 @@ class Cards(Vertical):
         cards = list(self.query(Card))
         for number, card in enumerate(cards):
             card.display = number == 0
-        if len(cards) > 1:
-            cards[0].border_subtitle = f"{len(cards) - 1} more after this"
+        if cards:
+            cards[0].more = len(cards) - 1
+            cards[0].tell_keys()
 
     @on(Card.Answered)
     async def _answered(self, event: Card.Answered) -> None:

@@ -167,15 +167,19 @@ class Composer(TextArea):
             self.recall(text)
 
     async def _on_paste(self, event: events.Paste) -> None:
-        text = event.text
+        event.stop()
+        event.prevent_default()
+        self.paste(event.text)
+
+    def paste(self, text: str) -> None:
+        """Take what was pasted; terminals end its lines in several ways."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
         if text.count("\n") >= _LONG_LINES or len(text) > _LONG_CHARACTERS:
-            event.stop()
-            event.prevent_default()
             self.post_message(self.PastedMuch(text))
         elif _looks_like_a_path(text):
-            event.stop()
-            event.prevent_default()
             self.post_message(self.PastedPath(text))
+        else:
+            self.replace(text, *self.selection, maintain_selection_offset=False)
 
     # -- completion --------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """The desk: the composer, what completes its words, what is attached to it, and sending it."""
 
+import contextlib
 from collections.abc import Awaitable, Callable
 
 from textual import on, work
@@ -35,10 +36,16 @@ class Desk(Vertical):
         self.composer = Composer(history, self.completions)
         self.images: list[str] = []
         """Pictures that go with the next message."""
+        self._commands = 0
 
     def compose(self) -> ComposeResult:
         yield self.completions
         yield self.composer
+
+    @property
+    def is_commanding(self) -> bool:
+        """Whether the server carries out a command, such as a shortening, which takes its time."""
+        return self._commands > 0
 
     def take_images(self) -> list[str]:
         """The pictures of the message that is being sent."""
@@ -79,6 +86,7 @@ class Desk(Vertical):
     @work(group="commands")
     async def _command(self, parsed: commands.Parsed) -> None:
         """Have the server run a command, and do what comes of it."""
+        self._commands += 1
         try:
             outcome = await self._session.command(parsed.name, parsed.argument)
             if parsed.name in commands.REWRITING and not self._session.conversation.is_running:
@@ -86,6 +94,8 @@ class Desk(Vertical):
         except HermesError as error:
             await self._stage.complain(error)
             return
+        finally:
+            self._commands -= 1
         if outcome.output:
             # After the conversation, which may be shown anew.
             self._stage.post_message(Stage.Noted(Note(outcome.output)))
@@ -147,12 +157,11 @@ class Desk(Vertical):
     @work(group="paste")
     async def _attach_text(self, text: str) -> None:
         number, lines = self.composer.paste_count + 1, text.count("\n") + 1
-        placeholder = f"[Pasted text #{number}: {lines} lines]"
-        try:
-            told = await self._session.call("paste.collapse", text=text)
-            placeholder = str(told.get("placeholder") or placeholder)
-        except HermesError:
-            pass  # it is attached all the same, from memory
+        placeholder = f"[Pasted text #{number}: {lines} line{'s' * (lines > 1)}]"
+        with contextlib.suppress(HermesError):  # it is attached all the same, from memory
+            if self._session.is_open:
+                told = await self._session.call("paste.collapse", text=text)
+                placeholder = str(told.get("placeholder") or placeholder)
         self.composer.attach(placeholder, text)
 
     @on(Composer.PastedPath)

@@ -108,6 +108,8 @@ class Fetch(Vertical):
         self._is_declined = self._is_declined and not again
         if not offer.name:
             await self.query(Card).remove()
+        elif self.card is not None and again and take_focus:
+            self.card.take_keys()
         elif not (self.is_running or self._is_declined or self.card):
             if self._is_agreed:
                 self._run(offer)

@@ -42,8 +42,8 @@ class QuestionCard(Card):
         super().__init__(asked.request_id, "A question for you", asked.question, choices)
         self.add_class("question")
 
-    def compose(self) -> ComposeResult:
-        yield from super().compose()
+    def answers(self) -> ComposeResult:
+        yield from super().answers()
         other = "Or answer in your own words …" if self._choices else "Your answer …"
         yield Answer(placeholder=other)
 

@@ -65,9 +65,5 @@ class WaitingPrompts(Vertical):
         )
         if prompts:
             more = f"and {len(prompts) - _SHOWN} more · " if len(prompts) > _SHOWN else ""
-            hint = f"      {more}{_key()} or a click takes one back"
+            hint = f"      {more}{keymap.keys_of('take_back')} or a click takes one back"
             await self.mount(Static(Content.styled(hint, "dim"), markup=False))
-
-
-def _key() -> str:
-    return keymap.shown(next(key.keys for key in keymap.KEYS if key.name == "take_back"))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
@@ -15,9 +15,10 @@ from textual.message import Message
 from hermes_core import memory
 from hermes_core.errors import HermesError
 from hermes_tui import messages as m
-from hermes_tui.entries import Entry, Note, Reply, Tone, last_reply
+from hermes_tui.entries import Entry, Note, Reply, Tone, Welcome, last_reply
 from hermes_tui.failures import ConnectionLostError
 from hermes_tui.host import app_of
+from hermes_tui.library import Library
 from hermes_tui.prompts import Prompts
 from hermes_tui.session import Session
 from hermes_tui.turn import TurnView
@@ -51,6 +52,7 @@ class Stage(Vertical):
         self.transcript = Transcript()
         self.prompts = Prompts(session, self.transcript, tell_waiting)
         self._turn = TurnView(self.transcript)
+        self._library = Library(session)
 
     def compose(self) -> ComposeResult:
         yield self.transcript
@@ -64,6 +66,18 @@ class Stage(Vertical):
         await self.transcript.show(event.entries, event.fetch)
         self._turn.begin(event.reply)
         self.set_timer(_SETTLE_AFTER_S, memory.settle)
+        for entry in event.entries:
+            if isinstance(entry, Welcome):
+                self._tell_unanswered(entry)
+
+    @work(exclusive=True, group="unanswered")
+    async def _tell_unanswered(self, welcome: Welcome) -> None:
+        """Say in the welcome that there are conversations which were left in the middle."""
+        try:
+            welcome.unanswered = await self._library.unanswered()
+        except HermesError:
+            return  # the list of conversations has it
+        await self.transcript.changed(welcome)
 
     @on(Noted)
     async def _noted(self, event: Noted) -> None:

@@ -188,14 +188,15 @@ class Transcript(VerticalScroll):
             return
         seen = self._views[id(self.entries[self._first])]
         place, was_at = self.scroll_offset.y, seen.virtual_region.y
+        is_held_at_end = self.is_anchored and not self._anchor_released
         self._first = start
         self._tell_earlier()
         await self.mount_all([self._make(entry) for entry in page], after=self._hint)
         last = self._forward_from(self._first, _MOST_SCREENS)
-        if last < self._last and not self.is_following:
+        if last < self._last and not (is_held_at_end or self.is_following):
             await self._drop(last, self._last)
             self._last = last
-        self.call_after_refresh(self._keep_place, seen, place - was_at)
+        self.call_after_refresh(self._keep_place, None if is_held_at_end else seen, place - was_at)
 
     async def _fetch_more(self, fetch: Fetch) -> None:
         earlier = await fetch()
@@ -204,11 +205,13 @@ class Transcript(VerticalScroll):
         self._first += len(earlier)
         self._last += len(earlier)
 
-    def _keep_place(self, seen: Widget, distance: int) -> None:
-        """Have the same lines on the screen as before there were more above them."""
-        if not seen.is_attached:
+    def _keep_place(self, seen: Widget | None, distance: int) -> None:
+        """Have the same lines on the screen as before there were more above them; None: the end."""
+        if seen is None:
+            self.anchor()
+        elif not seen.is_attached:
             return
-        if self.max_scroll_y > 0:
+        elif self.max_scroll_y > 0:
             self.scroll_to(
                 y=seen.virtual_region.y + distance, animate=False, force=True, immediate=True
             )

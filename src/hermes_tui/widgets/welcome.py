@@ -33,12 +33,20 @@ class WelcomeView(Static):
 
     def follow(self) -> None:
         """Show who answers now."""
-        self.update(Content("\n").join([self._head(), Content(""), *_tips()]))
+        lines = [self._head(), Content(""), *_tips()]
+        if count := self.entry.unanswered:
+            lines += [Content(""), _unanswered(count)]
+        self.update(Content("\n").join(lines))
 
     def _head(self) -> Content:
         facts = [f"{self.entry.model} answers" * bool(self.entry.model), _short(self.entry.cwd)]
         told = " · ".join(fact for fact in facts if fact)
         return Content.assemble((f"Hermes {VERSION}", "bold $text-primary"), (f"  {told}", "dim"))
+
+
+def _unanswered(count: int) -> Content:
+    left = "1 conversation was" if count == 1 else f"{count} conversations were"
+    return Content.styled(f"{left} left unanswered: {_key('open')}", "$text-warning")
 
 
 def _tips() -> list[Content]:
