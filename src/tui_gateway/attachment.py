@@ -20,8 +20,7 @@ _KINDS = {
 }
 _LARGEST = 20 * 1024 * 1024
 _MARK = "[Attached image: {}]"
-_PASTED = "[Pasted text #{number}: {lines} lines → {path}]"
-_PASTE = re.compile(r"\[Pasted text #\d+: \d+ lines → ([^\]\n]+)\]")
+_PASTE = re.compile(r"\[Pasted text #\d+: \d+ lines? → ([^\]\n]+)\]")
 _UNSAFE = re.compile(r"[^\w.-]+")
 
 
@@ -118,7 +117,8 @@ def collapse(session: LiveSession, home: Home, text: str) -> tuple[str, Path, in
     path = keep(session, home, "paste.txt", text.encode("utf-8", "replace"))
     lines = text.count("\n") + 1
     number = session.get("image_counter", 0)
-    return _PASTED.format(number=number, lines=lines, path=path), path, lines
+    counted = f"{lines} line{'s' * (lines > 1)}"
+    return f"[Pasted text #{number}: {counted} → {path}]", path, lines
 
 
 def dropped(text: str, cwd: Path) -> Path | None:

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import Any, cast
 
-from hermes_agent import commands
+from hermes_agent import commands, skills
 from hermes_agent.agent import Agent
+from hermes_agent.skills import Skill
 from hermes_cli import plugins
 from hermes_core.loading import loading
 from tui_gateway import agents, info, intake, view
@@ -21,6 +22,8 @@ class Desk:
         self._rt = rt
         self._sid = sid
         self._session = session
+        self.is_running = bool(session.get("running"))
+        """Whether a turn ran when the command was typed."""
         self.sent: Any = None
         """What is to be answered next; the client submits it."""
         self.is_leaving = False
@@ -33,16 +36,16 @@ class Desk:
         return cast("Agent", self._session.get("agent"))
 
     @property
-    def is_running(self) -> bool:
-        return bool(self._session.get("running"))
-
-    @property
     def standing(self) -> None:
         """Who is at the machine may see everything."""
 
     @property
     def plugins(self) -> Mapping[str, commands.PluginCommand]:
         return plugins.commands()
+
+    @property
+    def skills(self) -> Mapping[str, Skill]:
+        return skills.found(self._rt.home)
 
     def open(self, session_id: str | None, end_reason: str) -> None:
         """Have the session go on with another conversation, under the same id for its clients."""

@@ -15,12 +15,16 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType, TracebackType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from hermes_core.errors import HermesError
 from tui_gateway import protocol, server
 from tui_gateway.transport import LONGEST_LINE, Descriptor, Lines, Queued, Transport
+
+if TYPE_CHECKING:
+    from tui_gateway.ws import Tell
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +92,18 @@ def _serve_sockets(arguments: Sequence[str]) -> int:
     return _supervise(service.start, service.close)
 
 
+def serve(port: int, file: Path | None = None, tell: "Tell | None" = None) -> NoReturn:
+    """Serve a websocket in the foreground until a signal ends it; raises HermesError.
+
+    `file` gets the address instead of the one in the home. `tell` says where it listens; without it a
+    program is told.
+    """
+    from tui_gateway import ws  # noqa: PLC0415 -- as above
+
+    service = ws.Service(port, file or ws.token_file(), tell=tell or ws.tell_program)
+    _supervise(service.start, service.close, ends_at_once=True)
+
+
 def _serve_stdio(transport: Transport) -> None:
     transport.write(protocol.ready())
     threading.Thread(target=_read, args=(Lines(0, LONGEST_LINE), transport), daemon=True).start()
@@ -124,8 +140,13 @@ def _read(lines: Lines, transport: Transport) -> None:
 # -- leaving -----------------------------------------------------------------------------------------
 
 
-def _supervise(serve: Callable[[], None], finish: Callable[[], object]) -> NoReturn:
-    """Serve until there is a reason to leave; then end every session and go, within a second."""
+def _supervise(
+    serve: Callable[[], None], finish: Callable[[], object], *, ends_at_once: bool = False
+) -> NoReturn:
+    """Serve until there is a reason to leave; then end every session and go, within a second.
+
+    `ends_at_once`: a single Ctrl-C is a reason, since the clients have terminals of their own.
+    """
     sys.excepthook = _tell_crash
     threading.excepthook = lambda told: _tell_crash(
         told.exc_type, told.exc_value or told.exc_type(), told.exc_traceback
@@ -138,7 +159,7 @@ def _supervise(serve: Callable[[], None], finish: Callable[[], object]) -> NoRet
     sweep = threading.Timer(_SWEEP_AFTER_S, _sweep)
     sweep.daemon = True
     sweep.start()
-    reason = _wait_for_a_reason()
+    reason = _wait_for_a_reason(ends_at_once=ends_at_once)
     sweep.cancel()
     _leave(reason, finish)
 
@@ -148,11 +169,11 @@ def _log_signal(number: int, _frame: FrameType | None) -> None:
     _wishes.put(number)
 
 
-def _wait_for_a_reason() -> str:
+def _wait_for_a_reason(*, ends_at_once: bool) -> str:
     interrupted_at = -_TWICE_S
     while True:
         wish = _wishes.get()
-        if wish != signal.SIGINT:
+        if wish != signal.SIGINT or ends_at_once:
             return wish if isinstance(wish, str) else signal.Signals(wish).name
         now = time.monotonic()
         if now - interrupted_at < _TWICE_S:

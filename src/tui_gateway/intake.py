@@ -3,6 +3,8 @@
 The queue in memory only orders what the store holds already; a process that dies loses nothing of it.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from hermes_agent import lease
@@ -11,7 +13,7 @@ from hermes_state.protocol import Store
 from hermes_state.turns import FOLDED, Opening
 from tui_gateway import info, turns
 from tui_gateway.projection import text_of
-from tui_gateway.protocol import NO_SUCH_SESSION, RpcError
+from tui_gateway.protocol import BUSY, NO_SUCH_SESSION, RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime, Steering, Waiting
 
 
@@ -106,6 +108,25 @@ def reopen(rt: Runtime, session_id: str) -> None:
     row = store.get_session(session_id)
     if row is not None and row["ended_at"] is not None and row["is_tip"]:
         store.reopen_session(session_id)
+
+
+@contextmanager
+def shortening(rt: Runtime, sid: str, session: LiveSession) -> Generator[None]:
+    """Keep the session busy while its conversation is shortened, then go on where it goes on."""
+    live = rt.live(session)
+    with live.lock:
+        if session.get("running"):
+            raise RpcError(BUSY, "A turn is running.", fix="Interrupt it first.")
+        session["running"] = True
+    rt.emit("status.update", sid, {"kind": "compressing", "text": "Shortening the conversation."})
+    try:
+        yield
+    finally:
+        with live.lock:
+            session["running"] = False
+        rt.emit("status.update", sid, {"kind": "ready", "text": ""})
+        rt.sync_key(sid, session, clear_pending_title=True)
+        resume_waiting(rt, sid, session)
 
 
 def resume_waiting(rt: Runtime, sid: str, session: LiveSession) -> None:

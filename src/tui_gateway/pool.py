@@ -5,6 +5,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,8 @@ class Pool:
             self._waiting.append(work)
             if self._idle < len(self._waiting) and self._threads < self._most_threads:
                 self._threads += 1
-                threading.Thread(target=self._work, name="worker", daemon=True).start()
+                work_here = partial(self._work, threading.get_ident())
+                threading.Thread(target=work_here, name="worker", daemon=True).start()
             self._news.notify()
         return True
 
@@ -49,18 +51,20 @@ class Pool:
     def _is_quiet(self) -> bool:
         return not self._waiting and self._idle == self._threads
 
-    def _work(self) -> None:
-        while (work := self._next()) is not None:
+    def _work(self, starter: int) -> None:
+        # Scenarios have threads that run where they are started: nobody there has more to do.
+        patience_s = 0.0 if threading.get_ident() == starter else self._idle_s
+        while (work := self._next(patience_s)) is not None:
             try:
                 work()
             except Exception:  # the boundary of a thread: the next function has done nothing wrong
                 logger.exception("something that ran beside the others failed")
 
-    def _next(self) -> Callable[[], None] | None:
+    def _next(self, patience_s: float) -> Callable[[], None] | None:
         with self._news:
             self._idle += 1
             self._quiet.notify_all()
-            is_due = self._news.wait_for(lambda: self._waiting, self._idle_s)
+            is_due = self._news.wait_for(lambda: self._waiting, patience_s)
             self._idle -= 1
             if is_due:
                 return self._waiting.popleft()

@@ -25,6 +25,9 @@ _ATTACHED = re.compile(r"^\[Attached image: (.+)\]$", re.MULTILINE)
 _LONGEST_CONTEXT = 200
 _LONGEST_RESULT = 4_000
 
+TURN_END = "turn_end"
+"""Under this key the last message of a turn that was not answered has the turn's status and error."""
+
 Shown = dict[str, Any]
 
 
@@ -50,7 +53,10 @@ def _one(message: Mapping[str, Any], contexts: Mapping[str, str]) -> Shown | Non
         shown["context"] = contexts.get(call_id, "")
         shown["tool_id"] = call_id
         shown["result_text"] = truncate(text, _LONGEST_RESULT)
-    elif not text and not message.get("reasoning"):
+        shown["is_error"] = bool(message.get("is_error"))
+        if diff := message.get("inline_diff"):
+            shown["inline_diff"] = str(diff)
+    elif not text and not message.get("reasoning") and TURN_END not in message:
         return None
     else:
         shown["text"] = text
@@ -59,7 +65,7 @@ def _one(message: Mapping[str, Any], contexts: Mapping[str, str]) -> Shown | Non
             shown[key] = message[key]
     if images := images_of(message.get("content")):
         shown["images"] = images
-    return shown
+    return shown | message.get(TURN_END, {})
 
 
 def text_of(content: Any) -> str:  # noqa: ANN401 -- text or parts

@@ -32,6 +32,7 @@ UNKNOWN_COMMAND: Final = 4011
 FOLDER_MISSING: Final = 4016
 NO_FOLDER: Final = 4017
 OUT_OF_RANGE: Final = 4018
+USE_DISPATCH: Final = 4018
 TITLE_EMPTY: Final = 4021
 TITLE_REFUSED: Final = 4022
 STILL_OPEN: Final = 4023
@@ -56,7 +57,8 @@ CODES: Mapping[int, str] = {
     UNKNOWN_COMMAND: "There is no such slash command.",
     FOLDER_MISSING: "The folder is missing.",
     NO_FOLDER: "It is no folder.",
-    OUT_OF_RANGE: "There is no user message with this ordinal, or it was summed up.",
+    OUT_OF_RANGE: "There is no user message with this ordinal, or it was summed up;"
+    " of `slash.exec`: it is a skill, for `command.dispatch`.",
     TITLE_EMPTY: "The title is empty.",
     TITLE_REFUSED: "The title is too long, or another conversation has it.",
     STILL_OPEN: "The conversation is open; close it first.",

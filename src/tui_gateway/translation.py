@@ -102,7 +102,7 @@ class Translator:
             self._emit("tool.progress", {"tool_id": event.call_id, "text": lines})
 
     def _end_tool(self, event: events.ToolEnded) -> None:
-        arguments = self._arguments.pop(event.call_id, {})
+        arguments = self._arguments.pop(event.call_id, event.arguments)
         if not self._shows_tools and not event.diff:
             return
         result = shorten_middle(event.result, _LONGEST)

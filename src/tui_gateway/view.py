@@ -6,7 +6,7 @@ from hermes_core.loading import loading
 from hermes_state.protocol import Store
 from hermes_state.records import Row
 from tui_gateway import info
-from tui_gateway.projection import projected
+from tui_gateway.projection import TURN_END, projected
 from tui_gateway.protocol import NOT_STORED, RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime
 
@@ -63,7 +63,9 @@ def stored(store: Store, name: str) -> str:
     found = store.resolve_session_id(name) or store.resolve_session_by_title(name)
     if found is None:
         raise RpcError(
-            NOT_STORED, f"There is no conversation {name[:_SHOWN]!r}.", fix="session.list has them."
+            NOT_STORED,
+            f"There is no conversation {name[:_SHOWN]!r}.",
+            fix="`hermes sessions list` shows them.",
         )
     return store.get_compression_tip(found)
 
@@ -81,10 +83,39 @@ def opened(rt: Runtime, key: str) -> str | None:
 def transcript(
     store: Store, key: str, limit: int | None, before_id: int | None = None
 ) -> list[Row]:
-    """The originals of a conversation, or a page of them."""
+    """The originals of a conversation, or a page of them; unanswered turns are marked at their end."""
     if limit is None and before_id is None:
-        return store.get_messages_as_conversation(key, include_ancestors=True)
-    return store.get_conversation_page(key, before_id, PAGE if limit is None else limit)
+        found = store.get_messages_as_conversation(key, include_ancestors=True)
+    else:
+        found = store.get_conversation_page(key, before_id, PAGE if limit is None else limit)
+    following = store.get_conversation_page(key, before_id + 1, 1) if before_id is not None else []
+    return _ended(store, _led_up_to(store, key, found), following)
+
+
+def _led_up_to(store: Store, key: str, messages: list[Row]) -> list[Row]:
+    """Have results at the top of a page, whose step is on the one before, know their calls."""
+    if messages and messages[0]["role"] == "tool":
+        earlier = store.get_conversation_page(key, messages[0]["id"], PAGE)
+        steps = (one["tool_calls"] for one in reversed(earlier) if one.get("tool_calls"))
+        messages[0]["tool_calls"] = next(steps, None)
+    return messages
+
+
+def _ended(store: Store, messages: list[Row], following: list[Row]) -> list[Row]:
+    """Have the last message of a turn that failed or was stopped say so."""
+    exchanges = [_exchange(message) for message in (*messages, *following)]
+    cut = {row["user_message_id"]: row for row in store.turns.cut_short(set(exchanges))}
+    for message, own, after in zip(messages, exchanges, [*exchanges[1:], None], strict=False):
+        if own != after and own in cut:
+            message[TURN_END] = _end_of(cut[own])
+    return messages
+
+
+def _end_of(turn: Row) -> dict[str, str]:
+    """In the words of `message.complete`."""
+    if turn["state"] == "interrupted":
+        return {"status": "interrupted"}
+    return {"status": "error", "error": turn["reason"] or ""}
 
 
 def _parted(

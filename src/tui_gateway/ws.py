@@ -5,6 +5,7 @@ has made this address look like.
 """
 
 import argparse
+import fcntl
 import hmac
 import logging
 import os
@@ -12,19 +13,20 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
+from websockets.datastructures import MultipleValuesError
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.sync.server import Server, ServerConnection, serve
 
 from hermes_core import clock, config
 from hermes_core.errors import UsageError
-from hermes_core.paths import write_private
+from hermes_core.paths import make_folder
 from tui_gateway import protocol, server
 from tui_gateway.transport import LONGEST_LINE, MOST_QUEUED_BYTES, Queued, Transport
 
@@ -46,9 +48,19 @@ class Address(msgspec.Struct, frozen=True):
     pid: int
 
 
+Tell = Callable[[Address, Path], None]
+"""Says where a server listens, and in which file that stands."""
+
+
 def token_file() -> Path:
     """The private file of the home in which a running server is found."""
     return config.home().root / "tui_gateway.json"
+
+
+def tell_program(address: Address, file: Path) -> None:
+    """Greet the program that started the server, in the protocol's own words."""
+    line = msgspec.json.encode(protocol.ready(url=address.url, token_file=str(file)))
+    os.write(1, line + b"\n")
 
 
 def open_service(arguments: Sequence[str]) -> "Service":
@@ -60,50 +72,127 @@ def open_service(arguments: Sequence[str]) -> "Service":
     given = parser.parse_args(arguments)
     if not given.ws:
         parser.error("without --ws there is nothing to set: the server speaks on its pipes")
+    return Service(given.port, given.token_file or token_file())
+
+
+class _Claim:
+    """The file with the address, locked by the server that it tells of for as long as that lives."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the file, also from a server that is gone; raises UsageError while one has it."""
+        self.path = path
+        try:
+            make_folder(path.parent)
+            self._descriptor = self._locked()
+            while not self._is_ours():  # who had it has removed it meanwhile
+                os.close(self._descriptor)
+                self._descriptor = self._locked()
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
+
+    def _locked(self) -> int:
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise UsageError(
+                f"A server is running already: {_described(self.path)}.",
+                fix="`hermes attach` opens it. To start another one, end it first.",
+            ) from error
+        return descriptor
+
+    def _is_ours(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def write(self, address: Address) -> None:
+        """Say where the server is."""
+        text = msgspec.json.encode(address)
+        os.fchmod(self._descriptor, 0o600)
+        os.pwrite(self._descriptor, text, 0)
+        os.ftruncate(self._descriptor, len(text))
+
+    def release(self) -> None:
+        """Remove the file, unless it is another server's by now."""
+        if self._is_ours():
+            self.path.unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+
+def _described(path: Path) -> str:
     try:
-        return Service(given.port, given.token_file or token_file())
-    except OSError as error:
-        raise UsageError(f"Port {given.port} cannot be used: {error.strerror}.") from error
+        address = msgspec.json.decode(path.read_bytes(), type=Address)
+    except (OSError, msgspec.DecodeError):
+        return f"it holds {path}"  # and has not said yet where it listens
+    return f"process {address.pid} at {address.url}"
 
 
 class Service:
     """A listening socket and the clients that it has."""
 
-    def __init__(self, port: int, file: Path, *, limit_bytes: int = MOST_QUEUED_BYTES) -> None:
-        """`file` gets the address; `limit_bytes` may wait for a client before it is given up."""
+    def __init__(
+        self,
+        port: int,
+        file: Path,
+        *,
+        limit_bytes: int = MOST_QUEUED_BYTES,
+        tell: Tell = tell_program,
+    ) -> None:
+        """`file` gets the address; `limit_bytes` may wait for a client before it is given up.
+
+        Raises UsageError when another server has the file, or the port cannot be had.
+        """
         self._limit_bytes = limit_bytes
+        self._tell = tell
         self._token = secrets.token_urlsafe(32)
-        self._server: Server = serve(
-            self._attend,
-            HOST,
-            port,
-            process_request=self._admit,
-            max_size=LONGEST_LINE,
-            compression=None,
-            server_header=None,
-        )
+        self._claim = _Claim(file)
+        self._server = self._listen(port)
         self.port: int = self._server.socket.getsockname()[1]
         self.address = Address(f"ws://{HOST}:{self.port}/", self._token, os.getpid())
-        self._file = file
         self._sending: dict[ServerConnection, float] = {}
         self._is_over = threading.Event()
 
+    def _listen(self, port: int) -> Server:
+        try:
+            return serve(
+                self._attend,
+                HOST,
+                port,
+                process_request=self._admit,
+                max_size=LONGEST_LINE,
+                compression=None,
+                server_header=None,
+            )
+        except (OSError, OverflowError) as error:
+            self._claim.release()
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"Port {port} cannot be used: {reason}.") from error
+
     def start(self) -> None:
         """Serve beside, and say where."""
-        write_private(self._file, msgspec.json.encode(self.address).decode())
+        self._claim.write(self.address)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         threading.Thread(target=self._reap, daemon=True).start()
-        line = msgspec.json.encode(protocol.ready(url=self.address.url, token_file=str(self._file)))
-        os.write(1, line + b"\n")
+        self._tell(self.address, self._claim.path)
 
     def close(self) -> None:
         """Take no more clients, and let nobody look for them here."""
         self._is_over.set()
-        self._file.unlink(missing_ok=True)
+        self._claim.release()
         self._server.shutdown()
 
     def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
         """Let in who knows the token, and speaks to us by our own name."""
+        try:
+            return self._refusal(connection, request)
+        except MultipleValuesError as error:
+            text = f"There may be one header {error.args[0]}.\n"
+            return connection.respond(HTTPStatus.BAD_REQUEST, text)
+
+    def _refusal(self, connection: ServerConnection, request: Request) -> Response | None:
         host = (request.headers.get("Host") or "").rpartition(":")[0]
         origin = request.headers.get("Origin")
         is_near = origin is None or (urlsplit(origin).hostname or "") in ("127.0.0.1", "localhost")

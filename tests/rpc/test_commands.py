@@ -21,7 +21,7 @@ def test_commands_are_the_same_as_on_every_surface(client: Inside, model: Script
     assert told == {"type": "exec", "output": "This conversation is called 'My talk'."}
     assert "My talk" in client.call("slash.exec", session_id=sid, command="status")["output"]
     told = client.call("command.dispatch", session_id=sid, name="usage", arg="")
-    assert "scripted: 1 calls" in told["output"]
+    assert "scripted: 1 call," in told["output"]
     told = client.call("command.dispatch", session_id=sid, name="/exit")
     assert told["leave"]
 

@@ -178,6 +178,21 @@ def test_a_thread_that_has_nothing_to_do_ends_and_another_takes_its_place() -> N
         assert not used[number].is_alive()
 
 
+class Immediate:
+    """A thread that runs where it is started, as some scenarios have them."""
+
+    def __init__(self, target: Callable[[], None], **_options: object) -> None:
+        self.start = target
+
+
+def test_what_runs_at_once_is_not_waited_for_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "Thread", Immediate)
+    pool, done = Pool(idle_s=threading.TIMEOUT_MAX), list[int]()
+    for number in range(2):
+        assert pool.run(lambda number=number: done.append(number))
+    assert done == [0, 1]
+
+
 def test_every_code_that_is_used_is_explained() -> None:
     assert {entry.code for entry in methods.TABLE.values()} <= set(CODES)
 

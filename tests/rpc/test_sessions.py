@@ -1,5 +1,6 @@
 """Sessions: opened, resumed, listed, titled, branched, undone, shortened, closed."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,8 @@ def test_what_is_not_there_cannot_be_resumed(
     with pytest.raises(RefusedError) as refused:
         client.call("session.resume", **params)
     assert refused.value.number == number
+    if params:
+        assert "hermes sessions list" in refused.value.data["fix"]
 
 
 def test_messages_that_a_client_brings_along_are_stored_with_the_first_prompt(
@@ -210,6 +213,18 @@ def test_conversations_are_listed_searched_and_deleted(
     client.call("session.close", session_id=second["session_id"])
     assert client.call("session.delete", session_id=keys[0]) == {"deleted": keys[0]}
     assert world.store().session_count() == 1
+
+
+def test_a_prompt_of_a_process_that_was_killed_is_listed_as_pending_at_once(
+    client: Inside, world: World
+) -> None:
+    with world.store() as store:
+        store.create_session("left", "tui")
+        turn_id = store.turns.accept("left", {"role": "user", "content": "and then?"}).turn_id
+        holder = f"{os.uname().nodename}:{2**22 + 1}:1:1"  # no process has this number
+        assert store.turns.take(turn_id, "left", holder) is not None
+    [row] = client.call("session.list")["sessions"]
+    assert row["pending"] == 1
 
 
 def test_open_sessions_are_listed_with_what_they_do(client: Inside, model: ScriptedServer) -> None:
@@ -302,6 +317,8 @@ def test_a_shortened_conversation_keeps_its_session_here_and_its_title(
     assert new != key
     assert world.row(key)["end_reason"] == "compression"
     assert world.row(new)["title"] == "Long"
+    tree = client.call("session.tree", session_id=sid)["sessions"]
+    assert [row["relation"] for row in tree] == [None, "continuation"]
     assert [s["kind"] for s in client.events("status.update")][-1] == "ready"
     model.add("on it goes")
     assert client.say(sid, "go on")["text"] == "on it goes"

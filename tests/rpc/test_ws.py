@@ -1,6 +1,7 @@
 """The websocket: who is let in, and that clients come and go while sessions live on."""
 
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -103,6 +104,29 @@ def test_nobody_else_is_let_in(
     with pytest.raises(InvalidStatus) as refused, connect(url, **how):
         pytest.fail("it was let in")
     assert refused.value.response.status_code == status
+
+
+@pytest.mark.parametrize("header", ["Host", "Origin", "Authorization"])
+def test_a_header_that_comes_twice_is_a_bad_request(
+    service: Service, address: Json, header: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    value = {"Host": f"127.0.0.1:{service.port}", "Origin": "http://localhost"}
+    lines = [
+        "GET / HTTP/1.1",
+        f"Host: {value['Host']}",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Version: 13",
+        "Origin: http://localhost",
+        f"Authorization: Bearer {address['token']}",
+        f"{header}: {value.get(header, 'Bearer ' + address['token'])}",
+    ]
+    with socket.create_connection(("127.0.0.1", service.port), PATIENCE_S) as raw:
+        raw.sendall("\r\n".join([*lines, "", ""]).encode())
+        answer = raw.makefile("rb").readline()
+    assert answer.split()[1] == b"400"
+    assert "Traceback" not in caplog.text
 
 
 def test_a_page_of_this_machine_is_let_in(service: Service, address: Json) -> None:
@@ -223,11 +247,20 @@ def test_the_server_is_started_from_the_command_line(world: World, tmp_path: Pat
     one.close()
 
 
-@pytest.mark.parametrize(("arguments", "status"), [(["--ws", "--port", "{port}"], 2), (["--x"], 2)])
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["--ws", "--port", "{port}", "--token-file", "{folder}/address.json"], 2),
+        (["--ws", "--port", "70000", "--token-file", "{folder}/address.json"], 2),
+        (["--ws", "--token-file", "{folder}"], 2),
+        (["--x"], 2),
+    ],
+)
 def test_what_cannot_be_served_is_said(
-    service: Service, world: World, arguments: list[str], status: int
+    service: Service, world: World, tmp_path: Path, arguments: list[str], status: int
 ) -> None:
-    given = [argument.replace("{port}", str(service.port)) for argument in arguments]
+    values = {"port": service.port, "folder": tmp_path}
+    given = [argument.format(**values) for argument in arguments]
     done = subprocess.run(
         [sys.executable, "-m", "tui_gateway.entry", *given],
         capture_output=True,
@@ -237,6 +270,7 @@ def test_what_cannot_be_served_is_said(
     assert done.returncode == status
     assert done.stderr
     assert done.stdout == b""
+    assert not (tmp_path / "address.json").exists()
 
 
 def _until_detached(sid: str) -> None:

@@ -1,16 +1,19 @@
 """Slash commands: the table that all surfaces share, and how a client runs them."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, NotRequired, TypedDict
 
-from hermes_agent import commands
+from hermes_agent import commands, skills
 from hermes_agent.commands import Parsed
+from hermes_agent.skills import Shelf, Skill
 from hermes_cli import plugins
-from hermes_core.errors import UsageError
+from hermes_core.errors import Interrupted, UsageError
 from tui_gateway import info, intake, view
 from tui_gateway.desk import Desk
+from tui_gateway.methods.session import STOPPED
 from tui_gateway.params import Nothing, Params, Session, says
 from tui_gateway.projection import text_of
-from tui_gateway.protocol import BAD_ARGUMENT, UNKNOWN_COMMAND, Rid, RpcError
+from tui_gateway.protocol import BAD_ARGUMENT, UNKNOWN_COMMAND, USE_DISPATCH, Rid, RpcError
 from tui_gateway.runtime import Runtime, Steering
 
 _OURS = {
@@ -21,12 +24,13 @@ _OURS = {
 
 
 class Outcome(TypedDict):
-    """What a command did. `send`: the client submits `message`. `session`: what is open now, when the
-    command opened another conversation."""
+    """What a command did. `send`, `skill`: the client submits `message`. `session`: what is open now,
+    when the command opened another conversation."""
 
     type: str
     output: str
     message: NotRequired[str]
+    name: NotRequired[str]
     session: NotRequired[view.Snapshot]
     leave: NotRequired[bool]
 
@@ -43,6 +47,9 @@ def execute(rt: Runtime, rid: Rid, params: Execute) -> Outcome | None:
     parsed = commands.parse(line if line.startswith("/") else f"/{line}")
     if parsed is None:
         raise RpcError(BAD_ARGUMENT, "This is no command.", fix="/help lists them.")
+    if _skill(rt, parsed.name) is not None:
+        said = f"/{parsed.name} is a skill, which is something to say."
+        raise RpcError(USE_DISPATCH, said, fix="Call command.dispatch and submit its message.")
     return _run(rt, rid, params.session_id, parsed)
 
 
@@ -65,11 +72,14 @@ def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
     session = rt.session(sid)
     if parsed.name in _OURS:
         return _run_ours(rt, rid, sid, parsed)
+    if (skill := _skill(rt, parsed.name)) is not None:
+        message = skills.prompt(skill, parsed.argument)
+        return {"type": "skill", "output": "", "message": message, "name": skill.name}
     desk = Desk(rt, sid, session)
     is_plugin = commands.find(parsed.name) is None and parsed.name in desk.plugins
     if commands.find(parsed.name) is None and not is_plugin:
         raise _unknown(desk, parsed)
-    output = commands.run(desk, parsed)
+    output = _output(rt, sid, desk, parsed)
     told: Outcome = {"type": "plugin" if is_plugin else "exec", "output": output}
     if desk.sent is not None:
         told = {"type": "send", "output": output, "message": text_of(desk.sent)}
@@ -80,6 +90,22 @@ def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
     else:
         rt.afterwards(lambda: info.tell(rt, sid, session))  # a title, a model: it may have changed
     return told
+
+
+def _skill(rt: Runtime, name: str) -> Skill | None:
+    rt.assembly()  # loads the plugins, whose commands come first
+    return commands.skill_of(name, skills.found(rt.home), {*plugins.commands(), *_OURS})
+
+
+def _output(rt: Runtime, sid: str, desk: Desk, parsed: Parsed) -> str:
+    command = commands.find(parsed.name)
+    if command is None or command.name != "compress":
+        return commands.run(desk, parsed)
+    try:
+        with intake.shortening(rt, sid, rt.session(sid)):
+            return commands.run(desk, parsed)
+    except Interrupted:
+        return STOPPED
 
 
 def _run_ours(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
@@ -124,7 +150,7 @@ def resolve(rt: Runtime, rid: Rid, params: Resolve) -> Resolved:
     del rid
     rt.assembly()  # loads the plugins, which may have commands
     name = params.name.strip().lstrip("/").lower()
-    for category, found in _categories().items():
+    for category, found in _categories(skills.shelf(rt.home)).items():
         for command, description, aliases in found:
             if name in (command, *aliases):
                 return {"canonical": command, "description": description, "category": category}
@@ -146,7 +172,8 @@ def catalog(rt: Runtime, rid: Rid, params: Nothing) -> Catalog:
     """The slash commands, for completion and help."""
     del rid, params
     rt.assembly()
-    categories = _categories()
+    shelf = skills.shelf(rt.home)
+    categories = _categories(shelf)
     named = {
         category: [[f"/{name}", description] for name, description, _ in found]
         for category, found in categories.items()
@@ -162,16 +189,22 @@ def catalog(rt: Runtime, rid: Rid, params: Nothing) -> Catalog:
         "sub": {"/undo": ["compress"], "/approve": ["session", "always"]},
         "canon": canon,
         "categories": [{"name": name, "pairs": pairs} for name, pairs in named.items() if pairs],
-        "skill_count": 0,
-        "warning": "",
+        "skill_count": len(categories["Skills"]),
+        "warning": "\n".join(map(str, shelf.broken)),
     }
 
 
-def _categories() -> dict[str, list[tuple[str, str, tuple[str, ...]]]]:
+def _categories(shelf: Shelf) -> dict[str, list[tuple[str, str, tuple[str, ...]]]]:
     shared = [(c.name, c.help, c.aliases) for c in commands.COMMANDS]
     ours = [(name, text, ()) for name, text in _OURS.items()]
     theirs = [(c.name, c.description, ()) for c in plugins.commands().values()]
-    return {"Hermes": [*shared, *ours], "Plugins": theirs}
+    instructions = [(skill.name, skill.description, ()) for skill in usable(shelf.skills)]
+    return {"Hermes": [*shared, *ours], "Plugins": theirs, "Skills": instructions}
+
+
+def usable(found: Mapping[str, Skill]) -> list[Skill]:
+    """The skills that are commands here."""
+    return commands.skills_of(found, {*plugins.commands(), *_OURS})
 
 
 class Said(TypedDict):

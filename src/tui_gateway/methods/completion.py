@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, TypedDict
 
-from hermes_agent import commands
+from hermes_agent import commands, skills
 from hermes_cli import plugins
+from hermes_core.paths import Home
+from tui_gateway.methods.commands import usable
 from tui_gateway.params import Params, says
 from tui_gateway.protocol import Rid
 from tui_gateway.runtime import Runtime
@@ -154,13 +156,14 @@ def slash(rt: Runtime, rid: Rid, params: SlashText) -> Completions:
     name, blank, argument = text[1:].partition(" ")
     if blank:
         return {"items": _arguments(rt, name, argument), "replace_from": len(name) + 2}
-    return {"items": list(_commands(name)), "replace_from": 0}
+    return {"items": list(_commands(name, rt.home)), "replace_from": 0}
 
 
-def _commands(start: str) -> Iterator[Item]:
+def _commands(start: str, home: Home) -> Iterator[Item]:
     helps = {c.name: c.help for c in commands.COMMANDS}
     helps |= {alias: f"/{c.name}" for c in commands.COMMANDS for alias in c.aliases}
     helps |= {c.name: c.description for c in plugins.commands().values()}
+    helps |= {skill.name: skill.description for skill in usable(skills.found(home))}
     for name in sorted(helps):
         if name.startswith(start.lower()):
             yield {"text": f"/{name}", "display": f"/{name}", "meta": helps[name]}

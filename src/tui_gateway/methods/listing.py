@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any, TypedDict
 
+from hermes_agent import lease
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line, truncate
 from hermes_state.records import Row
@@ -43,6 +44,7 @@ def list_(rt: Runtime, rid: Rid, params: List) -> Sessions:
 
 def _pending(rt: Runtime) -> dict[str, int]:
     found: dict[str, int] = {}
+    lease.free_the_dead(rt.db())
     for turn in rt.db().turns.unfinished():
         found[turn["session_id"]] = found.get(turn["session_id"], 0) + 1
     return found
@@ -136,17 +138,27 @@ class Search(Params, frozen=True):
 
 
 class Found(TypedDict):
-    """Messages that fit."""
+    """Conversations with a message that fits: where each is now, and around what was found."""
 
     hits: list[dict[str, Any]]
 
 
 def search(rt: Runtime, rid: Rid, params: Search) -> Found:
-    """Find messages of all times."""
+    """Find conversations by what was said in them; one row each, the latest find first."""
     del rid
-    keys = ("session_id", "title", "role", "snippet", "timestamp")
-    hits = rt.db().search_messages(params.query, limit=params.limit)
-    return {"hits": [{key: hit.get(key) for key in keys} for hit in hits]}
+    hits = rt.db().search_messages(params.query, limit=params.limit, once_a_conversation=True)
+    return {"hits": [_hit(rt, hit) for hit in hits]}
+
+
+def _hit(rt: Runtime, hit: Row) -> dict[str, Any]:
+    told = {key: hit[key] for key in ("role", "snippet", "timestamp")}
+    row = rt.db().get_session(rt.db().get_compression_tip(hit["session_id"])) or {}
+    return {
+        **told,
+        "session_id": row.get("id", hit["session_id"]),
+        "title": row.get("title") or "",
+        "message_count": row.get("message_count", 0),
+    }
 
 
 class Tree(Params, frozen=True):

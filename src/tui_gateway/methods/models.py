@@ -37,9 +37,11 @@ def options(rt: Runtime, rid: Rid, params: Ask) -> Options:
     del rid
     registry = _registry(rt, params.session_id)
     used, error = _used(registry)
+    own, _ = _used(rt.assembly().registry())  # also while the session has another
     found = registry.discovery.found()
-    if used is not None and all(used.label not in _labels(finding) for finding in found):
-        found = [used, *found]
+    for finding in filter(None, (own, used)):
+        if all(finding.label not in _labels(listed) for listed in found):
+            found = [finding, *found]
     models = [
         {
             "name": label,

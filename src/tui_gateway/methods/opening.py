@@ -80,6 +80,7 @@ def create(rt: Runtime, rid: Rid, params: Create) -> Created:
     )
     session = _new(sessions.new_id(), live, params.cols)
     session["pending_title"] = params.title.strip() or None
+    described = info.describe(rt, session)  # needs the settings: what fails opens nothing
     sid = _open(rt, session)
     rt.afterwards(lambda: agents.begin(rt, sid, session))
     return {
@@ -87,7 +88,7 @@ def create(rt: Runtime, rid: Rid, params: Create) -> Created:
         "stored_session_id": session["session_key"],
         "message_count": len(live.seed),
         "messages": projected(live.seed),
-        "info": info.describe(rt, session),
+        "info": described,
     }
 
 

@@ -24,6 +24,7 @@ from tui_gateway.runtime import LiveSession, Runtime, Steering
 
 _FEWEST = 4
 """Below so many messages there is nothing to shorten."""
+STOPPED = "Stopped; nothing was shortened."
 
 
 class Title(Params, frozen=True):
@@ -177,39 +178,34 @@ def compress(rt: Runtime, rid: Rid, params: Compress) -> Compressed:
     del rid
     sid, session = params.session_id, rt.session(params.session_id)
     agents.wait(rt, sid, session)
-    live = rt.live(session)
-    with live.lock:
-        if session.get("running"):
-            raise RpcError(BUSY, "A turn is running.", fix="Interrupt it first.")
-        session["running"] = True
-    rt.emit("status.update", sid, {"kind": "compressing", "text": "Shortening the conversation."})
-    before = rt.db().message_count(info.key_of(session))
-    try:
+    with intake.shortening(rt, sid, session):
+        before = rt.db().message_count(info.key_of(session))
         told = _shortened(session, params.focus_topic, before)
-    except Interrupted:
-        told = {"compressed": False, "aborted": True}
-    finally:
-        with live.lock:
-            session["running"] = False
-        rt.emit("status.update", sid, {"kind": "ready", "text": ""})
-    rt.sync_key(sid, session, clear_pending_title=True)
-    intake.resume_waiting(rt, sid, session)
     return _account(rt, session, told, before)
 
 
 def _shortened(session: LiveSession, focus: str, messages: int) -> dict[str, Any]:
-    agent = session.get("agent")
-    if messages < _FEWEST or agent is None:
-        return {"compressed": False}
-    return agent.compress(focus)
+    agent, told = session.get("agent"), {"compressed": False}
+    if agent is None or not messages:
+        return told
+    try:
+        told = agent.compress(focus) if messages >= _FEWEST else told
+    except Interrupted:
+        told = {"compressed": False, "aborted": True}
+    if told["compressed"]:
+        return told
+    tokens = agent.context_tokens()
+    return {**told, "tokens_before": tokens, "tokens_after": tokens}
 
 
 def _account(rt: Runtime, session: LiveSession, told: dict[str, Any], before: int) -> Compressed:
     key = info.key_of(session)
     after = rt.db().message_count(key)
     tokens = told.get("tokens_before", 0), told.get("tokens_after", 0)
-    is_done = bool(told["compressed"])
-    headline = f"{before} messages became {after}." if is_done else "Nothing to shorten yet."
+    is_done, is_stopped = bool(told["compressed"]), bool(told.get("aborted"))
+    headline = f"{before} messages became {after}."
+    if not is_done:
+        headline = STOPPED if is_stopped else "Nothing to shorten yet."
     return {
         "status": "compressed" if is_done else "aborted",
         "removed": max(before - after, 0),
@@ -219,7 +215,7 @@ def _account(rt: Runtime, session: LiveSession, told: dict[str, Any], before: in
         "after_tokens": tokens[1],
         "summary": {
             "noop": not is_done,
-            "aborted": bool(told.get("aborted")),
+            "aborted": is_stopped,
             "fallback_used": told.get("strategy") in ("digest", "cut"),
             "headline": headline,
             "token_line": f"{tokens[0]} → {tokens[1]} tokens" if is_done else "",
@@ -253,7 +249,9 @@ def history(rt: Runtime, rid: Rid, params: History) -> Messages:
     session = rt.sessions.get(params.session_id)
     key = info.key_of(session) if session is not None else view.stored(store, params.session_id)
     found = view.transcript(store, key, params.limit, params.before)
-    if not found and session is not None and params.before is None:
+    if session is None and params.before is None:
+        found = [*found, *store.partials.of_session(key)]  # of a turn that nobody goes on with yet
+    elif not found and session is not None and params.before is None:
         found = rt.live(session).seed
     return {
         "count": store.message_count(key) or len(found),

@@ -1,0 +1,79 @@
+"""Shortening a conversation on request: by method and by slash command, done, needless and stopped."""
+
+import pytest
+
+from hermes_agent.testing.scripted import Quiet, say, silence
+from hermes_agent.testing.server import ScriptedServer
+from tests.rpc.serving import PATIENCE_S, Client, Inside, World
+
+SUMMARY = "## Goal\nTalk about questions.\n## Next step\nGo on."
+STOPPED = "Stopped; nothing was shortened."
+
+
+def talk(client: Client, model: ScriptedServer) -> str:
+    """A conversation that is worth shortening."""
+    sid = client.open()
+    for n in range(6):
+        model.add(say("reply " * 300))
+        client.say(sid, f"question {n} " * 150)
+        client.event("session.info", running=False)
+    return sid
+
+
+def statuses(client: Client) -> list[str]:
+    return [status["kind"] for status in client.events("status.update")]
+
+
+def test_the_command_ends_with_a_ready_session_and_follows_the_conversation(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid = talk(client, model)
+    model.add(say(SUMMARY))
+    told = client.call("slash.exec", session_id=sid, command="/compress")
+    assert "goes on in" in told["output"]
+    assert statuses(client)[-2:] == ["compacted", "ready"]
+    new = client.call("session.activate", session_id=sid)["session_key"]
+    assert new in told["output"]
+    assert world.row(new)["parent_session_id"] is not None
+    assert world.row(new)["end_reason"] is None
+
+
+def test_a_needless_shortening_tells_the_real_size(client: Inside, model: ScriptedServer) -> None:
+    sid = client.open()
+    assert client.call("session.compress", session_id=sid)["before_tokens"] == 0, "nothing is said"
+    model.add("hi")
+    client.say(sid, "a question of a few words")
+    client.event("session.info", running=False)
+    told = client.call("session.compress", session_id=sid)
+    assert told["summary"]["headline"] == "Nothing to shorten yet."
+    assert told["before_tokens"] == told["after_tokens"] > 0
+    told = client.call("slash.exec", session_id=sid, command="/compact")
+    assert told["output"] == "There is nothing to shorten yet."
+    assert statuses(client) == ["compressing", "ready"] * 3
+
+
+@pytest.mark.parametrize("by_command", [False, True])
+def test_a_stopped_shortening_says_so_and_leaves_all_as_it_was(
+    client: Inside, world: World, model: ScriptedServer, by_command: bool
+) -> None:
+    sid = talk(client, model)
+    key = client.call("session.activate", session_id=sid)["session_key"]
+    quiet = Quiet()
+    model.add(silence(quiet))
+    if by_command:
+        number = client.post("slash.exec", session_id=sid, command="/compress")
+    else:
+        number = client.post("session.compress", session_id=sid)
+    assert quiet.begun.wait(PATIENCE_S)
+    client.call("session.interrupt", session_id=sid)
+    told = client.answer(number)
+    quiet.release()
+    if by_command:
+        assert told["output"] == STOPPED
+    else:
+        assert told["summary"]["headline"] == STOPPED
+        assert told["before_tokens"] == told["after_tokens"] > 1000
+    assert statuses(client)[-1] == "ready"
+    assert world.row(key)["ended_at"] is None
+    model.add("on it goes")
+    assert client.say(sid, "go on")["text"] == "on it goes"
