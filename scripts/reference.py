@@ -205,7 +205,9 @@ def rpc_page() -> str:
     messages = (
         "A message is `{role, text, id, timestamp}`, with `kind` when it is not a plain one (`partial`:"
         " cut off), `reasoning` and `images` when there are any. A tool's result is `{role: tool, name,"
-        " context, tool_id, result_text}`. Steps that only call tools are told by their results."
+        " context, tool_id, result_text, is_error}`, with `inline_diff` when it changed a file. Steps"
+        " that only call tools are told by their results. The last message of a turn that was not"
+        " answered has `status` (`interrupted` or `error`, then with `error`) as `message.complete` had."
     )
     durability = (
         "`prompt.submit` is answered when the prompt is on disk. Whoever has no answer yet may send it "

@@ -1,7 +1,7 @@
 """Commands in a chat: those of every surface, and those that only a chat has."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -10,12 +10,14 @@ from gateway.lanes import Lanes, Waiting
 from gateway.origin import Origin
 from gateway.session import SessionEntry, SessionStore
 from gateway.turns import Turns
-from hermes_agent import commands
+from hermes_agent import commands, meter, skills, standing
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
 from hermes_agent.commands import Command, Context, PluginCommand
+from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
 from hermes_core.errors import StoreError, UsageError
+from hermes_core.text import counted, one_line
 from hermes_state import sessions
 from hermes_state.inbox import Delivery
 from hermes_state.turns import Opening
@@ -71,6 +73,10 @@ class Chat:
         from hermes_cli import plugins  # noqa: PLC0415 -- read late, so that it can be replaced
 
         return plugins.commands()
+
+    @property
+    def skills(self) -> Mapping[str, Skill]:
+        return skills.found(self.house.assembly.home)
 
     @property
     def standing(self) -> Standing | None:
@@ -134,11 +140,19 @@ class Chat:
         return waiting
 
     def models(self) -> str:
-        findings = self.house.assembly.registry().discovery.found()
-        return "\n".join(f"  {found.label}: {found.reason}" for found in findings)
+        """The models whose names are known: the settings', and what can be found from here."""
+        settings = self.house.assembly.settings.model
+        names = {settings.name: "the settings name it"} if settings.name else {}
+        names |= dict.fromkeys(settings.fallbacks, "a fallback")
+        for found in self.house.assembly.registry().discovery.found():
+            for model in (found.model, *found.others) if found.model else ():
+                names.setdefault(f"{found.provider}/{model}", found.reason)
+        lines = [f"  {name}: {reason}" for name, reason in names.items()]
+        return "\n".join([*lines, "/model NAME has another one answer in this chat."])
 
     def use_model(self, name: str) -> str:
         made = self.house.assembly.model(name)
+        meter.check_choice(made.facts, self.standing)
         self.house.sessions.get_or_create_session(self.came_from.place)
         self.house.sessions.set_model_override(self.key, {"model": name})
         return made.facts.name
@@ -155,9 +169,13 @@ class Chat:
         left = len(self.house.lanes.waiting(self.key))
         if not is_stopped and not taken:
             return "Nothing is running."
-        more = f" {taken} waiting messages were taken back." if taken else ""
-        rest = f" {left} waiting messages follow; /stop all takes them back." if left else ""
+        more = f" {_waiting(taken, 'was', 'were')} taken back." if taken else ""
+        rest = f" {_waiting(left, 'follows', 'follow')}; /stop all stops that too." if left else ""
         return f"⏹ Stopping.{more}{rest}"
+
+
+def _waiting(number: int, one: str, several: str) -> str:
+    return f"{counted(number, 'waiting message')} {one if number == 1 else several}"
 
 
 def _model_of(entry: SessionEntry | None) -> str:
@@ -218,7 +236,25 @@ def _start(_context: Context, _argument: str) -> str:
 
 
 def _help(context: Context, _argument: str) -> str:
-    return commands.help_text(context, TABLE)
+    is_owner = standing.is_owner(context.standing)
+    usable = [one for one in TABLE if is_owner or one.name not in OWNERS_ONLY]
+    return commands.help_text(context, usable)
+
+
+def _resume(context: Context, name: str) -> str:
+    return _SHARED["resume"](context, name) or _where(context)
+
+
+def _where(context: Context) -> str:
+    """The conversation that a chat is in, for a person who has just come into it."""
+    agent = context.agent
+    row = agent.store.get_session(agent.session_id)
+    if row is None:
+        return f"You are in {agent.session_id} now; nothing has been said in it yet."
+    said = counted(row["message_count"], "message")
+    last = commands.moment(row["last_active_at"])
+    title = row["title"] or row["preview"] or "a conversation without a title"
+    return f"You are in {one_line(title)!r} now ({agent.session_id}): {said}, the last one {last}."
 
 
 def _needs(text: str, command: str) -> None:
@@ -238,8 +274,10 @@ _OWN: Sequence[Command] = (
     Command("sethome", "Send notices to this chat.", _sethome, ("set-home",), while_running=True),
     Command("restart", "Restart the gateway.", _restart, while_running=True),
     Command("start", "Say hello.", _start, while_running=True),
+    Command("resume", "Open another conversation.", _resume, argument="[ID|TITLE]"),
 )
-_HERE: dict[str, Callable[[Context, str], str]] = {command.name: command.run for command in _OWN}
+_HERE = {command.name for command in _OWN}
+_SHARED = {command.name: command.run for command in commands.COMMANDS}
 TABLE: Sequence[Command] = (
     *_OWN,
     *(c for c in commands.COMMANDS if c.name not in _HERE and c.name != "exit"),

@@ -72,9 +72,8 @@ def health(house: House) -> dict[str, object]:
         else str(one.error or "connecting")
         for one in house.supervisors
     }
-    is_ok = all(state == "connected" for state in platforms.values())
     return {
-        "status": "ok" if is_ok else "degraded",
+        "status": "ok" if house.is_whole else "degraded",
         "platforms": platforms,
         "running_turns": len(house.lanes.running),
         "waiting_turns": house.lanes.waiting_count,
@@ -100,7 +99,8 @@ def metrics(house: House) -> str:
         for one in house.supervisors
     ]
     if up:
-        lines.append("# TYPE hermes_gateway_platform_up gauge\n" + "\n".join(up))
+        name, text = "hermes_gateway_platform_up", "Whether a platform is connected."
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge", *up]
     return "\n".join(lines) + "\n"
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from gateway import commands, config, origin, results
+from gateway import buttons, commands, config, journal, origin, results
 from gateway.access import Access
 from gateway.attachments import Attachments
 from gateway.commands import Chat
@@ -47,11 +47,12 @@ from gateway.supervision import Supervisor, end
 from gateway.threads import run_blocking
 from gateway.turns import Turns
 from gateway.watchers import Watchers
-from hermes_agent import answers
+from hermes_agent import answers, skills
 from hermes_agent import commands as shared
 from hermes_agent.assembly import Assembly
-from hermes_agent.events import Event
+from hermes_agent.events import Event, QuestionAnswered
 from hermes_agent.standing import Standing
+from hermes_cli import plugins
 from hermes_core import clock
 from hermes_core.errors import (
     HermesError,
@@ -98,6 +99,9 @@ class House:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = threading.Event()
         self.on_restart: Callable[[], object] = lambda: None
+        self.changed = asyncio.Event()
+        """Set when a platform came or went, or a turn began or ended."""
+        self._stir = partial(self._on_loop, self.changed.set)
         self.received_count = 0
 
         trusted = [one.name for one in manifests if not one.needs_pairing]
@@ -118,11 +122,14 @@ class House:
             standing_of=self.access.standing_of,
             workspace=Path.home(),
         )
+        self.turns.on_change = self._stir
+        self.turns.on_answered = self._take_buttons_off
         self.lanes = Lanes(self.turns.run, settings.turns_at_once)
         self.attachments = Attachments(
             assembly.home.attachments, settings.attachment_limit_mb * 1024 * 1024
         )
         self.pipeline = Pipeline(
+            home=assembly.home,
             store=self.store,
             sessions=sessions,
             lanes=self.lanes,
@@ -153,7 +160,7 @@ class House:
             values = registry.settings_of(manifest, own)
             self._locks[manifest.name] = AccountLock(manifest.name, manifest.identity(values))
             make = partial(self._make, manifest, values)
-            self.supervisors.append(Supervisor(manifest, make, self, self._connected))
+            self.supervisors.append(Supervisor(manifest, make, self, self._connected, self._stir))
         for supervisor in self.supervisors:
             supervisor.prepare()  # what a platform can do is known before anything is said there
         await self._recovered()
@@ -177,11 +184,29 @@ class House:
             return
         await self.delivery.resolve_unsure(name)
         try:
-            await supervisor.adapter.announce_commands(
-                [(command.name, command.help) for command in commands.TABLE]
-            )
+            await supervisor.adapter.announce_commands(await run_blocking(self._offer))
         except Exception:
             logger.warning("%s does not know our commands", name, exc_info=True)
+
+    def _offer(self) -> list[tuple[str, str]]:
+        found = skills.found(self.assembly.home)
+        usable = shared.skills_of(found, plugins.commands(), commands.TABLE)
+        ours = [(command.name, command.help) for command in commands.TABLE]
+        return [*ours, *((skill.name, skill.description) for skill in usable)]
+
+    def _on_loop(self, do: Callable[[], object]) -> None:
+        """Have something done in the event loop; from any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(do)
+
+    def _take_buttons_off(self, answered: QuestionAnswered) -> None:
+        job = partial(buttons.take_off, self.store, self._reached(), answered)
+        self._on_loop(lambda: self._spawn(job()))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every platform is connected."""
+        return all(one.adapter is not None for one in self.supervisors)
 
     @property
     def _sending_platforms(self) -> list[str]:
@@ -265,11 +290,11 @@ class House:
         try:
             if event.files and await run_blocking(partial(self.pipeline.wants_files, event)):
                 await self.attachments.collect(event)
-            return await run_blocking(partial(self.pipeline.take, event))
+            return await run_blocking(partial(journal.take_in, self.pipeline.take, event))
         except HermesError:
             raise
         except Exception:
-            logger.exception("message %s could not be taken in", event.message_id)
+            logger.exception("message could not be taken in", extra=journal.of_message(event))
             return await run_blocking(partial(self.pipeline.give_up, event))
 
     async def moved(self, platform: config.Platform, old_chat: str, new_chat: str) -> None:
@@ -368,12 +393,15 @@ class House:
     def _obey(self, event: MessageEvent, delivery: Delivery, came_from: Origin) -> str:
         """The boundary of a command: whatever happens, it has a reply and is settled."""
         chat = Chat(self, came_from, delivery)
+        about = journal.of_command(event, commands.TABLE, chat.plugins)
         try:
             text = self._answer(event, came_from) if event.answers else self._do(event, chat)
+            logger.info("command done", extra=about)
         except HermesError as error:
+            logger.info("command refused", extra=about | {"code": error.code})
             text = f"⚠️ {error}"
         except Exception as error:
-            logger.exception("the command %r failed", event.text[:60])
+            logger.exception("command failed", extra=about)
             text = f"⚠️ Something went wrong inside Hermes: {error!r}"
         self._until_stored(partial(self._settle, chat, text))
         self.delivery.wake()

@@ -3,25 +3,65 @@
 import fcntl
 import hashlib
 import os
+import signal
+import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from gateway.platforms.base import PlatformError
+from hermes_agent import lease
 from hermes_core import config
+from hermes_core.errors import UsageError
 from hermes_core.paths import make_folder
+
+Kind = Literal["gateway", "setup"]
+_LOOK_EVERY_S = 0.1
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """The process that has a lock, as it wrote itself down."""
+
+    pid: int
+    kind: Kind
+    process: str
+    """Its name that no other process ever has."""
+
+    @property
+    def is_gateway_here(self) -> bool:
+        """Whether this is beyond doubt a gateway that runs on this machine."""
+        is_named = self.process.startswith(f"{os.uname().nodename}:{self.pid}:")
+        return self.kind == "gateway" and is_named and not lease.is_gone(f"{self.process}:0")
+
+
+class AccountUsedError(PlatformError):
+    """Another process speaks for the account."""
+
+    def __init__(self, platform: str, holder: Holder | None, *, is_ours: bool) -> None:
+        kind, pid = (holder.kind, holder.pid) if holder else ("gateway", "unknown")
+        super().__init__(
+            f"Another {kind}, process {pid}, uses this {platform} account.",
+            fix="It is used here when that one ends; hermes gateway run --replace ends it now.",
+        )
+        self.pid = holder.pid if holder and holder.is_gateway_here and is_ours else None
+        """The process that may be asked to stop."""
 
 
 class AccountLock:
     """The right to speak for an account of a platform."""
 
-    def __init__(self, platform: str, identity: str) -> None:
+    def __init__(self, platform: str, identity: str, kind: Kind = "gateway") -> None:
         name = hashlib.sha256(f"{platform}:{identity}".encode()).hexdigest()[:16]
         self.path = _folder() / f"{platform}-{name}.lock"
         self._platform = platform
+        self._kind: Kind = kind
         self._descriptor = -1
 
     def take(self) -> None:
-        """Take it; raises PlatformError while another process has it."""
+        """Take it; raises AccountUsedError while another process has it."""
         if self._descriptor >= 0:
             return
         make_folder(self.path.parent)
@@ -29,22 +69,60 @@ class AccountLock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            holder = os.read(descriptor, 32).decode("ascii", "replace")
+            holder, is_ours = _read(descriptor), os.fstat(descriptor).st_uid == os.getuid()
             os.close(descriptor)
-            raise PlatformError(
-                f"Another gateway, process {holder or 'unknown'}, uses this {self._platform} account.",
-                fix="It is taken over when that one ends: hermes gateway run --replace.",
-            ) from None
+            raise AccountUsedError(self._platform, holder, is_ours=is_ours) from None
         self._descriptor = descriptor
+        record = Holder(os.getpid(), self._kind, lease.process_name())
         with suppress(OSError):  # a full disk: it is locked, without the name of its holder
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            os.pwrite(descriptor, msgspec.json.encode(record), 0)
 
     def release(self) -> None:
         """Give it back."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def take_over(accounts: Iterable[AccountLock], patience_s: float) -> None:
+    """Have the gateways that use these accounts stop, and wait until they have; raises UsageError."""
+    deadline = time.monotonic() + patience_s
+    asked: set[int] = set()
+    for account in accounts:
+        while (used := _used(account)) is not None:
+            if used.pid is None:
+                raise UsageError(
+                    f"{used.message} It is no gateway of yours on this machine, and is left alone.",
+                    fix="End it, and try again.",
+                )
+            if used.pid not in asked:
+                asked.add(used.pid)
+                with suppress(ProcessLookupError):
+                    os.kill(used.pid, signal.SIGTERM)
+            if time.monotonic() > deadline:
+                raise UsageError(
+                    f"Process {used.pid} has not ended within {patience_s:g} seconds.",
+                    fix=f"kill -9 {used.pid} ends it; nothing that was accepted is lost.",
+                )
+            time.sleep(_LOOK_EVERY_S)
+
+
+def _used(account: AccountLock) -> AccountUsedError | None:
+    """Why an account cannot be had now; None when it is free."""
+    try:
+        account.take()
+    except AccountUsedError as error:
+        return error
+    account.release()
+    return None
+
+
+def _read(descriptor: int) -> Holder | None:
+    try:
+        return msgspec.json.decode(os.pread(descriptor, 512, 0), type=Holder)
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 def _folder() -> Path:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from gateway import attachments, origin, wish
 from gateway.access import Access
+from gateway.commands import TABLE
 from gateway.config import BusyMode
 from gateway.lanes import Lanes, Waiting
 from gateway.origin import Origin
@@ -21,9 +22,11 @@ from gateway.recovery import name_of
 from gateway.replies import Replies
 from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
-from hermes_agent import commands
+from hermes_agent import commands, skills
+from hermes_agent.skills import Skill
 from hermes_cli import plugins
 from hermes_core.errors import AlreadySettledError, HermesError, SessionNotFoundError
+from hermes_core.paths import Home
 from hermes_state import sessions
 from hermes_state.inbox import Delivery
 from hermes_state.outbox import Piece
@@ -63,6 +66,7 @@ class RunCommand(Protocol):
 class Pipeline:
     """Takes messages in. `take` blocks; it is called in a thread."""
 
+    home: Home
     store: Store
     sessions: SessionStore
     lanes: Lanes
@@ -109,7 +113,9 @@ class Pipeline:
         event.text = text
         if event.answers is not None or self._is_command(event):
             return self._obey(event, delivery)
-        if self._answers_question(event, source, key, delivery):
+        if (skill := self._skill(event)) is not None:
+            _use(skill, event)
+        elif self._answers_question(event, source, key, delivery):
             return Receipt("command")
         return self._say(event, source, key, delivery)
 
@@ -146,9 +152,17 @@ class Pipeline:
         return Receipt(row["outcome"], row["turn_id"], session_id, is_new=False)
 
     def _is_command(self, event: MessageEvent) -> bool:
-        """Whether a message is a command, known or not; a path is something to say."""
+        """Whether a message is a command, known or not; a path is something to say, so is a skill."""
         name = event.get_command()
-        return name is not None and commands.parse(f"/{name}") is not None
+        is_one = name is not None and commands.parse(f"/{name}") is not None
+        return is_one and self._skill(event) is None
+
+    def _skill(self, event: MessageEvent) -> Skill | None:
+        """The skill that a message uses."""
+        name = event.get_command()
+        if name is None:
+            return None
+        return commands.skill_of(name, skills.found(self.home), plugins.commands(), TABLE)
 
     def _is_overheard(self, event: MessageEvent, source: SessionSource) -> bool:
         """Whether a message in a group was not meant for us."""
@@ -333,6 +347,12 @@ def _source(event: MessageEvent) -> SessionSource:
 def _bare(event: MessageEvent, source: SessionSource) -> Delivery:
     """A message by its name alone."""
     return Delivery(source.platform.value, source.chat_id, event.message_id or "")
+
+
+def _use(skill: Skill, event: MessageEvent) -> None:
+    """Have a message say what its skill says, with the words after its name."""
+    _, *words = event.text.split(maxsplit=1)
+    event.text = skills.prompt(skill, "".join(words))
 
 
 def _with_quote(event: MessageEvent) -> str:

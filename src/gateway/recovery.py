@@ -45,22 +45,26 @@ class Recovery:
     def at_start(self) -> None:
         """Queue the turns that were accepted and not answered; tell of commands that were cut off."""
         lease.free_the_dead(self._store)
-        self.take_up()
-        for row in self._store.inbox.unsettled():
+        turns = self.take_up()
+        cut_off = self._store.inbox.unsettled()
+        for row in cut_off:
             self._tell_cut_off(row)
+        logger.info("recovered", extra={"turns": turns, "commands": len(cut_off)})
 
-    def take_up(self) -> None:
-        """Queue the turns that nobody runs and that wait in no lane, and send what was never sent."""
+    def take_up(self) -> int:
+        """Queue the turns that nobody runs and that wait in no lane, and send what was never sent.
+
+        Returns how many turns these are.
+        """
         unfinished, held = self._store.turns.unfinished(), self._lanes.held
-        for row in unfinished:
-            if row["id"] not in held:
-                self._take_up(row)
+        taken = sum(self._take_up(row) for row in unfinished if row["id"] not in held)
         self._send_what_others_ended()
+        return taken
 
-    def _take_up(self, row: dict[str, Any]) -> None:
+    def _take_up(self, row: dict[str, Any]) -> bool:
         came_from = origin.of_turn(self._store, row["id"])
         if came_from is None:
-            return  # a terminal's, which goes on when it is opened there
+            return False  # a terminal's, which goes on when it is opened there
         key = came_from.session_key or row["session_id"]
         entry = self._sessions.peek(key)
         model = came_from.model
@@ -68,6 +72,7 @@ class Recovery:
             self._sessions.clear_resume_pending(key)
             model = model or (entry.model_override or {}).get("model", "")
         self._lanes.put(key, Waiting(row["id"], row["session_id"], came_from, model_name=model))
+        return True
 
     def _send_what_others_ended(self) -> None:
         """Bring answers to their chats that a terminal gave while no gateway was there to do so."""

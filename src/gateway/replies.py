@@ -4,6 +4,7 @@ The pieces are put into the outbox in the commit that ends the turn, so that a r
 nor be there twice.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -12,7 +13,7 @@ from gateway import origin, outcomes, wish
 from gateway.origin import Origin
 from gateway.platforms.base import Abilities, Button
 from gateway.splitting import split
-from hermes_agent.events import QuestionAsked
+from hermes_agent.events import Notice, QuestionAsked
 from hermes_agent.turn import Outcome
 from hermes_cli import plugins
 from hermes_state.outbox import Piece
@@ -123,6 +124,13 @@ class Replies:
         row = self._store.outbox.get(f"{name}:0")
         return row["content"] if row is not None else ""
 
+    def notice(self, came_from: Origin, conversation_id: str, notice: Notice) -> list[Piece]:
+        """Something that the person in the chat should know; nothing when they were told before."""
+        name = notice_name(conversation_id, notice)
+        if self._store.outbox.get(f"{name}:0") is not None:
+            return []
+        return self.pieces(came_from, f"ℹ️ {notice.text}", name=name)
+
     def question(self, came_from: Origin, asked: QuestionAsked) -> list[Piece]:
         """A question for the person in the chat, with buttons where there are such."""
         abilities = self.abilities(came_from.place.platform.value)
@@ -139,6 +147,11 @@ class Replies:
         extra = Extra(reply_to=came_from.message_id, question=asked.question_id, buttons=buttons)
         name = f"question:{asked.question_id}"
         return self.pieces(came_from, "\n".join(lines), name=name, extra=extra)
+
+
+def notice_name(conversation_id: str, notice: Notice) -> str:
+    """The name of a notice: the same for the same words in the same conversation."""
+    return f"notice:{conversation_id}:{hashlib.sha256(notice.text.encode()).hexdigest()[:16]}"
 
 
 def _dropped(came_from: Origin, turn_id: str, text: str, why: str) -> Piece:

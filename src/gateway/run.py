@@ -22,12 +22,14 @@ from gateway.outcomes import normalize_empty_agent_response as _normalize_empty_
 from gateway.platforms.base import BasePlatformAdapter, MessageEvent
 from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
+from gateway.supervision import end
 from gateway.threads import run_blocking
 from hermes_agent.assembly import Assembly
 from hermes_cli import plugins
 from hermes_core import memory
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
+from hermes_core.version import VERSION
 from hermes_state.protocol import Store
 
 __all__ = ["GatewayRunner", "_normalize_empty_agent_response"]
@@ -38,6 +40,8 @@ RESTART_EXIT_CODE = 75
 _FIRST_LOOK_S = 60
 _PRUNE_EVERY_S = 3600.0
 _AT_A_TIME = 500
+_TOLD_AFTER_S = 0.5
+"""How long a change lasts before the status file follows it."""
 
 
 class GatewayRunner:
@@ -48,6 +52,7 @@ class GatewayRunner:
     _exit_reason: str | None = None
     _last_state: status.State = "stopped"
     _stop_task: "asyncio.Task[None] | None" = None
+    _teller: "asyncio.Task[None] | None" = None
     _restart_drain_timeout = 0.0
     _last_session_store_prune_ts = 0.0
     _house: House | None = None
@@ -95,23 +100,43 @@ class GatewayRunner:
             return await self._start()
         except Exception as error:
             self._exit_reason, self._last_state = str(error), "startup_failed"
+            logger.warning("gateway cannot start", extra={"reason": str(error)})
             raise
 
     async def _start(self) -> list[str]:
         loop = asyncio.get_running_loop()
         assembly = Assembly(self.home, self.settings, self.store, plugins)
         manifests = house.configured(self.settings.gateway)
+        names = ", ".join(one.name for one in manifests)
+        logger.info("gateway starts", extra={"version": VERSION, "platforms": names})
         made = House(assembly, self.session_store, manifests, self._reset, self._follow)
         made.on_restart = lambda: loop.call_soon_threadsafe(self._wish_to_stop, "restart")
         self._house = made
         vars(self).pop("_running_agents", None)
         await run_blocking(self.session_store._ensure_loaded)
         connected = await made.open()
-        missing = len(made.supervisors) - len(connected)
-        self._update_runtime_status("degraded" if missing else "running")
+        self._update_runtime_status(self._state)
+        self._teller = asyncio.create_task(self._keep_told(made))
+        logger.info("gateway started", extra={"connected": ", ".join(connected)})
         await run_blocking(lambda: plugins.invoke_hook("on_gateway_start", platforms=connected))
         memory.settle()
         return connected
+
+    @property
+    def _state(self) -> status.State:
+        return "running" if self._house is None or self._house.is_whole else "degraded"
+
+    async def _keep_told(self, made: House) -> None:
+        """Have the status file follow what happens; of what lasts a moment nothing is told."""
+        told: tuple[status.State, int] | None = None
+        while True:
+            await made.changed.wait()
+            await asyncio.sleep(_TOLD_AFTER_S)
+            made.changed.clear()
+            now = (self._state, len(self._running_agents))
+            if now != told:
+                await run_blocking(partial(self._update_runtime_status, now[0]))
+                told = now
 
     async def run(self, on_ready: Callable[[list[str]], None] = lambda _platforms: None) -> int:
         """Serve until a signal or a command ends it; returns the exit status."""
@@ -144,7 +169,11 @@ class GatewayRunner:
     async def _stop(self) -> None:
         self._running = False
         self._draining = True
+        if self._teller is not None:
+            await end([self._teller])
         self._update_runtime_status("draining")
+        fields = {"reason": self._exit_reason or "stopped", "turns": len(self._running_agents)}
+        logger.info("gateway drains", extra=fields)
         agents = dict(self._running_agents)
         if self._house is not None:
             await self._house.drain(self._restart_drain_timeout)
@@ -157,6 +186,7 @@ class GatewayRunner:
         memory.unsettle()
         status.remove_pid_file()
         self._update_runtime_status(self._last_state)
+        logger.info("gateway stopped", extra={"reason": reason})
 
     def _finalize(self, session_key: str, agent: Any) -> None:  # noqa: ANN401 -- ours, or a scenario's
         """Let go of a conversation that was being run; it stays open and goes on after a start."""

@@ -25,6 +25,7 @@ class Supervisor:
         make: Callable[[], BasePlatformAdapter],
         desk: Desk,
         on_connected: Callable[[str], Awaitable[None]],
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.manifest = manifest
         self.adapter: BasePlatformAdapter | None = None
@@ -35,7 +36,10 @@ class Supervisor:
         self._make = make
         self._desk = desk
         self._on_connected = on_connected
+        self._on_change = on_change
         self._prepared: BasePlatformAdapter | None = None
+        self._is_reached = False
+        """Whether the life that is, or was the last, began with a connection."""
 
     def prepare(self) -> None:
         """Make the adapter of the first life; what fails now is told when that begins."""
@@ -56,7 +60,9 @@ class Supervisor:
                     return
                 lasted = asyncio.get_running_loop().time() - began
                 failures = 1 if lasted > _LONGEST_WAIT_S else failures + 1
-                await asyncio.sleep(_wait(failures))
+                wait_s = _wait(failures)
+                self._log(logging.INFO, "platform is tried again", seconds=round(wait_s, 3))
+                await asyncio.sleep(wait_s)
         finally:
             self.settled.set()
 
@@ -72,6 +78,7 @@ class Supervisor:
 
     async def _live(self, *, is_reconnect: bool) -> PlatformError:
         """One life of a connection: until it is lost, for the reason that is returned."""
+        self._is_reached = False
         adapter = self._prepared or self._make()
         self._prepared = None
         loop = asyncio.get_running_loop()
@@ -83,7 +90,8 @@ class Supervisor:
         adapter.set_desk(self._desk, lost)
         try:
             await adapter.connect(is_reconnect=is_reconnect)
-            self.adapter, self.error = adapter, None
+            self.adapter, self.error, self._is_reached = adapter, None, True
+            self._log(logging.INFO, "platform connected", is_reconnect=is_reconnect)
             await self._tell("connected", None)
             await self._on_connected(self.manifest.name)
             self.settled.set()
@@ -98,7 +106,8 @@ class Supervisor:
 
     async def _tell_failure(self, error: PlatformError) -> None:
         self.error = error
-        logger.warning("%s: %s", self.manifest.name, error)
+        word = "given up" if error.is_fatal else "lost" if self._is_reached else "not reached"
+        self._log(logging.WARNING, f"platform {word}", reason=str(error), code=error.code)
         await self._tell("failed" if error.is_fatal else "retrying", error)
         self.settled.set()
 
@@ -111,6 +120,10 @@ class Supervisor:
                 error_message=str(error) if error else None,
             )
         )
+        self._on_change()
+
+    def _log(self, level: int, message: str, **fields: object) -> None:
+        logger.log(level, message, extra={"platform": self.manifest.name, **fields})
 
 
 async def end(tasks: Collection[asyncio.Task[Any]], again_s: float = _DISCONNECT_S + 1) -> None:

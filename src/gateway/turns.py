@@ -3,20 +3,22 @@
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from gateway import session_context
+from gateway import journal, session_context
 from gateway.agents import Agents
 from gateway.lanes import Lane, Lanes, Waiting
 from gateway.replies import Replies
 from gateway.source import SessionSource
 from gateway.streams import Streams
 from gateway.watchers import Watchers
+from hermes_agent import meter
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
-from hermes_agent.events import Event, QuestionAsked, TurnEnded
+from hermes_agent.events import Event, Notice, QuestionAnswered, QuestionAsked, TurnEnded
 from hermes_agent.standing import Standing
 from hermes_agent.turn import Outcome
 from hermes_cli import plugins
@@ -60,6 +62,9 @@ class Turns:
         self._standing_of = standing_of
         self._workspace = workspace
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        """Told when a turn begins or ends."""
+        self.on_answered: Callable[[QuestionAnswered], None] = lambda _answered: None
         self.running: dict[str, Agent] = {}
         """The agents whose turns run now, by key."""
         self.agents = Agents(is_running=lambda agent: agent in self.running.values())
@@ -130,12 +135,13 @@ class Turns:
             except ConversationBusyError:
                 wait_s = _ASK_AGAIN_S
             except StoreError as error:
-                logger.warning("turn %s is tried again: %s", waiting.turn_id, error)
+                logger.warning("turn is tried again: %s", error, extra=journal.of_turn(waiting))
+            except HermesError as error:
+                if self._give_up(waiting, str(error)):
+                    return
             except Exception as error:
-                logger.exception("turn %s failed", waiting.turn_id)
-                is_ours = not isinstance(error, HermesError)
-                said = f"Something went wrong inside Hermes: {error!r}" if is_ours else str(error)
-                if self._give_up(waiting, said):
+                logger.exception("turn broke off", extra=journal.of_turn(waiting))
+                if self._give_up(waiting, f"Something went wrong inside Hermes: {error!r}"):
                     return
             finally:
                 self._let_go(lane.key)
@@ -146,18 +152,24 @@ class Turns:
         """The agent runs no more; one that lost its place meanwhile is closed."""
         agent = self.running.pop(key, None)
         self._current.pop(key, None)
+        self.on_change()
         if agent is not None and not self.agents.keeps(key, agent):
             agent.close()
 
     def _run(self, lane: Lane, waiting: Waiting) -> bool:
         """One attempt; tells whether the turn is over or put off."""
+        began = time.monotonic()
         place = waiting.origin.place
         agent = self.agent(lane.key, waiting.session_id, place, waiting.model_name)
+        if waiting.model_name:  # the model of the house is its owner's choice
+            meter.check_choice(agent.model.facts, agent.standing)
         self._current[lane.key] = waiting
         self.running[lane.key] = agent
+        self.on_change()
         agent.clear_interrupt()
         if waiting.is_stopped:
             self._store.turns.finish(waiting.turn_id, "interrupted", reason=STOPPED)
+            journal.ended(waiting, "interrupted")
             return True
         self._tell_start(agent, waiting)
         if self.loop is not None:
@@ -167,6 +179,8 @@ class Turns:
             raise StoreError(outcome.reason)
         self.answered_count += outcome.status == "answered"
         self.failed_count += outcome.status == "failed"
+        seconds = round(time.monotonic() - began, 3)
+        journal.ended(waiting, outcome.status, outcome.reason, seconds=seconds)
         self._on_moved(lane.key, waiting.session_id, agent.session_id)
         return True
 
@@ -192,10 +206,24 @@ class Turns:
         if isinstance(event, QuestionAsked):
             self._store.outbox.put(self._replies.question(waiting.origin, event))
             self._wake_delivery()
+        if isinstance(event, QuestionAnswered):
+            self.on_answered(event)
+        if isinstance(event, Notice):
+            self._tell(waiting, event)
         if isinstance(event, TurnEnded):
             self._wake_delivery()
         self._streams.report(waiting.turn_id, event)
         self._watchers.report(waiting.turn_id, event)
+
+    def _tell(self, waiting: Waiting, notice: Notice) -> None:
+        """Show a notice in the chat, once a conversation; without one the turn goes on."""
+        try:
+            conversation_id = self._store.get_conversation_root(waiting.session_id)
+            if pieces := self._replies.notice(waiting.origin, conversation_id, notice):
+                self._store.outbox.put(pieces)
+                self._wake_delivery()
+        except StoreError as error:
+            logger.warning("a notice is not told: %s", error, extra=journal.of_turn(waiting))
 
     def _give_up(self, waiting: Waiting, reason: str) -> bool:
         """End a turn that no agent could be found for, with a notice; tells whether it is over."""
@@ -209,9 +237,12 @@ class Turns:
                     pieces=self._replies.deliver(waiting.turn_id, outcome),
                 )
         except StoreError:
-            logger.exception("the end of turn %s could not be stored", waiting.turn_id)
+            logger.exception(
+                "the end of a turn could not be stored", extra=journal.of_turn(waiting)
+            )
             return False
         self.failed_count += 1
+        journal.ended(waiting, "failed", reason)
         self._wake_delivery()
         return True
 

@@ -49,9 +49,6 @@ logger = logging.getLogger(__name__)
 _PATIENCE_S = 0.5
 """How long closing waits for a turn that was stopped."""
 
-_FREE = ("local", "embedded", "scripted")
-"""Providers that do not send a bill."""
-
 
 class MemoryProvider(Protocol):
     """Somebody who learns from conversations."""
@@ -407,7 +404,7 @@ class Agent:
     def _warn_about_prices(self, report: Sink) -> None:
         facts, limits = self.model.facts, self._limits
         is_limited = limits.cost_usd or limits.cost_per_day_usd or limits.person_cost_per_day_usd
-        if is_limited and not facts.output_price and facts.provider not in _FREE:
+        if is_limited and meter.is_unpriced(facts):
             report(
                 Notice(f"What {facts.name} costs is not known: limits on money do not hold for it.")
             )
@@ -500,6 +497,12 @@ class Agent:
             "total_tokens": row["input_tokens"] + row["output_tokens"],
             "estimated_cost_usd": row["cost_usd"],
         }
+
+    def context_tokens(self) -> int:
+        """How much the next request takes by now, as far as that can be told before it is sent."""
+        messages = self.store.get_messages_as_conversation(self.session_id)
+        sizes = self._estimator_of(self.model.facts.name)
+        return sizes.count(messages, *self._prefix(self.session_id))
 
     def compress(self, focus: str = "") -> dict[str, Any]:
         """Shorten the conversation now; tells what came of it."""

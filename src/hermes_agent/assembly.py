@@ -165,9 +165,11 @@ class Assembly:
 
 def with_model(settings: Settings, name: str) -> Settings:
     """The settings with another model; who serves it is found out anew, unless there is one server."""
-    model = settings.model
-    is_explicit = name.partition("/")[0] in discovery.PROVIDERS
-    base_url = "" if is_explicit else model.base_url
+    model, head = settings.model, name.partition("/")[0]
+    if discovery.is_own(model, name):
+        return settings
+    is_elsewhere = head in discovery.PROVIDERS and head != discovery.own_provider(model)
+    base_url = "" if is_elsewhere else model.base_url
     chosen = msgspec.structs.replace(
         model, name=name, base_url=base_url, provider=model.provider if base_url else ""
     )

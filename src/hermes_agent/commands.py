@@ -6,7 +6,7 @@ that a terminal, a messenger and a program offer the same commands.
 
 import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, Protocol
 from hermes_agent import answers, lease, recovery
 from hermes_agent.agent import Agent
 from hermes_agent.compaction import expand_text
+from hermes_agent.skills import Skill, prompt, slug
 from hermes_agent.standing import Standing, has_notes
 from hermes_core.errors import SessionNotFoundError, UsageError
-from hermes_core.text import one_line, truncate
+from hermes_core.text import counted, one_line, truncate, usd
 from hermes_state.leases import Lease
 from hermes_state.protocol import Store
 from hermes_state.records import Row
@@ -48,6 +49,11 @@ class Context(Protocol):
     @property
     def plugins(self) -> Mapping[str, "PluginCommand"]:
         """The commands of plugins, by name."""
+        ...
+
+    @property
+    def skills(self) -> Mapping[str, Skill]:
+        """The skills of the home, by name."""
         ...
 
     def open(self, session_id: str | None, end_reason: str) -> None:
@@ -121,10 +127,19 @@ def run(context: Context, parsed: Parsed, table: Sequence[Command] | None = None
     if command is None and parsed.name in context.plugins:
         return str(context.plugins[parsed.name].handler(parsed.argument) or "")
     if command is None:
-        raise UsageError(f"There is no command /{parsed.name}.", fix=_suggestion(parsed.name))
+        return _use(context, parsed, table)
     if context.is_running and not command.while_running:
         raise UsageError(f"/{command.name} has to wait for the turn.", fix="Stop it with /stop.")
     return command.run(context, parsed.argument)
+
+
+def _use(context: Context, parsed: Parsed, table: Sequence[Command] | None) -> str:
+    skill = skill_of(parsed.name, context.skills, context.plugins, table)
+    if skill is None:
+        fix = _suggestion(parsed.name, context.skills)
+        raise UsageError(f"There is no command /{parsed.name}.", fix=fix)
+    context.send(prompt(skill, parsed.argument))
+    return ""
 
 
 def find(name: str, table: Sequence[Command] | None = None) -> Command | None:
@@ -133,14 +148,38 @@ def find(name: str, table: Sequence[Command] | None = None) -> Command | None:
     return next((c for c in known if name == c.name or name in c.aliases), None)
 
 
-def names(plugins: Mapping[str, PluginCommand] | None = None) -> list[str]:
-    """Every name that can stand after a slash."""
-    ours = [name for command in COMMANDS for name in (command.name, *command.aliases)]
-    return sorted({*ours, *(plugins or ())})
+def names(*others: Iterable[str]) -> list[str]:
+    """Every name that can stand after a slash: ours, and those of plugins and skills."""
+    ours = (name for command in COMMANDS for name in (command.name, *command.aliases))
+    return sorted({*ours, *(name for more in others for name in more)})
 
 
-def _suggestion(name: str) -> str:
-    near = difflib.get_close_matches(name, names(), n=1)
+def skill_of(
+    name: str,
+    skills: Mapping[str, Skill],
+    plugins: Collection[str],
+    table: Sequence[Command] | None = None,
+) -> Skill | None:
+    """The skill that a name stands for; a command of ours or of a plugin with this name wins.
+
+    Some platforms have no dashes in the names of commands, so an underscore stands for one.
+    """
+    skill = skills.get(slug(name))
+    if skill is None:
+        return None
+    is_taken = any(find(one, table) or one in plugins for one in (name, skill.name))
+    return None if is_taken else skill
+
+
+def skills_of(
+    skills: Mapping[str, Skill], plugins: Collection[str], table: Sequence[Command] | None = None
+) -> list[Skill]:
+    """The skills that can be used as commands, beside those of a table and of plugins."""
+    return [skill for name, skill in skills.items() if skill_of(name, skills, plugins, table)]
+
+
+def _suggestion(name: str, skills: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, names(skills), n=1)
     meant = f"Do you mean /{near[0]}? " if near else ""
     return f"{meant}/help lists them. A blank in front makes it a message."
 
@@ -153,15 +192,18 @@ def _help(context: Context, _argument: str) -> str:
 
 
 def help_text(context: Context, table: Sequence[Command]) -> str:
-    """Every command of a table and of plugins, with what it does."""
+    """Every command of a table and of plugins, with what it does, and the skills."""
     theirs = [Command(p.name, p.description, _exit) for p in context.plugins.values()]
     commands = [*table, *theirs]
     usages = [f"/{command.name} {command.argument}".rstrip() for command in commands]
     column = max(map(len, usages)) + 2
-    return "\n".join(
+    lines = [
         f"{usage:<{column}}{command.help}{_also(command)}"
         for usage, command in zip(usages, commands, strict=True)
-    )
+    ]
+    if skills := skills_of(context.skills, context.plugins, table):
+        lines += ["", "Skills", *(f"/{skill.name}  {skill.description}" for skill in skills)]
+    return "\n".join(lines)
 
 
 def _also(command: Command) -> str:
@@ -193,7 +235,7 @@ def _sessions(context: Context, text: str) -> str:
         return f"No conversation has {text!r}." if text else "There are no conversations yet."
     here = context.agent.session_id
     return "\n".join(
-        f"{'*' if row['id'] == here else ' '} {row['id']}  {_moment(row['last_active_at'])}"
+        f"{'*' if row['id'] == here else ' '} {row['id']}  {moment(row['last_active_at'])}"
         f"  {truncate(one_line(row['title'] or row['preview'] or '(empty)'), 60)}"
         for row in found
     )
@@ -219,7 +261,7 @@ def _search(context: Context, query: str) -> str:
     if not hits:
         return "Nothing found."
     return "\n".join(
-        f"{hit['session_id']}  {_moment(hit['timestamp'])}  {hit['role']}:"
+        f"{hit['session_id']}  {moment(hit['timestamp'])}  {hit['role']}:"
         f" {truncate(one_line(hit['snippet']), 120)}"
         for hit in hits
     )
@@ -309,14 +351,14 @@ def _expand(context: Context, which: str) -> str:
 def _usage(context: Context, _argument: str) -> str:
     store, session_id = _spoken(context)
     lines = [
-        f"{row['model']}: {row['calls']} calls, {row['input_tokens']:,} tokens in"
+        f"{row['model']}: {counted(row['calls'], 'call')}, {row['input_tokens']:,} tokens in"
         f" ({row['cache_read_tokens']:,} from the cache), {row['output_tokens']:,} out,"
         f" ${row['cost_usd']:.4f}"
         for row in store.usage.of_conversation(session_id)
     ]
     if (standing := context.standing) is not None:
         yours = store.budgets.today_usd(standing.person)
-        limit = f" of ${standing.usd_per_day:g}" if standing.usd_per_day else ""
+        limit = f" of {usd(standing.usd_per_day)}" if standing.usd_per_day else ""
         lines.append(f"Today, all your conversations together: ${yours:.4f}{limit}.")
     if has_notes(standing):
         lines.append(f"Today, all conversations together: ${store.budgets.today_usd():.4f}.")
@@ -338,7 +380,8 @@ def _status(context: Context, _argument: str) -> str:
         "A turn is running." if context.is_running else "Nothing is running.",
     ]
     if waiting:
-        lines.append(f"{waiting} questions wait for an answer: /approve or /deny.")
+        verb = "waits" if waiting == 1 else "wait"
+        lines.append(f"{counted(waiting, 'question')} {verb} for an answer: /approve or /deny.")
     return "\n".join(lines)
 
 
@@ -411,7 +454,8 @@ def _text_of(message: Row) -> str:
     return content if isinstance(content, str) else "[attachment]"
 
 
-def _moment(seconds: float) -> str:
+def moment(seconds: float) -> str:
+    """A moment as people read it, in the time of this machine."""
     return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M}"
 
 

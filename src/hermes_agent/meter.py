@@ -6,7 +6,8 @@ from hermes_agent.events import ignore
 from hermes_agent.models.base import Facts, Model, Reply, Request
 from hermes_agent.standing import Standing
 from hermes_agent.stop import Stop
-from hermes_core.errors import BudgetSpent
+from hermes_core import text
+from hermes_core.errors import BudgetSpent, UsageError
 from hermes_core.settings import AgentSettings
 from hermes_state.budgets import Estimate, Limits, Receipt, Reservation
 from hermes_state.protocol import Store
@@ -14,6 +15,23 @@ from hermes_state.usage import Spent
 
 _LEAST_REPLY = 256
 """A reply shorter than this is not worth asking for."""
+_FREE = ("local", "embedded", "scripted")
+"""Providers that do not send a bill."""
+
+
+def is_unpriced(facts: Facts) -> bool:
+    """Whether nobody knows what a model costs, so that no limit on money can hold for it."""
+    return not (facts.output_price or facts.is_free or facts.provider in _FREE)
+
+
+def check_choice(facts: Facts, standing: Standing | None) -> None:
+    """Raises UsageError when somebody whose money is limited chose a model without a price."""
+    if standing is not None and standing.usd_per_day and is_unpriced(facts):
+        raise UsageError(
+            f"What {facts.name} costs is not known, and you may spend {text.usd(standing.usd_per_day)}"
+            " a day: a limit that could not be kept.",
+            fix="/model shows what there is; choose a model whose price is known.",
+        )
 
 
 def limits_of(settings: AgentSettings, standing: Standing | None = None) -> Limits:

@@ -1,37 +1,70 @@
-"""Logging set-up; called by entry points, never by importing."""
+"""The log: records as JSON in a file, one a line, and as lines for people; without secrets in both.
+
+What a record is about goes along as fields: `logger.info("turn answered", extra={"turn_id": …})`. Ids
+and numbers, never what somebody said. Set up by entry points, never by importing.
+"""
 
 import logging
 import os
-from io import TextIOWrapper
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from hermes_core.paths import make_folder
 from hermes_core.secrets import redact
+from hermes_core.text import without_surrogates
 
-_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+FILE = "hermes.log"
 _MAX_BYTES = 2_000_000
 _KEPT = 3
+_CHATTY = ("apscheduler", "httpcore", "httpx", "httpx2", "nio", "telegram", "uvicorn")
+"""Libraries that tell of every request at the level at which we tell of every message."""
+_OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
+"""What every record has; the rest are its fields."""
+_FIRST = ("time", "level", "logger", "message", "traceback")
+_encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
-class _PrivateFile(logging.FileHandler):
+class _PrivateFile(logging.Handler):
     """A log that only its owner may read, and that makes room for itself when it has grown.
 
-    The handlers of the standard library that do this load the network with them.
+    A record is one write, so that processes which share the file do not mix their lines. The handlers of
+    the standard library that make room load the network with them.
     """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._descriptor: int | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            super().emit(record)
-            if self.stream is not None and self.stream.tell() > _MAX_BYTES:
-                self.close()
-                _make_room(Path(self.baseFilename))
-                self._closed = False
-        except OSError:  # a full disk must not stop what the record is about
+            if self._descriptor is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+                self._descriptor = os.open(self._path, flags, 0o600)
+            os.write(self._descriptor, f"{self.format(record)}\n".encode("utf-8", "replace"))
+            if os.lseek(self._descriptor, 0, os.SEEK_CUR) > _MAX_BYTES:
+                self._begin_anew(os.fstat(self._descriptor))
+        except Exception:  # noqa: BLE001 -- no disk and no odd record stops what it is about
             self.handleError(record)
 
-    def _open(self) -> TextIOWrapper:
-        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        return TextIOWrapper(os.fdopen(descriptor, "ab"), encoding=self.encoding)
+    def _begin_anew(self, full: os.stat_result) -> None:
+        """Write to a new file, which another process that shares it may have begun already."""
+        self._let_go()
+        if os.path.samestat(full, self._path.stat()):
+            _make_room(self._path)
+
+    def _let_go(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def close(self) -> None:
+        self._let_go()
+        super().close()
 
 
 def _make_room(path: Path) -> None:
@@ -42,20 +75,77 @@ def _make_room(path: Path) -> None:
             source.replace(path.with_name(f"{path.name}.{number + 1}"))
 
 
-class _WithoutSecrets(logging.Formatter):
-    """Writes a record, tracebacks included, with every secret replaced by its name."""
+class _AsJson(logging.Formatter):
+    """A record as one JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return redact(super().format(record))
+        said = self.said(record)
+        try:
+            return _encode(said).decode()
+        except UnicodeEncodeError:
+            return _encode({name: without_surrogates(str(said[name])) for name in said}).decode()
+
+    def said(self, record: logging.LogRecord) -> dict[str, Any]:
+        """A record as plain values, tracebacks included, with every secret replaced by its name."""
+        said: dict[str, Any] = {
+            "time": _moment(record.created),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": redact(record.getMessage()),
+        }
+        for name, value in vars(record).items():
+            if name not in _OWN:
+                is_plain = value is None or isinstance(value, int | float)
+                said[name] = value if is_plain else redact(str(value))
+        if record.exc_info and record.exc_info[0]:
+            said["traceback"] = redact(self.formatException(record.exc_info))
+        return said
 
 
-def set_up(folder: Path, level: str) -> None:
-    """Write records of `level` and above to hermes.log, and nothing to the terminal."""
-    handler = _PrivateFile(make_folder(folder) / "hermes.log", encoding="utf-8", delay=True)
-    handler.setFormatter(_WithoutSecrets(_FORMAT))
+class _AsLine(_AsJson):
+    """The same as a line for a person."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _line(self.said(record))
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def readable(line: str) -> str:
+    """A line of the file as a person reads it; one that is no record stays as it is."""
+    try:
+        return _line(msgspec.json.decode(line, type=dict[str, Any]))
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        return line
+
+
+def _line(said: dict[str, Any]) -> str:
+    """`2026-03-01 10:00:00 INFO gateway.turns: turn answered (chat=7 seconds=1.5)`."""
+    moment = datetime.fromisoformat(said["time"]).astimezone()
+    fields = " ".join(f"{name}={value}" for name, value in said.items() if name not in _FIRST)
+    text = f"{moment:%Y-%m-%d %H:%M:%S} {said['level']} {said['logger']}: {said['message']}"
+    more = f" ({fields})" if fields else ""
+    trace = f"\n{said['traceback']}" if "traceback" in said else ""
+    return f"{text}{more}{trace}"
+
+
+def set_up(folder: Path, level: str, *, is_shown: bool = False) -> None:
+    """Write records of `level` and above to hermes.log; `is_shown`: also to the standard error."""
+    file = _PrivateFile(make_folder(folder) / FILE)
+    file.setFormatter(_AsJson())
+    handlers: list[logging.Handler] = [file]
+    if is_shown:
+        handlers.append(logging.StreamHandler(sys.stderr))
+        handlers[-1].setFormatter(_AsLine())
     root = logging.getLogger()
     for former in root.handlers:
         if isinstance(former, _PrivateFile):
             former.close()
-    root.handlers[:] = [handler]
+    root.handlers[:] = handlers
     root.setLevel(level.upper())
+    # No record says these, so none need find them out.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel("DEBUG" if level == "debug" else "WARNING")

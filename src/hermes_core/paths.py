@@ -28,6 +28,11 @@ class Home(NamedTuple):
         return self.root / "plugins"
 
     @property
+    def skills(self) -> Path:
+        """Instructions that are used as slash commands, one folder each."""
+        return self.root / "skills"
+
+    @property
     def logs(self) -> Path:
         return self.root / "logs"
 

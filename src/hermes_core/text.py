@@ -1,4 +1,4 @@
-"""Small rules about text: cleaning, shortening, and how wide it is on a terminal."""
+"""Small rules about text: cleaning, shortening, numbers, and how wide it is on a terminal."""
 
 import re
 import unicodedata
@@ -24,6 +24,21 @@ def shorten_middle(text: str, limit: int) -> str:
     head = limit * 2 // 3
     tail = limit - head
     return f"{text[:head]}\n[… {len(text) - limit} characters left out …]\n{text[-tail:]}"
+
+
+def number(value: float) -> str:
+    """A number as people write it, never with an exponent."""
+    return f"{value:.10f}".rstrip("0").rstrip(".")
+
+
+def counted(number: int, noun: str) -> str:
+    """So many of something: `1 call`, `2 calls`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def usd(amount: float) -> str:
+    """An amount of money: in cents, and more exactly where it is less than one."""
+    return f"${amount:.2f}" if amount >= 0.01 or not amount else f"${number(amount)}"
 
 
 def without_surrogates(text: str) -> str:

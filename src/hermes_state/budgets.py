@@ -12,6 +12,7 @@ import apsw
 
 from hermes_core import clock
 from hermes_core.errors import BudgetSpent
+from hermes_core.text import number
 from hermes_state import usage
 from hermes_state.database import Database
 from hermes_state.records import Row, rows
@@ -103,7 +104,7 @@ def reserve(
 
 def _hold(unit: str, wanted: float, limit: float) -> None:
     if limit and wanted > limit:
-        raise BudgetSpent(f"the limit of {limit:g} {unit} is reached")
+        raise BudgetSpent(f"the limit of {number(limit)} {unit} is reached")
 
 
 def _today(conn: apsw.Connection, person: str | None = None) -> float:

@@ -49,6 +49,8 @@ class Wanted(NamedTuple):
     session_id: str | None = None
     include_inactive: bool = False
     scope: Scope | None = None
+    once_a_conversation: bool = False
+    """Only the first find of each conversation; a branch counts as one, with its copies."""
 
 
 def parse(query: str) -> list[list[Term]]:
@@ -195,7 +197,7 @@ class _Question:
             return []
         terms, bindings = _conditions(conn, self._wanted)
         sql = _sql(table, terms, _ORDERS[sort])
-        hits: dict[int, Row] = {}
+        hits: dict[int | str, Row] = {}
         size, offset = self._count, 0
         while len(hits) < self._count:
             # Numbers, not parameters: SQLite plans a query anew when its LIMIT is bound.
@@ -209,20 +211,22 @@ class _Question:
             size *= 4
         return list(hits.values())[: self._count]
 
-    def _add(self, hits: dict[int, Row], page: list[tuple[Any, ...]], table: str) -> None:
+    def _add(self, hits: dict[int | str, Row], page: list[tuple[Any, ...]], table: str) -> None:
         """Take what really fits, by the id of the original: a copy is not a second find."""
+        by_conversation = self._wanted.once_a_conversation
         groups, needle = self._reading.groups, self._reading.needle
         fragments = table == "trigrams"
         for (
             id_, session_id, conversation_id, role, tool_name, timestamp, source, model, title,
             started_at, original, content, parts, calls,
         ) in page:  # fmt: skip
-            if original in hits:
+            key = conversation_id if by_conversation else original
+            if key in hits:
                 continue
             text = content if content and calls is None else searchable(content, parts, calls)
             if fragments and not _contains(text, groups):
                 continue  # it has the trigrams, but not next to each other
-            hits[original] = {
+            hits[key] = {
                 "id": id_,
                 "session_id": session_id,
                 "conversation_id": conversation_id,

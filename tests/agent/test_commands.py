@@ -12,6 +12,7 @@ from hermes_agent.agent import Agent
 from hermes_agent.commands import COMMANDS, PluginCommand
 from hermes_agent.danger import Danger
 from hermes_agent.events import QuestionAsked
+from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
 from hermes_agent.testing.scripted import call
 from hermes_agent.tools.base import Tool
@@ -30,6 +31,7 @@ class Surface:
     has_left: bool = False
     standing: Standing | None = None
     plugins: Mapping[str, PluginCommand] = field(default_factory=dict[str, PluginCommand])
+    skills: Mapping[str, Skill] = field(default_factory=dict[str, Skill])
 
     @property
     def agent(self) -> Agent:
@@ -223,7 +225,7 @@ def test_a_compaction_can_be_asked_for_expanded_and_undone(make_surface: MakeSur
 
 def test_usage_and_status_tell_where_things_stand(make_surface: MakeSurface) -> None:
     surface = make_surface("one")
-    assert "scripted: 1 calls" in surface.type("/usage")
+    assert "scripted: 1 call," in surface.type("/usage")
     status = surface.type("/status")
     assert surface.agent.session_id in status and "Messages: 2" in status
 
@@ -263,7 +265,7 @@ def test_an_approval_that_waits_is_answered_by_a_command(make_chat: MakeChat) ->
         turn = threading.Thread(target=chat.agent.run_conversation, args=("push",))
         turn.start()
         chat.sink.wait_for(QuestionAsked)
-        assert "1 questions wait" in surface.type("/status")
+        assert "1 question waits" in surface.type("/status")
         with pytest.raises(UsageError):
             surface.type("/approve perhaps")
         surface.type(line)

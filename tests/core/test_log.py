@@ -1,11 +1,22 @@
 """The log file: who may read it, what goes into it, and that the terminal stays clean."""
 
+import json
 import logging
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from hermes_core import log
+from hermes_core import log, secrets
+
+
+@pytest.fixture
+def secret() -> Iterator[str]:
+    value = 'kü"mmel'
+    secrets.register({"SPICE": value})
+    yield value
+    secrets.forget()
 
 
 def test_records_of_the_level_go_to_a_private_file_and_nowhere_else(
@@ -15,8 +26,10 @@ def test_records_of_the_level_go_to_a_private_file_and_nowhere_else(
     logging.getLogger("some.part").warning("größer: %s", 7)
     logging.getLogger("some.part").info("left out")
     file = tmp_path / "logs" / "hermes.log"
-    assert file.read_text("utf-8").endswith(" WARNING some.part größer: 7\n")
-    assert "left out" not in file.read_text("utf-8")
+    (line,) = file.read_text("utf-8").splitlines()
+    said = json.loads(line)
+    assert datetime.fromisoformat(said.pop("time")).tzinfo is not None
+    assert said == {"level": "WARNING", "logger": "some.part", "message": "größer: 7"}
     assert file.stat().st_mode & 0o777 == 0o600
     assert capsys.readouterr() == ("", "")
 
@@ -45,6 +58,17 @@ def test_a_log_that_has_grown_makes_room_for_itself(tmp_path: Path) -> None:
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
 
 
+def test_a_log_that_another_process_made_room_for_is_not_moved_again(tmp_path: Path) -> None:
+    log.set_up(tmp_path, "info")
+    logging.getLogger("x").info("%s", "y" * 1_999_000)
+    (tmp_path / "hermes.log").rename(tmp_path / "hermes.log.1")
+    (tmp_path / "hermes.log").write_text("another's\n")
+    logging.getLogger("x").info("%s", "z" * 2_000)
+    logging.getLogger("x").info("goes on")
+    assert "goes on" in (tmp_path / "hermes.log").read_text().removeprefix("another's\n")
+    assert not (tmp_path / "hermes.log.2").exists()
+
+
 def test_a_log_that_cannot_be_written_stops_nobody(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,3 +79,68 @@ def test_a_log_that_cannot_be_written_stops_nobody(
     (tmp_path / "hermes.log").rmdir()
     logging.getLogger("x").info("there is room again")
     assert "there is room again" in (tmp_path / "hermes.log").read_text()
+
+
+def test_a_record_is_one_line_of_json_with_its_fields_and_its_traceback(tmp_path: Path) -> None:
+    log.set_up(tmp_path, "info")
+    fields = {"chat": "7", "seconds": 1.5, "is_new": True, "place": tmp_path, "nothing": None}
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        logging.getLogger("x").exception("broke\noff", extra=fields)
+    (line,) = (tmp_path / "hermes.log").read_text().splitlines()
+    said = json.loads(line)
+    assert said["message"] == "broke\noff"
+    assert {name: said[name] for name in fields} == fields | {"place": str(tmp_path)}
+    assert said["traceback"].startswith("Traceback") and said["traceback"].endswith("lines")
+    shown = log.readable(line)
+    assert " ERROR x: broke\noff (chat=7 seconds=1.5 is_new=True" in shown
+    assert shown.endswith("ValueError: two\nlines")
+
+
+@pytest.mark.parametrize("line", ["an old line", '{"time": 3}', "{}", "[]", '{"time": "x"}', ""])
+def test_what_is_no_record_is_read_as_it_is(line: str) -> None:
+    assert log.readable(line) == line
+
+
+def test_what_people_are_shown_goes_to_the_standard_error_as_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.set_up(tmp_path, "info", is_shown=True)
+    logging.getLogger("x").info("up", extra={"platform": "loopback"})
+    assert capsys.readouterr().err.endswith(" INFO x: up (platform=loopback)\n")
+    assert '"platform":"loopback"' in (tmp_path / "hermes.log").read_text()
+
+
+def test_no_secret_passes_wherever_it_stands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], secret: str
+) -> None:
+    log.set_up(tmp_path, "info", is_shown=True)
+    try:
+        raise ValueError(f"in an error: {secret}")
+    except ValueError as error:
+        fields = {"reason": secret, "error": error, "list": [secret]}
+        logging.getLogger("x").exception("said: %s", secret, extra=fields)
+    written, shown = (tmp_path / "hermes.log").read_text(), capsys.readouterr().err
+    for text in (written, shown):
+        assert "mmel" not in text
+        assert text.count("[secret SPICE]") == 5
+    json.loads(written)
+
+
+def test_an_odd_record_harms_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log.set_up(tmp_path, "info")
+    logging.getLogger("x").info("half a character: \ud800", extra={"odd": "\udfff"})
+    logging.getLogger("x").info("%d", "no number")
+    logging.getLogger("x").info("goes on")
+    lines = (tmp_path / "hermes.log").read_text().splitlines()
+    assert [json.loads(line)["message"] for line in lines][-1] == "goes on"
+    assert "no number" in capsys.readouterr().err
+
+
+def test_libraries_that_tell_of_every_request_are_kept_short(tmp_path: Path) -> None:
+    log.set_up(tmp_path, "info")
+    logging.getLogger("httpx").info("HTTP Request: POST")
+    logging.getLogger("httpx").warning("broken")
+    (line,) = (tmp_path / "hermes.log").read_text().splitlines()
+    assert json.loads(line)["message"] == "broken"

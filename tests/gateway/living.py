@@ -164,9 +164,9 @@ class Inside:
 class Process:
     """The gateway as `hermes gateway run`."""
 
-    def __init__(self, world: World, **environment: str) -> None:
+    def __init__(self, world: World, *arguments: str, **environment: str) -> None:
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "hermes_cli.main", "gateway", "run"],
+            [sys.executable, "-m", "hermes_cli.main", "gateway", "run", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

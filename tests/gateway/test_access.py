@@ -16,6 +16,7 @@ from hermes_agent import answers, commands
 from hermes_agent.agent import Agent
 from hermes_agent.approval import Permit
 from hermes_agent.commands import PluginCommand
+from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
 from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import ScriptedModel
@@ -178,6 +179,7 @@ class Surface:
     is_running: bool = False
     opened: list[str | None] = field(default_factory=list[str | None])
     plugins: dict[str, PluginCommand] = field(default_factory=dict[str, PluginCommand])
+    skills: dict[str, Skill] = field(default_factory=dict[str, Skill])
 
     def open(self, session_id: str | None, end_reason: str) -> None:
         del end_reason

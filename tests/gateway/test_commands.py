@@ -48,6 +48,28 @@ def test_help_lists_the_commands_and_those_of_plugins(world: World) -> None:
         assert world.model.asked == []
 
 
+def test_help_leaves_out_what_somebody_may_not_use(world: World) -> None:
+    _replaced(world, "[gateway.owners]", '[gateway.allow]\nloopback = ["m1"]\n\n[gateway.owners]')
+    with Inside(world):
+        world.platform.say("m", "/help", user="m1")
+        theirs = world.wait_for_text("m", "/compress").text
+        world.platform.say("a", "/help")
+        ours = world.wait_for_text("a", "/compress").text
+        for name in ("/pair", "/restart", "/sethome"):
+            assert f"{name} " in ours
+            assert f"{name} " not in theirs
+
+
+def test_model_alone_lists_what_is_known(world: World) -> None:
+    _replaced(world, "retries = 1", 'retries = 1\nfallbacks = ["openai/gpt-4o-mini"]')
+    with Inside(world):
+        world.platform.say("a", "/model")
+        told = world.wait_for_text("a", "scripted (").text
+        assert "  scripted: the settings name it" in told
+        assert "  openai/gpt-4o-mini: a fallback" in told
+        assert "/model NAME" in told
+
+
 def test_a_path_and_a_command_after_a_blank_are_something_to_say(world: World) -> None:
     with Inside(world):
         world.platform.say("a", "/etc/passwd is what?")
@@ -161,6 +183,8 @@ def test_a_title_names_a_conversation_that_resume_finds(world: World) -> None:
         world.platform.say("a", "/sessions")
         assert "Fruit" in world.wait_for_replies("a", 4)[3]
         world.platform.say("a", "/resume Fruit")
+        told = world.wait_for_text("a", "You are in 'Fruit' now").text
+        assert ": 2 messages, the last one 20" in told
         world.platform.say("a", "go on")
         world.wait_for_text("a", "You said: go on")
         assert "apple" in _told(world)
@@ -291,7 +315,7 @@ def test_usage_and_status_say_where_things_stand(world: World) -> None:
         world.platform.say("a", "hello")
         world.wait_for_replies("a", 2)
         world.platform.say("a", "/usage")
-        assert "1 calls" in world.wait_for_replies("a", 3)[2]
+        assert "1 call," in world.wait_for_replies("a", 3)[2]
         world.platform.say("a", "/status")
         status = world.wait_for_replies("a", 4)[3]
         assert "Model: scripted" in status
@@ -305,7 +329,7 @@ def test_what_waits_for_a_yes_is_approved_or_denied_in_words(world: World) -> No
         world.platform.say("a", "clean up")
         world.wait_for_text("a", "May this run?")
         world.platform.say("a", "/status")
-        world.wait_for_text("a", "1 questions wait")
+        world.wait_for_text("a", "1 question waits")
         world.platform.say("a", "/approve")
         world.wait_for_text("a", "terminal: once.")
         world.wait_for_text("a", "done it")

@@ -119,6 +119,9 @@ def test_a_dangerous_call_waits_for_a_button_in_the_chat(world: World) -> None:
         assert ("Deny", "deny") in asked.buttons
         world.platform.press("a", asked.question, "deny")
         world.wait_for_text("a", "done it")
+        after = world.wait_for_text("a", "🚫 Denied.")
+        assert (after.message_id, after.buttons) == (asked.message_id, ())
+        assert "May this run?" in after.text
         told = json.dumps(world.model.asked[-1].json)
         assert "not allow" in told or "denied" in told.lower()
 
@@ -131,6 +134,7 @@ def test_a_clarifying_question_is_answered_with_the_next_message(world: World) -
         assert asked.buttons == (("red", "red"), ("blue", "blue"))
         world.platform.say("a", "2")
         world.wait_for_text("a", "blue it is")
+        assert world.wait_for_text("a", "→ blue").buttons == ()
         results = [m for m in world.model.asked[-1].json["messages"] if m["role"] == "tool"]
         assert "blue" in results[-1]["content"]
 

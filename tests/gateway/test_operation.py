@@ -347,6 +347,8 @@ def test_health_and_metrics_follow_what_happens(world: World) -> None:
         assert values["hermes_gateway_turns_running"] == 1
         assert values["hermes_gateway_turns_waiting"] == 1
         assert values['hermes_gateway_platform_up{platform="loopback"}'] == 1
+        helped = re.findall(r"^# HELP (\S+)", _get(port, "/metrics")[1], re.MULTILINE)
+        assert set(helped) == {name.partition("{")[0] for name in values}
         quiet.release()
         world.wait_for_replies("a", 2)
         eventually(
@@ -363,6 +365,32 @@ def test_health_and_metrics_follow_what_happens(world: World) -> None:
         with socket.create_connection(("127.0.0.1", port)) as rude:
             rude.sendall(b"x" * 20_000)
         assert _get(port, "/metrics")[0] == 200
+
+
+def test_the_status_file_follows_what_happens(world: World) -> None:
+    def said(state: str, agents: int) -> bool:
+        told = status.read_runtime_status()
+        return (told.get("gateway_state"), told.get("active_agents")) == (state, agents)
+
+    quiet = Quiet()
+    world.platform.stop()
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        eventually(lambda: said("degraded", 0))
+        world.platform.start()
+        eventually(lambda: said("running", 0))
+        world.play(silence(quiet, then="done"))
+        world.platform.say("a", "one")
+        eventually(lambda: said("running", 1))
+        shown = _hermes(world, "status")
+        assert "1 turn runs" in shown.stdout
+        assert json.loads(_hermes(world, "status", "--json").stdout)["running_turns"] == 1
+        quiet.release()
+        eventually(lambda: said("running", 0))
+        world.platform.stop()
+        eventually(lambda: said("degraded", 0))
+        assert gateway.terminate() == 0
+    assert said("stopped", 0)
 
 
 def test_a_port_that_is_taken_is_named(world: World) -> None:

@@ -308,7 +308,7 @@ class BasePlatformAdapter(ABC):
     async def edit_message(
         self, chat_id: str, message_id: str, content: str, metadata: SendMetadata | None = None
     ) -> SendResult:
-        """Give a message another text; where `abilities.can_edit`."""
+        """Give a message another text, and no buttons; where `abilities.can_edit`."""
         del chat_id, message_id, content, metadata
         return SendResult(success=False, error="Messages cannot be edited.", error_kind="refused")
 

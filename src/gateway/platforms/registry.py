@@ -70,7 +70,7 @@ def _is_enough(manifest: Manifest) -> bool:
 
 def settings_of(manifest: Manifest, table: Mapping[str, Any]) -> Any:  # noqa: ANN401 -- the platform's own
     """A platform's settings: its table, with what the environment adds; raises ConfigError."""
-    values = dict(table)
+    values = {key: value for key, value in table.items() if key != "enabled"}
     for variable, key in manifest.variables.items():
         if value := config.variable(variable):
             values[key] = value

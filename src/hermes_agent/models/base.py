@@ -60,6 +60,8 @@ class Facts(msgspec.Struct, frozen=True):
     output_price: float = 0.0
     cache_read_price: float = 0.0
     cache_write_price: float = 0.0
+    is_free: bool = False
+    """Known to cost nothing; otherwise a price of 0 is one that is not known."""
     is_small: bool = False
     """Weak at tools: gets the short prompt and few tools."""
     takes_images: bool = False

@@ -118,13 +118,14 @@ class Discovery:
 
     def named(self, name: str, provider: str = "", base_url: str = "") -> Finding:
         """The model of that name (`provider/model` or `model`); raises ModelMissingError."""
+        is_label = name.startswith("local/")
         provider, name = self._sorted_out(name, provider, base_url)
         if provider == "plugin":
             return Finding("plugin", name, "the settings name it")
         if provider == "embedded":
             return self._named_embedded(name)
         if provider == "local":
-            return self._named_local(name, base_url)
+            return self._labelled(name, base_url) if is_label else self._named_local(name, base_url)
         return self._named_service(provider, name, base_url)
 
     def _places(self) -> list[Callable[[], Iterable[Finding]]]:
@@ -185,11 +186,15 @@ class Discovery:
             return "embedded", "" if name == "embedded" else name
         head = name.partition("/")[0]
         if base_url and head not in ("anthropic", "embedded"):
-            return _host_of(base_url), _without("local", name)
+            host = _host_of(base_url)
+            return host, _without(host, _without("local", name))
         if head in PROVIDERS:
             if head in ("openai", "anthropic") and self._only_router_has(head):
                 return "openrouter", name
             return head, _without(head, name)
+        given = self._credentials.openai_base_url
+        if given and head == _host_of(given):
+            return "openai", _without(head, name)
         return self._guessed(name), name
 
     def _only_router_has(self, provider: str) -> bool:
@@ -220,6 +225,17 @@ class Discovery:
                 fix=f"Use one of: {', '.join(self._embedded)}. `hermes model pull` fetches others.",
             )
         return Finding("embedded", name or self._embedded[0], "the settings name it")
+
+    def _labelled(self, name: str, base_url: str) -> Finding:
+        """What is listed as `local/name`: at an address that was given, or on a usual port."""
+        given = {"model.base_url": base_url, "OPENAI_BASE_URL": self._credentials.openai_base_url}
+        near = {url: why for why, url in given.items() if url and _host_of(url) == "local"}
+        for url, why in near.items():
+            key = key_of(self._key_at(url, "local"), self._settings, self._credentials)
+            if name in _names_at(url, key, self._patience_s):
+                return self._at(url, name, f"{why} is set", "local")
+        is_elsewhere = any(name in (found.model, *found.others) for found in self.local)
+        return self._named_local(name, "" if is_elsewhere else base_url)
 
     def _named_local(self, name: str, base_url: str) -> Finding:
         if base_url:
@@ -288,6 +304,17 @@ class Discovery:
                 fix="Start it, correct the address, or name the model: hermes model use NAME.",
             )
         return Finding(provider, names[0], reason, base_url, key_name, names[1:])
+
+
+def own_provider(settings: ModelSettings) -> str:
+    """How the address in the settings is called as a provider; empty when there is none."""
+    return (settings.provider or _host_of(settings.base_url)) if settings.base_url else ""
+
+
+def is_own(settings: ModelSettings, name: str) -> bool:
+    """Whether a name is that of the model which the settings name with its address, or its label."""
+    provider = own_provider(settings)
+    return bool(provider) and _without(provider, name) == _without(provider, settings.name)
 
 
 def is_embedded_next(settings: ModelSettings, credentials: Credentials) -> bool:

@@ -119,6 +119,7 @@ def facts_for(
         output_price=prices.output,
         cache_read_price=prices.cache_read,
         cache_write_price=prices.cache_write,
+        is_free=is_local or told.prices == Prices(),
         is_small=_is_small(name, settings, is_local, told),
         takes_images=told.images if told.images is not None else _sees(row, is_local),
     )

@@ -6,7 +6,9 @@ import stat
 import sys
 from typing import Any
 
+from hermes_agent import commands, skills
 from hermes_agent.agent import Agent
+from hermes_cli import plugins
 from hermes_cli.chat import exchange, leaving
 from hermes_cli.chat.lines import LineReader
 from hermes_cli.chat.mailbox import Mailbox
@@ -78,9 +80,19 @@ class OneShot:
         return status
 
     def _ask(self, agent: Agent, text: str) -> int:
-        told = self._attendant.attend(lambda: agent, lambda: exchange.answer(agent, text))
+        said = self._with_skill(text)
+        told = self._attendant.attend(lambda: agent, lambda: exchange.answer(agent, said))
         self._print(told)
         return exchange.status_of(told)
+
+    def _with_skill(self, text: str) -> str:
+        """What is asked; of all commands a script may use skills."""
+        parsed = commands.parse(text)
+        if parsed is None:
+            return text
+        found = skills.found(self._parts.app.home)
+        skill = commands.skill_of(parsed.name, found, plugins.commands())
+        return skills.prompt(skill, parsed.argument) if skill is not None else text
 
     def _print(self, told: dict[str, Any]) -> None:
         if self._parts.app.as_json:

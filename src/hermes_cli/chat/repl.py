@@ -5,8 +5,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from hermes_agent import commands, ending, recovery
+from hermes_agent import commands, ending, recovery, skills
 from hermes_agent.agent import Agent
+from hermes_agent.skills import Skill
 from hermes_cli import plugins
 from hermes_cli.chat import exchange, greeting, leaving
 from hermes_cli.chat.keys import Keys
@@ -61,6 +62,10 @@ class Repl:
     @property
     def plugins(self) -> Mapping[str, commands.PluginCommand]:
         return plugins.commands()
+
+    @property
+    def skills(self) -> Mapping[str, Skill]:
+        return skills.found(self._parts.app.home)
 
     def open(self, session_id: str | None, end_reason: str) -> None:
         ending.end(self._agent, end_reason, completed=True, interrupted=False)

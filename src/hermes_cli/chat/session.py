@@ -50,7 +50,7 @@ def interactive(app: App, wishes: Wishes) -> int:
 def _face(app: App, mailbox: Mailbox) -> tuple[View, Reader]:
     """How the chat looks and reads: with a line editor where the terminal can."""
     # what edits lines and paints Markdown is heavy, and only a terminal needs it
-    from hermes_agent import commands  # noqa: PLC0415
+    from hermes_agent import commands, skills  # noqa: PLC0415
     from hermes_cli import plugins  # noqa: PLC0415
     from hermes_cli.chat.render import TerminalView  # noqa: PLC0415
 
@@ -60,5 +60,8 @@ def _face(app: App, mailbox: Mailbox) -> tuple[View, Reader]:
         return PlainView(sys.stdout, sys.stdout), LineReader(mailbox, sys.stdin, sys.stdout)
     from hermes_cli.chat.editor import Editor  # noqa: PLC0415
 
-    editor = Editor(app.home.history, lambda: commands.names(plugins.commands()))
+    def names() -> list[str]:
+        return commands.names(plugins.commands(), skills.found(app.home))
+
+    editor = Editor(app.home.history, names)
     return TerminalView(sys.stdout), editor

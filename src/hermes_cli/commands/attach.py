@@ -16,7 +16,7 @@ from hermes_core.paths import Home
 if TYPE_CHECKING:
     from hermes_tui.transport import Transport
 
-_START = "Start one: python -m tui_gateway.entry --ws"
+_START = "Start one: hermes serve"
 
 
 class Address(msgspec.Struct, frozen=True):

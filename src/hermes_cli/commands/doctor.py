@@ -36,7 +36,7 @@ class Finding(NamedTuple):
 @json_option
 @pass_app
 def command(app: App, fix: bool) -> int:
-    """Check home, permissions, SQLite, the store and the disk; repair with --fix."""
+    """Check home, permissions, SQLite, the store, the disk and skills; repair with --fix."""
     findings = [finding for check in CHECKS for finding in check(app, fix)]
     if app.as_json:
         app.emit([finding._asdict() for finding in findings])
@@ -161,6 +161,19 @@ def _sandbox(app: App, _fix: bool) -> Iterator[Finding]:
         yield Finding("sandbox", "ok", chosen.describe())
 
 
+def _skills(app: App, _fix: bool) -> Iterator[Finding]:
+    if not app.home.skills.exists():
+        return
+    # knows the commands of all surfaces: only a home with skills pays for it
+    from hermes_agent.skills import shelf  # noqa: PLC0415
+    from hermes_cli.commands import skills  # noqa: PLC0415
+
+    found = shelf(app.home)
+    yield Finding("skills", "ok", f"{len(found.skills)} in {app.home.skills}")
+    for text in skills.problems(found):
+        yield Finding("skills", "warning", text)
+
+
 CHECKS: tuple[Callable[[App, bool], Iterator[Finding]], ...] = (
     _versions,
     _home,
@@ -168,4 +181,5 @@ CHECKS: tuple[Callable[[App, bool], Iterator[Finding]], ...] = (
     _disk,
     _store,
     _sandbox,
+    _skills,
 )

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import click
 
-from gateway import house, status
+from gateway import house, locks, status
+from gateway.platforms import registry
 from gateway.run import RESTART_EXIT_CODE, GatewayRunner
 from hermes_cli import plugins
 from hermes_cli.commands.app import App, json_option, pass_app
@@ -30,6 +31,7 @@ _LEFT_WITHIN_S = 5.0
     cls=LazyGroup,
     entries={
         "status": Entry("gateway_status", "Show how the gateway does.", "show"),
+        "logs": Entry("gateway_logs", "Show the log of the gateway.", "show"),
         "pair": Entry("gateway_pair", "Let in the person who was shown a code.", "pair"),
         "people": Entry("gateway_pair", "Show who may write to the agent.", "people"),
         "role": Entry("gateway_pair", "Have somebody be owner, member or guest.", "role"),
@@ -46,11 +48,12 @@ def command() -> None:
 
 @command.command("run")
 @click.option("--replace", is_flag=True, help="Take over from a gateway that runs.")
+@click.option("--in-background", is_flag=True, hidden=True, help="Say nothing but how it started.")
 @pass_app
-def run(app: App, replace: bool) -> int:
+def run(app: App, replace: bool, in_background: bool) -> int:
     """Run the gateway in the foreground until it is stopped."""
     app.home.create()
-    log.set_up(app.home.logs, app.settings.log.level)
+    log.set_up(app.home.logs, app.settings.log.level, is_shown=not in_background)
     if replace:
         _stop(app)
     plugins.load_enabled(app.home, app.settings)
@@ -58,12 +61,29 @@ def run(app: App, replace: bool) -> int:
         raise UsageError(
             "No platform is configured.", fix="Add one with: hermes gateway setup telegram"
         )
+    if replace:
+        locks.take_over(_accounts(app), _patience(app))
     code = asyncio.run(_serve(app))
     if code == RESTART_EXIT_CODE and not _is_supervised():
         arguments = [one for one in sys.argv[1:] if one != "--replace"]
         os.execv(sys.executable, [sys.executable, "-m", "hermes_cli.main", *arguments])
     _leave_soon(code)
     return code
+
+
+def _accounts(app: App) -> list[locks.AccountLock]:
+    """The accounts that the gateway of the home speaks for; raises ConfigError."""
+    tables = app.settings.gateway.platforms
+    found = [
+        (one, registry.settings_of(one, tables.get(one.name, {})))
+        for one in house.configured(app.settings.gateway)
+    ]
+    return [locks.AccountLock(one.name, one.identity(settings)) for one, settings in found]
+
+
+def _patience(app: App) -> float:
+    """How long a gateway may take to stop."""
+    return app.settings.gateway.drain_s + 15.0
 
 
 def _leave_soon(code: int) -> None:
@@ -136,7 +156,7 @@ def _begin(output: Path) -> "subprocess.Popen[bytes]":
         raise status.unwritable(output, error) from error
     with sink:
         return subprocess.Popen(
-            [sys.executable, "-m", "hermes_cli.main", "gateway", "run"],
+            [sys.executable, "-m", "hermes_cli.main", "gateway", "run", "--in-background"],
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=sink,
@@ -170,7 +190,7 @@ def _stop(app: App) -> bool:
     if pid is None:
         return False
     os.kill(pid, signal.SIGTERM)
-    patience = app.settings.gateway.drain_s + 15.0
+    patience = _patience(app)
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         if status.get_running_pid() != pid:
@@ -180,24 +200,3 @@ def _stop(app: App) -> bool:
         f"Process {pid} has not ended within {patience:g} seconds.",
         fix=f"kill -9 {pid} ends it; nothing that was accepted is lost.",
     )
-
-
-@command.command("logs")
-@click.option("-n", "--lines", default=50, show_default=True, help="How many lines.")
-@click.option("-f", "--follow", is_flag=True, help="Go on as it grows.")
-@pass_app
-def logs(app: App, lines: int, follow: bool) -> int:
-    """Show the log of the gateway."""
-    path = app.home.logs / "hermes.log"
-    if not path.exists():
-        app.say(f"There is no log yet; it will be {path}.")
-        return 0
-    with path.open("rb") as file:
-        click.echo(b"".join(file.readlines()[-lines:]).decode("utf-8", "replace"), nl=False)
-        while follow:
-            more = file.read()
-            if more:
-                click.echo(more.decode("utf-8", "replace"), nl=False)
-            else:
-                time.sleep(_LOOK_EVERY_S)
-    return 0

@@ -1,12 +1,17 @@
 """`hermes gateway setup` and `platforms`: add a platform, try it, and say hello."""
 
 import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Generator
 from typing import Any, get_args
 
 import click
 import msgspec
 
+from gateway.access import Access
 from gateway.config import Platform
+from gateway.locks import AccountLock, AccountUsedError
 from gateway.platforms import registry
 from gateway.platforms.base import (
     BasePlatformAdapter,
@@ -16,11 +21,13 @@ from gateway.platforms.base import (
     PlatformError,
     Receipt,
 )
+from gateway.source import SessionSource
 from hermes_cli import plugins
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
-from hermes_core import config
-from hermes_core.errors import HermesError, UsageError
+from hermes_core import config, log
+from hermes_core.errors import HermesError, StoreError, UsageError
+from hermes_state.people import Role
 
 _PATIENCE_S = 300.0
 _GREETING = "Hello. This is Hermes; I can hear and answer you here."
@@ -65,14 +72,37 @@ def setup(app: App, platform: str | None, given: tuple[str, ...], greet: bool) -
     name = platform or click.prompt("Platform", type=click.Choice(sorted(known)))
     manifest = registry.find(name)
     values = _values(manifest, dict(app.settings.gateway.platforms.get(name, {})), given)
-    settings = registry.settings_of(manifest, {k: v for k, v in values.items() if k != "enabled"})
+    settings = registry.settings_of(manifest, values)
     app.home.create()
-    adapter = registry.make(manifest, settings, app.home)
-    asyncio.run(_try(app, manifest, adapter, greet=greet))
-    tables = {**app.settings.gateway.platforms, name: {**values, "enabled": True}}
-    config.change(app.home, "gateway.platforms", tables)
-    app.say(f"{manifest.title} is in {app.home.config}. Start the gateway: hermes gateway start")
+    log.set_up(app.home.logs, app.settings.log.level)
+
+    def write() -> None:
+        tables = config.load(app.home).gateway.platforms  # others may have written meanwhile
+        config.change(app.home, "gateway.platforms", {**tables, name: {**values, "enabled": True}})
+        app.say(f"{manifest.title} is in {app.home.config}.")
+
+    with _account(manifest, settings):
+        adapter = registry.make(manifest, settings, app.home)
+        asyncio.run(_try(app, manifest, adapter, write, greet=greet))
+    app.say("Start the gateway: hermes gateway start")
     return 0
+
+
+@contextlib.contextmanager
+def _account(manifest: Manifest, settings: Any) -> Generator[None]:  # noqa: ANN401 -- the platform's own
+    """Have the account to ourselves: two that listen take messages away from each other."""
+    lock = AccountLock(manifest.name, manifest.identity(settings), "setup")
+    try:
+        lock.take()
+    except AccountUsedError as error:
+        raise PlatformError(
+            f"{error.message} It is not tried, and nothing is written, while that one runs.",
+            fix="End it with hermes gateway stop in its home, then set up again.",
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _values(manifest: Manifest, values: dict[str, Any], given: tuple[str, ...]) -> dict[str, Any]:
@@ -108,47 +138,103 @@ def _question(key: str, kind: Any) -> str:  # noqa: ANN401 -- a type
     return f"{key} ({says.rstrip('.')})" if says else key
 
 
-async def _try(app: App, manifest: Manifest, adapter: BasePlatformAdapter, *, greet: bool) -> None:
-    """Connect; on request wait for the first message and answer it. Raises PlatformError."""
-    heard: asyncio.Queue[MessageEvent] = asyncio.Queue()
-    adapter.set_desk(_Listening(heard))
+async def _try(
+    app: App,
+    manifest: Manifest,
+    adapter: BasePlatformAdapter,
+    write: Callable[[], None],
+    *,
+    greet: bool,
+) -> None:
+    """Connect and write the settings; on request greet who writes first. Raises PlatformError."""
+    news: _News = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def lost(error: PlatformError) -> None:
+        loop.call_soon_threadsafe(news.put_nowait, error)
+
+    adapter.set_desk(_Listening(news), lost)
     try:
         await adapter.connect()
         app.say(f"{manifest.title}: connected.")
+        write()
         if greet and not adapter.abilities.answers_in_place:
-            app.say("Write something to the bot now (Ctrl-C skips this) …")
-            async with asyncio.timeout(_PATIENCE_S):
-                event = await heard.get()
-            await _greet(app, adapter, event)
+            source, message_id = await _first(app, news)
+            await _greet(app, manifest, adapter, source, message_id)
     except TimeoutError:
         app.say("Nothing came. That is all right; try again when the gateway runs.")
+    except _Skipped:
+        app.say("Skipped.")
     finally:
         await adapter.disconnect()
 
 
-async def _greet(app: App, adapter: BasePlatformAdapter, event: MessageEvent) -> None:
-    if event.source is None:
+async def _first(app: App, news: "_News") -> tuple[SessionSource, str | None]:
+    """The first message that comes; raises PlatformError, TimeoutError and, after Ctrl-C, _Skipped."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, news.put_nowait, _Skipped())
+    app.say("Write something to the bot now (Ctrl-C skips this) …")
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            while True:
+                heard = await news.get()
+                if isinstance(heard, Exception):
+                    raise heard
+                if heard.source is not None:
+                    return heard.source, heard.message_id
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+async def _greet(
+    app: App,
+    manifest: Manifest,
+    adapter: BasePlatformAdapter,
+    source: SessionSource,
+    message_id: str | None,
+) -> None:
+    who = f"{source.user_name or source.user_id} ({source.user_id})"
+    role = _role(app, manifest, source)
+    if role is None and not manifest.greets_strangers:
+        app.say(f"{who} wrote. Strangers are not answered there: name them in gateway.owners.")
         return
-    sent = await adapter.send(event.source.chat_id, _GREETING, event.message_id)
+    sent = await adapter.send(source.chat_id, _GREETING, message_id)
     if not sent.success:
         raise PlatformError(f"The greeting could not be sent: {sent.error}.")
-    who = event.source.user_name or event.source.user_id
-    app.say(f"{who} ({event.source.user_id}) wrote, and was greeted.")
-    app.say("When the gateway runs, they are shown a code: hermes gateway pair CODE")
+    app.say(f"{who} wrote, and was greeted. The gateway answers the message when it runs.")
+    if role is None:
+        app.say("They are shown a code then: hermes gateway pair CODE")
+    else:
+        app.say(f"They are let in already, as {role}.")
+
+
+def _role(app: App, manifest: Manifest, source: SessionSource) -> Role | None:
+    """As what somebody may write to the agent; None: they have to be let in first."""
+    with app.store() as store:
+        trusted = [] if manifest.needs_pairing else [manifest.name]
+        return Access(store, app.settings, trusted).role_of(source)
+
+
+class _Skipped(Exception):
+    """Nobody wants to wait any longer."""
+
+
+_News = asyncio.Queue[MessageEvent | PlatformError | _Skipped]
 
 
 class _Listening:
-    """A desk that takes nothing in: it only tells that somebody wrote."""
+    """A desk that takes nothing in: it only tells that somebody wrote, and their message stays."""
 
-    def __init__(self, heard: "asyncio.Queue[MessageEvent]") -> None:
-        self._heard = heard
+    def __init__(self, news: _News) -> None:
+        self._news = news
 
     async def accept(self, event: MessageEvent) -> Receipt:
-        self._heard.put_nowait(event)
-        return Receipt("ignored")
+        self._news.put_nowait(event)
+        raise _only_looking()
 
     async def moved(self, platform: Platform, old_chat: str, new_chat: str) -> None:
         del platform, old_chat, new_chat
+        raise _only_looking()
 
     def watch(self, turn_id: str) -> Any:  # noqa: ANN401 -- nobody asks
         raise HermesError(f"There is no turn {turn_id}.")
@@ -161,3 +247,8 @@ class _Listening:
 
     async def models(self) -> list[str]:
         return []
+
+
+def _only_looking() -> StoreError:
+    """What keeps an adapter from acknowledging a message."""
+    return StoreError("A setup only looks; the gateway takes it in when it runs.")

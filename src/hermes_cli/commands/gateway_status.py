@@ -8,6 +8,7 @@ import click
 from gateway import status
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_core import clock
+from hermes_core.text import counted
 
 _LATELY_S = 86_400.0
 _SHOWN = 3
@@ -24,7 +25,7 @@ def show(app: App) -> int:
     if app.as_json:
         app.emit(said)
     if said["pid"]:
-        app.say(f"The gateway is {said['state']}, process {said['pid']}.")
+        app.say(f"The gateway is {said['state']}, process {said['pid']}.{_busy(said)}")
     else:
         app.say(f"No gateway runs in this home (last: {said['state'] or 'never started'}).")
     for name, one in said["platforms"].items():
@@ -49,6 +50,7 @@ def _status(app: App) -> dict[str, Any]:
     return {
         "pid": status.get_running_pid(),
         "state": runtime.get("gateway_state"),
+        "running_turns": runtime.get("active_agents", 0),
         "platforms": runtime.get("platforms", {}),
         "unanswered": len(unfinished),
         "to_send": len(waiting),
@@ -62,6 +64,11 @@ def _piece(row: dict[str, Any], moment: str) -> dict[str, Any]:
     """A piece of a reply without its words."""
     told = {"platform": row["platform"], "chat_id": row["chat_id"]}
     return told | {"at": row[moment], "reason": row["error"]}
+
+
+def _busy(said: dict[str, Any]) -> str:
+    number = said["running_turns"]
+    return f" {counted(number, 'turn')} {'runs' if number == 1 else 'run'} now." if number else ""
 
 
 def _oldest(piece: dict[str, Any] | None) -> str:

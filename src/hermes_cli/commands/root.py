@@ -31,7 +31,9 @@ COMMANDS: dict[str, Entry] = {
     "gateway": Entry("gateway", "Talk with the agent in your messengers."),
     "model": Entry("model", "Show which model answers and why, and switch."),
     "plugins": Entry("plugins", "List, enable, disable and make plugins."),
+    "serve": Entry("serve", "Keep a server running, for terminals to attach to."),
     "sessions": Entry("sessions", "List, search, export and clean up conversations."),
+    "skills": Entry("skills", "List, show and make skills: instructions that are slash commands."),
     "tui": Entry("tui", "Talk with the agent on the whole terminal."),
 }
 

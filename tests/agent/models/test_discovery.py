@@ -196,6 +196,25 @@ def test_the_address_in_the_settings_wins(home: Home):
     assert finding.key_name == "model.api_key"
 
 
+def test_what_is_listed_at_an_address_is_found_there_under_its_label(home: Home):
+    url = "https://models.example/v1"
+    for found in (
+        look(home, name="m", base_url=url).named("models.example/m", base_url=url),
+        look(home, Credentials(openai_base_url=url)).named("models.example/m"),
+    ):
+        assert (found.provider, found.model, found.base_url) == ("models.example", "m", url)
+
+
+def test_a_local_label_means_whichever_server_has_it(home: Home):
+    with serving(["mine"], ["theirs"]) as ports:
+        own, usual = ports
+        url = f"http://127.0.0.1:{own}/v1"
+        found = look(home, ports={usual: "Kind"}, base_url=url)
+        assert found.named("local/mine", base_url=url).base_url == url
+        assert found.named("local/theirs", base_url=url).base_url == f"http://127.0.0.1:{usual}/v1"
+        assert found.named("local/unlisted", base_url=url).base_url == url
+
+
 def test_a_key_is_sent_to_no_address_it_was_not_given_for(home: Home):
     elsewhere = look(home, KEYS, name="m", base_url="https://other.example/v1").chosen()
     assert (elsewhere.provider, elsewhere.key_name) == ("other.example", "")

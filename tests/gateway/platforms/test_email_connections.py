@@ -21,7 +21,7 @@ from gateway.platforms.email.manifest import EmailSettings
 from gateway.platforms.testing.network import Proxy
 from tests.gateway.faults import eventually
 from tests.gateway.platforms.desk import PATIENCE_S, ScriptedDesk
-from tests.gateway.servers.mail import DOMAIN, mail_server, needs_dovecot
+from tests.gateway.servers.mail import DOMAIN, MailServer, mail_server, needs_dovecot
 
 
 @contextmanager
@@ -119,3 +119,14 @@ def test_a_mail_that_is_given_up_half_way_is_not_sent_to_its_end() -> None:
     with served(serve) as port:
         asyncio.run(scenario(port))
     assert not received.endswith(b"\r\n.\r\n")
+
+
+@needs_dovecot
+def test_a_mail_server_that_cannot_start_says_why_and_is_taken_away() -> None:
+    server = MailServer()
+    (server.root / "dovecot.conf").write_text("nonsense\n")
+    try:
+        with pytest.raises(RuntimeError, match="Dovecot ended: .*configuration"):
+            server.start()
+    finally:
+        server.close()

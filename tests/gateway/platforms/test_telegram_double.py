@@ -250,6 +250,12 @@ def test_it_runs_as_a_process_of_its_own() -> None:
             assert [one["is_bot"] for one in shown] == [False, True]
             assert post(f"{url}/world/calls")["result"]["sendMessage"] == 1
             assert post(f"{url}/world/dance")["error_code"] == 404
+            forum = {"chat_id": -7, "kind": "supergroup", "topics": {"7": "Plans"}}
+            assert post(f"{url}/world/add_chat", forum)["result"] == -7
+            topic = {"chat_id": -7, "text": "there", "message_thread_id": 7}
+            assert post(f"{bot}/sendMessage", topic)["ok"]
+            there = post(f"{url}/world/replies", {"chat": -7, "thread": 7})["result"]
+            assert there == ["there"]
             fault = {"method": "getMe", "fault": "fail", "code": 502}
             assert post(f"{url}/world/fail", fault)["ok"]
             assert post(f"{bot}/getMe")["error_code"] == 502

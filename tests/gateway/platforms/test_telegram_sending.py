@@ -262,10 +262,16 @@ def test_typing_is_shown_and_never_fails(api: BotApi, bot: Running) -> None:
 
 
 def test_commands_are_announced_as_far_as_telegram_takes_them(api: BotApi, bot: Running) -> None:
-    told = [("new", "Start afresh"), ("long-name", "no"), ("stop", "x" * 300), ("help", "")]
+    told = [
+        ("new", "Start afresh"),
+        ("my-skill", "?"),
+        ("stop", "x" * 300),
+        ("help", ""),
+        ("ä", "no"),
+    ]
     bot.loop.run(bot.adapter.announce_commands(told))
 
-    assert [one["command"] for one in api.world.commands] == ["new", "stop", "help"]
+    assert [one["command"] for one in api.world.commands] == ["new", "my_skill", "stop", "help"]
     api.fail("setMyCommands", Fail(500))
     bot.loop.run(bot.adapter.announce_commands(told))
 

@@ -33,6 +33,8 @@ import trustme
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
+from tests.gateway.faults import eventually
+
 DOMAIN = "mail.test"
 PASSWORD = "correct-horse"
 PATIENCE_S = 20.0
@@ -196,12 +198,13 @@ class MailServer:
         """Take IMAP away, open connections too."""
         if self._process is None:
             return
+        process, self._process = self._process, None
         # Its children would keep their connections for a while.
-        os.killpg(self._process.pid, signal.SIGTERM)
-        self._process.wait(PATIENCE_S)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process = None
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):  # all of them may have ended already
+                os.killpg(process.pid, number)
+            process.wait(PATIENCE_S)
+        eventually(lambda: all(map(_is_free, (self.imap_port, self.imaps_port, self._lmtp_port))))
 
     def restart_imap(self) -> None:
         self.stop_imap()
@@ -325,6 +328,15 @@ def _free_port() -> int:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
         return port
+
+
+def _is_free(port: int) -> bool:
+    """Whether a server could listen there: its former children do so until they are really gone."""
+    with socket.socket() as one, contextlib.suppress(OSError):
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind(("127.0.0.1", port))
+        return True
+    return False
 
 
 @contextlib.contextmanager

@@ -307,12 +307,12 @@ class TelegramAdapter(BasePlatformAdapter):
             _log.debug("Typing could not be shown: %s", redact(error.message))
 
     async def announce_commands(self, commands: Sequence[tuple[str, str]]) -> None:
-        """Show the commands in Telegram's menu; it takes small letters, digits and underscores."""
+        """Show the commands in Telegram's menu; it takes underscores where others have dashes."""
         if self._wire is None:
             return
         listed = [
             BotCommand(name, description[:256] or name)
-            for name, description in commands
+            for name, description in ((one.replace("-", "_"), said) for one, said in commands)
             if _COMMAND.fullmatch(name)
         ]
         try:

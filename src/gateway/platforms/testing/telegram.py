@@ -434,6 +434,8 @@ def _do_remotely(api: BotApi, verb: str, given: Mapping[str, Any]) -> Any:  # no
         raise Refusal(404, f"Not Found: one of {', '.join(_REMOTE)}, calls, fail")
     if "person" in known:
         known["person"] = Person(*known["person"])
+    if known.get("topics") is not None:  # the keys of JSON are texts
+        known["topics"] = {int(number): name for number, name in known["topics"].items()}
     done = getattr(api.world, verb)(**known)
     if verb == "shown":
         return [one._asdict() | {"file": one.file is not None} for one in done]

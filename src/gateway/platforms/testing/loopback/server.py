@@ -387,5 +387,5 @@ class LoopbackServer:
         if (old := chat.get(request.message_id)) is None:
             return wire.Reply(request.id, kind="refused", error="There is no such message.")
         edits = (*old.edits, old.text)
-        chat[request.message_id] = replace(old, text=request.text, edits=edits)
+        chat[request.message_id] = replace(old, text=request.text, edits=edits, buttons=())
         return wire.Reply(request.id, request.message_id)

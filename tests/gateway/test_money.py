@@ -1,0 +1,70 @@
+"""Limits on money in chats: they hold whatever model is chosen, and where they cannot, it is said."""
+
+import pytest
+
+from tests.gateway.living import Inside, World
+
+
+def _limited(world: World, model: str, usd: float) -> None:
+    """A model of a provider that charges, and a member whose day is limited."""
+    text = world.home.config.read_text()
+    text = text.replace('name = "scripted"', f'name = "{model}"\nprovider = "openai"')
+    text = text.replace(
+        "[gateway.owners]", '[gateway.allow]\nloopback = ["m1"]\n\n[gateway.owners]'
+    )
+    world.home.config.write_text(f"{text}\n[roles]\nmember_usd_per_day = {usd}\n")
+
+
+def test_a_limit_is_not_escaped_by_choosing_a_model_without_a_price(world: World) -> None:
+    _limited(world, "openai/gpt-4o-mini", 0.00001)
+    with Inside(world):
+        world.platform.say("m", "hello", user="m1")
+        world.wait_for_text("m", "limits leave is too little")
+        world.platform.say("m", "/model gpt-unpriced-x", user="m1")
+        told = world.wait_for_replies("m", 2)[1]
+        assert "What gpt-unpriced-x costs is not known" in told
+        assert "$0.00001 a day" in told
+        world.platform.say("m", "and now?", user="m1")
+        assert "limits leave is too little" in world.wait_for_replies("m", 3)[2]
+        world.platform.say("o", "/model gpt-unpriced-x")
+        world.wait_for_text("o", "From now on gpt-unpriced-x answers.")
+        assert world.model.asked == []
+
+
+def test_a_turn_on_a_model_without_a_price_that_was_chosen_before_is_refused(world: World) -> None:
+    _limited(world, "openai/gpt-4o-mini", 1.0)
+    with Inside(world) as inside:
+        world.platform.say("m", "hello", user="m1")
+        world.wait_for_text("m", "You said: hello")
+        (entry,) = inside.runner.session_store.list_sessions()
+        chosen = {"model": "gpt-unpriced-x"}
+        inside.runner.session_store.set_model_override(entry.session_key, chosen)
+        world.platform.say("m", "and now?", user="m1")
+        assert "What gpt-unpriced-x costs is not known" in world.wait_for_replies("m", 2)[1]
+        assert len(world.model.asked) == 1
+        world.platform.say("m", "/model openai/gpt-4o-mini", user="m1")
+        world.wait_for_text("m", "From now on gpt-4o-mini answers.")
+        world.platform.say("m", "better?", user="m1")
+        world.wait_for_text("m", "You said: better?")
+
+
+def test_that_the_limit_does_not_hold_for_the_model_of_the_house_is_said_once(world: World) -> None:
+    _limited(world, "gpt-unpriced-x", 1.0)
+    for words in ("one", "two"):
+        with Inside(world):
+            world.platform.say("m", words, user="m1")
+            world.wait_for_text("m", f"You said: {words}")
+    told = [text for text in world.replies("m") if "limits on money do not hold" in text]
+    assert len(told) == 1
+    assert told[0].startswith("ℹ️ ")
+    assert world.replies("m").index(told[0]) == 0
+
+
+@pytest.mark.parametrize(("usd", "shown"), [(0.00001, "$0.00001"), (0.5, "$0.50"), (2.0, "$2.00")])
+def test_money_is_written_as_people_write_it(world: World, usd: float, shown: str) -> None:
+    _limited(world, "gpt-unpriced-x", usd)
+    with Inside(world):
+        world.platform.say("m", "hello", user="m1")
+        world.wait_for_text("m", "You said: hello")
+        world.platform.say("m", "/usage", user="m1")
+        assert f" of {shown}." in world.wait_for_text("m", "Today, all your").text

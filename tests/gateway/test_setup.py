@@ -1,0 +1,189 @@
+"""`hermes gateway setup`: what it writes and leaves alone, and that it takes no message away."""
+
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.locks import AccountLock
+from gateway.platforms.testing.telegram import ANNA, BEN, BotApi, Fail
+from hermes_core import config
+from tests.cli.chatting import CTRL_C, TerminalChat
+from tests.gateway.living import PATIENCE_S, Process, World
+
+
+@pytest.fixture
+def api() -> Iterator[BotApi]:
+    with BotApi() as made:
+        yield made
+
+
+@pytest.fixture
+def fresh(world: World) -> World:
+    """A home in which Anna is an owner on Telegram, and no platform is set up."""
+    text = world.home.config.read_text().partition("[gateway.platforms.loopback]")[0]
+    owners = f'[gateway.owners]\ntelegram = ["{ANNA.id}"]'
+    world.home.config.write_text(text.replace("[gateway.owners]", owners))
+    return world
+
+
+def _environment(world: World) -> dict[str, str]:
+    return {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(world.home.root.parent),
+        "HERMES_HOME": str(world.home.root),
+        "HERMES_GATEWAY_LOCK_DIR": str(world.home.root / "locks"),
+    }
+
+
+def _command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "hermes_cli.main", "gateway", "setup", *arguments]
+
+
+def _setup(world: World, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        _command(*arguments),
+        input="\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=_environment(world),
+    )
+
+
+def _telegram(api: BotApi, *more: str) -> list[str]:
+    given = [f"token={api.token}", f"api_url={api.url}", "poll_s=20"]
+    return ["telegram", *(part for one in given for part in ("--set", one)), *more]
+
+
+def _platforms(world: World) -> dict[str, dict[str, object]]:
+    return tomllib.loads(world.home.config.read_text())["gateway"].get("platforms", {})
+
+
+def _wait_for(api: BotApi, text: str, chat: int = ANNA.id) -> None:
+    api.world.wait_for(lambda: any(text in one for one in api.world.replies(chat)), PATIENCE_S)
+
+
+def test_a_platform_is_added_to_tables_in_any_order_and_every_line_stays(world: World) -> None:
+    before = (
+        "[gateway.platforms.telegram] # the family's\ntoken = '1:a'\nenabled = false # for now\n\n"
+        "[gateway]\nhealth_port = 18080\ndrain_s = 3.0\n\n[gateway.owners]\ntelegram = ['1']\n\n"
+        "[gateway.platforms.webhook]\n# behind the proxy\nport = 18087\n"
+    )
+    world.home.config.write_text(before)
+    done = _setup(
+        world, "api_server", "--set", "port=0", "--set", f"token={'t' * 20}", "--no-greet"
+    )
+    assert done.returncode == 0, done.stderr
+    after = world.home.config.read_text()
+    assert after.startswith(before)
+    assert _platforms(world)["api_server"]["enabled"] is True
+
+
+def test_who_wrote_while_nobody_was_there_is_greeted_now_and_answered_when_the_gateway_runs(
+    fresh: World, api: BotApi
+) -> None:
+    api.world.write("first")
+    api.world.write("second")
+    api.world.write("let me in", person=BEN)
+    done = _setup(fresh, *_telegram(api))
+    assert done.returncode == 0, done.stderr
+    assert "was greeted" in done.stdout
+    assert len(api.world.updates) == 3
+    replies = api.world.replies() + api.world.replies(BEN.id)
+    assert [text.partition(".")[0] for text in replies] == ["Hello"]
+    with Process(fresh) as gateway:
+        gateway.wait_until_up()
+        _wait_for(api, "You said: second")
+        assert any("You said: first" in text for text in api.world.replies())
+        _wait_for(api, "code is", BEN.id)
+        assert gateway.terminate() == 0
+
+
+def test_somebody_who_is_in_is_not_told_of_a_code_and_a_stranger_is(
+    fresh: World, api: BotApi
+) -> None:
+    api.world.write("it is me")
+    told = _setup(fresh, *_telegram(api)).stdout
+    assert "as owner" in told
+    assert "code" not in told
+    with api.world.changed:
+        api.world.updates.clear()
+    api.world.write("it is Ben", person=BEN)
+    assert "hermes gateway pair CODE" in _setup(fresh, *_telegram(api)).stdout
+
+
+def test_a_chat_that_moved_meanwhile_is_left_for_the_gateway(fresh: World, api: BotApi) -> None:
+    api.world.add_chat(-77, "group", "Friends")
+    api.world.upgrade(-77, -1077)
+    api.world.write("hello")
+    assert _setup(fresh, *_telegram(api)).returncode == 0
+    assert len(api.world.updates) == 3
+
+
+def test_an_account_that_a_gateway_uses_is_not_touched(fresh: World, api: BotApi) -> None:
+    assert _setup(fresh, *_telegram(api, "--no-greet")).returncode == 0
+    before = fresh.home.config.read_text()
+    with Process(fresh) as gateway:
+        gateway.wait_until_up()
+        seen = len(api.requests)
+        done = _setup(fresh, *_telegram(api, "--set", "mode=webhook"))
+        assert done.returncode != 0
+        assert f"process {gateway.child.pid}" in done.stderr
+        assert "hermes gateway stop" in done.stderr
+        assert {method for method, _ in api.requests[seen:]} <= {"getUpdates"}
+        api.world.write("hello")
+        _wait_for(api, "You said: hello")
+        assert len(api.world.replies()) == 1
+        assert gateway.terminate() == 0
+    assert fresh.home.config.read_text() == before
+
+
+def test_ctrl_c_skips_the_greeting_and_the_settings_are_written(fresh: World, api: BotApi) -> None:
+    terminal = TerminalChat(_command(*_telegram(api)), fresh.home.root, _environment(fresh))
+    try:
+        terminal.wait_for("Ctrl-C skips this")
+        terminal.type(CTRL_C)
+        assert terminal.wait() == 0, terminal.text
+        terminal.wait_for("hermes gateway start")
+    finally:
+        terminal.kill()
+    assert _platforms(fresh)["telegram"]["token"] == api.token
+
+
+def test_what_others_write_while_it_asks_stays(fresh: World, api: BotApi) -> None:
+    command = _command("telegram", "--set", f"api_url={api.url}", "--no-greet")
+    terminal = TerminalChat(command, fresh.home.root, _environment(fresh))
+    try:
+        terminal.wait_for("token")
+        config.change(fresh.home, "gateway.platforms", {"webhook": {"port": 18087}})
+        terminal.type(f"{api.token}\r")
+        assert terminal.wait() == 0, terminal.text
+    finally:
+        terminal.kill()
+    assert _platforms(fresh).keys() == {"telegram", "webhook"}
+
+
+def test_a_connection_that_is_lost_while_it_waits_is_told_and_the_settings_stay(
+    fresh: World, api: BotApi
+) -> None:
+    api.fail("getUpdates", Fail(401, "Unauthorized"))
+    done = _setup(fresh, *_telegram(api))
+    assert done.returncode != 0
+    assert "token" in done.stderr
+    assert "telegram" in _platforms(fresh)
+
+
+def test_a_setup_holds_its_account_and_gives_it_back(fresh: World, api: BotApi) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HERMES_GATEWAY_LOCK_DIR", str(fresh.home.root / "locks"))
+        lock = AccountLock("telegram", "4242")
+    lock.take()
+    assert "uses this telegram account" in _setup(fresh, *_telegram(api)).stderr
+    lock.release()
+    assert _setup(fresh, *_telegram(api, "--no-greet")).returncode == 0
+    lock.take()
+    lock.release()

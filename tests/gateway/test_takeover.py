@@ -1,0 +1,109 @@
+"""`hermes gateway run --replace` where the account is used by the gateway of another home."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gateway.locks as locks
+from gateway.locks import AccountLock
+from hermes_agent.testing.scripted import Quiet, silence
+from hermes_core.errors import UsageError
+from hermes_core.paths import Home
+from tests.gateway.faults import eventually
+from tests.gateway.living import PATIENCE_S, Process, World
+
+
+@pytest.fixture
+def elsewhere(world: World, tmp_path: Path) -> Iterator[World]:
+    """Another home, with the same account and a model of its own."""
+    with World(Home(tmp_path / "elsewhere")) as made:
+        text = made.home.config.read_text()
+        made.home.config.write_text(text.replace(made.platform.address, world.platform.address))
+        yield made
+
+
+def test_a_gateway_of_another_home_is_asked_to_stop_and_its_account_taken_over(
+    world: World, elsewhere: World, tmp_path: Path
+) -> None:
+    shared = {"HERMES_GATEWAY_LOCK_DIR": str(tmp_path / "locks")}
+    quiet = Quiet()
+    world.play(silence(quiet, then="the end"))
+    with Process(world, **shared) as first:
+        first.wait_until_up()
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(20)
+        with Process(elsewhere, "--replace", **shared) as second:
+            eventually(lambda: b"drain" in _state(world))
+            quiet.release()
+            second.wait_until_up()
+            assert first.child.wait(PATIENCE_S) == 0
+            assert world.replies("a") == ["the end"]
+            world.platform.say("a", "two")
+            world.wait_for_text("a", "You said: two")
+            assert len(elsewhere.model.asked) == 1
+            assert second.terminate() == 0
+
+
+def _state(world: World) -> bytes:
+    return (world.home.root / "gateway_state.json").read_bytes()
+
+
+_HOLD = """
+import sys
+from gateway.locks import AccountLock
+AccountLock("x", "token", {kind!r}).take()
+print("taken", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("kind", ["setup", "gateway"])
+def test_only_a_gateway_is_asked_to_stop(kind: str) -> None:
+    command = [sys.executable, "-c", _HOLD.format(kind=kind)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"taken\n"
+        if kind == "gateway":
+            locks.take_over([AccountLock("x", "token"), AccountLock("x", "token")], PATIENCE_S)
+            assert holder.wait(PATIENCE_S) == -signal.SIGTERM
+            return
+        with pytest.raises(UsageError, match=f"{holder.pid}.*no gateway of yours"):
+            locks.take_over([AccountLock("x", "token")], PATIENCE_S)
+        assert holder.poll() is None
+        holder.communicate(timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        str(os.getppid()).encode(),
+        b'{"pid": 1, "kind": "gateway", "process": ""}',
+        b'{"pid": %d, "kind": "gateway", "process": "elsewhere:%d:1"}' % ((os.getppid(),) * 2),
+    ],
+)
+def test_nobody_is_signalled_whom_the_lock_does_not_name_beyond_doubt(written: bytes) -> None:
+    holder, lock = AccountLock("x", "token"), AccountLock("x", "token")
+    holder.take()
+    holder.path.write_bytes(written)
+    with pytest.raises(UsageError, match="no gateway of yours"):
+        locks.take_over([lock], PATIENCE_S)
+    holder.release()
+
+
+def test_a_gateway_that_does_not_stop_is_named() -> None:
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    command = [sys.executable, "-c", stubborn + _HOLD.format(kind="gateway")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"taken\n"
+        with pytest.raises(UsageError, match=f"Process {holder.pid} has not ended"):
+            locks.take_over([AccountLock("x", "token")], patience_s=0.2)
+        holder.communicate(timeout=PATIENCE_S)
