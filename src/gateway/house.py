@@ -101,7 +101,6 @@ class House:
         self.on_restart: Callable[[], object] = lambda: None
         self.changed = asyncio.Event()
         """Set when a platform came or went, or a turn began or ended."""
-        self._stir = partial(self._on_loop, self.changed.set)
         self.received_count = 0
 
         trusted = [one.name for one in manifests if not one.needs_pairing]
@@ -193,6 +192,10 @@ class House:
         usable = shared.skills_of(found, plugins.commands(), commands.TABLE)
         ours = [(command.name, command.help) for command in commands.TABLE]
         return [*ours, *((skill.name, skill.description) for skill in usable)]
+
+    def _stir(self) -> None:
+        if not self.changed.is_set():  # every turn says so twice, and is not held up by it
+            self._on_loop(self.changed.set)
 
     def _on_loop(self, do: Callable[[], object]) -> None:
         """Have something done in the event loop; from any thread."""
