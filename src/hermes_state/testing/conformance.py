@@ -1269,6 +1269,22 @@ class TurnRules:
                 )
             )
 
+    def test_turns_that_were_cut_short_are_found_by_the_messages_they_answer(
+        self, store: Store
+    ) -> None:
+        ends: dict[str, int] = {}
+        for end in ("answered", "failed", "interrupted"):
+            turn_id = running(store, end)
+            turn = store.turns.get(turn_id)
+            assert turn is not None
+            ends[end] = turn["user_message_id"]
+            store.turns.finish(turn_id, end, reason="why")
+        found = store.turns.cut_short([*ends.values(), 10_000])
+        assert {turn["user_message_id"]: turn["state"] for turn in found} == {
+            ends["failed"]: "failed", ends["interrupted"]: "interrupted"
+        }  # fmt: skip
+        assert store.turns.cut_short([]) == []
+
 
 class EffectRules:
     """The ledger of tool calls."""
