@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from gateway.origin import Origin
-from gateway.platforms.base import BasePlatformAdapter, SendMetadata
+from gateway.platforms.base import BasePlatformAdapter, SendMetadata, SendResult
 from gateway.splitting import split
 from gateway.threads import run_blocking
 from hermes_agent.events import (
@@ -255,9 +255,15 @@ class _Stream:
         if result.success and result.message_id:
             self._message_id = message_id = result.message_id
             await run_blocking(lambda: drafts.named(turn_id, message_id))
-        elif result.error_kind != "unsure":
+        elif self._is_surely_not_there(result):
             await run_blocking(lambda: drafts.drop(turn_id))
         return result.success
+
+    def _is_surely_not_there(self, result: SendResult) -> bool:
+        """Whether a draft need not be looked for; where its key folds it, a vain look is harmless."""
+        if self._adapter.abilities.resend == "same":
+            return result.error_kind in ("refused", "too_long", "rate_limited")
+        return result.error_kind != "unsure"
 
     async def _type(self) -> None:
         while not self._is_over:

@@ -9,6 +9,7 @@ import pytest
 from gateway.config import Platform, PlatformConfig
 from gateway.origin import Origin
 from gateway.platforms.base import Abilities, BasePlatformAdapter, SendMetadata, SendResult
+from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
 from gateway.streams import Streams
 from hermes_agent.events import TextDelta, TurnEnded
 from hermes_agent.testing.faults import Cut
@@ -168,6 +169,33 @@ def test_a_draft_that_nobody_was_told_of_is_not_a_second_reply(world: World, res
             assert shown[-1].text.startswith("(This may be a repeat.)")
         else:
             assert [one.text for one in shown] == [_BEGUN + "And the end."]
+
+
+def test_a_draft_that_is_there_though_the_network_failed_becomes_the_reply_where_its_key_folds_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = LoopbackAdapter.send
+
+    async def fail_after(
+        self: LoopbackAdapter,
+        chat_id: str,
+        content: str,
+        reply_to: str | None = None,
+        metadata: SendMetadata | None = None,
+    ) -> SendResult:
+        monkeypatch.setattr(LoopbackAdapter, "send", send)
+        await send(self, chat_id, content, reply_to, metadata)
+        return SendResult(success=False, error="502 Bad Gateway", error_kind="network")
+
+    monkeypatch.setattr(LoopbackAdapter, "send", fail_after)
+    quiet = Quiet()
+    world.play(silence(quiet, after=_BEGUN, then="And the end."))
+    with Inside(world):
+        world.platform.say("a", "tell me")
+        world.wait_for_text("a", "beginning")
+        quiet.release()
+        world.platform.wait_for("a", lambda shown: shown[-1].text == _BEGUN + "And the end.")
+        assert world.replies("a") == [_BEGUN + "And the end."]
 
 
 def test_a_draft_of_a_stopped_turn_loses_its_cursor(world: World) -> None:
