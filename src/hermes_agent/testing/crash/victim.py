@@ -11,15 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import apsw
-
 from hermes_agent import recovery
 from hermes_agent.agent import Agent
 from hermes_agent.testing.crash import script
 from hermes_core.errors import ConversationBusyError, LeaseLostError
 from hermes_state import SessionDB, lineage
 from hermes_state import turns as ledger
-from hermes_state.records import Row
 from hermes_state.testing.victim import Order, Trap, TrappedVFS, open_store, serve
 
 _BUSY_S = 0.005
@@ -82,13 +79,10 @@ def _conversation(
 
 def turns_of(store: SessionDB, name: str) -> list[str]:
     """The turns of a conversation, in order; in one look, because another process may be moving them."""
-
-    def look(conn: apsw.Connection) -> list[Row]:
-        members = lineage.members(conn, name)
-        return [turn for one in members for turn in ledger.of_session(conn, one)]
-
-    found = sorted(store.read(look), key=lambda turn: turn["user_message_id"])
-    return [turn["id"] for turn in found]
+    found = store.read(
+        lambda c: [turn for one in lineage.members(c, name) for turn in ledger.of_session(c, one)]
+    )
+    return [turn["id"] for turn in sorted(found, key=lambda turn: turn["user_message_id"])]
 
 
 def _run(agent: Agent, turn_id: str) -> None:
