@@ -1,9 +1,9 @@
 """Delivery: what is in the outbox is sent, piece by piece, in the order of each chat.
 
 pending → sending (noted before) → sent with the platform's id. Where the same name shows a piece once
-however often it is sent, nothing is noted before. What fails for now is tried again; what
-a crash or a lost answer left unsure is sent again as its platform allows: under the same name, after a
-look whether it is there, or with a visible mark. Nobody else sends replies.
+however often it is sent, nothing is noted before. What fails for now is tried again; what a crash or a
+lost answer left unsure is sent again as its platform allows: under the same name, after a look whether
+it is there, or with a visible mark. Nobody else sends replies.
 """
 
 import asyncio

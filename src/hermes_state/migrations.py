@@ -455,6 +455,9 @@ CREATE TABLE partials (
     text        TEXT NOT NULL,
     streamed_at REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- A page of a long conversation asks which of its turns were cut short; few ever are.
+CREATE INDEX turns_cut_short ON turns (user_message_id) WHERE state IN ('failed', 'interrupted');
 """
 
 STEPS: tuple[Step, ...] = (

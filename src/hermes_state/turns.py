@@ -375,7 +375,8 @@ def cut_short(conn: apsw.Connection, user_message_ids: Collection[int]) -> list[
             " SELECT * FROM turns WHERE state IN ('failed', 'interrupted')"
             " AND user_message_id IN (SELECT id FROM asked)"
             # What a turn answers may have been said before a compaction that came in its middle.
-            " AND session_id IN (SELECT id FROM sessions WHERE conversation_id IN"
+            # The plus keeps it off the index of sessions, which would read every turn of a long one.
+            " AND +session_id IN (SELECT id FROM sessions WHERE conversation_id IN"
             " (SELECT conversation_id FROM sessions WHERE id IN"
             " (SELECT session_id FROM messages WHERE id IN (SELECT id FROM asked))))",
             (encode(list(user_message_ids)),),
