@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from hermes_tui import wire
-from hermes_tui.entries import Entry, Note, Reply, Said, from_messages
+from hermes_tui.entries import Call, Entry, Note, Reply, Said, from_messages
 
 _STEP_UP = "A small model answers. Better: set OPENAI_API_KEY or ANTHROPIC_API_KEY."
 """One line of 80 columns; docs/guide/models.md has the rest."""
@@ -22,6 +22,10 @@ def entries_of(opened: wire.Opened) -> list[Entry]:
     if running.user and (last is None or not last.says(running.user)):
         entries.append(Said(running.user))
     entries += [e for e in from_messages(running.messages) if not isinstance(e, Said)]
+    entries += [
+        Call(one.tool_id, one.name, one.context or "", output=one.text or "")
+        for one in running.tools
+    ]
     if running.assistant:
         entries.append(Reply(running.assistant, is_done=False))
     return entries

@@ -1,10 +1,11 @@
 """A turn as it becomes visible: the events of the server, one after the other, become entries."""
 
 import time
+from collections.abc import Iterable
 from typing import Any, cast
 
 from hermes_tui import messages as m
-from hermes_tui.entries import Call, Divider, Note, Reply, Thought, replies_of, split_point
+from hermes_tui.entries import Call, Divider, Entry, Note, Reply, Thought, replies_of, split_point
 from hermes_tui.widgets.transcript import Transcript
 
 
@@ -23,10 +24,13 @@ class TurnView:
         self._failures: set[str] = set()
         self._blank = ""
 
-    def begin(self, reply: Reply | None = None) -> None:
-        """Forget the turn before; `reply` is what was written of this one already."""
-        self._parts, self._thought = [reply] if reply is not None else [], None
-        self._calls, self._blank = {}, ""
+    def begin(self, shown: Iterable[Entry] = ()) -> None:
+        """Forget the turn before; what is shown and not over yet belongs to this one."""
+        going_on = list(shown)
+        self._parts = [e for e in going_on if isinstance(e, Reply) and not e.is_done]
+        calls = (e for e in going_on if isinstance(e, Call) and e.state == "running")
+        self._calls = {call.tool_id: call for call in calls}
+        self._thought, self._blank = None, ""
         self._said, self._failures = [], set()
 
     async def say(self, text: str) -> None:
@@ -81,6 +85,9 @@ class TurnView:
         await self._transcript.changed(self._thought)
 
     async def start_call(self, event: m.ToolStarted) -> None:
+        known = self._calls.get(event.tool_id)
+        if known is not None and known.state == "running":
+            return  # it ran already when the conversation was opened
         await self._end_thought()
         await self._end_reply()
         call = Call(event.tool_id, event.name, event.context or "", event.args_text or "")

@@ -81,11 +81,21 @@ class Message(msgspec.Struct, frozen=True):
     error: str | None = ""
 
 
+class RunningTool(msgspec.Struct, frozen=True):
+    """A call that ran when the conversation was opened, with what it had shown."""
+
+    tool_id: str = ""
+    name: str = ""
+    context: str | None = ""
+    text: str | None = ""
+
+
 class Inflight(msgspec.Struct, frozen=True):
     """A turn that ran when the conversation was opened: its steps, and what is being written."""
 
     user: str | None = ""
     messages: list[Message] = []
+    tools: list[RunningTool] = []
     assistant: str | None = ""
     streaming: bool = False
 

@@ -60,6 +60,16 @@ class Steering(msgspec.Struct):
     waiting: "Waiting | None" = None
 
 
+class RunningTool(msgspec.Struct):
+    """A call that has begun and not ended, for a client that comes in the middle of it."""
+
+    tool_id: str
+    name: str
+    arguments: dict[str, object]
+    output: str = ""
+    """The end of what it has shown so far."""
+
+
 class Live(msgspec.Struct):
     """What the server remembers of an open session and no scenario has to know."""
 
@@ -87,6 +97,8 @@ class Live(msgspec.Struct):
     current: Waiting | None = None
     streamed: list[str] = msgspec.field(default_factory=list[str])
     """What was streamed of the current reply."""
+    tools: dict[str, RunningTool] = msgspec.field(default_factory=dict[str, RunningTool])
+    """The calls that run now, by their ids."""
     steering: list[Steering] = msgspec.field(default_factory=list[Steering])
     takes_steers: bool = False
     """Whether a turn runs that hears what is said to it."""

@@ -9,7 +9,7 @@ from hermes_agent import events
 from hermes_core.text import shorten_middle
 from tui_gateway import info
 from tui_gateway.projection import context_of
-from tui_gateway.runtime import LiveSession, Runtime
+from tui_gateway.runtime import LiveSession, RunningTool, Runtime
 
 _LONGEST = 16_000
 _LONGEST_ARGUMENTS = 1_000
@@ -25,7 +25,6 @@ class Translator:
         self._sid = sid
         self._session = session
         self._live = rt.live(session)
-        self._arguments: dict[str, dict[str, object]] = {}
         self._on: dict[type[events.Event], Callable[[Any], None]] = {
             events.ReasoningDelta: self._reason,
             events.ToolCallBegun: self._generate,
@@ -84,7 +83,8 @@ class Translator:
         return self._session.get("tool_progress_mode", "all") != "off"
 
     def _start_tool(self, event: events.ToolStarted) -> None:
-        self._arguments[event.call_id] = event.arguments
+        running = RunningTool(event.call_id, event.name, event.arguments)
+        self._live.tools[event.call_id] = running
         if not self._shows_tools:
             return
         payload: Payload = {
@@ -97,12 +97,15 @@ class Translator:
         self._emit("tool.start", payload)
 
     def _progress(self, event: events.ToolProgress) -> None:
+        lines = event.text.rstrip("\n") + "\n"  # clients put them one after the other
+        if (running := self._live.tools.get(event.call_id)) is not None:
+            running.output = (running.output + lines)[-_LONGEST:]
         if self._shows_tools:
-            lines = event.text.rstrip("\n") + "\n"  # clients put them one after the other
             self._emit("tool.progress", {"tool_id": event.call_id, "text": lines})
 
     def _end_tool(self, event: events.ToolEnded) -> None:
-        arguments = self._arguments.pop(event.call_id, event.arguments)
+        running = self._live.tools.pop(event.call_id, None)
+        arguments = running.arguments if running is not None else event.arguments
         if not self._shows_tools and not event.diff:
             return
         result = shorten_middle(event.result, _LONGEST)

@@ -135,6 +135,7 @@ def _begin(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> Non
         forget()
     with live.lock:
         live.streamed.clear()
+        live.tools.clear()
         live.takes_steers = callable(getattr(agent, "steer", None))
     rt.emit(
         "message.start",

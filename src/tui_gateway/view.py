@@ -6,7 +6,7 @@ from hermes_core.loading import loading
 from hermes_state.protocol import Store
 from hermes_state.records import Row
 from tui_gateway import info
-from tui_gateway.projection import TURN_END, projected
+from tui_gateway.projection import TURN_END, context_of, projected
 from tui_gateway.protocol import NOT_STORED, RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime
 
@@ -37,7 +37,9 @@ def snapshot(rt: Runtime, sid: str, limit: int | None) -> Snapshot:
     live, key = rt.live(session), info.key_of(session)
     rt.watch(session)
     row = store.get_session(store.get_compression_tip(key))
-    messages, inflight = _parted(store, live, transcript(store, key, limit) or live.seed)
+    tools = _running_tools(session, live)  # before the transcript: one that ends now is in both
+    said = transcript(store, key, limit) or live.seed
+    messages, inflight = _parted(store, live, said, tools)
     described = info.describe(rt, session)
     if row is not None:  # known before there is an agent
         described |= {"title": row["title"] or "", "usage": info.usage(rt, session)}
@@ -118,8 +120,23 @@ def _end_of(turn: Row) -> dict[str, str]:
     return {"status": "error", "error": turn["reason"] or ""}
 
 
+def _running_tools(session: LiveSession, live: Live) -> list[dict[str, str]]:
+    """The calls that run, as `tool.start` and `tool.progress` told of them."""
+    if session.get("tool_progress_mode", "all") == "off":
+        return []
+    return [
+        {
+            "tool_id": one.tool_id,
+            "name": one.name,
+            "context": context_of(one.arguments),
+            "text": one.output,
+        }
+        for one in list(live.tools.values())
+    ]
+
+
 def _parted(
-    store: Store, live: Live, messages: list[Row]
+    store: Store, live: Live, messages: list[Row], tools: list[dict[str, str]]
 ) -> tuple[list[Row], dict[str, Any] | None]:
     """What is over, and the turn that runs; prompts that wait are in neither."""
     with live.lock:
@@ -133,10 +150,12 @@ def _parted(
     if current is None:
         return over, None
     steps = [m for m in messages if m.get("answers") == begun[current.turn_id]]
+    ended = {step.get("tool_call_id") for step in steps}
     return over, {
         "turn_id": current.turn_id,
         "user": current.text,
         "messages": projected(steps),
+        "tools": [one for one in tools if one["tool_id"] not in ended],
         "assistant": streamed,
         "streaming": True,
     }

@@ -1,6 +1,7 @@
 """The websocket: who is let in, and that clients come and go while sessions live on."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from hermes_agent.testing.scripted import Quiet, silence
+from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core import clock
 from hermes_core.paths import Home
@@ -159,6 +160,31 @@ def test_a_turn_goes_on_without_its_client_and_another_one_finds_it(
     quiet.release()
     assert second.event("message.complete")["text"] == "I was saying something."
     assert world.states(key) == ["answered"]
+    second.close()
+
+
+def test_a_client_that_comes_while_a_tool_runs_is_shown_the_call_and_what_it_has_shown(
+    address: Json, model: ScriptedServer, world: World
+) -> None:
+    gate = world.workspace / "gate"
+    os.mkfifo(gate)
+    model.add(call("terminal", command=f"echo begun; cat {gate.name}"), say("Ran."))
+    first = Socket(address)
+    sid = first.call("session.create")["session_id"]
+    first.call("prompt.submit", session_id=sid, text="run it")
+    progress = first.event("tool.progress")
+    second = Socket(address)
+    shown = second.call("session.activate", session_id=sid)
+    [tool] = shown["inflight"]["tools"]
+    assert (tool["tool_id"], tool["name"]) == (progress["tool_id"], "terminal")
+    assert "cat gate" in tool["context"]
+    assert tool["text"].startswith("begun")
+    gate.write_text("let go\n")
+    assert second.event("tool.complete")["tool_id"] == tool["tool_id"]
+    assert second.event("message.complete")["text"] == "Ran."
+    again = second.call("session.activate", session_id=sid)
+    assert again["inflight"] is None
+    first.close()
     second.close()
 
 

@@ -1,6 +1,9 @@
 """Many conversations: opening, finding, renaming, deleting, branching; and very long ones."""
 
 import json
+import os
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,11 +11,11 @@ from typing import Any
 import pytest
 from textual.widgets import Input, OptionList
 
-from hermes_agent.testing.scripted import Quiet, silence
+from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
 from hermes_agent.testing.server import ScriptedServer
 from hermes_cli.commands import attach
 from hermes_core.paths import Home
-from hermes_tui.entries import Reply, Said, Welcome
+from hermes_tui.entries import Call, Reply, Said, Welcome
 from hermes_tui.opening import Opening
 from hermes_tui.screens.models import ModelScreen
 from hermes_tui.screens.picker import PickerScreen
@@ -106,26 +109,52 @@ async def test_conversations_that_were_left_without_an_answer_are_told(
         assert told == {"Left": True, "Done": False}
 
 
+@contextmanager
+def attached(home: Home, folder: Path, script: Sequence[Step]) -> Generator[Any]:
+    """A real server with a scripted model; gives what opens one more terminal on its conversation."""
+    with ScriptedServer(script) as model, gateway(home, model, folder):
+        address = attach.find(home)
+        connect = partial(WebSocketTransport.connect, address.url, address.token)
+        yield partial(running, folder, home, connect=connect, opening=Opening(live=""))
+
+
 async def test_who_joins_in_the_first_turn_sees_it_without_the_welcome(
     home: Home, tmp_path: Path
 ) -> None:
     quiet = Quiet()
     script = [silence(quiet, after="Once upon", then=" a time.")]
-    with ScriptedServer(script) as model, gateway(home, model, tmp_path):
-        address = attach.find(home)
-        connect = partial(WebSocketTransport.connect, address.url, address.token)
-        opening = Opening(live="")
-        async with running(tmp_path, home, connect=connect, opening=opening) as one:
+    with attached(home, tmp_path, script) as join:
+        async with join() as one:
             await one.send("tell me")
             await one.until(lambda: one.replies == ["Once upon"])
-            async with running(
-                tmp_path, home, connect=connect, opening=opening, waits=False
-            ) as two:
+            async with join(waits=False) as two:
                 await two.until(lambda: two.replies == ["Once upon"])
                 assert not any(isinstance(entry, Welcome) for entry in two.entries)
                 quiet.release()
                 await two.until(lambda: two.replies == ["Once upon a time."])
                 assert [type(entry) for entry in two.entries] == [Said, Reply]
+
+
+async def test_who_joins_while_a_tool_runs_sees_the_call_and_how_it_ends(
+    home: Home, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    script = [call("terminal", command="echo begun; cat gate"), say("Ran.")]
+    home.create()
+    home.config.write_text('[approvals]\nmode = "allow"\n[tools]\nsandbox = "host"\n')
+    with attached(home, tmp_path, script) as join:
+        async with join() as one:
+            await one.send("run it")
+            await one.until(lambda: "begun" in one.picture())
+            async with join(waits=False) as two:
+                await two.until(lambda: "begun" in two.picture())
+                [call_seen] = [entry for entry in two.entries if isinstance(entry, Call)]
+                assert call_seen.state == "running"
+                gate.write_text("let go\n")
+                await two.until(lambda: two.replies == ["Ran."])
+                assert call_seen.state == "done"
+                assert [type(entry) for entry in two.entries] == [Said, Call, Reply]
 
 
 async def test_instead_of_a_conversation_that_is_not_there_a_new_one_is_opened(

@@ -183,6 +183,15 @@ def test_a_running_turn_is_shown_with_its_steps() -> None:
     assert isinstance(reply, Reply) and not reply.is_done
 
 
+def test_a_call_that_runs_is_shown_with_what_it_has_shown() -> None:
+    running = wire.Inflight(
+        user="do it", tools=[wire.RunningTool("t1", "terminal", "make test", "1 passed\n")]
+    )
+    _, call = arrival.entries_of(wire.Opened(inflight=running))
+    assert isinstance(call, Call) and call.state == "running"
+    assert (call.name, call.context, call.output) == ("terminal", "make test", "1 passed\n")
+
+
 def test_the_embedded_model_comes_with_a_line_on_better_ones() -> None:
     [note] = arrival.news(wire.Info(provider="embedded"))
     assert "OPENAI_API_KEY" in note.text

@@ -14,7 +14,7 @@ from hermes_core.errors import HermesError
 from hermes_tui import keymap, wire
 from hermes_tui import messages as m
 from hermes_tui.arrival import Earlier, entries_of, news
-from hermes_tui.entries import Note, Reply, Welcome
+from hermes_tui.entries import Note, Welcome
 from hermes_tui.failures import CallError, ConnectionLostError
 from hermes_tui.history import InputHistory
 from hermes_tui.host import app_of
@@ -133,8 +133,6 @@ class ChatScreen(Screen[None]):
     def _show(self, opened: wire.Opened) -> None:
         """Show an opened conversation from its end."""
         entries = entries_of(opened)
-        last = entries[-1] if entries else None
-        reply = last if isinstance(last, Reply) and not last.is_done else None
         if not entries:
             entries.append(self._welcome)
             self._tell_who()
@@ -146,7 +144,7 @@ class ChatScreen(Screen[None]):
         self.for_later = []
         earlier = Earlier(opened.messages, self.session.page)
         has_more = len(opened.messages) < opened.message_count
-        self.stage.post_message(Stage.Set(entries, earlier.fetch if has_more else None, reply))
+        self.stage.post_message(Stage.Set(entries, earlier.fetch if has_more else None))
         if opened.running:
             self.session.conversation.begin(time.monotonic())
         self._settle(opened)

@@ -15,7 +15,7 @@ from textual.message import Message
 from hermes_core import memory
 from hermes_core.errors import HermesError
 from hermes_tui import messages as m
-from hermes_tui.entries import Entry, Note, Reply, Tone, Welcome, last_reply
+from hermes_tui.entries import Entry, Note, Tone, Welcome, last_reply
 from hermes_tui.failures import ConnectionLostError
 from hermes_tui.host import app_of
 from hermes_tui.library import Library
@@ -35,11 +35,10 @@ class Stage(Vertical):
 
     @dataclass
     class Set(Message):
-        """Another conversation is to be shown; `reply` is the one that is being written."""
+        """Another conversation is to be shown."""
 
         entries: list[Entry]
         fetch: Fetch | None
-        reply: Reply | None
 
     @dataclass
     class Noted(Message):
@@ -64,7 +63,7 @@ class Stage(Vertical):
     async def _set(self, event: Set) -> None:
         event.stop()
         await self.transcript.show(event.entries, event.fetch)
-        self._turn.begin(event.reply)
+        self._turn.begin(event.entries)
         self.set_timer(_SETTLE_AFTER_S, memory.settle)
         for entry in event.entries:
             if isinstance(entry, Welcome):
