@@ -140,6 +140,7 @@ class GatewayRunner:
 
     async def run(self, on_ready: Callable[[list[str]], None] = lambda _platforms: None) -> int:
         """Serve until a signal or a command ends it; returns the exit status."""
+        memory.share()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._wish_to_stop, signal.Signals(number).name)

@@ -11,7 +11,7 @@ import math
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -54,11 +54,17 @@ _WEIGHT = 0.2
 _TOO_SMALL = 100
 """Below this the wrapping outweighs the text, and a report says nothing about the text."""
 _WORTH_KEEPING = 0.02
-_MOST_CACHED = 50_000
-_WORTH_FORGETTING = 64
 
 
 _Key = tuple[int, int, int]
+
+
+class _Counted(NamedTuple):
+    """The beginning of the last request: how many messages, which, and their tokens."""
+
+    length: int = 0
+    which: int = hash(())
+    tokens: int = 0
 
 
 def text_tokens(text: str) -> int:
@@ -138,7 +144,11 @@ class _Learned(msgspec.Struct):
 
 
 class Estimator:
-    """Counts for one model. Stored messages do not change, so each is counted once."""
+    """Counts for one model and one conversation.
+
+    Stored messages do not change, and a request begins as the one before it: only what is new is
+    counted. Of the rest a sum is kept, since many conversations are awake at once.
+    """
 
     def __init__(self, model_name: str, notes: Notes | None = None) -> None:
         self._key = f"tokens.{model_name}"
@@ -146,7 +156,9 @@ class Estimator:
         self._lock = threading.Lock()
         self._learned = self._read()
         self._kept = self._learned.ratio
-        self._cache: dict[_Key, int] = {}
+        self._counted = _Counted()
+        self._known: dict[_Key, int] = {}
+        """Single messages since the last request, which a compaction asks for again and again."""
         self._tools: tuple[Sequence[ToolSpec], int] = ((), 0)
 
     @property
@@ -170,16 +182,22 @@ class Estimator:
     ) -> int:
         """The tokens of a request, or of messages with the prompt and the tools they go out with."""
         if isinstance(what, Request):
-            self._forget_all_but(what.messages)
-            return self.count(what.messages, what.system, what.tools)
-        raw = self._prefix_tokens(system, tools) + sum(self._raw(message) for message in what)
+            raw = self._prefix_tokens(what.system, what.tools) + self._sum(what.messages)
+            self._known.clear()
+        else:
+            raw = self._prefix_tokens(system, tools) + sum(self._raw(message) for message in what)
         return self._corrected(raw)
 
-    def _forget_all_but(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Keep the counts of what is still sent; the rest was shortened away and would only pile up."""
-        if len(self._cache) > 2 * len(messages) + _WORTH_FORGETTING:
-            keys = {_key(message) for message in messages}
-            self._cache = {key: n for key, n in self._cache.items() if key in keys}
+    def _sum(self, messages: Sequence[Mapping[str, Any]]) -> int:
+        """The tokens of a request's messages, going on from those of the request before."""
+        keys = [_key(message) for message in messages]
+        stored = keys.index(None) if None in keys else len(keys)
+        length, which, tokens = self._counted
+        if length > stored or hash(tuple(keys[:length])) != which:
+            length, tokens = 0, 0
+        tokens += sum(self._raw(message) for message in messages[length:stored])
+        self._counted = _Counted(stored, hash(tuple(keys[:stored])), tokens)
+        return tokens + sum(self._raw(message) for message in messages[stored:])
 
     def learn(self, estimated: int, actual: int) -> None:
         """Take a provider's count of what was estimated before the call.
@@ -215,11 +233,9 @@ class Estimator:
     def _raw(self, message: Mapping[str, Any]) -> int:
         if (key := _key(message)) is None:
             return message_tokens(message)
-        if (known := self._cache.get(key)) is not None:
+        if (known := self._known.get(key)) is not None:
             return known
-        if len(self._cache) >= _MOST_CACHED:
-            self._cache.clear()
-        found = self._cache[key] = message_tokens(message)
+        found = self._known[key] = message_tokens(message)
         return found
 
     def _read(self) -> _Learned:

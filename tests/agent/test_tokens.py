@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes_agent import tokens
 from hermes_agent.models.base import Request, ToolSpec
 from hermes_agent.tokens import (
     IMAGE,
@@ -121,14 +122,37 @@ def test_a_changed_copy_of_a_stored_message_is_counted_anew() -> None:
     assert sizes.message({**row, "content": "word"}) < 20
 
 
-def test_counts_of_what_is_not_sent_any_more_are_forgotten() -> None:
-    estimator = Estimator("m")
+_MESSAGES = st.lists(
+    st.builds(
+        lambda id_, words: {"id": id_, "role": "user", "content": "word " * words},
+        st.none() | st.integers(1, 4),
+        st.integers(0, 3),
+    ),
+    max_size=6,
+)
+
+
+@given(st.lists(_MESSAGES, max_size=6))
+def test_a_request_is_counted_the_same_whatever_was_counted_before(
+    requests: list[list[dict[str, object]]],
+) -> None:
+    sizes = Estimator("m")
+    for messages in [*requests, *(longer[:2] for longer in requests), *requests]:
+        asked = Request("", [], messages)
+        assert sizes.count(asked) == Estimator("m").count(asked)
+
+
+def test_a_long_conversation_is_remembered_as_a_sum_and_only_what_is_new_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = Estimator("m")
     stored = [{"id": n, "role": "user", "content": f"word {n}"} for n in range(1, 1001)]
-    whole = estimator.count(Request("", [], stored))
-    assert len(estimator._cache) == 1000
-    assert estimator.count(Request("", [], stored[-10:])) < whole
-    assert len(estimator._cache) == 10
-    assert estimator.count(Request("", [], stored)) == whole
+    sizes.count(Request("", [], stored[:-1]))
+    counted: list[object] = []
+    monkeypatch.setattr(tokens, "message_tokens", lambda one: counted.append(one) or 1)
+    sizes.count(Request("", [], stored))
+    assert counted == [stored[-1]]
+    assert not sizes._known
 
 
 def test_reports_bring_the_estimate_to_what_the_provider_counts() -> None:

@@ -1,7 +1,12 @@
-"""The memory of the process: what is searched for rubbish."""
+"""The memory of the process: what is searched for rubbish, and where threads take it from."""
 
 import gc
+import platform
+import subprocess
+import sys
 import weakref
+
+import pytest
 
 from hermes_core import memory
 
@@ -25,3 +30,39 @@ def test_what_was_left_out_is_searched_again_when_it_settles_anew():
         assert gone() is None
     finally:
         memory.unsettle()
+
+
+_CHILD = """
+import ctypes, sys, threading
+from hermes_core import memory
+
+if sys.argv[1] == "shared":
+    memory.share()
+both = threading.Barrier(16)
+
+
+def work():
+    kept = ctypes.CDLL(None).malloc(100_000)
+    both.wait()
+
+
+threads = [threading.Thread(target=work) for _ in range(16)]
+for one in threads:
+    one.start()
+for one in threads:
+    one.join()
+ctypes.CDLL(None).malloc_info(0, ctypes.c_void_p.in_dll(ctypes.CDLL(None), "stdout"))
+"""
+
+
+def _places(how: str) -> int:
+    """From how many places sixteen threads have taken memory."""
+    done = subprocess.run(
+        [sys.executable, "-c", _CHILD, how], capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout.count("<heap nr=")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is a wish to glibc")
+def test_threads_take_memory_from_the_same_few_places() -> None:
+    assert _places("shared") <= 2 < _places("alone")
