@@ -26,6 +26,8 @@ class Waiting:
     makes_session: bool = False
     model_name: str = ""
     is_stopped: bool = False
+    has_asked: bool = False
+    """Whether it has put a question, which may be answered by now."""
 
 
 @dataclass

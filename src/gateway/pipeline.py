@@ -100,9 +100,11 @@ class Pipeline:
         is_in_place = self.replies.abilities(source.platform.value).answers_in_place
         is_turn = not self._is_command(event)
         delivery = origin.delivery_of(event, key, is_turn=is_turn, is_in_place=is_in_place)
+        role = self.access.role_of(source)
+        if role is not None and self._is_everyday(event, source, key):
+            return self._say(event, source, key, delivery)
         if (known := self._known(delivery)) is not None:
             return known
-        role = self.access.role_of(source)
         if role is None:
             return self._turn_away(source, delivery)
         if self._is_overheard(event, source):
@@ -115,7 +117,7 @@ class Pipeline:
             return self._obey(event, delivery)
         if (skill := self._skill(event)) is not None:
             _use(skill, event)
-        elif self._answers_question(event, source, key, delivery):
+        elif self._is_asked(key) and self._answers_question(event, source, key, delivery):
             return Receipt("command")
         return self._say(event, source, key, delivery)
 
@@ -139,6 +141,22 @@ class Pipeline:
         return Receipt("ignored", reply=_NOT_TAKEN)
 
     # -- what it is -----------------------------------------------------------------------------
+
+    def _is_everyday(self, event: MessageEvent, source: SessionSource, key: str) -> bool:
+        """Whether a message is plain words in a conversation that goes on.
+
+        Then nothing is to be decided, and whether it came before is found out as it is stored.
+        """
+        return (
+            event.get_command() is None
+            and event.answers is None
+            and event.edits is None
+            and not event.options
+            and not self._is_overheard(event, source)
+            and not plugins.has_hook("on_message_received")
+            and not self._is_asked(key)
+            and self.sessions.goes_on(key)
+        )
 
     def _known(self, delivery: Delivery) -> Receipt | None:
         """What became of a message that was delivered before; None when that is still open."""
@@ -214,6 +232,11 @@ class Pipeline:
         reply = self.run_command(event, delivery, origin.decode(delivery.payload))
         known = None if reply else self._known(delivery)  # it may have become a turn
         return known._replace(is_new=True) if known else Receipt("command", reply=reply)
+
+    def _is_asked(self, key: str) -> bool:
+        """Whether the running turn has asked something."""
+        lane = self.lanes.find(key)
+        return lane is not None and lane.current is not None and lane.current.has_asked
 
     def _answers_question(
         self, event: MessageEvent, source: SessionSource, key: str, delivery: Delivery

@@ -93,6 +93,12 @@ class SessionStore:
                 return self._entries.setdefault(key, self.entry_for(key, sessions.new_id(), source))
             return self._renew(key, source, entry, reason)
 
+    def goes_on(self, session_key: str) -> bool:
+        """Whether a chat has a conversation that the next message does not end."""
+        self._ensure_loaded()
+        entry = self._entries.get(session_key)
+        return entry is not None and self._reason_to_reset(entry) is None
+
     def unsaved_route(self, session_key: str) -> Route | None:
         """The route of a chat that the store does not know yet."""
         entry = self._entries.get(session_key)

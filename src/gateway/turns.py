@@ -18,7 +18,14 @@ from gateway.watchers import Watchers
 from hermes_agent import meter
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
-from hermes_agent.events import Event, Notice, QuestionAnswered, QuestionAsked, TurnEnded
+from hermes_agent.events import (
+    Compacted,
+    Event,
+    Notice,
+    QuestionAnswered,
+    QuestionAsked,
+    TurnEnded,
+)
 from hermes_agent.standing import Standing
 from hermes_agent.turn import Outcome
 from hermes_cli import plugins
@@ -203,7 +210,10 @@ class Turns:
         waiting = self._current.get(key)
         if waiting is None:
             return  # a title, which comes after its turn
+        if isinstance(event, Compacted):
+            self._on_moved(key, event.old_session_id, event.new_session_id)
         if isinstance(event, QuestionAsked):
+            waiting.has_asked = True
             self._store.outbox.put(self._replies.question(waiting.origin, event))
             self._wake_delivery()
         if isinstance(event, QuestionAnswered):

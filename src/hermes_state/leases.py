@@ -71,6 +71,15 @@ def release(conn: apsw.Connection, lease: Lease) -> None:
     )
 
 
+def give_back(conn: apsw.Connection, lease: Lease | None) -> None:
+    """Release a lease with the last write under it; refuses as `check` does."""
+    if lease is None:
+        return
+    release(conn, lease)
+    if not conn.changes():
+        raise _lost(lease)
+
+
 def check(conn: apsw.Connection, lease: Lease | None) -> None:
     """Refuse to go on when somebody has taken the lease since; with no lease there is no check."""
     if lease is None:
@@ -79,10 +88,14 @@ def check(conn: apsw.Connection, lease: Lease | None) -> None:
         "SELECT token FROM leases WHERE conversation_id = ?", (lease.conversation_id,)
     ).get
     if token != lease.token:
-        raise LeaseLostError(
-            f"The conversation {lease.conversation_id} is run by somebody else now.",
-            fix="Nothing was written.",
-        )
+        raise _lost(lease)
+
+
+def _lost(lease: Lease) -> LeaseLostError:
+    return LeaseLostError(
+        f"The conversation {lease.conversation_id} is run by somebody else now.",
+        fix="Nothing was written.",
+    )
 
 
 def holder_of(conn: apsw.Connection, conversation_id: str) -> str | None:

@@ -120,17 +120,12 @@ def branch(
 
 def tip(conn: apsw.Connection, session_id: str) -> str:
     """The session in which the conversation of this one goes on now."""
-    found = find_tip(conn, session_id)
-    return found[0] if found is not None else session_id
-
-
-def find_tip(conn: apsw.Connection, session_id: str) -> tuple[str, float | None] | None:
-    """The same with the time of its end, if it has ended; None when there is no such session."""
-    return conn.execute(
-        "SELECT id, ended_at FROM sessions WHERE is_tip = 1 AND conversation_id ="
+    found = conn.execute(
+        "SELECT id FROM sessions WHERE is_tip = 1 AND conversation_id ="
         " (SELECT conversation_id FROM sessions WHERE id = ?)",
         (session_id,),
     ).get
+    return found if found is not None else session_id
 
 
 def root(conn: apsw.Connection, session_id: str) -> str:

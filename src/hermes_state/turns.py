@@ -20,7 +20,6 @@ from hermes_state import (
     effects,
     inbox,
     leases,
-    lineage,
     outbox,
     partials,
     routes,
@@ -36,6 +35,7 @@ from hermes_state.records import Row, encode, insert_message, message_from, rows
 from hermes_state.routes import Route
 
 MOST_ATTEMPTS = 3
+_NO_KEY = (None, None, None)
 
 FOLDED = "said to the turn before it"
 """The reason of a turn that was over before it began, because the one before it answers it too."""
@@ -97,12 +97,14 @@ def accept(
     message when it is not there. Raises AlreadySettledError when the delivery was dealt with before and
     has no turn (any more).
     """
-    if (known := _known(conn, delivery, idempotency_key)) is not None:
+    known, tip, ended_at = _seen(conn, session_id, delivery, idempotency_key)
+    if known is not None:
         return known
-    tip = _tip(conn, session_id, reopens=reopens)
     makes_session = tip is None and opening is not None
     if tip is not None:
         session_id = tip
+        if reopens and ended_at is not None:
+            sessions.reopen(conn, tip)
     elif opening is not None:
         begin(conn, session_id, opening)
     else:
@@ -119,15 +121,26 @@ def accept(
     return Accepted(turn_id, session_id, message_id, is_new=True, makes_session=makes_session)
 
 
-def _tip(conn: apsw.Connection, session_id: str, *, reopens: bool) -> str | None:
-    """Where the conversation of a session goes on, open if that is wished; None: there is no session."""
-    found = lineage.find_tip(conn, session_id)
-    if found is None:
-        return None
-    tip, ended_at = found
-    if reopens and ended_at is not None:
-        sessions.reopen(conn, tip)
-    return tip
+def _seen(
+    conn: apsw.Connection, session_id: str, delivery: Delivery | None, idempotency_key: str | None
+) -> tuple[Accepted | None, str | None, float | None]:
+    """The turn of a message that came before, and where its conversation goes on, in one question."""
+    found: Any = conn.execute(
+        "SELECT before.id, before.session_id, before.user_message_id, inbox.outcome, tip.id,"
+        " tip.ended_at FROM (SELECT 1)"
+        " LEFT JOIN inbox ON inbox.platform = ?1 AND inbox.chat_id = ?2 AND inbox.message_id = ?3"
+        " LEFT JOIN turns AS before ON before.id ="
+        " coalesce((SELECT id FROM turns WHERE idempotency_key = ?4), inbox.turn_id)"
+        " LEFT JOIN sessions AS tip ON tip.is_tip = 1 AND tip.conversation_id ="
+        " (SELECT conversation_id FROM sessions WHERE id = ?5)",
+        (*(delivery.key if delivery is not None else _NO_KEY), idempotency_key, session_id),
+    ).get
+    turn_id, its_session, message_id, outcome, tip, ended_at = found
+    if turn_id is not None:
+        return Accepted(turn_id, its_session, message_id, is_new=False), None, None
+    if outcome is not None and delivery is not None:
+        raise AlreadySettledError(f"{delivery.platform} message {delivery.message_id} is settled.")
+    return None, tip, ended_at
 
 
 def begin(conn: apsw.Connection, session_id: str, opening: Opening) -> None:
@@ -143,31 +156,6 @@ def begin(conn: apsw.Connection, session_id: str, opening: Opening) -> None:
         insert_message(conn, session_id, message_from(message))
     if (route := opening.route) is not None:
         routes.save(conn, route.session_key, session_id, route.entry, scope=route.scope)
-
-
-def _known(
-    conn: apsw.Connection, delivery: Delivery | None, idempotency_key: str | None
-) -> Accepted | None:
-    columns = "turns.id, turns.session_id, turns.user_message_id"
-    if idempotency_key is not None:
-        found = conn.execute(
-            f"SELECT {columns} FROM turns WHERE idempotency_key = ?", (idempotency_key,)
-        ).get
-        if found is not None:
-            return Accepted(*found, is_new=False)
-    if delivery is None:
-        return None
-    found = conn.execute(
-        f"SELECT inbox.outcome, {columns} FROM inbox LEFT JOIN turns ON turns.id = inbox.turn_id"
-        " WHERE platform = ? AND chat_id = ? AND message_id = ?",
-        delivery.key,
-    ).get
-    if found is None or found[0] is None:
-        return None
-    _outcome, turn_id, session_id, message_id = found
-    if turn_id is None:
-        raise AlreadySettledError(f"{delivery.platform} message {delivery.message_id} is settled.")
-    return Accepted(turn_id, session_id, message_id, is_new=False)
 
 
 def start(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> int:
@@ -239,7 +227,7 @@ def finish(  # noqa: PLR0913 -- all that ends together
     tells the model about them, so that no call stays without a result. Without a last message, what was
     streamed of it stays. The conversation is given back.
     """
-    leases.check(conn, lease)
+    leases.give_back(conn, lease)
     turn = fetch(conn, turn_id)
     if receipt is not None:
         budgets.settle(conn, turn_id, turn["session_id"], receipt)
@@ -256,8 +244,6 @@ def finish(  # noqa: PLR0913 -- all that ends together
         (end, message_id, reason, clock.now(), turn_id),
     )
     outbox.put(conn, pieces, turn_id=turn_id)
-    if lease is not None:
-        leases.release(conn, lease)
     return message_id
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+from gateway.commands import OWNERS_ONLY
 from hermes_agent.testing.faults import Refuse
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from tests.gateway.living import Inside, World
@@ -204,3 +205,5 @@ def test_unknown_commands_name_the_nearest_one(world: World) -> None:
         world.platform.say("a", "/help")
         assert "/background" in world.wait_for_text("a", "/compress").text
         assert ("new", "Start a new conversation.") in world.platform.commands
+        announced = {name for name, _ in world.platform.commands}
+        assert announced.isdisjoint(OWNERS_ONLY), "everybody in a chat sees its menu"

@@ -23,7 +23,7 @@ def manners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Co
 
 def insists(other: Courtesy) -> bool:
     """Whether somebody else insists, as `other` sees it."""
-    return not other._try(courtesy.fcntl.LOCK_SH)
+    return not other._is_free()
 
 
 def test_who_has_waited_long_enough_insists_until_it_has_written(manners: list[Courtesy]) -> None:
@@ -31,8 +31,10 @@ def test_who_has_waited_long_enough_insists_until_it_has_written(manners: list[C
     assert not insists(other)
     assert one.wait(0)
     assert insists(other)
+    assert other._sign is not None and other._sign[0], "it is seen without asking for the lock"
     one.done()
     assert not insists(other)
+    assert not other._sign[0]
 
 
 def test_only_one_insists_at_a_time(manners: list[Courtesy]) -> None:
@@ -69,6 +71,9 @@ def test_courtesy_dies_with_its_process(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "state.db"], timeout=30)
     assert done.returncode == -9
     other = Courtesy(tmp_path / "state.db", 30.0)
+    assert other._sign is not None and other._sign[0], "it died with its sign up"
+    other.give_way()
+    assert not other._sign[0]
     assert not insists(other)
     other.close()
 
