@@ -285,5 +285,7 @@ TABLE: Sequence[Command] = (
 """Every command that a chat has."""
 
 OWNERS_ONLY = frozenset({"pair", "restart", "sethome"})
+MENU = [(command.name, command.help) for command in TABLE if command.name not in OWNERS_ONLY]
+"""What a platform shows to whoever opens its menu; an owner's /help has the rest."""
 EVERYBODYS = frozenset({"help", "whoami", "start", "stop"})
 """What also a guest may use, whatever else is restricted."""

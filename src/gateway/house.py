@@ -190,8 +190,7 @@ class House:
     def _offer(self) -> list[tuple[str, str]]:
         found = skills.found(self.assembly.home)
         usable = shared.skills_of(found, plugins.commands(), commands.TABLE)
-        ours = [(command.name, command.help) for command in commands.TABLE]
-        return [*ours, *((skill.name, skill.description) for skill in usable)]
+        return [*commands.MENU, *((skill.name, skill.description) for skill in usable)]
 
     def _stir(self) -> None:
         if not self.changed.is_set():  # every turn says so twice, and is not held up by it

@@ -80,7 +80,7 @@ def test_a_platform_is_added_to_tables_in_any_order_and_every_line_stays(world: 
     assert done.returncode == 0, done.stderr
     after = world.home.config.read_text()
     assert after.startswith(before)
-    assert _platforms(world)["api_server"]["enabled"] is True
+    assert _platforms(world)["api_server"] == {"port": 0, "token": "t" * 20, "enabled": True}
 
 
 def test_who_wrote_while_nobody_was_there_is_greeted_now_and_answered_when_the_gateway_runs(

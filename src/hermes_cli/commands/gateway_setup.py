@@ -73,6 +73,7 @@ def setup(app: App, platform: str | None, given: tuple[str, ...], greet: bool) -
     manifest = registry.find(name)
     values = _values(manifest, dict(app.settings.gateway.platforms.get(name, {})), given)
     settings = registry.settings_of(manifest, values)
+    values = _typed(values, settings)
     app.home.create()
     log.set_up(app.home.logs, app.settings.log.level)
 
@@ -131,6 +132,15 @@ def _values(manifest: Manifest, values: dict[str, Any], given: tuple[str, ...]) 
         if typed != "":
             values[key] = typed
     return values
+
+
+def _typed(values: dict[str, Any], settings: Any) -> dict[str, Any]:  # noqa: ANN401 -- as above
+    """Numbers and switches as such, though they were typed as text."""
+    read: dict[str, Any] = msgspec.to_builtins(settings, enc_hook=str)
+    return {
+        key: read[key] if isinstance(read.get(key), bool | int | float) else value
+        for key, value in values.items()
+    }
 
 
 def _question(key: str, kind: Any) -> str:  # noqa: ANN401 -- a type
