@@ -25,23 +25,30 @@ _MESSAGE = "Could you look at this for me, please? It is about number {}."
 _PATIENCE_S = 120.0
 
 
-async def accept(rounds: int, messages: int, rate: float, chats: int) -> dict[str, list[float]]:
-    """How long each message takes at so many a second, and a raw commit at the same pace."""
+async def accept(
+    rounds: int, messages: int, rate: float, chats: int
+) -> dict[str, list[list[float]]]:
+    """How long each message takes at so many a second, and a raw commit at the same pace; by rounds.
+
+    The raw commits have the machine to themselves, one half before and one half after; the messages
+    come one round after the other, so that as many turns run beside them as the gateway runs at once.
+    """
     home = config.home()
     runner = GatewayRunner(home, config.load(home))
     await runner.start()
     house = runner._house
     assert house is not None
     bare = raw.store(Path(home.root, "raw.db"))
-    ours: list[float] = []
-    limit: list[float] = []
+    raw_round = partial(_commits, bare, messages, rate)
+    limit = [await run_blocking(raw_round) for _ in range(rounds - rounds // 2)]
     await _paced(house, range(-chats, 0), rate / 2, chats)  # a first message makes its conversation
     await run_blocking(partial(house.lanes.wait_until_idle, _PATIENCE_S))
-    for number in range(rounds):
-        limit += await run_blocking(partial(_commits, bare, messages, rate))
-        ours += await _paced(house, range(number * messages, (number + 1) * messages), rate, chats)
-        await run_blocking(partial(house.lanes.wait_until_idle, _PATIENCE_S))
+    ours = [
+        await _paced(house, range(number * messages, (number + 1) * messages), rate, chats)
+        for number in range(rounds)
+    ]
     await runner.stop()
+    limit += [await run_blocking(raw_round) for _ in range(rounds // 2)]
     return {"ours": ours, "limit": limit}
 
 

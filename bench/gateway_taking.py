@@ -1,6 +1,7 @@
 """Taking messages in: until they are on disk, and finding the conversation among many."""
 
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -11,23 +12,34 @@ from bench import gateway_home, rpc
 from bench.gateway_home import running
 from bench.result import Bench, Result, percentile, side_by_side
 from gateway.config import GatewayConfig, Platform
-from gateway.platforms.testing.loopback.server import LoopbackServer
 from gateway.session import SessionStore
 from gateway.source import SessionSource
 from hermes_state import SessionDB
 
 _RATE = 100
 _CHATS = 200
-_MODEL_S = "2"
+_PLATFORM = "bench.gateway_platform"
+_USUAL_S, _QUICK_S = 8, 2
+"""How long the model takes for a reply."""
+_QUICK_MUST = 10
+"""Ours: four times as many turns begin and end beside the messages, and take the interpreter."""
 _FEW, _MANY = 100, 100_000
 
 
 def accept(bench: Bench) -> list[Result]:
-    """Messages at an even pace in many chats, while their turns run with a model that takes 2 s."""
-    home = bench.place("gateway-accept")
-    sizes = {"rounds": 3, "messages": bench.size(600, 50), "rate": _RATE, "chats": _CHATS}
-    with running("bench.gateway_model", _MODEL_S) as model, LoopbackServer() as platform:
-        table = gateway_home.loopback(platform.address)
+    """Messages at an even pace in many chats, while as many turns run as the gateway runs at once.
+
+    A machine that stops for a tenth of a second makes ten messages late. So there are rounds, and the
+    one in the middle counts, for both sides.
+    """
+    return [_accepted(bench, _USUAL_S, must=5), _accepted(bench, _QUICK_S, must=_QUICK_MUST)]
+
+
+def _accepted(bench: Bench, model_s: int, must: float) -> Result:
+    home = bench.place(f"gateway-accept-{model_s}")
+    sizes = {"rounds": 5, "messages": bench.size(400, 50), "rate": _RATE, "chats": _CHATS}
+    with running("bench.gateway_model", str(model_s)) as model, running(_PLATFORM) as platform:
+        table = gateway_home.loopback(platform)
         gateway_home.configure(home, model, table, streaming=False)
         told = {"HOME": str(home), "HERMES_HOME": str(home)}
         done = subprocess.run(
@@ -36,15 +48,18 @@ def accept(bench: Bench) -> list[Result]:
         )  # fmt: skip
     found = json.loads(done.stdout.splitlines()[-1])
     ours, limit = found["ours"], found["limit"]
-    return [
-        Result(
-            f"gateway: a message until it is on disk, at {_RATE} a second, p99",
-            percentile(ours, 0.99), "s", 5, percentile(limit, 0.99),
-            against="one raw commit at the same pace, p99",
-            note=f"half took {percentile(ours, 0.5) * 1e3:.1f} ms,"
-            f" raw commits {percentile(limit, 0.5) * 1e3:.1f} ms; {_CHATS} chats, turns running",
-        )
-    ]  # fmt: skip
+    return Result(
+        f"gateway: a message until it is on disk, at {_RATE} a second, 64 turns of {model_s} s, p99",
+        _middle(ours, 0.99), "s", must, _middle(limit, 0.99),
+        against="one raw commit at the same pace, p99",
+        note=f"half took {_middle(ours, 0.5) * 1e3:.1f} ms, raw commits"
+        f" {_middle(limit, 0.5) * 1e3:.1f} ms; {_CHATS} chats",
+    )  # fmt: skip
+
+
+def _middle(rounds: list[list[float]], share: float) -> float:
+    """A percentile of the round in the middle."""
+    return statistics.median(percentile(seconds, share) for seconds in rounds)
 
 
 def routing(bench: Bench) -> list[Result]:
