@@ -7,6 +7,7 @@ way, and one that was decided about is not decided about twice.
 
 import logging
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,12 +21,17 @@ from gateway.pairing import Pairing
 from gateway.platforms.base import MessageEvent, Receipt
 from gateway.recovery import name_of
 from gateway.replies import Replies
-from gateway.session import SessionEntry, SessionStore
+from gateway.session import OVER, SessionEntry, SessionStore
 from gateway.source import SessionSource
 from hermes_agent import commands, skills
 from hermes_agent.skills import Skill
 from hermes_cli import plugins
-from hermes_core.errors import AlreadySettledError, HermesError, SessionNotFoundError
+from hermes_core.errors import (
+    AlreadySettledError,
+    ConversationOverError,
+    HermesError,
+    SessionNotFoundError,
+)
 from hermes_core.paths import Home
 from hermes_state import sessions
 from hermes_state.inbox import Delivery
@@ -102,7 +108,10 @@ class Pipeline:
         delivery = origin.delivery_of(event, key, is_turn=is_turn, is_in_place=is_in_place)
         role = self.access.role_of(source)
         if role is not None and self._is_everyday(event, source, key):
-            return self._say(event, source, key, delivery)
+            entry = self.sessions.going_on(key)
+            with suppress(ConversationOverError, SessionNotFoundError):
+                if entry is not None:
+                    return self._accept(event, entry, delivery)
         if (known := self._known(delivery)) is not None:
             return known
         if role is None:
@@ -143,9 +152,9 @@ class Pipeline:
     # -- what it is -----------------------------------------------------------------------------
 
     def _is_everyday(self, event: MessageEvent, source: SessionSource, key: str) -> bool:
-        """Whether a message is plain words in a conversation that goes on.
+        """Whether a message is plain words, of which nothing is to be decided.
 
-        Then nothing is to be decided, and whether it came before is found out as it is stored.
+        Where its conversation goes on, and whether it came before, is found out as it is stored.
         """
         return (
             event.get_command() is None
@@ -155,7 +164,6 @@ class Pipeline:
             and not self._is_overheard(event, source)
             and not plugins.has_hook("on_message_received")
             and not self._is_asked(key)
-            and self.sessions.goes_on(key)
         )
 
     def _known(self, delivery: Delivery) -> Receipt | None:
@@ -263,9 +271,18 @@ class Pipeline:
         if event.edits is not None and (done := self._edited(event, key, delivery)) is not None:
             return done
         entry = self._entry(event, source, key)
+        return self._accept(event, entry, delivery, self._opening(entry, event, source))
+
+    def _accept(
+        self,
+        event: MessageEvent,
+        entry: SessionEntry,
+        delivery: Delivery,
+        opening: Opening | None = None,
+    ) -> Receipt:
+        """Store a message as a turn; without an opening, only in a conversation that goes on."""
         content = attachments.as_content(_with_quote(event), event.attachments)
         self._tell_reset(entry, delivery)
-        opening = self._opening(entry, event, source)
         try:
             accepted = self.store.turns.accept(
                 entry.session_id,
@@ -276,11 +293,13 @@ class Pipeline:
                 },
                 delivery=delivery,
                 opening=opening,
+                reopens=True,
+                over=() if opening else OVER,
             )
         except AlreadySettledError:
             return self._known(delivery) or Receipt("ignored", is_new=False)
-        if accepted.makes_session and opening.route is not None:
-            self.sessions.saved(key)
+        if accepted.makes_session and opening is not None and opening.route is not None:
+            self.sessions.saved(entry.session_key)
         if not accepted.is_new:
             return Receipt("turn", accepted.turn_id, accepted.session_id, is_new=False)
         waiting = Waiting(
@@ -291,7 +310,8 @@ class Pipeline:
             makes_session=accepted.makes_session,
             model_name=self._model_of(entry, event),
         )
-        self._enqueue(key, waiting)
+        entry.session_id = accepted.session_id
+        self._enqueue(entry.session_key, waiting)
         return Receipt("turn", accepted.turn_id, accepted.session_id)
 
     def _entry(self, event: MessageEvent, source: SessionSource, key: str) -> SessionEntry:

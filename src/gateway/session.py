@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 RESET = "session_reset"
 SWITCH = "session_switch"
-_OVER = frozenset({RESET, SWITCH, "idle", "daily", "suspended"})
+OVER = frozenset({RESET, SWITCH, "idle", "daily", "suspended"})
 """Ends after which a chat does not go on in the same conversation."""
 
 
@@ -82,9 +82,7 @@ class SessionStore:
         entry = self._entries.get(key)
         reason = None if entry is None else self._reason_to_reset(entry)
         if entry is not None and not force_new and reason is None and self._is_open(entry):
-            entry.updated_at = now_local()
-            self._changed.add(key)  # saved with the next change; a loss costs a moment
-            return entry
+            return self._used(entry)
         with self._lock:
             found = self._entries.get(key)
             if found is not None and found is not entry:
@@ -93,11 +91,16 @@ class SessionStore:
                 return self._entries.setdefault(key, self.entry_for(key, sessions.new_id(), source))
             return self._renew(key, source, entry, reason)
 
-    def goes_on(self, session_key: str) -> bool:
-        """Whether a chat has a conversation that the next message does not end."""
+    def going_on(self, session_key: str) -> SessionEntry | None:
+        """The conversation of a chat, unless there is none or it has been long enough.
+
+        The store is not asked: whether somebody has ended it shows when the message is stored.
+        """
         self._ensure_loaded()
         entry = self._entries.get(session_key)
-        return entry is not None and self._reason_to_reset(entry) is None
+        if entry is None or self._reason_to_reset(entry) is not None:
+            return None
+        return self._used(entry)
 
     def unsaved_route(self, session_key: str) -> Route | None:
         """The route of a chat that the store does not know yet."""
@@ -234,13 +237,18 @@ class SessionStore:
         row = self._db.get_session(entry.session_id) if self._db is not None else None
         if row is None or row["ended_at"] is None or self._db is None:
             return True  # made with its first message
-        if row["end_reason"] in _OVER:
+        if row["end_reason"] in OVER:
             return False
         tip = self._db.resolve_resume_session_id(entry.session_id)
         if tip == entry.session_id:
             self._db.reopen_session(tip)
         entry.session_id = tip
         return True
+
+    def _used(self, entry: SessionEntry) -> SessionEntry:
+        entry.updated_at = now_local()
+        self._changed.add(entry.session_key)  # saved with the next change; a loss costs a moment
+        return entry
 
     def _was_spoken_in(self, entry: SessionEntry) -> bool:
         row = self._db.get_session(entry.session_id) if self._db is not None else None

@@ -216,6 +216,12 @@ class AlreadySettledError(StoreError):
     code = "store.settled"
 
 
+class ConversationOverError(StoreError):
+    """A conversation was ended for good; what is said next belongs to a new one."""
+
+    code = "store.over"
+
+
 class LeaseLostError(StoreError):
     """The lease that this write was made under has passed to somebody else."""
 

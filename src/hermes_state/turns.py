@@ -14,7 +14,12 @@ from typing import Any, Literal, NamedTuple
 import apsw
 
 from hermes_core import clock
-from hermes_core.errors import AlreadySettledError, IllegalTransitionError, StoreError
+from hermes_core.errors import (
+    AlreadySettledError,
+    ConversationOverError,
+    IllegalTransitionError,
+    StoreError,
+)
 from hermes_state import (
     budgets,
     effects,
@@ -89,21 +94,24 @@ def accept(
     idempotency_key: str | None = None,
     opening: Opening | None = None,
     reopens: bool = False,
+    over: Collection[str] = (),
 ) -> Accepted:
     """Take a message in; a second delivery of the same one finds the first.
 
     A session that was compacted meanwhile takes it in where its conversation goes on, which is open
     again by it when the caller wishes. With an opening, the session is made together with its first
     message when it is not there. Raises AlreadySettledError when the delivery was dealt with before and
-    has no turn (any more).
+    has no turn (any more), ConversationOverError when the conversation has one of the ends named `over`.
     """
-    known, tip, ended_at = _seen(conn, session_id, delivery, idempotency_key)
+    known, tip, end = _seen(conn, session_id, delivery, idempotency_key)
     if known is not None:
         return known
     makes_session = tip is None and opening is not None
     if tip is not None:
         session_id = tip
-        if reopens and ended_at is not None:
+        if end is not None and end in over:
+            raise ConversationOverError(f"The conversation of {tip} is over.")
+        if end is not None and reopens:
             sessions.reopen(conn, tip)
     elif opening is not None:
         begin(conn, session_id, opening)
@@ -123,11 +131,14 @@ def accept(
 
 def _seen(
     conn: apsw.Connection, session_id: str, delivery: Delivery | None, idempotency_key: str | None
-) -> tuple[Accepted | None, str | None, float | None]:
-    """The turn of a message that came before, and where its conversation goes on, in one question."""
+) -> tuple[Accepted | None, str | None, str | None]:
+    """The turn of a message that came before, where its conversation goes on, and how that has ended.
+
+    One question for all of it, since every message asks it.
+    """
     found: Any = conn.execute(
         "SELECT before.id, before.session_id, before.user_message_id, inbox.outcome, tip.id,"
-        " tip.ended_at FROM (SELECT 1)"
+        " CASE WHEN tip.ended_at IS NOT NULL THEN coalesce(tip.end_reason, '') END FROM (SELECT 1)"
         " LEFT JOIN inbox ON inbox.platform = ?1 AND inbox.chat_id = ?2 AND inbox.message_id = ?3"
         " LEFT JOIN turns AS before ON before.id ="
         " coalesce((SELECT id FROM turns WHERE idempotency_key = ?4), inbox.turn_id)"
@@ -135,12 +146,12 @@ def _seen(
         " (SELECT conversation_id FROM sessions WHERE id = ?5)",
         (*(delivery.key if delivery is not None else _NO_KEY), idempotency_key, session_id),
     ).get
-    turn_id, its_session, message_id, outcome, tip, ended_at = found
+    turn_id, its_session, message_id, outcome, tip, end = found
     if turn_id is not None:
         return Accepted(turn_id, its_session, message_id, is_new=False), None, None
     if outcome is not None and delivery is not None:
         raise AlreadySettledError(f"{delivery.platform} message {delivery.message_id} is settled.")
-    return None, tip, ended_at
+    return None, tip, end
 
 
 def begin(conn: apsw.Connection, session_id: str, opening: Opening) -> None:
@@ -385,6 +396,7 @@ class Turns:
         idempotency_key: str | None = None,
         opening: Opening | None = None,
         reopens: bool = False,
+        over: Collection[str] = (),
     ) -> Accepted:
         return self._db.write(
             lambda c: accept(
@@ -395,6 +407,7 @@ class Turns:
                 idempotency_key=idempotency_key,
                 opening=opening,
                 reopens=reopens,
+                over=over,
             )
         )
 

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from gateway.commands import OWNERS_ONLY
 from hermes_agent.testing.faults import Refuse
 from hermes_agent.testing.scripted import Quiet, call, say, silence
@@ -151,6 +153,28 @@ def test_new_starts_a_conversation_that_knows_nothing_of_the_last(world: World) 
         assert "Ada" not in json.dumps(world.model.asked[-1].json["messages"])
         ended = [r for r in inside.store.list_sessions_rich() if r["end_reason"] == "session_reset"]
         assert len(ended) == 1
+
+
+@pytest.mark.parametrize("closing", ["session_reset", "tui_close", "deleted"])
+def test_a_chat_goes_on_whatever_another_surface_did_to_its_conversation(
+    world: World, closing: str
+) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "remember blue")
+        world.wait_for_text("a", "You said: remember blue")
+        (before,) = inside.runner.session_store.list_sessions()
+        old = before.session_id
+        if closing == "deleted":
+            inside.store.delete_session(old)
+        else:
+            inside.store.end_session(old, closing)
+        world.platform.say("a", "which colour?")
+        world.wait_for_text("a", "You said: which colour?")
+        (after,) = inside.runner.session_store.list_sessions()
+        row = inside.store.get_session(after.session_id) or {}
+        assert row["ended_at"] is None
+        assert (after.session_id != old) == (closing == "session_reset")
+        assert inside.store.message_count(after.session_id) == (4 if closing == "tui_close" else 2)
 
 
 def test_strangers_get_a_code_and_nothing_else(world: World) -> None:

@@ -377,13 +377,17 @@ class _Live:
         self.store = store
         self.adapter, self.delivery = self.post.adapter, self.post.delivery
         self.looks = 0
+        self._is_looking = True  # it looks as it starts
         self._due = store.outbox.due
         monkeypatch.setattr("gateway.delivery._LOOK_AGAIN_S", 3600.0)
         monkeypatch.setattr(store.outbox, "due", self._counted)
 
     def _counted(self, limit: int = 100, platform: str | None = None) -> list[Row]:
+        self._is_looking = True
         self.looks += 1
-        return self._due(limit, platform)
+        found = self._due(limit, platform)
+        self._is_looking = False
+        return found
 
     def run(self, job: Callable[[], Awaitable[None]]) -> None:
         async def go() -> None:
@@ -416,10 +420,13 @@ class _Live:
         while len(self.adapter.sent) < sent:
             await run_blocking(lambda: None)
         looks = -1
-        while self.delivery._sending or self.delivery._wake.is_set() or looks != self.looks:
+        while self._is_busy() or looks != self.looks:
             looks = self.looks
             for _ in range(3):
                 await run_blocking(lambda: None)
+
+    def _is_busy(self) -> bool:
+        return bool(self.delivery._sending) or self.delivery._wake.is_set() or self._is_looking
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ import pytest
 from hermes_core.errors import ForeignStoreError, StoreReadOnlyError, StoreVersionError
 from hermes_state import SessionDB, connection, migrations
 from hermes_state.connection import sqlite_version
+from hermes_state.inbox import Delivery
+from hermes_state.outbox import Piece
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -32,6 +34,37 @@ def test_every_commit_is_synced_and_foreign_keys_hold(tmp_path: Path) -> None:
             lambda c: [c.pragma(p) for p in ("journal_mode", "synchronous", "foreign_keys")]
         )
     assert settings == ["wal", 2, 1]
+
+
+def test_what_every_message_asks_of_the_store_is_parsed_once(tmp_path: Path) -> None:
+    parsed: list[int] = []
+
+    def note(operation: int, *_about: str | None) -> int:
+        parsed.append(operation)
+        return apsw.SQLITE_OK
+
+    with SessionDB(tmp_path / "state.db") as store:
+        store.write(lambda c: c.set_authorizer(note))
+        for number in range(3):
+            parsed.clear()
+            store.create_session(f"s{number}", "cli")
+            for position in range(2):
+                delivery = Delivery("chat", f"room{number}", f"{number}.{position}")
+                message = {"role": "user", "content": "hello"}
+                accepted = store.turns.accept(f"s{number}", message, delivery=delivery)
+                taken = store.turns.take(accepted.turn_id, f"s{number}", "me")
+                assert taken is not None
+                store.turns.finish(
+                    accepted.turn_id,
+                    "answered",
+                    message={"role": "assistant", "content": "hi"},
+                    lease=taken.lease,
+                    pieces=[Piece("chat", f"room{number}", "hi")],
+                )
+                for row in store.outbox.due():
+                    store.outbox.begin(row["id"])
+                    store.outbox.sent(row["id"], "m1")
+    assert parsed == []
 
 
 def test_a_sqlite_that_can_corrupt_shared_files_is_refused() -> None:

@@ -13,6 +13,7 @@ from hermes_core import clock, secrets
 from hermes_core.errors import (
     AlreadySettledError,
     BudgetSpent,
+    ConversationOverError,
     IllegalTransitionError,
     LeaseLostError,
     SessionNotFoundError,
@@ -1013,6 +1014,20 @@ class TurnRules:
         store.turns.accept("a", message, reopens=True)
         assert session(store, "b")["ended_at"] is None
         assert session(store, "a")["end_reason"] == "compression"
+
+    def test_a_message_is_refused_where_its_conversation_is_over(self, store: Store) -> None:
+        store.create_session("a", "cli")
+        store.rotate_session("a", [], child_id="b")
+        store.end_session("b", "session_reset")
+        message, delivery = {"role": "user", "content": "hello"}, Delivery("chat", "room", "1")
+        with refused(ConversationOverError):
+            store.turns.accept(
+                "a", message, delivery=delivery, reopens=True, over={"session_reset"}
+            )
+        assert (store.message_count("b"), store.inbox.get(delivery)) == (0, None)
+        assert session(store, "b")["end_reason"] == "session_reset"
+        accepted = store.turns.accept("a", message, delivery=delivery, reopens=True, over={"idle"})
+        assert accepted.is_new and session(store, "b")["ended_at"] is None
 
     def test_a_turn_that_has_ended_is_not_taken_again_and_nobody_holds_its_conversation(
         self, store: Store
