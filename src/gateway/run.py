@@ -119,6 +119,7 @@ class GatewayRunner:
         self._teller = asyncio.create_task(self._keep_told(made))
         logger.info("gateway started", extra={"connected": ", ".join(connected)})
         await run_blocking(lambda: plugins.invoke_hook("on_gateway_start", platforms=connected))
+        memory.search_often()
         memory.settle()
         return connected
 

@@ -32,6 +32,17 @@ def test_what_was_left_out_is_searched_again_when_it_settles_anew():
         memory.unsettle()
 
 
+def test_a_search_in_short_steps_finds_the_same():
+    before = gc.get_threshold()
+    try:
+        memory.search_often()
+        gone = weakref.ref(Knot())
+        kept = [[] for _ in range(gc.get_threshold()[0] + 1)]
+        assert gone() is None and kept
+    finally:
+        gc.set_threshold(*before)
+
+
 _CHILD = """
 import ctypes, sys, threading
 from hermes_core import memory
