@@ -66,8 +66,10 @@ class Titler:
             title = self._ask(session_id, turn_id)
             if title and self._store.set_auto_title_if_empty(session_id, title):
                 self._report(Titled(session_id, title))
-        except (HermesError, BudgetSpent, Interrupted):
-            logger.info("no title for %s", session_id, exc_info=True)
+        except Interrupted:
+            logger.info("no title for %s: it was stopped", session_id)
+        except (HermesError, BudgetSpent) as error:
+            logger.info("no title for %s: %s", session_id, error)
 
     def _ask(self, session_id: str, turn_id: str) -> str:
         said = [

@@ -3,6 +3,8 @@
 import threading
 from typing import Any
 
+import pytest
+
 from hermes_agent import ending
 from hermes_agent.testing.scripted import PATIENCE_S, Quiet, silence
 from hermes_core.settings import AgentSettings, Settings
@@ -112,6 +114,25 @@ def test_a_conversation_is_named_after_its_first_exchange_and_no_reply_waits_for
     assert store.get_session_title(chat.agent.session_id) == "Capital of France"
     chat.say("and of Spain?")
     assert len(chat.model.requests) == 3, "one title is enough"
+
+
+def test_a_title_that_is_given_up_is_one_line_of_the_log(
+    make_chat: MakeChat, caplog: pytest.LogCaptureFixture
+) -> None:
+    quiet = Quiet()
+    chat = make_chat(
+        lambda request: "Paris." if request.system else silence(quiet),
+        settings=Settings(agent=AgentSettings(titles=True)),
+    )
+    with caplog.at_level("INFO", logger="hermes_agent.titles"):
+        chat.say("capital of France?")
+        assert quiet.begun.wait(PATIENCE_S)
+        chat.agent._titler.close()
+        titling = chat.agent._titler._thread
+        assert titling is not None
+        titling.join(PATIENCE_S)
+    (line,) = caplog.records
+    assert (line.getMessage().endswith("it was stopped"), line.exc_info) == (True, None)
 
 
 def test_a_title_that_a_person_gave_stays(make_chat: MakeChat, store: SessionDB) -> None:
