@@ -25,6 +25,8 @@ from hermes_tui.widgets.composer import Composer
 DOUBLE = Path(__file__).with_name("double.py")
 PATIENCE_S = 15.0
 """A process on a busy machine takes its time to start."""
+_STILL = 3
+"""So many equal pictures in a row are a screen that has come to rest."""
 
 
 def connection(folder: Path) -> Connect:
@@ -114,12 +116,16 @@ class Interface:
         return re.sub(r"terminal-\d+", "terminal", without_fonts)
 
     async def hold_still(self) -> None:
-        """Stop what moves by itself: the cursor, and the seconds of a running turn."""
+        """Stop what moves by itself (the cursor, the seconds of a turn); wait for what is under way."""
         for field in self.app.screen.query(TextArea):
             field.cursor_blink = False
         self.app.session.conversation.began_at = None
         self.app.chat.status.tell()
-        await self.pilot.pause()
+        seen: list[str] = []
+        async with asyncio.timeout(PATIENCE_S):
+            while len(seen) < _STILL or len(set(seen[-_STILL:])) > 1:
+                await self.pilot.pause(0.01)
+                seen.append(self.svg())
 
     def requests(self, method: str) -> list[dict[str, Any]]:
         """The parameters of the calls that the double has got."""

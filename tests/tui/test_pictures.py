@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
+from textual.widgets import Tree
 
 from hermes_core.paths import Home
 from hermes_tui.opening import Opening
@@ -121,7 +122,8 @@ async def test_the_tree(run: Run, picture: SnapshotAssertion) -> None:
         await ui.say("hello")
         await ui.press("f5")
         await ui.until(lambda: "← here" in ui.picture())
-        await ui.pilot.pause()
+        tree = ui.app.screen.query_one(Tree)
+        await ui.until(lambda: tree.cursor_node is not None)
         await ui.hold_still()
         assert ui.svg() == picture
 
