@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import TextArea
 
@@ -46,6 +47,12 @@ class Interface:
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
+
+    def press_at_once(self, *keys: str) -> None:
+        """Keys that are all there before the first of them is dealt with."""
+        for key in keys:
+            character = key if len(key) == 1 else {"space": " ", "enter": "\r"}.get(key)
+            self.app.post_message(events.Key(key, character))
 
     def type(self, text: str) -> None:
         self.composer.insert(text)

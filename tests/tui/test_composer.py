@@ -216,6 +216,24 @@ async def test_who_reads_and_starts_to_type_writes(ui: Interface) -> None:
     assert ui.composer.text == "hi"
 
 
+async def test_a_line_that_comes_in_one_burst_while_reading_is_sent(ui: Interface) -> None:
+    await ui.say("tool")
+    await ui.press("shift+tab")
+    ui.press_at_once("h", "i", "enter")
+    await ui.until(lambda: ui.replies[-1] == "You said: hi")
+    assert ui.composer.text == ""
+
+
+async def test_enter_while_reading_sends_nothing_that_was_left_in_the_composer(
+    ui: Interface,
+) -> None:
+    await ui.say("tool")
+    ui.type("not yet")
+    await ui.press("shift+tab")
+    await ui.press("enter")
+    assert ui.composer.text == "not yet"
+
+
 async def test_a_question_mark_in_an_empty_composer_shows_the_keys(ui: Interface) -> None:
     await ui.press("?")
     await ui.until(lambda: isinstance(ui.app.screen, HelpScreen))

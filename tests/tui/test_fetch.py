@@ -100,6 +100,14 @@ async def test_who_begins_to_type_writes_a_prompt_and_answers_nothing(ui: Interf
     assert ui.app.chat.fetch.card is not None
 
 
+async def test_a_prompt_that_comes_in_one_burst_is_sent_and_answers_nothing(ui: Interface) -> None:
+    await ui.until(lambda: ui.app.chat.fetch.card and ui.app.chat.fetch.card.is_armed)
+    ui.press_at_once("g", "o", "space", "1", "enter")
+    await ui.until(lambda: "waits for a model" in ui.picture())
+    assert ui.said == ["go 1"]
+    assert not ui.app.chat.fetch.is_running
+
+
 async def test_with_pull_nobody_is_asked(folder: Path, home: Home) -> None:
     async with running(folder, home, opening=Opening(pulls=True)) as ui:
         await ui.until(lambda: ui.app.chat.fetch.is_running)

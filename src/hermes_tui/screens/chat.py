@@ -337,10 +337,14 @@ class ChatScreen(Screen[None]):
         self.composer.focus()
 
     def on_key(self, event: events.Key) -> None:
-        """Who reads and starts to type wants to write."""
-        if event.is_printable and event.character and not self.cards.has_focus_within:
-            self.composer.focus()
+        """Who reads and starts to type wants to write; also the rest of a burst is for the composer."""
+        if self.cards.has_focus_within:
+            return
+        if event.is_printable and event.character:
+            self.set_focus(self.composer)
             self.composer.insert(event.character)
+        elif event.key == "enter" and self.focused is self.composer:
+            self.composer.send()
 
     def on_paste(self, event: events.Paste) -> None:
         """What is pasted while reading is written, as what is typed then."""

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from textual import on, work
+from textual import events, on, work
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
@@ -62,7 +62,10 @@ class Journey:
 
 
 class OfferCard(Card):
-    """Whether to fetch it; letters pick nothing, because who types one begins a prompt."""
+    """Whether to fetch it; letters pick nothing, because who types one begins a prompt.
+
+    The rest of that prompt may be here before the composer has the keys, Enter and all: it is no answer.
+    """
 
     def __init__(self, offer: wire.Offer) -> None:
         text = (
@@ -74,6 +77,17 @@ class OfferCard(Card):
             Choice(_NO, "Not now", "2"),
         ]
         super().__init__("", "There is no model yet", text, choices)
+        self._picks = {choice.key for choice in choices}
+        self._is_typed_past = False
+
+    def on_key(self, event: events.Key) -> None:
+        if event.is_printable and event.character not in self._picks:
+            self._is_typed_past = True
+        if self._is_typed_past:
+            event.prevent_default()
+
+    def on_focus(self) -> None:
+        self._is_typed_past = False
 
 
 class Fetch(Vertical):
