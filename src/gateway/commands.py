@@ -65,8 +65,7 @@ class Chat:
 
     @property
     def is_running(self) -> bool:
-        lane = self.house.lanes.find(self.key)
-        return lane is not None and lane.current is not None
+        return self.house.lanes.is_busy(self.key, self.house.turns.is_over)
 
     @property
     def plugins(self) -> Mapping[str, PluginCommand]:

@@ -303,7 +303,7 @@ class House:
         await self.moves.note(platform, old_chat, new_chat)
 
     async def watch(self, turn_id: str) -> AsyncIterator[Event]:
-        async for event in self.watchers.watch(turn_id, partial(self._is_over, turn_id)):
+        async for event in self.watchers.watch(turn_id, partial(self.turns.is_over, turn_id)):
             yield event
 
     async def ended(self, turn_id: str) -> Ended:
@@ -317,7 +317,7 @@ class House:
         """Wait for a turn to end here; one that another process runs is looked at again and again."""
 
         async def follow() -> None:
-            is_over = partial(self._is_over, turn_id)
+            is_over = partial(self.turns.is_over, turn_id)
             async for _ in self.watchers.watch(turn_id, is_over, texts=False):
                 pass
 
@@ -325,10 +325,6 @@ class House:
             is_here = turn_id in self.lanes.held
             async with asyncio.timeout(None if is_here else _LOOK_AGAIN_S):
                 await follow()
-
-    def _is_over(self, turn_id: str) -> bool:
-        row = self.store.turns.get(turn_id)
-        return row is None or row["ended_at"] is not None
 
     async def stop(self, turn_id: str) -> None:
         for lane in self.lanes.running:

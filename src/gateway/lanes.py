@@ -14,6 +14,9 @@ from gateway.origin import Origin
 
 logger = logging.getLogger(__name__)
 
+_LEAVING_S = 3.0
+"""What a turn does after its end, as telling plugins, is waited for so long."""
+
 
 @dataclass
 class Waiting:
@@ -48,7 +51,8 @@ class Lanes:
         self._lock = threading.Lock()
         self._lanes: dict[str, Lane] = {}
         self._is_closed = False
-        self._is_idle = threading.Condition(self._lock)
+        self._left = threading.Condition(self._lock)
+        """Notified when a turn leaves its lane."""
 
     def put(self, key: str, waiting: Waiting) -> int:
         """Have a turn run after those before it in its lane; returns how many these are."""
@@ -67,6 +71,21 @@ class Lanes:
     def find(self, key: str) -> Lane | None:
         """The lane of a key, when something runs or waits in it."""
         return self._lanes.get(key)
+
+    def is_busy(self, key: str, is_over: Callable[[str], bool]) -> bool:
+        """Whether a turn runs in a lane.
+
+        One that is over on disk, so that its reply may have been read, leaves its lane in a moment:
+        that is waited for.
+        """
+        lane = self._lanes.get(key)
+        current = lane.current if lane is not None else None
+        if lane is None or current is None:
+            return False
+        if is_over(current.turn_id):
+            with self._left:
+                self._left.wait_for(lambda: lane.current is not current, _LEAVING_S)
+        return lane.current is not None
 
     @property
     def held(self) -> set[str]:
@@ -119,8 +138,8 @@ class Lanes:
 
     def wait_until_idle(self, seconds: float) -> bool:
         """Wait for the turns that run; tells whether they have ended."""
-        with self._is_idle:
-            return self._is_idle.wait_for(
+        with self._left:
+            return self._left.wait_for(
                 lambda: all(lane.current is None for lane in self._lanes.values()), seconds
             )
 
@@ -130,9 +149,10 @@ class Lanes:
                 if self._is_closed or not lane.queue:
                     lane.current = None
                     self._lanes.pop(lane.key, None)
-                    self._is_idle.notify_all()
+                    self._left.notify_all()
                     return
                 lane.current = lane.queue.popleft()
+                self._left.notify_all()
             try:
                 self._run(lane, lane.current)
             except Exception:  # the last boundary of a turn: those behind it must run

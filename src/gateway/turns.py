@@ -182,7 +182,7 @@ class Turns:
         if self.loop is not None:
             self._streams.begin(waiting.turn_id, waiting.origin, self.loop)
         outcome = agent.run(waiting.turn_id)
-        if outcome.status == "failed" and self._is_open(waiting.turn_id):
+        if outcome.status == "failed" and not self.is_over(waiting.turn_id):
             raise StoreError(outcome.reason)
         self.answered_count += outcome.status == "answered"
         self.failed_count += outcome.status == "failed"
@@ -191,9 +191,10 @@ class Turns:
         self._on_moved(lane.key, waiting.session_id, agent.session_id)
         return True
 
-    def _is_open(self, turn_id: str) -> bool:
+    def is_over(self, turn_id: str) -> bool:
+        """Whether a turn has an end, on disk."""
         row = self._store.turns.get(turn_id)
-        return row is not None and row["ended_at"] is None
+        return row is None or row["ended_at"] is not None
 
     def _tell_start(self, agent: Agent, waiting: Waiting) -> None:
         if not waiting.makes_session:
@@ -239,7 +240,7 @@ class Turns:
         """End a turn that no agent could be found for, with a notice; tells whether it is over."""
         outcome = Outcome("failed", "", reason, "gateway")
         try:
-            if self._is_open(waiting.turn_id):
+            if not self.is_over(waiting.turn_id):
                 self._store.turns.finish(
                     waiting.turn_id,
                     "failed",

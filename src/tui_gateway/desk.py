@@ -11,7 +11,7 @@ from hermes_cli import plugins
 from hermes_core.loading import loading
 from tui_gateway import agents, info, intake, view
 from tui_gateway.protocol import STILL_OPEN, RpcError
-from tui_gateway.runtime import Live, LiveSession, Runtime
+from tui_gateway.runtime import Live, LiveSession, Runtime, is_busy
 
 
 class Desk:
@@ -22,7 +22,7 @@ class Desk:
         self._rt = rt
         self._sid = sid
         self._session = session
-        self.is_running = bool(session.get("running"))
+        self.is_running = is_busy(session, rt.live(session))
         """Whether a turn ran when the command was typed."""
         self.sent: Any = None
         """What is to be answered next; the client submits it."""

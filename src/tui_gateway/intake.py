@@ -13,8 +13,8 @@ from hermes_state.protocol import Store
 from hermes_state.turns import FOLDED, Opening
 from tui_gateway import info, turns
 from tui_gateway.projection import text_of
-from tui_gateway.protocol import BUSY, NO_SUCH_SESSION, RpcError
-from tui_gateway.runtime import Live, LiveSession, Runtime, Steering, Waiting
+from tui_gateway.protocol import NO_SUCH_SESSION, RpcError
+from tui_gateway.runtime import Live, LiveSession, Runtime, Steering, Waiting, busy, check_idle
 
 
 def submit(
@@ -114,9 +114,10 @@ def reopen(rt: Runtime, session_id: str) -> None:
 def shortening(rt: Runtime, sid: str, session: LiveSession) -> Generator[None]:
     """Keep the session busy while its conversation is shortened, then go on where it goes on."""
     live = rt.live(session)
+    check_idle(session, live)
     with live.lock:
         if session.get("running"):
-            raise RpcError(BUSY, "A turn is running.", fix="Interrupt it first.")
+            raise busy()
         session["running"] = True
     rt.emit("status.update", sid, {"kind": "compressing", "text": "Shortening the conversation."})
     try:

@@ -4,8 +4,8 @@ from hermes_agent import lease
 from hermes_state.protocol import Store
 from hermes_state.records import Row
 from tui_gateway import info
-from tui_gateway.protocol import BUSY, NOTHING_SAID, OUT_OF_RANGE, RpcError
-from tui_gateway.runtime import LiveSession, Runtime
+from tui_gateway.protocol import NOTHING_SAID, OUT_OF_RANGE, RpcError
+from tui_gateway.runtime import LiveSession, Runtime, check_idle
 
 
 def take_back_last(rt: Runtime, session: LiveSession) -> int:
@@ -37,8 +37,7 @@ def cut_before(rt: Runtime, session: LiveSession, ordinal: int) -> int:
 
 
 def _idle_store(rt: Runtime, session: LiveSession) -> tuple[Store, str]:
-    if session.get("running"):
-        raise RpcError(BUSY, "A turn is running.", fix="Interrupt it first.")
+    check_idle(session, rt.live(session))
     store = rt.db()
     return store, store.get_compression_tip(info.key_of(session))
 

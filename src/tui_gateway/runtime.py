@@ -14,7 +14,7 @@ import msgspec
 
 from hermes_core import clock
 from hermes_core.errors import HermesError
-from tui_gateway.protocol import Rid
+from tui_gateway.protocol import BUSY, Rid, RpcError
 from tui_gateway.transport import Transport
 
 if (
@@ -29,6 +29,7 @@ if (
 
 SOURCE = "tui"
 """What the store says about conversations that were begun here."""
+_LEAVING_S = 3.0
 
 
 class Waiting(msgspec.Struct):
@@ -44,7 +45,10 @@ class Waiting(msgspec.Struct):
     """Whether it was accepted by a process that is gone."""
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
     """Set when it is not to run, or not to run on."""
+    is_told: bool = False
+    """Whether its end is told, or about to be: what is left of it takes a moment."""
     done: threading.Event = msgspec.field(default_factory=threading.Event)
+    """Set when it runs no more, and is not the current one."""
 
 
 Settle = Callable[[dict[str, Any] | HermesError], None]
@@ -155,6 +159,27 @@ class Renderer(Protocol):
     def feed(self, text: str) -> str | None:
         """What can be shown by now, or None."""
         ...
+
+
+def is_busy(session: LiveSession, live: Live) -> bool:
+    """Whether a turn runs, or something else that must not be disturbed.
+
+    A turn whose end was told is waited for: a client that has heard of it may ask for what comes next.
+    """
+    current = live.current
+    if current is not None and current.is_told:
+        current.done.wait(_LEAVING_S)
+    return bool(session.get("running"))
+
+
+def check_idle(session: LiveSession, live: Live) -> None:
+    """Refuse what cannot be done while a turn runs."""
+    if is_busy(session, live):
+        raise busy()
+
+
+def busy() -> RpcError:
+    return RpcError(BUSY, "A turn is running.", fix="Interrupt it first.")
 
 
 class Runtime(Protocol):

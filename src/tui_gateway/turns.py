@@ -38,8 +38,8 @@ def run_waiting(rt: Runtime, sid: str, session: LiveSession) -> None:
             logger.exception("turn %s failed", waiting.turn_id)
             _tell_failure(rt, sid, session, waiting, f"Something went wrong: {error!r}")
         _line_up_unheard(live)
-        waiting.done.set()
-        waiting = _next(session, live)
+        ended, waiting = waiting, _next(session, live)
+        ended.done.set()
         if not live.is_closing:
             info.tell(rt, sid, session)
 
@@ -75,7 +75,7 @@ def _run(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> None:
         return  # it stays in the store as it is, and goes on when the conversation is resumed
     if waiting.stop.is_set():
         rt.db().turns.finish(waiting.turn_id, "interrupted", reason=_STOPPED)
-        rt.emit("message.complete", sid, _completion(waiting, "", "interrupted"))
+        _tell_end(rt, sid, waiting, _completion(waiting, "", "interrupted"))
         return
     if waiting.makes_session:
         _tell_start(rt, session)
@@ -264,7 +264,7 @@ def _complete(
         payload["reasoning"] = reasoning
     if rt.live(session).is_rendered:
         payload["rendered"] = rt.render_message(text, session.get("cols", 80))
-    rt.emit("message.complete", sid, payload)
+    _tell_end(rt, sid, waiting, payload)
     if status == "complete":
         apply_title(rt, session)
 
@@ -289,6 +289,11 @@ def _tell_failure(
         return
     rt.emit("error", sid, {"message": reason, "turn_id": waiting.turn_id})
     payload = {**_completion(waiting, f"Error: {reason}", "error"), "error": reason}
+    _tell_end(rt, sid, waiting, payload)
+
+
+def _tell_end(rt: Runtime, sid: str, waiting: Waiting, payload: Result) -> None:
+    waiting.is_told = True
     rt.emit("message.complete", sid, payload)
 
 

@@ -9,6 +9,7 @@ from gateway.commands import TABLE
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_cli import plugins
 from hermes_state import SessionDB
+from hermes_state.inbox import Delivery
 from tests.gateway.faults import disk_full_at, eventually
 from tests.gateway.living import Inside, Process, World
 
@@ -170,6 +171,34 @@ def test_a_branch_goes_on_in_a_copy(world: World) -> None:
         world.wait_for_text("a", "You said: cherry")
         assert "apple" in _told(world)
         assert "banana" not in _told(world)
+
+
+def test_a_command_right_after_a_reply_waits_for_the_rest_of_the_turn(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "apple")
+        world.wait_for_replies("a", 1)
+        before = inside.runner.session_store.list_sessions()[0].session_id
+        came = Delivery("loopback", "a", "the-command")
+
+        def is_held() -> None:
+            eventually(lambda: inside.store.inbox.get(came) is not None, "the command")
+
+        plugins.register_hook("on_turn_end", is_held)
+        world.platform.say("a", "banana")
+        world.wait_for_replies("a", 2)
+        world.platform.say("a", f"/resume {before}", message_id=came.message_id)
+        assert "You are in" in world.wait_for_replies("a", 3)[2]
+
+
+def test_a_command_has_to_wait_for_a_turn_that_runs(world: World) -> None:
+    world.play(silence())
+    with Inside(world) as inside:
+        world.platform.say("a", "apple")
+        eventually(lambda: bool(inside.house.turns.running), "the turn")
+        world.platform.say("a", "/undo")
+        world.wait_for_text("a", "/undo has to wait for the turn.")
+        world.platform.say("a", "/stop")
+        eventually(lambda: not inside.house.lanes.running, "the end of the turn")
 
 
 def test_a_title_names_a_conversation_that_resume_finds(world: World) -> None:

@@ -7,8 +7,8 @@ from hermes_core.errors import ConfigError
 from hermes_core.loading import loading
 from tui_gateway import agents
 from tui_gateway.params import Nothing, Params, says
-from tui_gateway.protocol import BAD_ARGUMENT, BUSY, UNKNOWN_KEY, Rid, RpcError
-from tui_gateway.runtime import LiveSession, Runtime
+from tui_gateway.protocol import BAD_ARGUMENT, UNKNOWN_KEY, Rid, RpcError
+from tui_gateway.runtime import LiveSession, Runtime, check_idle
 
 _SECRET = "model.api_key"
 _SHORT = {"busy": "terminal.busy", "approvals.mode": "approvals.mode", "provider": "model.provider"}
@@ -133,8 +133,7 @@ def _set_model(rt: Runtime, params: Set, session: LiveSession | None) -> Changed
     if scope == "global":
         return {**_write(rt, "model", "model.name", name), "scope": scope}
     session = _needed(session)
-    if session.get("running"):
-        raise RpcError(BUSY, "A turn is running.", fix="Interrupt it first.")
+    check_idle(session, rt.live(session))
     # the commands bring the agent, which a session that is talked in has loaded
     with loading:
         from tui_gateway.desk import Desk  # noqa: PLC0415

@@ -11,7 +11,6 @@ from tui_gateway.params import AnyId, Cols, Params, Session, says
 from tui_gateway.projection import projected
 from tui_gateway.protocol import (
     BAD_ARGUMENT,
-    BUSY,
     FOLDER_MISSING,
     NO_FOLDER,
     NOTHING_RUNS,
@@ -20,7 +19,7 @@ from tui_gateway.protocol import (
     Rid,
     RpcError,
 )
-from tui_gateway.runtime import LiveSession, Runtime, Steering
+from tui_gateway.runtime import LiveSession, Runtime, Steering, check_idle
 
 _FEWEST = 4
 """Below so many messages there is nothing to shorten."""
@@ -280,8 +279,7 @@ def set_cwd(rt: Runtime, rid: Rid, params: SetCwd) -> dict[str, Any]:
     path = Path(params.cwd).expanduser().absolute()
     if not path.is_dir():
         raise RpcError(NO_FOLDER, f"{path} is no folder.", fix="Make it, or name another.")
-    if session.get("running"):
-        raise RpcError(BUSY, "A turn is running.", fix="Interrupt it first.")
+    check_idle(session, rt.live(session))
     rt.live(session).cwd = path
     if (agent := session.get("agent")) is not None:
         agent.bench.workspace = agent.bench.cwd = path
