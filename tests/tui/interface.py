@@ -13,7 +13,7 @@ from typing import Any
 
 from textual import events
 from textual.pilot import Pilot
-from textual.widgets import TextArea
+from textual.widgets import Input, TextArea
 
 from hermes_core.paths import Home
 from hermes_tui.app import HermesApp
@@ -123,9 +123,12 @@ class Interface:
         return re.sub(r"terminal-\d+", "terminal", without_fonts)
 
     async def hold_still(self) -> None:
-        """Stop what moves by itself (the cursor, the seconds of a turn); wait for what is under way."""
-        for field in self.app.screen.query(TextArea):
-            field.cursor_blink = False
+        """Stop what moves by itself (cursors, the seconds of a turn); wait for what is under way."""
+        for screen in self.app.screen_stack:  # what is below a dialog is seen, too
+            for field in (*screen.query(TextArea), *screen.query(Input)):
+                field.cursor_blink = False
+                field.notify_style_update()  # a text area keeps lines as they were drawn
+                field.refresh()
         self.app.session.conversation.began_at = None
         self.app.chat.status.tell()
         seen: list[str] = []
