@@ -22,6 +22,8 @@ def served() -> Iterator[tuple[BotApi, Running, Desk]]:
         api.world.add_chat(CHANNEL, "channel", "News")
         desk = Desk()
         with running(api, desk) as bot:
+            api.world.write("hello")  # a bot cannot be the first to say something
+            desk.hear(1)
             yield api, bot, desk
 
 
