@@ -29,6 +29,7 @@ TALKS = 3
 _LONGEST_WAIT_S = 0.8
 _PROMPT = re.compile(r"^(\w+) asks (\d+)$")
 _ENDS = ("answered", "failed", "interrupted")
+_STOPPED = "Stopped by the user"
 
 
 @dataclass
@@ -250,15 +251,23 @@ class Trial:
             self._inspect_effects(store, turn, happened[prompt.replace(" ", "-")])
 
     def _inspect_effects(self, store: Any, turn: Json, times: int) -> None:
-        """Compare the ledger with the trace; a command that was stopped may have done nothing yet."""
+        """Compare the ledger with the trace; a command that was stopped may have done nothing yet.
+
+        It says so in its result. Its turn may have gone on all the same: a kill can come before its end.
+        """
+        results = {
+            row["id"]: row["content"] for row in store.get_messages(turn["session_id"], True)
+        }
         for effect in store.effects.of_turn(turn["id"]):
             if effect["tool_name"] != "terminal":
                 continue
             self._found.effects[effect["state"]] += 1
-            state = effect["state"]
-            is_missing = state == "done" and not times and turn["state"] != "interrupted"
+            state, told = effect["state"], results.get(effect["result_message_id"])
+            is_missing = state == "done" and not times and not str(told).startswith(_STOPPED)
             if is_missing or (state == "cancelled" and times):
-                self._found.wrong.append(f"{effect['id']} is {state}, happened {times} times")
+                self._found.wrong.append(
+                    f"{effect['id']} is {state}, happened {times} times, its result is {told!r}"
+                )
 
 
 def _asked(process: Process, method: str, **params: Any) -> Json | None:
