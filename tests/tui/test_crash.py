@@ -105,7 +105,7 @@ async def test_a_server_that_cannot_start_is_told_with_what_to_do(
         ui.type("kept")
         await ui.until(lambda: any("no disk" in note for note in ui.notes))
         await ui.until(lambda: "Ctrl+L tries again" in ui.picture())
-        assert "server gone" in ui.picture()
+        await ui.until(lambda: "server gone" in ui.picture())
         count = len(ui.notes)
         await ui.press("ctrl+l")
         await ui.until(lambda: len(ui.notes) > count)
