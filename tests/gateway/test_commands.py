@@ -175,19 +175,17 @@ def test_a_branch_goes_on_in_a_copy(world: World) -> None:
 
 def test_a_command_right_after_a_reply_waits_for_the_rest_of_the_turn(world: World) -> None:
     with Inside(world) as inside:
-        world.platform.say("a", "apple")
-        world.wait_for_replies("a", 1)
-        before = inside.runner.session_store.list_sessions()[0].session_id
         came = Delivery("loopback", "a", "the-command")
 
         def is_held() -> None:
             eventually(lambda: inside.store.inbox.get(came) is not None, "the command")
 
         plugins.register_hook("on_turn_end", is_held)
-        world.platform.say("a", "banana")
-        world.wait_for_replies("a", 2)
-        world.platform.say("a", f"/resume {before}", message_id=came.message_id)
-        assert "You are in" in world.wait_for_replies("a", 3)[2]
+        world.platform.say("a", "apple")
+        world.wait_for_replies("a", 1)
+        here = inside.runner.session_store.list_sessions()[0].session_id
+        world.platform.say("a", f"/resume {here}", message_id=came.message_id)
+        assert "You are in" in world.wait_for_replies("a", 2)[1]
 
 
 def test_a_command_has_to_wait_for_a_turn_that_runs(world: World) -> None:
