@@ -323,9 +323,7 @@ def _requests(store: Store, session_id: str) -> list[Row]:
 
 def _branch(context: Context, title: str) -> str:
     store, session_id = _spoken(context)
-    branch = store.branch_session(session_id)
-    if title:
-        store.set_session_title(branch, title)
+    branch = store.branch_session(session_id, title=title)
     context.open(branch, "branched")
     return f"This is a copy, {branch}; /resume {session_id} goes back."
 

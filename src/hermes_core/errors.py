@@ -22,6 +22,7 @@ HermesError                      message for a person, fix for the same person, 
     ├── StoreVersionError        written by a newer Hermes, or SQLite is too old
     ├── ForeignStoreError        somebody else's database, or no database
     ├── SessionNotFoundError     no such session
+    ├── NothingSaidError         a conversation with nothing in it, where something is needed
     ├── TitleError               a title that cannot be taken (also a ValueError)
     ├── AlreadySettledError      a delivery that was dealt with before: nothing is to be done
     ├── IllegalTransitionError   the database refused a change of state
@@ -196,6 +197,12 @@ class SessionNotFoundError(StoreError):
 
     code = "session.not_found"
     exit_status = 4
+
+
+class NothingSaidError(StoreError):
+    """The conversation holds nothing that this could be done with."""
+
+    code = "session.empty"
 
 
 class TitleError(StoreError, ValueError):

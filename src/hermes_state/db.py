@@ -346,12 +346,22 @@ class SessionDB:
         return self.write(lambda c: lineage.undo_rotation(c, session_id, lease=lease))
 
     def branch_session(
-        self, session_id: str, *, until_message_id: int | None = None, child_id: str | None = None
+        self,
+        session_id: str,
+        *,
+        until_message_id: int | None = None,
+        child_id: str | None = None,
+        title: str | None = None,
     ) -> str:
-        """Begin a new conversation from a copy of this one; returns its id."""
+        """Begin a new conversation from a copy of what is over in this one; returns its id.
+
+        Raises TitleError or NothingSaidError, and then there is no copy.
+        """
         new = child_id or sessions.new_id()
         return self.write(
-            lambda c: lineage.branch(c, session_id, child_id=new, until_message_id=until_message_id)
+            lambda c: lineage.branch(
+                c, session_id, child_id=new, until_message_id=until_message_id, title=title
+            )
         )
 
     def get_compression_tip(self, session_id: str) -> str:

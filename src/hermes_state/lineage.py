@@ -6,7 +6,7 @@ from typing import Any
 import apsw
 
 from hermes_core import clock
-from hermes_core.errors import StoreError
+from hermes_core.errors import NothingSaidError, StoreError
 from hermes_state import leases, sessions, titles
 from hermes_state.leases import Lease
 from hermes_state.records import Row, insert_message, message_from, rows
@@ -100,22 +100,43 @@ def undo_rotation(conn: apsw.Connection, session_id: str, *, lease: Lease | None
 
 
 def branch(
-    conn: apsw.Connection, session_id: str, *, child_id: str, until_message_id: int | None = None
+    conn: apsw.Connection,
+    session_id: str,
+    *,
+    child_id: str,
+    until_message_id: int | None = None,
+    title: str | None = None,
 ) -> str:
-    """Begin a conversation of its own from a copy of this one, up to a message."""
+    """Begin a conversation of its own from a copy of what is over in this one, up to a message.
+
+    The turn that runs and the prompts that wait stay here: they are answered here, and a copy of them
+    would be put to the model a second time. Without a title, the copy has the next one after this one's.
+    """
     parent = sessions.fetch(conn, session_id)
+    kept = _over(conn, session_id, until_message_id)
+    if not kept:
+        raise NothingSaidError("There is nothing to branch from yet.")
     _insert_like(conn, child_id, parent)
     sessions.link(conn, child_id, parent, "branch")
-    kept = conn.execute(
-        "SELECT id FROM messages WHERE session_id = ? AND active = 1 AND id <= ? ORDER BY id",
+    for id_ in kept:
+        _copy(conn, child_id, id_)
+    wanted, inherited = titles.clean(title), titles.title_of(conn, session_id)
+    if wanted is None and inherited is not None:
+        wanted = titles.next_in_lineage(conn, inherited, child_id)
+    if wanted is not None:
+        titles.set_title(conn, child_id, wanted)
+    return child_id
+
+
+def _over(conn: apsw.Connection, session_id: str, until_message_id: int | None) -> list[int]:
+    """The messages of a session up to one, without those of turns that have no end yet."""
+    found = conn.execute(
+        "SELECT id FROM messages WHERE session_id = ? AND active = 1 AND id <= ?"
+        " AND coalesce(answers, origin_id, id) NOT IN"
+        " (SELECT user_message_id FROM turns WHERE state IN ('accepted', 'running')) ORDER BY id",
         (session_id, until_message_id if until_message_id is not None else 2**63 - 1),
     ).fetchall()
-    for (id_,) in kept:
-        _copy(conn, child_id, id_)
-    title = titles.title_of(conn, session_id)
-    if title is not None:
-        titles.set_title(conn, child_id, titles.next_in_lineage(conn, title, child_id))
-    return child_id
+    return [id_ for (id_,) in found]
 
 
 def tip(conn: apsw.Connection, session_id: str) -> str:

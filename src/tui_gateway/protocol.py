@@ -7,7 +7,7 @@ answers, and events without an id. docs/reference/rpc.md lists the methods and e
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hermes_core.errors import HermesError, SessionNotFoundError, TitleError
+from hermes_core.errors import HermesError, NothingSaidError, SessionNotFoundError, TitleError
 
 Frame = dict[str, Any]
 Rid = Any
@@ -75,6 +75,13 @@ CODES: Mapping[int, str] = {
 }
 """What each code of an error means."""
 
+_OF_STORE: Mapping[type[HermesError], int] = {
+    SessionNotFoundError: NOT_STORED,
+    NothingSaidError: NOTHING_SAID,
+    TitleError: TITLE_REFUSED,
+}
+"""The codes of what the store says no to, whichever method asks it."""
+
 
 class RpcError(HermesError):
     """An answer that says no: a number for the program, words for the person."""
@@ -108,9 +115,7 @@ def refusal_of(rid: Rid, error: HermesError, number: int = SERVER_ERROR) -> Fram
 def _number_of(error: HermesError, number: int) -> int:
     if isinstance(error, RpcError):
         return error.number
-    if isinstance(error, SessionNotFoundError):
-        return NOT_STORED
-    return TITLE_REFUSED if isinstance(error, TitleError) else number
+    return next((known for kind, known in _OF_STORE.items() if isinstance(error, kind)), number)
 
 
 def event(kind: str, session_id: str, payload: Mapping[str, Any] | None = None) -> Frame:

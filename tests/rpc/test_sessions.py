@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.testing.scripted import say
+from hermes_agent.testing.scripted import Quiet, Step, say
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
-from tests.rpc.serving import Inside, RefusedError, World
+from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
 from tui_gateway import server
 
 
@@ -258,6 +258,48 @@ def test_a_branch_is_a_copy_that_goes_its_own_way(
         client.call("session.branch", session_id=sid, name="Twig")
     assert refused.value.number == 4022
     assert world.store().session_count() == 2, "a branch that is refused is not there"
+
+
+def test_the_command_to_branch_leaves_nothing_behind_when_it_is_refused(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    model.add("one", "two")
+    client.say(client.open(title="Taken"))
+    opened = client.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    client.say(sid)
+    with pytest.raises(RefusedError) as refused:
+        client.call("slash.exec", session_id=sid, command="/branch Taken")
+    assert refused.value.number == 4022
+    client.call("session.undo", session_id=sid)
+    for method, params in (("slash.exec", {"command": "/branch bb"}), ("session.branch", {})):
+        with pytest.raises(RefusedError) as refused:
+            client.call(method, session_id=sid, **params)
+        assert refused.value.number == 4008
+    assert world.store().session_count() == 2
+    assert client.call("session.activate", session_id=sid)["stored_session_id"] == key
+
+
+def test_what_is_not_over_stays_out_of_a_branch(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    opened = client.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    quiet = Quiet()
+    model.add("one", Step(quiet=quiet, rest=("slowly",)), "three", "elsewhere")
+    client.say(sid, "first")
+    client.call("prompt.submit", session_id=sid, text="second")
+    assert quiet.begun.wait(PATIENCE_S)
+    client.call("prompt.submit", session_id=sid, text="third")
+    branch = client.call("session.branch", session_id=sid)
+    assert [text for _, text in world.transcript(branch["stored_session_id"])] == ["first", "one"]
+    quiet.release()
+    client.event("message.complete", text="slowly")
+    client.event("message.complete", text="three")
+    client.say(branch["session_id"], "and there")
+    asked = [m["content"] for m in model.asked[-1].json["messages"] if m["role"] != "system"]
+    assert asked == ["first", "one", "and there"]
+    assert [text for _, text in world.transcript(key)][2:] == ["second", "slowly", "third", "three"]
 
 
 def test_undo_takes_back_the_last_exchange(

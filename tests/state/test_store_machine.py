@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hermes_core import clock
-from hermes_core.errors import StoreError, TitleError
+from hermes_core.errors import NothingSaidError, StoreError, TitleError
 from hermes_state import SessionDB
 from hermes_state.maintenance import DAY_S
 
@@ -323,6 +323,10 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(number=choices)
     def branch(self, number: int) -> None:
         session, name = self.pick(number), self.new_name()
+        if not session.active:
+            with pytest.raises(NothingSaidError):
+                self.store.branch_session(session.id, child_id=name)
+            return
         self.store.branch_session(session.id, child_id=name)
         self.model.branch(session, name)
 

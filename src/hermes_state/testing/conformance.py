@@ -16,6 +16,7 @@ from hermes_core.errors import (
     ConversationOverError,
     IllegalTransitionError,
     LeaseLostError,
+    NothingSaidError,
     SessionNotFoundError,
     StoreError,
     TitleError,
@@ -673,6 +674,40 @@ class LineageRules:
         assert [(r["id"], r["level"]) for r in store.get_session_tree("b")] == [("a", 0), ("b", 1)]
         with refused(SessionNotFoundError):
             store.branch_session("nobody")
+        assert store.check() == []
+
+    def test_a_branch_is_made_with_its_title_or_not_at_all(self, store: Store) -> None:
+        chat(store, "a", "one")
+        store.set_session_title("a", "plan")
+        store.branch_session("a", child_id="b", title=" other  plan ")
+        assert store.get_session_title("b") == "other plan"
+        with refused(TitleError):
+            store.branch_session("a", child_id="c", title="plan")
+        assert sorted(listed(store)) == ["a", "b"]
+        assert store.check() == []
+
+    def test_where_nothing_is_said_there_is_nothing_to_branch(self, store: Store) -> None:
+        [first] = chat(store, "a", "one")
+        store.rewind_to_message("a", first)
+        running(store, "b")
+        for id_ in ("a", "b"):
+            with refused(NothingSaidError):
+                store.branch_session(id_, child_id="c")
+        assert sorted(listed(store)) == ["a", "b"]
+
+    def test_a_branch_holds_only_what_is_over(self, store: Store) -> None:
+        chat(store, "a", "one", "two")
+        turn_id = accepted(store, "a")
+        accepted(store, "a")
+        store.turns.start(turn_id)
+        store.turns.step(turn_id, {"role": "assistant", "content": "I look."})
+        store.branch_session("a", child_id="b")
+        assert contents(store, "b") == ["one", "two"]
+        since = store.get_messages_as_conversation("a")[1]["id"]
+        store.rotate_session("a", [summary()], child_id="a2", since=since)
+        assert contents(store, "a2") == ["in short", "a question", "I look.", "a question"]
+        store.branch_session("a2", child_id="c")
+        assert contents(store, "c") == ["in short"]
         assert store.check() == []
 
     def test_a_child_of_a_compacted_session_continues_it(self, store: Store) -> None:
@@ -1976,6 +2011,7 @@ class ScopeRules:
     def test_whether_a_title_is_taken_tells_nothing_of_others(self, store: Store) -> None:
         for id_, fields in (("a", {"user_id": "1"}), ("b", {"user_id": "2"}), ("c", {})):
             store.create_session(id_, "telegram", **fields)
+            store.append_message(id_, "user", "hello")
             assert store.set_session_title(id_, "plan")
         store.create_session("d", "telegram", user_id="2")
         with refused(TitleError):

@@ -4,8 +4,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Annotated, Any, TypedDict
 
-from hermes_core.errors import HermesError
-from hermes_state import lineage, sessions, titles
+from hermes_core.errors import HermesError, NothingSaidError
+from hermes_state import sessions
 from tui_gateway import agents, info, intake, view
 from tui_gateway.params import Cols, OpenId, Params, Session, says
 from tui_gateway.projection import projected
@@ -13,7 +13,6 @@ from tui_gateway.protocol import (
     BAD_ARGUMENT,
     ID_MISSING,
     NO_FOLDER,
-    NOTHING_SAID,
     Rid,
     RpcError,
 )
@@ -157,17 +156,19 @@ class Branched(TypedDict):
 
 
 def branch(rt: Runtime, rid: Rid, params: Branch) -> Branched:
-    """Copy the conversation into a new one and open that; the original stays open."""
+    """Copy what is over in the conversation into a new one and open that; the original stays open.
+
+    The turn that runs and the prompts that wait go on in the original alone.
+    """
     del rid
     session, store = rt.session(params.session_id), rt.db()
     parent = store.get_compression_tip(info.key_of(session))
-    row = store.get_session(parent)
-    if row is None or not row["message_count"]:
-        raise RpcError(NOTHING_SAID, "There is nothing to branch from yet.")
+    if store.get_session(parent) is None:
+        raise NothingSaidError("There is nothing to branch from yet.")
     key = sessions.new_id()
     rt.presence.add(key)
     try:
-        store.write(lambda conn: _copy(conn, parent, key, params.name))
+        store.branch_session(parent, child_id=key, title=params.name)
     except HermesError:
         rt.presence.remove(key)
         raise
@@ -178,12 +179,6 @@ def branch(rt: Runtime, rid: Rid, params: Branch) -> Branched:
     rt.afterwards(lambda: agents.begin(rt, sid, child))
     title = store.get_session_title(key) or ""
     return {"session_id": sid, "stored_session_id": key, "title": title, "parent": parent}
-
-
-def _copy(conn: Any, parent: str, key: str, name: str) -> None:  # noqa: ANN401 -- the store's own
-    lineage.branch(conn, parent, child_id=key)
-    if name:
-        titles.set_title(conn, key, name)
 
 
 class Closed(TypedDict):
