@@ -170,9 +170,11 @@ class SessionDB:
         """Remember the prompt a session runs with."""
         self.write(lambda c: sessions.change(c, session_id, system_prompt=system_prompt))
 
-    def update_session_model(self, session_id: str, model: str) -> None:
-        """Remember the model a session runs on."""
-        self.write(lambda c: sessions.change(c, session_id, model=model))
+    def update_session_model(
+        self, session_id: str, model: str, *, chosen_as: str | None = None
+    ) -> None:
+        """Remember the model a session runs on, and the name under which it was chosen for it."""
+        self.write(lambda c: sessions.change_model(c, session_id, model, chosen_as))
 
     def update_session_cwd(self, session_id: str, cwd: str) -> None:
         """Remember the folder a session works in."""

@@ -27,6 +27,9 @@ _FILLABLE = (
 )
 """Columns that a later `create` of the same session may fill when they are still empty."""
 
+CHOSEN_MODEL = "chosen_model"
+"""The field of `model_config` with the model that was chosen for this conversation alone."""
+
 ACCIDENTAL_ENDS = ("agent_close", "ws_orphan_reap")
 """Reasons that say a process went away, not that anybody ended the conversation."""
 
@@ -217,6 +220,23 @@ def change(conn: apsw.Connection, session_id: str, **values: Any) -> None:  # no
     """Set columns of a session that may change during its life."""
     changes = ", ".join(f"{name} = ?" for name in values)
     conn.execute(f"UPDATE sessions SET {changes} WHERE id = ?", (*values.values(), session_id))
+
+
+def change_model(conn: apsw.Connection, session_id: str, model: str, chosen_as: str | None) -> None:
+    """Set the model of a session; with a name, as one that was chosen for this conversation."""
+    change(conn, session_id, model=model)
+    if chosen_as is not None:
+        conn.execute(
+            "UPDATE sessions SET model_config = json_set("
+            "iif(json_valid(model_config), model_config, '{}'), ?, ?) WHERE id = ?",
+            (f"$.{CHOSEN_MODEL}", chosen_as, session_id),
+        )
+
+
+def chosen_model(row: Row) -> str:
+    """The name of the model that was chosen for a conversation; empty: whichever the settings give."""
+    marks: Any = decode(row["model_config"]) if row["model_config"] else {}
+    return str(marks.get(CHOSEN_MODEL, "")) if isinstance(marks, dict) else ""
 
 
 def set_archived(conn: apsw.Connection, session_id: str, archived: bool) -> bool:

@@ -4,11 +4,11 @@ import importlib
 import logging
 from pathlib import Path
 
-from hermes_core.errors import HermesError
+from hermes_core.errors import HermesError, ModelError
 from hermes_core.loading import loading
 from tui_gateway import info
 from tui_gateway.protocol import NO_AGENT, RpcError
-from tui_gateway.runtime import LiveSession, Runtime
+from tui_gateway.runtime import Live, LiveSession, Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +58,7 @@ def _make(rt: Runtime, sid: str, session: LiveSession) -> None:
 
     live = rt.live(session)
     _settle_in(rt, session)
+    _find_model(rt, sid, live)
     agent = rt.assembly().agent(
         session["session_key"],
         source=live.source,
@@ -83,6 +84,24 @@ def _settle_in(rt: Runtime, session: LiveSession) -> None:
         return
     live.warning = f"Its folder {row['cwd']} is gone; it works in {live.cwd} now."
     rt.db().update_session_cwd(session["session_key"], str(live.cwd))
+
+
+def _find_model(rt: Runtime, sid: str, live: Live) -> None:
+    """Go on with the model that the conversation had, or say that it is gone.
+
+    The store remembers it all the same: it may be there the next time.
+    """
+    if not live.is_model_remembered:
+        return
+    try:
+        rt.assembly().model(live.model_name)
+    except ModelError as error:
+        name = rt.assembly().model().facts.name
+        text = f"The model {live.model_name} of this conversation cannot be had: {error.message}"
+        told = {"text": f"{text} {name} answers now.", "level": "warning", "kind": "model"}
+        rt.emit("notification.show", sid, told)
+        live.model_name = ""
+    live.is_model_remembered = False
 
 
 def wait(rt: Runtime, sid: str, session: LiveSession) -> None:

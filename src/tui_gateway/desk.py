@@ -75,6 +75,7 @@ class Desk:
         )
         key = session_id or sessions.new_id()
         if session_id is not None:
+            intake.recall_model(self._rt, key, live)
             intake.reopen(self._rt, key)
         self._session.update(
             {
@@ -106,10 +107,7 @@ class Desk:
         """Ask another model in this session from now on."""
         model = self._rt.assembly().model(name)
         self.agent.model = model
-        self._rt.live(self._session).model_name = name
-        store, key = self._rt.db(), info.key_of(self._session)
-        if store.get_session(key) is not None:
-            store.update_session_model(key, model.facts.name)
+        intake.choose_model(self._rt, self._session, name, model.facts.name)
         self._rt.afterwards(lambda: info.tell(self._rt, self._sid, self._session))
         return model.facts.name
 

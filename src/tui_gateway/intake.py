@@ -9,6 +9,7 @@ from typing import Any
 
 from hermes_agent import lease
 from hermes_core import clock
+from hermes_state import sessions
 from hermes_state.protocol import Store
 from hermes_state.turns import FOLDED, Opening
 from tui_gateway import info, turns
@@ -110,6 +111,21 @@ def reopen(rt: Runtime, session_id: str) -> None:
         store.reopen_session(session_id)
 
 
+def recall_model(rt: Runtime, session_id: str, live: Live) -> None:
+    """Have a stored conversation answered by the model that was chosen for it, if one was."""
+    row = rt.db().get_session(session_id)
+    live.model_name = sessions.chosen_model(row) if row is not None else ""
+    live.is_model_remembered = bool(live.model_name)
+
+
+def choose_model(rt: Runtime, session: LiveSession, name: str, model: str) -> None:
+    """Have a conversation answered by the model of this name from now on, also by a later process."""
+    live, store, key = rt.live(session), rt.db(), info.key_of(session)
+    live.model_name, live.is_model_remembered = name, False
+    if store.get_session(key) is not None:
+        store.update_session_model(key, model, chosen_as=name)
+
+
 @contextmanager
 def shortening(rt: Runtime, sid: str, session: LiveSession) -> Generator[None]:
     """Keep the session busy while its conversation is shortened, then go on where it goes on."""
@@ -171,8 +187,8 @@ def opening_of(session: LiveSession, live: Live) -> Opening:
     fields: dict[str, Any] = {"cwd": str(live.cwd)}
     if (agent := session.get("agent")) is not None:
         fields["model"] = info.model_name(agent)
-    if live.parent_session_id is not None:
-        fields["model_config"] = {"_branched_from": live.parent_session_id}
+    marks = {"_branched_from": live.parent_session_id, sessions.CHOSEN_MODEL: live.model_name}
+    fields["model_config"] = {name: value for name, value in marks.items() if value} or None
     return Opening(live.source, fields, live.parent_session_id, live.seed)
 
 

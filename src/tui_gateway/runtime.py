@@ -82,6 +82,8 @@ class Live(msgspec.Struct):
     cwd: Path = msgspec.field(default_factory=Path.cwd)
     model_name: str = ""
     """The model that was chosen for this session; empty: the one of the settings."""
+    is_model_remembered: bool = False
+    """Whether it was chosen earlier, so that it may be gone by now."""
     parent_session_id: str | None = None
     """The session that this one is a branch of, until it is stored."""
     seed: list[dict[str, Any]] = msgspec.field(default_factory=list[dict[str, Any]])

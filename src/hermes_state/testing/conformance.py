@@ -22,6 +22,7 @@ from hermes_core.errors import (
     TitleError,
     UsageError,
 )
+from hermes_state import sessions
 from hermes_state.budgets import Estimate, Limits, Receipt, Reservation
 from hermes_state.effects import Call, Settled
 from hermes_state.inbox import Delivery
@@ -199,6 +200,18 @@ class SessionRules:
         store.update_session_cwd("s", "/srv")
         row = session(store, "s")
         assert (row["model"], row["system_prompt"], row["cwd"]) == ("b", "be kind", "/srv")
+
+    def test_a_model_that_was_chosen_for_a_conversation_goes_with_it(self, store: Store) -> None:
+        chat(store, "a", "one")
+        store.create_session("a", "cli", model_config={"instructions": "be kind"})
+        assert sessions.chosen_model(session(store, "a")) == ""
+        store.update_session_model("a", "b", chosen_as="local/b")
+        store.rotate_session("a", [summary()], child_id="a2")
+        store.branch_session("a2", child_id="c")
+        for id_ in ("a", "a2", "c"):
+            row = session(store, id_)
+            assert (row["model"], sessions.chosen_model(row)) == ("b", "local/b")
+            assert "be kind" in row["model_config"]
 
     def test_notes_about_the_store_are_kept(self, store: Store) -> None:
         assert store.get_meta("color") is None

@@ -5,7 +5,6 @@ from typing import Annotated, Any, TypedDict
 from hermes_core import config
 from hermes_core.errors import ConfigError
 from hermes_core.loading import loading
-from tui_gateway import agents
 from tui_gateway.params import Nothing, Params, says
 from tui_gateway.protocol import BAD_ARGUMENT, UNKNOWN_KEY, Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime, check_idle
@@ -94,7 +93,9 @@ class Set(Params, frozen=True):
     ]
     value: Annotated[Any, says("The value, as text or as it is.")] = None
     session_id: Annotated[str, says("The open session, for what belongs to one.")] = ""
-    scope: Annotated[str, says("For model: session (this session alone) or global.")] = ""
+    scope: Annotated[
+        str, says("For model: session (this conversation, also when it is resumed) or global.")
+    ] = ""
 
 
 class Changed(TypedDict, total=False):
@@ -136,14 +137,12 @@ def _set_model(rt: Runtime, params: Set, session: LiveSession | None) -> Changed
     check_idle(session, rt.live(session))
     # the commands bring the agent, which a session that is talked in has loaded
     with loading:
+        from tui_gateway import intake  # noqa: PLC0415
         from tui_gateway.desk import Desk  # noqa: PLC0415
 
     used = rt.assembly().model(name).facts.name
-    rt.live(session).model_name = name
-    if session.get("agent") is None:  # made with this model, if there was none to ask before
-        agents.wait(rt, params.session_id, session)
-    else:
-        Desk(rt, params.session_id, session).use_model(name)
+    intake.choose_model(rt, session, name, used)  # an agent that is still to come is made with it
+    Desk(rt, params.session_id, session).use_model(name)
     return {"key": "model", "value": used, "scope": scope}
 
 

@@ -117,6 +117,7 @@ def resume(rt: Runtime, rid: Rid, params: Resume) -> Snapshot:
         with _resuming:
             if (known := view.opened(rt, key)) is not None:
                 return view.snapshot(rt, known, params.limit)
+            intake.recall_model(rt, key, live)
             session = _new(key, live, params.cols)
             sid = _open(rt, session)
         intake.reopen(rt, key)
