@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import apsw
 
@@ -97,12 +97,11 @@ def _adopt(conn: apsw.Connection, session_id: str, parent_id: str) -> None:
 
 
 def _relation(child: Row, parent: Row) -> str:
-    marks: Any = decode(child["model_config"]) if child["model_config"] else {}
-    if isinstance(marks, dict):
-        if "_delegate_from" in marks:
-            return "delegate"
-        if "_branched_from" in marks:
-            return "branch"
+    marks = _marks(child)
+    if "_delegate_from" in marks:
+        return "delegate"
+    if "_branched_from" in marks:
+        return "branch"
     return "continuation" if parent["end_reason"] == "compression" else "branch"
 
 
@@ -235,8 +234,13 @@ def change_model(conn: apsw.Connection, session_id: str, model: str, chosen_as: 
 
 def chosen_model(row: Row) -> str:
     """The name of the model that was chosen for a conversation; empty: whichever the settings give."""
-    marks: Any = decode(row["model_config"]) if row["model_config"] else {}
-    return str(marks.get(CHOSEN_MODEL, "")) if isinstance(marks, dict) else ""
+    return str(_marks(row).get(CHOSEN_MODEL, ""))
+
+
+def _marks(row: Row) -> dict[str, Any]:
+    """What is noted of a session beside its columns; nothing when somebody else wrote it otherwise."""
+    marks: object = decode(row["model_config"]) if row["model_config"] else {}
+    return cast("dict[str, Any]", marks) if isinstance(marks, dict) else {}
 
 
 def set_archived(conn: apsw.Connection, session_id: str, archived: bool) -> bool:
