@@ -223,8 +223,12 @@ def _title(context: Context, title: str) -> str:
     store, session_id = _spoken(context)
     if title:
         store.set_session_title(session_id, title)
-    current = store.get_session_title(session_id)
-    return f"This conversation is called {current!r}." if current else "It has no title yet."
+    return title_text(store.get_session_title(session_id))
+
+
+def title_text(title: str | None) -> str:
+    """What a person is told about a title."""
+    return f"This conversation is called {title!r}." if title else "It has no title yet."
 
 
 def _sessions(context: Context, text: str) -> str:

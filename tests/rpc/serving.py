@@ -25,6 +25,11 @@ PATIENCE_S = 30.0
 """A process on a busy machine takes its time to start."""
 
 Json = dict[str, Any]
+PATIENT = (
+    "import sys; from tui_gateway import closing, entry;"
+    " entry._GRACE_S, closing._PATIENCE_S = 20.0, 10.0; sys.exit(entry.main(sys.argv[1:]))"
+)
+"""The server, with time to write its last words: a disk may halt for seconds."""
 
 
 class RefusedError(Exception):
@@ -167,7 +172,7 @@ class Process(Client):
         super().__init__()
         self.errors = b""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tui_gateway.entry", *arguments],
+            [sys.executable, "-c", PATIENT, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -9,6 +9,7 @@ from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_core import config
 from hermes_core.paths import Home
+from tests.gateway.faults import eventually
 from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
 from tui_gateway import server
 
@@ -47,6 +48,7 @@ def test_steering_by_command_is_told_when_it_was_heard(
     client.call("prompt.submit", session_id=sid, text="paint")
     assert quiet.begun.wait(PATIENCE_S)
     number = client.post("slash.exec", session_id=sid, command="/steer in blue")
+    eventually(lambda: bool(server._live_of(server._sessions[sid]).steering), "the words")
     with pytest.raises(RefusedError):
         client.call("slash.exec", session_id=sid, command="/new")
     quiet.release()
@@ -274,6 +276,25 @@ def test_a_reply_can_be_rendered_for_a_narrow_terminal() -> None:
     shown = server.render_message("word " * 40, 5)
     assert shown is not None
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= 20
+
+
+def test_a_conversation_can_be_titled_by_command_before_its_first_message(
+    client: Inside, world: World
+) -> None:
+    opened = client.call(
+        "session.create", title="Planned", messages=[{"role": "user", "text": "a"}]
+    )
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    told = client.call("slash.exec", session_id=sid, command="/title")
+    assert told["output"] == "This conversation is called 'Planned'."
+    told = client.call("slash.exec", session_id=sid, command="/title My talk")
+    assert told["output"] == "This conversation is called 'My talk'."
+    assert client.event("session.title") == {"session_id": key, "title": "My talk"}
+    assert (world.row(key)["title"], world.row(key)["message_count"]) == ("My talk", 1)
+    with pytest.raises(RefusedError) as refused:
+        client.call("slash.exec", session_id=client.open(), command="/title My talk")
+    assert refused.value.number == 4022
+    assert world.store().session_count() == 1, "a title that is refused leaves nothing"
 
 
 def test_a_title_that_a_command_gives_is_told(client: Inside, model: ScriptedServer) -> None:

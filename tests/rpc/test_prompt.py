@@ -283,6 +283,7 @@ def test_what_the_turn_does_not_hear_any_more_is_the_next_prompt(
     assert client.answer(number)["status"] == "queued"
     assert client.answer(steer)["status"] == "queued"
     assert [client.event("message.complete")["text"] for _ in range(3)][1] == "Also done."
+    client.event("session.info", running=False)
     said = [text for role, text in world.transcript(key) if role == "user"]
     assert said == ["one", "two", "three"], "each once"
     with pytest.raises(RefusedError) as refused:

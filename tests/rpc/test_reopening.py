@@ -10,6 +10,7 @@ from tests.rpc.serving import PATIENCE_S, Inside
 
 def shown_again(client: Inside, sid: str) -> list[list[dict[str, Any]]]:
     """What a client is shown that opens a conversation again, and one that opens a copy of it."""
+    client.event("session.info", running=False)
     branch = client.call("session.branch", session_id=sid)["session_id"]
     ways = [("session.history", sid), ("session.activate", sid), ("session.activate", branch)]
     return [client.call(method, session_id=name)["messages"] for method, name in ways]

@@ -71,7 +71,7 @@ def submit(live: Any, text: str = "hello") -> None:
         )
         assert answer is not None
         assert answer["result"]["status"] == "streaming"
-        assert _over(live).wait(5)
+        assert _over(live).wait(30)
     finally:
         del server._sessions["sid"]
 

@@ -231,6 +231,7 @@ def test_open_sessions_are_listed_with_what_they_do(client: Inside, model: Scrip
     model.add("hi")
     sid, other = client.open(), client.open()
     client.say(sid)
+    client.event("session.info", running=False)
     rows = client.call("session.active_list", current_session_id=sid)["sessions"]
     assert {row["id"]: row["current"] for row in rows} == {sid: True, other: False}
     assert next(row for row in rows if row["id"] == sid)["status"] == "idle"

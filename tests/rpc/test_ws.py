@@ -182,6 +182,7 @@ def test_a_client_that_comes_while_a_tool_runs_is_shown_the_call_and_what_it_has
     gate.write_text("let go\n")
     assert second.event("tool.complete")["tool_id"] == tool["tool_id"]
     assert second.event("message.complete")["text"] == "Ran."
+    second.event("session.info", running=False)
     again = second.call("session.activate", session_id=sid)
     assert again["inflight"] is None
     first.close()

@@ -21,7 +21,7 @@ from hermes_agent.stop import Stop
 from hermes_core.errors import ContextTooLongError, ModelError
 from hermes_core.types import FunctionCall, ToolCall
 
-PATIENCE_S = 5.0
+PATIENCE_S = 30.0
 """How long a test waits for something that must happen."""
 
 _WORD = re.compile(r"\S+\s*|\s+")

@@ -10,7 +10,7 @@ from hermes_cli import plugins
 from hermes_core.errors import Interrupted, UsageError
 from tui_gateway import info, intake, view
 from tui_gateway.desk import Desk
-from tui_gateway.methods.session import STOPPED
+from tui_gateway.methods.session import STOPPED, Title, title
 from tui_gateway.params import Nothing, Params, Session, says
 from tui_gateway.projection import text_of
 from tui_gateway.protocol import BAD_ARGUMENT, UNKNOWN_COMMAND, USE_DISPATCH, Rid, RpcError
@@ -79,7 +79,7 @@ def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
     is_plugin = commands.find(parsed.name) is None and parsed.name in desk.plugins
     if commands.find(parsed.name) is None and not is_plugin:
         raise _unknown(desk, parsed)
-    output = _output(rt, sid, desk, parsed)
+    output = _output(rt, rid, sid, desk, parsed)
     told: Outcome = {"type": "plugin" if is_plugin else "exec", "output": output}
     if desk.sent is not None:
         told = {"type": "send", "output": output, "message": text_of(desk.sent)}
@@ -97,9 +97,13 @@ def _skill(rt: Runtime, name: str) -> Skill | None:
     return commands.skill_of(name, skills.found(rt.home), {*plugins.commands(), *_OURS})
 
 
-def _output(rt: Runtime, sid: str, desk: Desk, parsed: Parsed) -> str:
+def _output(rt: Runtime, rid: Rid, sid: str, desk: Desk, parsed: Parsed) -> str:
     command = commands.find(parsed.name)
-    if command is None or command.name != "compress":
+    name = command.name if command is not None else ""
+    if name == "title":  # the store may not know the conversation yet, and gets it with its title
+        wanted = Title(session_id=sid, title=parsed.argument or None)
+        return commands.title_text(title(rt, rid, wanted).get("title"))
+    if name != "compress":
         return commands.run(desk, parsed)
     try:
         with intake.shortening(rt, sid, rt.session(sid)):
