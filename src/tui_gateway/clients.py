@@ -35,6 +35,13 @@ def tell(live: Live | None, frame: Frame, other: Transport | None) -> bool:
     return any(reached)
 
 
+def tell_others(live: Live, frame: Frame, caller: Transport | None) -> None:
+    """Send a frame to the clients of a session but the one that caused it."""
+    for watcher in list(live.watchers):
+        if watcher is not caller:
+            watcher.write(frame)
+
+
 def forsaken(idle: Iterable[tuple[str, Live]], now: float, grace_s: float) -> list[str]:
     """Those of the idle sessions that have had no client for so long."""
     return [

@@ -139,6 +139,15 @@ class Title(TypedDict):
     title: str
 
 
+class Changed(TypedDict):
+    """Another client of the session has changed what it shows: `undo` (something was taken back),
+    `compress` (it was shortened, or that was undone), `expand` (messages were brought back), `open` (it
+    is in another conversation now). `session.activate` tells what there is. Who did it is not told."""
+
+    reason: str
+    stored_session_id: str
+
+
 class Steered(TypedDict):
     """What was said to the running turn is on disk, and the model is shown it next."""
 
@@ -200,6 +209,7 @@ EVENTS: dict[str, Any] = {
     "gateway.ready": Ready,
     "session.info": Info,
     "session.title": Title,
+    "session.changed": Changed,
     "message.start": Start,
     "message.delta": Delta,
     "message.interim": Interim,

@@ -84,6 +84,12 @@ def tell(rt: Runtime, sid: str, session: LiveSession) -> None:
     rt.emit("session.info", sid, payload)
 
 
+def tell_change(rt: Runtime, session: LiveSession, reason: str) -> None:
+    """Tell the other clients of a session that it does not hold any more what they show."""
+    payload = {"reason": reason, "stored_session_id": key_of(session)}
+    rt.emit_to_others("session.changed", rt.live(session).sid, payload)
+
+
 def usage(rt: Runtime, session: LiveSession) -> Payload:
     """What the conversation has used so far, all its sessions together."""
     live, key = rt.live(session), key_of(session)

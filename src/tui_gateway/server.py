@@ -411,6 +411,11 @@ class _Runtime:
     def emit(self, kind: str, sid: str, payload: dict[str, Any] | None = None) -> None:
         _emit(kind, sid, payload)
 
+    def emit_to_others(self, kind: str, sid: str, payload: dict[str, Any]) -> None:
+        if (session := _sessions.get(sid)) is not None:
+            frame = protocol.event(kind, sid, payload)
+            clients.tell_others(_live_of(session), frame, self.transport)
+
     def make_stream_renderer(self, cols: int) -> Renderer | None:
         return make_stream_renderer(cols)
 

@@ -172,7 +172,7 @@ class Process(Client):
         super().__init__()
         self.errors = b""
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PATIENT, *arguments],
+            [*world.command, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -259,6 +259,7 @@ class World:
         self.workspace = workspace
         self.model = model
         self.processes: list[Process] = []
+        self.command = [sys.executable, "-c", PATIENT]
         self.environment = {
             "PATH": "/usr/bin:/bin",
             "HOME": str(workspace.parent),

@@ -92,6 +92,7 @@ def test_a_plugin_that_fails_or_hangs_does_not_keep_the_server(
     world: World, home: Home, trouble: str
 ) -> None:
     told = listening(home, trouble)
+    world.command = [sys.executable, "-m", "tui_gateway.entry"]
     process = world.start()
     _, key = speaking(world, process)
     process.signal(signal.SIGTERM)

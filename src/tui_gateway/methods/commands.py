@@ -14,7 +14,7 @@ from tui_gateway.methods.session import STOPPED, Title, title
 from tui_gateway.params import Nothing, Params, Session, says
 from tui_gateway.projection import text_of
 from tui_gateway.protocol import BAD_ARGUMENT, UNKNOWN_COMMAND, USE_DISPATCH, Rid, RpcError
-from tui_gateway.runtime import Runtime, Steering
+from tui_gateway.runtime import LiveSession, Runtime, Steering
 
 _OURS = {
     "queue": "Have this answered after what runs.",
@@ -79,7 +79,10 @@ def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
     is_plugin = commands.find(parsed.name) is None and parsed.name in desk.plugins
     if commands.find(parsed.name) is None and not is_plugin:
         raise _unknown(desk, parsed)
+    before = info.key_of(session)
     output = _output(rt, rid, sid, desk, parsed)
+    if reason := _change(session, parsed, before):
+        info.tell_change(rt, session, reason)
     told: Outcome = {"type": "plugin" if is_plugin else "exec", "output": output}
     if desk.sent is not None:
         told = {"type": "send", "output": output, "message": text_of(desk.sent)}
@@ -90,6 +93,17 @@ def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
     else:
         rt.afterwards(lambda: info.tell(rt, sid, session))  # a title, a model: it may have changed
     return told
+
+
+def _change(session: LiveSession, parsed: Parsed, before: str) -> str:
+    """What a command has changed of what clients show; empty: nothing. `before`: where it was typed."""
+    command = commands.find(parsed.name)
+    name, has_moved = command.name if command is not None else "", info.key_of(session) != before
+    if name in ("new", "resume", "branch"):
+        return "open" if has_moved else ""
+    if name in ("undo", "compress") and has_moved:
+        return "compress"
+    return {"undo": "undo", "retry": "undo", "expand": "expand"}.get(name, "")
 
 
 def _skill(rt: Runtime, name: str) -> Skill | None:

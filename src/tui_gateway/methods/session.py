@@ -71,6 +71,8 @@ def _title_stored(rt: Runtime, params: Title) -> Titled:
         return {"title": rt.db().get_session_title(key) or "", "session_key": key}
     wanted = _cleaned(rt, params.title)
     _set(rt, key, wanted)
+    if (sid := view.opened(rt, key)) is not None:
+        rt.emit("session.title", sid, {"session_id": key, "title": wanted})
     return {"pending": False, "title": wanted, "session_key": key}
 
 
@@ -180,6 +182,8 @@ def compress(rt: Runtime, rid: Rid, params: Compress) -> Compressed:
     with intake.shortening(rt, sid, session):
         before = rt.db().message_count(info.key_of(session))
         told = _shortened(session, params.focus_topic, before)
+    if told["compressed"]:
+        info.tell_change(rt, session, "compress")
     return _account(rt, session, told, before)
 
 
