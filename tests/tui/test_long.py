@@ -1,17 +1,21 @@
 """Long conversations: what is loaded and drawn follows what is seen, not what there is."""
 
+import asyncio
 import contextlib
+import random
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_tui.entries import Entry, Note
 from hermes_tui.opening import Opening
 from hermes_tui.session import PAGE
 from hermes_tui.transport import ChildTransport
+from hermes_tui.widgets.transcript import Transcript
 from tests.tui.interface import Interface, running
 from tests.tui.test_conversations import store as keep
 
@@ -92,3 +96,56 @@ async def test_a_stream_touches_only_the_last_block_and_few_widgets(
 def _is_bounded(ui: Interface) -> bool:
     """Whether what has scrolled away has given up its widgets."""
     return len(list(ui.app.chat.stage.transcript.query(".entry"))) < PAGE
+
+
+async def test_texts_that_take_fewer_lines_than_they_have_scroll_by(
+    folder: Path, home: Home
+) -> None:
+    poem = "\n".join(f"Roses are red {number}" for number in range(30))
+    async with running(folder, home) as ui:
+        for number in range(1, 17):
+            await ui.say(f"poem {number}\n{poem}")
+            shown = {id(widget) for widget in ui.app.chat.stage.transcript.query(".entry")}
+            assert id(ui.app.chat.stage.transcript.view_of(ui.entries[-1])) in shown
+        assert len(ui.replies) == 16
+        await ui.until(lambda: _is_bounded(ui))
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_what_has_widgets_is_a_stretch_in_order_whatever_happens_side_by_side(
+    folder: Path, home: Home, seed: int
+) -> None:
+    chance = random.Random(seed)
+    async with running(folder, home) as ui:
+        transcript = ui.app.chat.stage.transcript
+
+        async def fetch() -> list[Entry]:
+            await ui.pilot.pause(0.01)
+            return [_lines(chance) for _ in range(9)]
+
+        acts: list[Callable[[], Awaitable[None]]] = [
+            lambda: transcript.add(_lines(chance)),
+            lambda: transcript.add(_lines(chance)),
+            lambda: transcript.add(_lines(chance)),
+            lambda: transcript.remove_entry(chance.choice(transcript.entries or [Note("none")])),
+            lambda: transcript.show(transcript.entries[-chance.randint(1, 30) :], fetch),
+            transcript.to_end,
+            lambda: ui.press("ctrl+home"),
+            lambda: ui.press("pageup"),
+        ]
+        for _ in range(40):
+            await asyncio.gather(*(act() for act in chance.choices(acts, k=3)))
+        await ui.pilot.pause()
+        await ui.until(lambda: _is_a_stretch(transcript))
+
+
+def _lines(chance: random.Random) -> Note:
+    return Note("\n".join(["line"] * chance.randint(1, 30)))
+
+
+def _is_a_stretch(transcript: Transcript) -> bool:
+    """Whether the widgets are those of entries that follow each other, in their order."""
+    shown = list(transcript.query(".entry"))
+    places = [n for n, entry in enumerate(transcript.entries) if transcript.view_of(entry) in shown]
+    views = [transcript.view_of(transcript.entries[place]) for place in places]
+    return views == shown and places == list(range(places[0], places[-1] + 1))

@@ -46,7 +46,11 @@ Fetch = Callable[[], Awaitable[list[Entry]]]
 
 
 class Transcript(VerticalScroll):
-    """What was said, with the newest at the bottom; stays there unless somebody scrolls back."""
+    """What was said, with the newest at the bottom; stays there unless somebody scrolls back.
+
+    Events, keys and scrolling change it side by side. So whoever changes the stretch that has widgets
+    does it in one go, its ends, its views and their places, and waits for the screen only afterwards.
+    """
 
     def __init__(self) -> None:
         super().__init__(id="transcript")
@@ -67,13 +71,16 @@ class Transcript(VerticalScroll):
     async def show(self, entries: Sequence[Entry], fetch: Fetch | None = None) -> None:
         """Show another conversation, from its end; `fetch` gives what came before."""
         with app_of(self).batch_update():
-            await self.remove_children(".entry")
+            gone = list(self._views.values())
             self._views.clear()
             self.entries, self._fetch = list(entries), fetch
             self._last = len(self.entries)
             self._first = self._back_from(self._last, _SHOWN_SCREENS)
-            await self.mount_all([self._make(entry) for entry in self.entries[self._first :]])
+            views = self._make_all(self._first, self._last)
             self._tell_earlier()
+            removal, arrival = self.remove_children(gone), self.mount_all(views)
+            await removal
+            await arrival
         self.anchor()
         self.call_after_refresh(self._look_around)
 
@@ -83,7 +90,7 @@ class Transcript(VerticalScroll):
         self.entries.append(entry)
         if is_at_end:
             self._last += 1
-            await self.mount(self._make(entry))
+            await self.mount_all(self._make_all(self._last - 1, self._last))
             if self.is_following:
                 await self._forget_earlier()
 
@@ -92,10 +99,11 @@ class Transcript(VerticalScroll):
         if entry not in self.entries:
             return
         place = self.entries.index(entry)
-        await self._drop(place, place + 1)
+        gone = self._take_views(place, place + 1)
         del self.entries[place]
         self._first -= place < self._first
         self._last -= place < self._last
+        await self.remove_children(gone)
 
     async def changed(self, entry: Entry) -> None:
         """Show an entry as it is now, if it is on the screen at all."""
@@ -133,25 +141,35 @@ class Transcript(VerticalScroll):
         room = max(self.size.height, _FEWEST_LINES) * screens
         while place > 0 and room > 0:
             place -= 1
-            room -= lines_of(self.entries[place], self.size.width)
+            room -= self._height_of(self.entries[place])
         return place
 
     def _forward_from(self, place: int, screens: float) -> int:
         """The end of so many screens that begin at a place."""
         room = max(self.size.height, _FEWEST_LINES) * screens
         while place < len(self.entries) and room > 0:
-            room -= lines_of(self.entries[place], self.size.width)
+            room -= self._height_of(self.entries[place])
             place += 1
         return place
+
+    def _height_of(self, entry: Entry) -> int:
+        """How many lines an entry takes: as many as its widget, or about so many."""
+        view = self._views.get(id(entry))
+        drawn = view.outer_size.height if view is not None else 0
+        return drawn or lines_of(entry, self.size.width)
 
     async def _forget_earlier(self) -> None:
         """Give up the widgets of what has scrolled far away."""
         first = self._back_from(self._last, _SHOWN_SCREENS)
         # In larger steps: what is above the screen moves when something goes.
         if first > self._first and self._back_from(self._last, _SHOWN_SCREENS + 0.5) > self._first:
-            await self._drop(self._first, first)
+            gone = self._take_views(self._first, first)
             self._first = first
             self._tell_earlier()
+            await self.remove_children(gone)
+
+    def _make_all(self, first: int, last: int) -> list[Widget]:
+        return [self._make(entry) for entry in self.entries[first:last]]
 
     def _make(self, entry: Entry) -> Widget:
         module, name = _VIEWS[type(entry)]
@@ -161,11 +179,10 @@ class Transcript(VerticalScroll):
         self._views[id(entry)] = view
         return view.add_class("entry")
 
-    async def _drop(self, first: int, last: int) -> None:
-        for entry in self.entries[first:last]:
-            view = self._views.pop(id(entry), None)
-            if view is not None:
-                await view.remove()
+    def _take_views(self, first: int, last: int) -> list[Widget]:
+        """The widgets of what is to have none any more."""
+        taken = (self._views.pop(id(entry), None) for entry in self.entries[first:last])
+        return [view for view in taken if view is not None]
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -181,25 +198,33 @@ class Transcript(VerticalScroll):
     async def _reach_back(self) -> None:
         if self._first == 0 and self._fetch is not None:
             await self._fetch_more(self._fetch)
-        start = self._back_from(self._first, _PAGE_SCREENS)
-        page = self.entries[start : self._first]
-        if not page:
+        start, seen = self._back_from(self._first, _PAGE_SCREENS), self._first_view()
+        if start == self._first:
             self._tell_earlier()
             return
-        seen = self._views[id(self.entries[self._first])]
-        place, was_at = self.scroll_offset.y, seen.virtual_region.y
-        is_held_at_end = self.is_anchored and not self._anchor_released
+        is_held_at_end = seen is None or (self.is_anchored and not self._anchor_released)
+        distance = 0 if seen is None else self.scroll_offset.y - seen.virtual_region.y
+        page = self._make_all(start, self._first)
         self._first = start
         self._tell_earlier()
-        await self.mount_all([self._make(entry) for entry in page], after=self._hint)
-        last = self._forward_from(self._first, _MOST_SCREENS)
+        last, gone = self._forward_from(self._first, _MOST_SCREENS), list[Widget]()
         if last < self._last and not (is_held_at_end or self.is_following):
-            await self._drop(last, self._last)
+            gone = self._take_views(last, self._last)
             self._last = last
-        self.call_after_refresh(self._keep_place, None if is_held_at_end else seen, place - was_at)
+        arrival, removal = self.mount_all(page, after=self._hint), self.remove_children(gone)
+        await arrival
+        await removal
+        self.call_after_refresh(self._keep_place, None if is_held_at_end else seen, distance)
+
+    def _first_view(self) -> Widget | None:
+        """The widget of the first entry that has one; None: none has."""
+        has_any = self._first < self._last
+        return self._views[id(self.entries[self._first])] if has_any else None
 
     async def _fetch_more(self, fetch: Fetch) -> None:
         earlier = await fetch()
+        if self._fetch is not fetch:
+            return  # another conversation is shown by now
         self._fetch = fetch if earlier else None
         self.entries[:0] = earlier
         self._first += len(earlier)
@@ -219,9 +244,10 @@ class Transcript(VerticalScroll):
             self.call_later(self._look_around)
 
     async def _reach_forward(self) -> None:
-        page = self.entries[self._last : self._forward_from(self._last, _PAGE_SCREENS)]
-        self._last += len(page)
-        await self.mount_all([self._make(entry) for entry in page])
+        last = self._forward_from(self._last, _PAGE_SCREENS)
+        page = self._make_all(self._last, last)
+        self._last = last
+        await self.mount_all(page)
 
     def _tell_earlier(self) -> None:
         self._hint.display = self.has_earlier
