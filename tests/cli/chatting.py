@@ -25,6 +25,13 @@ HERMES = Path(sys.executable).with_name("hermes")
 PATIENCE_S = 30.0
 """A process on a busy machine takes its time to start."""
 
+PATIENT = (
+    "from hermes_agent import ending; from hermes_cli.chat import leaving;"
+    " leaving._PATIENCE_S, ending._PATIENCE_S = 20.0, 10.0;"
+    " from hermes_cli.main import main; main()"
+)
+"""The program, with time to write its last words: a disk may halt for seconds."""
+
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-_=>])")
 
 CTRL_C, CTRL_D, ENTER, ALT_ENTER = "\x03", "\x04", "\r", "\x1b\r"
@@ -37,6 +44,7 @@ class World:
         self.home = home
         self.workspace = workspace
         self.server = server
+        self.command = [sys.executable, "-c", PATIENT]
         self.environment = {
             "PATH": "/usr/bin:/bin",
             "HOME": str(workspace.parent),
@@ -56,7 +64,7 @@ class World:
     ) -> subprocess.CompletedProcess[str]:
         """Run `hermes chat` to its end, with pipes."""
         return subprocess.run(
-            [HERMES, "chat", *arguments],
+            [*self.command, "chat", *arguments],
             stdin=subprocess.DEVNULL if stdin is None else None,
             input=stdin,
             capture_output=True,
@@ -88,7 +96,7 @@ class World:
     def terminal(self, *arguments: str, **environment: str) -> Generator["TerminalChat"]:
         """Run `hermes` on a terminal."""
         chat = TerminalChat(
-            [str(HERMES), *arguments], self.workspace, {**self.environment, **environment}
+            [*self.command, *arguments], self.workspace, {**self.environment, **environment}
         )
         try:
             yield chat

@@ -118,7 +118,7 @@ def test_another_folder_and_another_model_can_be_named(world: World, tmp_path: P
 
 def start(world: World, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [HERMES, "chat", *arguments],
+        [*world.command, "chat", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -225,6 +225,7 @@ def test_a_plugin_that_hangs_at_the_end_does_not_keep_the_process(world: World, 
         "    ctx.hook('on_session_finalize', lambda session_id: threading.Event().wait())\n"
     )
     world.server.add("Answer.")
+    world.command = [str(HERMES)]
     done = world.once("-q", "hi", HERMES_PLUGINS_ENABLED="sleeper")
     assert (done.returncode, done.stdout) == (0, "Answer.\n")
 

@@ -199,6 +199,7 @@ def test_the_watcher_ends_what_is_expired_once(world: World, heard: _Heard) -> N
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
+        eventually(lambda: inside.house.lanes.held == set())
         entry = _entry(inside)
         _look(inside)
         assert not entry.expiry_finalized
@@ -250,6 +251,7 @@ def test_an_end_that_cannot_be_stored_is_tried_again(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
+        eventually(lambda: inside.house.lanes.held == set())
         entry = _entry(inside)
         _make_old(entry)
         with disk_full_at(inside.store, "UPDATE OF end_reason ON sessions"):

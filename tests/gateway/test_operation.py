@@ -84,7 +84,6 @@ def test_the_log_is_shown_without_secrets(world: World) -> None:
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.platform.cut()
-        world.platform.wait_until(lambda: not world.platform.has_listener)
         world.platform.wait_until(lambda: world.platform.has_listener, timeout=PATIENCE_S)
         assert gateway.terminate() == 0
     shown = _hermes(world, "logs", "-n", "200")
@@ -351,12 +350,15 @@ def test_health_and_metrics_follow_what_happens(world: World) -> None:
         assert set(helped) == {name.partition("{")[0] for name in values}
         quiet.release()
         world.wait_for_replies("a", 2)
-        eventually(
-            lambda: _parsed(_get(port, "/metrics")[1])["hermes_gateway_pieces_sent_total"] == 2
-        )
+        counts = ("pieces_sent", "turns_answered")  # a reply is seen before its turn is counted
+
+        def counted() -> list[float]:
+            values = _parsed(_get(port, "/metrics")[1])
+            return [values[f"hermes_gateway_{name}_total"] for name in counts]
+
+        eventually(lambda: counted() == [2, 2])
         values = _parsed(_get(port, "/metrics")[1])
         assert values["hermes_gateway_messages_received_total"] == 2
-        assert values["hermes_gateway_turns_answered_total"] == 2
         assert values["hermes_gateway_agents_awake"] == 1
         world.platform.stop()
         eventually(lambda: _get(port, "/health")[0] == 503)

@@ -77,9 +77,12 @@ def test_what_a_model_call_said_before_it_broke_is_void(world: World) -> None:
 
 
 def test_tools_are_shown_while_they_run(world: World) -> None:
-    world.play(together(say(_BEGUN), call("todo")), say("All done now."))
+    quiet = Quiet()
+    world.play(together(say(_BEGUN), call("todo")), silence(quiet, then="All done now."))
     with Inside(world):
         world.platform.say("a", "plan it")
+        world.wait_for_text("a", _BEGUN.strip())
+        quiet.release()
         (shown,) = world.platform.wait_for(
             "a", lambda shown: bool(shown) and shown[0].text == "All done now."
         )

@@ -24,9 +24,9 @@ from hermes_tui.transport import ChildTransport
 from hermes_tui.widgets.composer import Composer
 
 DOUBLE = Path(__file__).with_name("double.py")
-PATIENCE_S = 15.0
+PATIENCE_S = 30.0
 """A process on a busy machine takes its time to start."""
-_STILL = 3
+_STILL = 5
 """So many equal pictures in a row are a screen that has come to rest."""
 
 
@@ -68,7 +68,15 @@ class Interface:
         told = self._told()
         await self.send(text)
         await self.until(lambda: self.state == "ready" and self._told() > told)
-        await self.pilot.pause()
+        await self.rest()
+
+    async def rest(self) -> None:
+        """Wait until so many pictures in a row are equal: the last change may be drawn later."""
+        seen: list[str] = []
+        async with asyncio.timeout(PATIENCE_S):
+            while len(seen) < _STILL or len(set(seen[-_STILL:])) > 1:
+                await self.pilot.pause(0.01)
+                seen.append(self.picture())
 
     def _told(self) -> int:
         return len(self.notes) + len(self.replies)
@@ -134,7 +142,7 @@ class Interface:
         seen: list[str] = []
         async with asyncio.timeout(PATIENCE_S):
             while len(seen) < _STILL or len(set(seen[-_STILL:])) > 1:
-                await self.pilot.pause(0.01)
+                await self.pilot.pause(0.03)
                 seen.append(self.svg())
 
     def requests(self, method: str) -> list[dict[str, Any]]:
@@ -161,6 +169,6 @@ async def running(
         await interface.until(lambda: app.is_furnished)
         if waits:
             await interface.until(lambda: interface.state == "ready" and interface.entries)
-            await pilot.pause()
+            await interface.rest()
         yield interface
         await app.action_leave()

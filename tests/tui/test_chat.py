@@ -8,6 +8,8 @@ from textual.widgets import Input
 from hermes_core.paths import Home
 from hermes_tui.entries import Call, Divider, Note, Thought
 from hermes_tui.opening import Opening
+from hermes_tui.screens import chat as chat_module
+from hermes_tui.widgets import card as card_module
 from hermes_tui.widgets.card import Card
 from hermes_tui.widgets.queue import WaitingPrompt
 from hermes_tui.widgets.reasoning import Reasoning
@@ -70,8 +72,7 @@ async def test_reasoning_is_closed_until_somebody_opens_it(ui: Interface) -> Non
     assert "I show both ways" not in ui.picture()
     view.query_one("FoldTitle").focus()
     await ui.press("enter")
-    await ui.pilot.pause()
-    assert "I show both ways" in ui.picture()
+    await ui.until(lambda: "I show both ways" in ui.picture())
 
 
 async def test_tool_calls_show_their_outcome_and_diffs(ui: Interface) -> None:
@@ -82,8 +83,7 @@ async def test_tool_calls_show_their_outcome_and_diffs(ui: Interface) -> None:
     assert "+    text = f" in picture and "+2 -1" in picture
     assert "2 passed" not in picture
     ui.app.screen.query(ToolCall).first().is_open = True
-    await ui.pilot.pause()
-    assert "2 passed" in ui.picture()
+    await ui.until(lambda: "2 passed" in ui.picture())
 
 
 async def test_a_running_call_shows_the_end_of_its_output(ui: Interface) -> None:
@@ -200,12 +200,14 @@ async def test_who_is_typing_does_not_answer_by_accident(ui: Interface) -> None:
     assert ui.composer.text == "yes and noy"
 
 
-async def test_keys_pressed_before_a_card_was_seen_are_no_answer(ui: Interface) -> None:
+async def test_keys_pressed_before_a_card_was_seen_are_no_answer(
+    ui: Interface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(card_module, "_ARMING_S", 3600.0)
     await ui.send("danger")
     await ui.until(lambda: ui.app.chat.cards.current is not None)
     card = ui.app.chat.cards.current
-    assert card is not None
-    card.is_armed = False
+    assert card is not None and not card.is_armed
     await ui.press("y")
     assert not ui.requests("approval.respond")
 
@@ -245,6 +247,7 @@ async def test_a_waiting_prompt_is_taken_back_to_be_changed(ui: Interface) -> No
     await ui.send("first")
     await ui.send("second")
     await ui.until(lambda: ui.app.session.conversation.waiting == ["first", "second"])
+    await ui.until(lambda: all(one.turn_id for one in ui.app.chat.stage.prompts._waiting))
     await ui.press("alt+up")
     await ui.until(lambda: ui.composer.text == "second")
     assert ui.app.session.conversation.waiting == ["first"]
@@ -300,10 +303,13 @@ async def test_shortening_is_marked_in_the_transcript(ui: Interface) -> None:
 # -- leaving -----------------------------------------------------------------------------------------
 
 
-async def test_ctrl_c_twice_leaves_and_closes_the_session(ui: Interface) -> None:
+async def test_ctrl_c_twice_leaves_and_closes_the_session(
+    ui: Interface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_module, "_SECOND_PRESS_S", 3600.0)
     await ui.say("hello")
     await ui.press("ctrl+c")
-    assert "Ctrl+C again leaves" in ui.picture()
+    await ui.until(lambda: "Ctrl+C again leaves" in ui.picture())
     await ui.press("ctrl+c")
     await ui.until(lambda: ui.app.return_code is not None)
     assert ui.app.return_code == 0

@@ -32,8 +32,9 @@ async def test_a_backslash_before_enter_makes_a_new_line(ui: Interface) -> None:
 
 async def test_it_grows_with_the_text_but_not_over_the_screen(ui: Interface) -> None:
     ui.type("\n".join(map(str, range(50))))
-    await ui.pilot.pause()
-    assert 5 < ui.composer.size.height <= 12
+    await ui.until(lambda: ui.composer.size.height > 5)
+    await ui.rest()
+    assert ui.composer.size.height <= 12
     assert ui.app.chat.stage.size.height > 5
 
 
@@ -75,19 +76,17 @@ async def test_the_history_is_kept_in_a_private_file_without_secrets(
 
 async def test_commands_are_completed_ours_and_the_servers(ui: Interface) -> None:
     await ui.press("/", "t")
-    await ui.until(lambda: ui.app.chat.desk.completions.is_shown)
-    assert [item.text for item in ui.app.chat.desk.completions.items] == [
-        "/theme",
-        "/title",
-        "/tree",
-    ]
+    offered = ui.app.chat.desk.completions
+    wanted = ["/theme", "/title", "/tree"]
+    await ui.until(lambda: offered.is_shown and [one.text for one in offered.items] == wanted)
     await ui.press("down", "tab")
     assert ui.composer.text == "/title "
 
 
 async def test_enter_completes_first_and_sends_then(ui: Interface) -> None:
     await ui.press("/", "h", "e")
-    await ui.until(lambda: ui.app.chat.desk.completions.is_shown)
+    offered = ui.app.chat.desk.completions
+    await ui.until(lambda: offered.is_shown and [one.text for one in offered.items] == ["/help"])
     await ui.press("enter")
     assert ui.composer.text == "/help "
     await ui.press("enter")
@@ -168,7 +167,7 @@ async def test_what_is_pasted_while_reading_is_written(ui: Interface) -> None:
 async def test_a_dropped_picture_goes_with_the_message_as_a_link(ui: Interface) -> None:
     ui.app.post_message(events.Paste("/tmp/cat.png"))
     await ui.until(lambda: ui.app.chat.desk.images)
-    assert "cat.png" in ui.picture()
+    await ui.until(lambda: "cat.png" in ui.picture())
     await ui.say("what is this?")
     assert ui.requests("image.attach") == [
         {"path": "/tmp/cat.png", "session_id": ui.app.session.conversation.live_id}
@@ -237,7 +236,7 @@ async def test_enter_while_reading_sends_nothing_that_was_left_in_the_composer(
 async def test_a_question_mark_in_an_empty_composer_shows_the_keys(ui: Interface) -> None:
     await ui.press("?")
     await ui.until(lambda: isinstance(ui.app.screen, HelpScreen))
-    assert "What was typed before" in ui.picture()
+    await ui.until(lambda: "What was typed before" in ui.picture())
     await ui.press("escape")
     ui.type("why")
     await ui.press("?")

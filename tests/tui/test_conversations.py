@@ -178,7 +178,7 @@ async def test_a_picked_conversation_is_opened_and_the_other_closed(
         await ui.until(lambda: "They bark." in ui.picture())
         await ui.press("enter")
         await ui.until(lambda: ui.said == ["dogs?"])
-        assert ui.requests("session.close") == [{"session_id": before}]
+        await ui.until(lambda: ui.requests("session.close") == [{"session_id": before}])
 
 
 async def test_a_conversation_is_found_by_what_was_said_in_it(folder: Path, home: Home) -> None:
@@ -200,8 +200,9 @@ async def test_a_conversation_is_renamed_in_the_picker(folder: Path, home: Home)
         assert field.value == "Old name"
         field.value = "New name"
         await ui.press("enter")
+        renamed = {"session_id": "Old_name", "title": "New name"}
+        await ui.until(lambda: ui.requests("session.title") == [renamed])
         await ui.until(lambda: "New name" in ui.picture())
-        assert ui.requests("session.title")[-1] == {"session_id": "Old_name", "title": "New name"}
 
 
 async def test_deleting_takes_two_presses_of_the_same_key(folder: Path, home: Home) -> None:
@@ -305,9 +306,9 @@ async def test_what_was_scrolled_back_to_stays_in_sight_while_a_reply_comes(
         await ui.until(lambda: ui.state == "working" and ui.replies[-1] == "This takes a while")
         for _ in range(3):
             await ui.press("pageup")
-        await ui.pilot.pause()
+        await ui.rest()
         before = ui.picture().splitlines()[3]
         await ui.app.session.call("session.interrupt")
         await ui.until(lambda: ui.state == "ready")
-        await ui.pilot.pause()
+        await ui.rest()
         assert ui.picture().splitlines()[3] == before

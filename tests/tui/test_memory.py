@@ -54,7 +54,7 @@ async def test_the_widgets_of_a_conversation_that_was_left_are_given_up(ui: Inte
 async def test_a_stream_clears_away_its_rubbish_between_two_drawings(ui: Interface) -> None:
     await ui.until(gc.get_freeze_count)
     await ui.send("slow")
-    await ui.until(lambda: ui.state == "working" and ui.replies)
+    await ui.until(lambda: ui.state == "working" and ui.app.chat.query(ReplyView))
     knot = Knot()
     for _ in range(10):
         gc.collect(1)

@@ -33,7 +33,7 @@ def test_a_command_in_the_background_is_started_listed_and_ended(desk: Desk) -> 
 
 def test_waiting_gives_the_output_and_the_exit_code(desk: Desk) -> None:
     id_ = start(desk, "echo one; exit 3")
-    text = desk.text(TOOL, action="wait", id=id_, seconds=5)
+    text = desk.text(TOOL, action="wait", id=id_, seconds=30)
     assert text == f"one\n[{id_} ended with exit code 3]"
     assert desk.text(TOOL, action="poll", id=id_).startswith("(no new output)")
 
@@ -50,7 +50,7 @@ def test_polling_gives_only_what_is_new(desk: Desk) -> None:
 
 
 def _poll_until(desk: Desk, id_: str, word: str) -> str:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     seen = ""
     while word not in seen:
         assert time.monotonic() < deadline

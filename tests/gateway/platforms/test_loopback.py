@@ -138,7 +138,7 @@ def test_waiting_in_vain_says_what_is_there(server: LoopbackServer):
 def test_a_network_that_goes_silent_leaves_a_send_unsure(server: LoopbackServer, tmp_path: Path):
     port = int(server.address.rpartition(":")[2])
     with Proxy("127.0.0.1", port) as proxy, Background("silence") as background:
-        settings = LoopbackSettings(proxy.address, timeout_s=0.5)
+        settings = LoopbackSettings(proxy.address, timeout_s=3.0)
         adapter = MANIFEST.make(PlatformConfig(), settings, tmp_path)
         background.run(adapter.connect())
         proxy.blackhole()

@@ -443,8 +443,8 @@ def test_a_webhook_that_telegram_cannot_reach_is_told_in_the_log(
     with unconnected(api, desk, **hook) as bot:
         bot.adapter.watch_s = 0.01
         bot.loop.run(bot.adapter.connect())
-        looks = api.count("getWebhookInfo")
         api.world.wait_for(lambda: api._webhook and api._webhook.failed_at)
+        looks = api.count("getWebhookInfo")
         api.world.wait_for(lambda: api.count("getWebhookInfo") > looks + 5)
 
     assert "Telegram does not get through to us" in caplog.text

@@ -142,7 +142,7 @@ def test_an_edit_whose_fate_is_unknown_may_be_made_again(api: BotApi, bot: Runni
 def test_a_server_that_is_silent_leaves_it_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wire, "_READ_S", 0.2)
+    monkeypatch.setattr(wire, "_READ_S", 2.0)
     answer = threading.Event()
     with BotApi() as api, running(api, Desk()) as bot:
         api.world.write("hello")

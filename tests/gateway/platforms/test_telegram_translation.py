@@ -275,7 +275,7 @@ def test_an_album_is_one_message(ear: Ear) -> None:
 def test_the_rest_of_an_album_is_waited_for() -> None:
     desk = Desk()
     with BotApi() as api, unconnected(api, desk) as bot:
-        bot.adapter.pause_s = 0.5
+        bot.adapter.pause_s = 2.0
         bot.loop.run(bot.adapter.connect())
         first = api.world.attach("photo", PNG, media_group_id="h")
         api.world.wait_for(lambda: api.count("getUpdates") == 1)
