@@ -43,7 +43,7 @@ CODES: Mapping[int, str] = {
     PARSE_ERROR: "The line is no JSON, or longer than 32 MiB; the id of the answer is null.",
     INVALID_REQUEST: "It is no request: no object, or without the name of a method.",
     UNKNOWN_METHOD: "There is no such method.",
-    INVALID_PARAMS: "A parameter is missing or has the wrong type; the message names it.",
+    INVALID_PARAMS: "A parameter is missing, of the wrong type or out of range; the message names it.",
     INTERNAL_ERROR: "Something went wrong inside the server; its log has the details.",
     SERVER_ERROR: "It could not be done; the message says why, `data.fix` what to do.",
     NO_SUCH_SESSION: "No session with this id is open here.",

@@ -4,7 +4,7 @@ import json
 import random
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -77,6 +77,32 @@ def test_any_id_is_given_back_and_a_notification_is_not_answered(client: Inside)
 def test_null_counts_as_not_given_and_unknown_parameters_are_ignored(client: Inside) -> None:
     told = client.call("session.list", limit=None, query=None, profile="x", unknown=[1])
     assert told == {"sessions": []}
+
+
+def whole_numbers() -> list[tuple[str, str]]:
+    """Every parameter of every method that may be a whole number."""
+    return [
+        (name, field)
+        for name in methods.TABLE
+        for field, kind in get_type_hints(methods.load(name).params).items()
+        if {int, Any} & {kind, *get_args(kind)}
+    ]
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, 2**63 - 1, 10**25, -(10**25)])
+def test_a_number_that_is_too_large_is_refused_wherever_it_is_taken(
+    client: Inside, number: int
+) -> None:
+    sid, wanted = client.open(), whole_numbers()
+    assert {("session.history", "before"), ("session.list", "offset")} <= set(wanted)
+    for name, field in wanted:
+        given = {"session_id": sid, "text": "x", "query": "x", "key": "busy", field: number}
+        with pytest.raises(RefusedError) as refused:
+            client.call(name, **given)
+        assert refused.value.number == -32602, (name, field)
+    with pytest.raises(RefusedError) as refused:
+        client.call("session.history", session_id=sid, before=str(number))
+    assert refused.value.number == -32602, "numbers may come as text"
 
 
 def test_half_characters_do_no_harm(client: Inside) -> None:

@@ -18,6 +18,9 @@ from tui_gateway.runtime import Runtime
 
 Function = Callable[[Runtime, Rid, Any], Any]
 
+_LARGEST = 2**53
+"""Beyond it, programs that read JSON do not agree on whole numbers, and the store has none."""
+
 
 class Entry(NamedTuple):
     """Where a method is."""
@@ -109,4 +112,7 @@ def call(rt: Runtime, name: str, rid: Rid, params: dict[str, Any]) -> dict[str, 
         checked = msgspec.convert(given, wanted, strict=False)
     except msgspec.ValidationError as error:
         raise RpcError(INVALID_PARAMS, f"{name}: {error}.") from error
+    for field, value in msgspec.structs.asdict(checked).items():
+        if isinstance(value, int) and abs(value) > _LARGEST:
+            raise RpcError(INVALID_PARAMS, f"{name}: {field} is too large a number.")
     return function(rt, rid, checked)
