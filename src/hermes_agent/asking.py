@@ -4,7 +4,7 @@ The answer is read from the store, because it may come from another process or h
 restart.
 """
 
-from hermes_agent.events import QuestionAnswered, QuestionAsked, Sink
+from hermes_agent.events import QuestionAnswered, QuestionAsked, QuestionWithdrawn, Sink
 from hermes_agent.stop import Stop
 from hermes_core import clock
 from hermes_core.errors import Interrupted, ToolDeniedError
@@ -47,11 +47,11 @@ class Asker:
                     choices=row["choices"],
                 )
             )
-            row = self._settled(row, stop)
+            row = self._settled(row, stop, report)
             report(QuestionAnswered(row["id"], row["answer"] or ""))
         return row["answer"], row["answered_by"] or ""
 
-    def _settled(self, row: Row, stop: Stop) -> Row:
+    def _settled(self, row: Row, stop: Stop, report: Sink) -> Row:
         try:
             while row["state"] == "pending":
                 if clock.now() > row["asked_at"] + self._timeout_s:
@@ -62,5 +62,6 @@ class Asker:
         except Interrupted:
             if not stop.is_suspended:  # else it is asked again, and may have been answered by then
                 self._store.questions.withdraw(row["id"])
+                report(QuestionWithdrawn(row["id"]))
             raise
         return row

@@ -10,6 +10,7 @@ from hermes_agent.events import (
     Event,
     QuestionAnswered,
     QuestionAsked,
+    QuestionWithdrawn,
     Sink,
     ToolProgress,
     ToolStarted,
@@ -73,7 +74,7 @@ def _relay(turn: Turn, call_id: str) -> Sink:
     def hear(event: Event) -> None:
         if isinstance(event, ToolStarted):
             turn.report(ToolProgress(call_id, f"{event.name}\n"))
-        elif isinstance(event, QuestionAsked | QuestionAnswered):
+        elif isinstance(event, QuestionAsked | QuestionAnswered | QuestionWithdrawn):
             turn.report(event)
 
     return hear

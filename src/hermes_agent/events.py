@@ -103,6 +103,12 @@ class QuestionAnswered(Event, frozen=True):
     answer: str
 
 
+class QuestionWithdrawn(Event, frozen=True):
+    """The turn was stopped while it asked; nobody has to answer any more."""
+
+    question_id: str
+
+
 class Used(Event, frozen=True):
     """What one model call cost, and how full the window is."""
 

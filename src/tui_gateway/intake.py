@@ -56,8 +56,7 @@ def steer(rt: Runtime, session: LiveSession, steering: Steering) -> bool:
                 live.steering.append(steering)
                 agent.steer(steering.text, waiting.turn_id)
     if not is_heard:  # its turn has just ended
-        status = _line_up(rt, live.sid, session, waiting)
-        steering.settle({"status": status, "turn_id": waiting.turn_id})
+        steering.tell(_line_up(rt, live.sid, session, waiting))
     return True
 
 

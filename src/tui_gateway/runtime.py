@@ -63,6 +63,11 @@ class Steering(msgspec.Struct):
     settle: "Settle"
     waiting: "Waiting | None" = None
 
+    def tell(self, status: str) -> None:
+        """Answer its sender: steered, queued (it is a prompt of its own), rejected (it was dropped)."""
+        turn_id = self.waiting.turn_id if self.waiting is not None else ""
+        self.settle({"status": status, "text": self.text, "turn_id": turn_id})
+
 
 class RunningTool(msgspec.Struct):
     """A call that has begun and not ended, for a client that comes in the middle of it."""

@@ -37,6 +37,7 @@ class Translator:
             events.FellBack: self._fall_back,
             events.QuestionAsked: self._ask,
             events.QuestionAnswered: self._settle,
+            events.QuestionWithdrawn: self._withdraw,
             events.Used: self._use,
             events.Compacting: self._compact,
             events.Compacted: self._compacted,
@@ -73,7 +74,7 @@ class Translator:
             if heard is not None:
                 self._live.steering.remove(heard)
         if heard is not None:
-            heard.settle({"status": "steered", "text": event.text})
+            heard.tell("steered")
         self._emit("prompt.steered", {"text": event.text})
 
     # -- tools -----------------------------------------------------------------------------------
@@ -130,6 +131,9 @@ class Translator:
 
     def _settle(self, event: events.QuestionAnswered) -> None:
         self._emit("question.settled", {"request_id": event.question_id, "answer": event.answer})
+
+    def _withdraw(self, event: events.QuestionWithdrawn) -> None:
+        self._emit("question.settled", {"request_id": event.question_id, "answer": ""})
 
     # -- what happens around it ------------------------------------------------------------------
 

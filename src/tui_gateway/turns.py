@@ -65,8 +65,7 @@ def _line_up_unheard(live: Live) -> None:
         unheard, live.steering = live.steering, []
         live.queue.extend(one.waiting for one in unheard if one.waiting is not None)
     for one in unheard:
-        turn_id = one.waiting.turn_id if one.waiting is not None else ""
-        one.settle({"status": "queued", "turn_id": turn_id})
+        one.tell("queued")
 
 
 def _run(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> None:
@@ -321,12 +320,15 @@ def interrupt(rt: Runtime, session: LiveSession, *, drops_queue: bool) -> int:
     with live.lock:
         current = live.current
         dropped = list(live.queue) if drops_queue else []
+        unheard = list(live.steering) if drops_queue else []
         if drops_queue:
             live.queue.clear()
-            dropped += [one.waiting for one in live.steering if one.waiting is not None]
             live.steering.clear()
+    dropped += [one.waiting for one in unheard if one.waiting is not None]
     for waiting in dropped:
         withdraw(rt, waiting)
+    for one in unheard:
+        one.tell("rejected")
     if current is None:
         _press(session, live, None)  # a compaction, which is no turn
         return len(dropped)

@@ -129,7 +129,9 @@ def killed_in_a_reply(world: World) -> str:
 def test_what_was_streamed_when_the_server_was_killed_is_there_and_marked(world: World) -> None:
     key = killed_in_a_reply(world)
     again = world.start()
-    user, partial = again.call("session.history", session_id=key)["messages"]
+    told = again.call("session.history", session_id=key)
+    user, partial = told["messages"]
+    assert told["count"] == 2
     assert user["text"] == "count"
     assert partial["text"].startswith("one one one")
     assert partial["kind"] == "partial"

@@ -239,7 +239,8 @@ def test_by_setting_a_prompt_is_said_to_the_running_turn_and_answered_when_store
     assert quiet.begun.wait(PATIENCE_S)
     number = client.post("prompt.submit", session_id=sid, text="in blue")
     quiet.release()
-    assert client.answer(number)["status"] == "steered"
+    turn_id = world.turns(key)[-1]["id"]
+    assert client.answer(number) == {"status": "steered", "text": "in blue", "turn_id": turn_id}
     assert ("user", "in blue") in world.transcript(key)
     assert client.event("message.complete")["text"] == "In blue."
     assert client.events("prompt.steered") == [{"text": "in blue"}]
@@ -281,7 +282,8 @@ def test_what_the_turn_does_not_hear_any_more_is_the_next_prompt(
     model.add("Done too.")
     quiet.release()
     assert client.answer(number)["status"] == "queued"
-    assert client.answer(steer)["status"] == "queued"
+    turn_id = world.turns(key)[-1]["id"]
+    assert client.answer(steer) == {"status": "queued", "text": "three", "turn_id": turn_id}
     assert [client.event("message.complete")["text"] for _ in range(3)][1] == "Also done."
     client.event("session.info", running=False)
     said = [text for role, text in world.transcript(key) if role == "user"]
@@ -289,6 +291,21 @@ def test_what_the_turn_does_not_hear_any_more_is_the_next_prompt(
     with pytest.raises(RefusedError) as refused:
         client.call("session.steer", session_id=sid, text="nobody hears this")
     assert refused.value.number == 4010
+
+
+def test_who_said_something_to_a_turn_that_is_stopped_is_told_that_it_was_not_heard(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, key = started(client)
+    quiet = held(model, then="Never said.")
+    client.call("prompt.submit", session_id=sid, text="one")
+    assert quiet.begun.wait(PATIENCE_S)
+    steer = client.post("session.steer", session_id=sid, text="two")
+    client.call("session.interrupt", session_id=sid)
+    turn_id = world.turns(key)[-1]["id"]
+    assert client.answer(steer) == {"status": "rejected", "text": "two", "turn_id": turn_id}
+    assert client.event("message.complete")["status"] == "interrupted"
+    assert ("user", "two") not in world.transcript(key)
 
 
 def test_a_prompt_that_is_sent_again_under_its_key_is_found_not_repeated(

@@ -62,6 +62,7 @@ def test_a_client_that_comes_later_is_asked_too_and_may_answer(
 def test_a_stop_withdraws_the_question(client: Inside, world: World, model: ScriptedServer) -> None:
     sid, request_id = asked(client, model)
     client.call("session.interrupt", session_id=sid)
+    assert client.event("question.settled") == {"request_id": request_id, "answer": ""}
     assert client.event("message.complete")["status"] == "interrupted"
     with world.store() as store:
         assert store.questions.get(request_id)["state"] == "withdrawn"

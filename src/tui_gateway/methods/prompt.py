@@ -29,9 +29,9 @@ class Submit(Session, frozen=True):
 def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
     """Have a prompt answered. It is answered here when the prompt is on disk, not before.
 
-    `{status, turn_id}`: `streaming` when its turn begins now; `queued` when it waits; `steered` when the
-    running turn has taken it in (by the setting terminal.busy). A key that is known answers with
-    `duplicate: true` and where that prompt stands.
+    `{status, turn_id}`: `streaming` when its turn begins now; `queued` when it waits. By the setting
+    terminal.busy it may be said to the running turn instead and is answered as `session.steer` is. A key
+    that is known answers with `duplicate: true` and where that prompt stands.
     """
     sid, session = params.session_id, rt.session(params.session_id)
     _check(params.text, session)

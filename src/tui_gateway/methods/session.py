@@ -131,7 +131,8 @@ class Steer(Session, frozen=True):
 def steer(rt: Runtime, rid: Rid, params: Steer) -> dict[str, Any] | None:
     """Say something to the running turn; the answer comes when it is on disk.
 
-    `{status: steered | queued, text}`: what the turn does not hear any more is the next prompt.
+    `{status, text, turn_id}`: `steered` when the turn has taken it in; `queued` when it ended before, so
+    that this is the next prompt; `rejected` when it was stopped before it heard it.
     """
     if not params.text.strip():
         raise RpcError(BAD_ARGUMENT, "There is nothing to say.")
@@ -239,7 +240,8 @@ class History(Params, frozen=True):
 
 
 class Messages(TypedDict):
-    """Messages, oldest first, and how many the session has."""
+    """Messages, oldest first, and how many the session has by now: those before a shortening are shown
+    and not counted."""
 
     count: int
     messages: list[dict[str, Any]]
@@ -252,12 +254,13 @@ def history(rt: Runtime, rid: Rid, params: History) -> Messages:
     session = rt.sessions.get(params.session_id)
     key = info.key_of(session) if session is not None else view.stored(store, params.session_id)
     found = view.transcript(store, key, params.limit, params.before)
-    if session is None and params.before is None:
-        found = [*found, *store.partials.of_session(key)]  # of a turn that nobody goes on with yet
-    elif not found and session is not None and params.before is None:
-        found = rt.live(session).seed
+    unheld = store.partials.of_session(key) if session is None else []  # nobody goes on with it yet
+    if params.before is None:
+        found = [*found, *unheld]
+        if not found and session is not None:
+            found = rt.live(session).seed
     return {
-        "count": store.message_count(key) or len(found),
+        "count": store.message_count(key) + len(unheld) or len(found),
         "messages": projected(found),
     }
 
