@@ -196,6 +196,30 @@ def test_a_setting_that_cannot_be_is_refused(
     assert refused.value.number == number
 
 
+def test_the_folder_of_a_session_is_a_setting_too(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid = client.open()
+    place = world.workspace / "below"
+    place.mkdir()
+    told = client.call("config.set", key="cwd", value=str(place), session_id=sid)
+    assert told == {"key": "cwd", "value": str(place)}
+    assert client.event("session.info", cwd=str(place))
+    assert client.call("config.get", key="cwd", session_id=sid)["value"] == str(place)
+    assert client.call("config.get", key="cwd")["value"] == str(world.workspace)
+    model.add(call("terminal", command="pwd"), "There.")
+    client.say(sid)
+    assert str(place) in client.events("tool.complete")[0]["result"]
+    for value, session, number in (
+        (str(place / "no"), sid, 4017),
+        ("", sid, 4016),
+        ("/", "", 4004),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            client.call("config.set", key="cwd", value=value, session_id=session)
+        assert refused.value.number == number
+
+
 def test_a_key_is_never_told(client: Inside, home: Home, model: ScriptedServer) -> None:
     config.change(home, "model.api_key", "sk-very-secret-value")
     sid = client.open()

@@ -1,5 +1,6 @@
 """Settings: read and changed, under their own names and under those that clients know."""
 
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from hermes_core import config
@@ -22,8 +23,8 @@ class Get(Params, frozen=True):
 
     key: Annotated[
         str,
-        says("full, model, provider, profile, busy, approvals.mode, reasoning, verbose, mtime, or any"
-             " section.field of the settings."),
+        says("full, model, provider, profile, cwd, busy, approvals.mode, reasoning, verbose, mtime, or"
+             " any section.field of the settings."),
     ]  # fmt: skip
     session_id: Annotated[str, says("The open session, for what belongs to one.")] = ""
 
@@ -52,6 +53,8 @@ def get(rt: Runtime, rid: Rid, params: Get) -> Value:
     if key == "model":
         chosen = rt.live(session).model_name if session is not None else ""
         return {"key": key, "value": chosen or rt.settings.model.name}
+    if key == "cwd":
+        return {"key": key, "value": str(rt.live(session).cwd if session else Path.cwd())}
     if key == "verbose":
         return {"key": key, "value": session.get("tool_progress_mode", "all") if session else "all"}
     if key == "reasoning":
@@ -109,10 +112,11 @@ class Changed(TypedDict, total=False):
 
 def set_(rt: Runtime, rid: Rid, params: Set) -> Changed:
     """Change a setting: in config.toml, or for one session where it belongs to one."""
-    del rid
     session = rt.sessions.get(params.session_id)
     if params.key == "model":
         return _set_model(rt, params, session)
+    if params.key == "cwd":
+        return _set_folder(rt, rid, params, _needed(session))
     if params.key == "verbose":
         return _set_progress(params, _needed(session))
     if params.key == "reasoning":
@@ -144,6 +148,16 @@ def _set_model(rt: Runtime, params: Set, session: LiveSession | None) -> Changed
     intake.choose_model(rt, session, name, used)  # an agent that is still to come is made with it
     Desk(rt, params.session_id, session).use_model(name)
     return {"key": "model", "value": used, "scope": scope}
+
+
+def _set_folder(rt: Runtime, rid: Rid, params: Set, session: LiveSession) -> Changed:
+    # brings turns, which a client that only reads settings does not need
+    with loading:
+        from tui_gateway.methods.session import SetCwd, set_cwd  # noqa: PLC0415
+
+    folder = str(params.value or "")
+    set_cwd(rt, rid, SetCwd(session_id=params.session_id, cwd=folder))
+    return {"key": params.key, "value": str(rt.live(session).cwd)}
 
 
 def _set_progress(params: Set, session: LiveSession) -> Changed:

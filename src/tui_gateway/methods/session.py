@@ -278,7 +278,7 @@ class SetCwd(Session, frozen=True):
 
 
 def set_cwd(rt: Runtime, rid: Rid, params: SetCwd) -> dict[str, Any]:
-    """Work in another folder from now on; answers with `session.info`."""
+    """Work in another folder from now on; answers with what `session.info` tells all clients."""
     del rid
     session = rt.session(params.session_id)
     if not params.cwd:
@@ -292,6 +292,7 @@ def set_cwd(rt: Runtime, rid: Rid, params: SetCwd) -> dict[str, Any]:
         agent.bench.workspace = agent.bench.cwd = path
     if rt.db().get_session(info.key_of(session)) is not None:
         rt.db().update_session_cwd(info.key_of(session), str(path))
+    rt.afterwards(lambda: info.tell(rt, params.session_id, session))
     return info.describe(rt, session)
 
 
