@@ -49,6 +49,29 @@ def test_the_model_of_the_settings_stays_listed_when_another_cannot_be_had(settl
     assert listed(settled, sid) == {"local/scripted": True}
 
 
+def test_what_the_server_of_the_settings_has_is_listed_once_a_provider(
+    settled: Inside, model: ScriptedServer
+) -> None:
+    model.models = {"another": {}, "scripted": {}, "other": {}}
+    sid = settled.open()
+    for label in ("local/scripted", "local/other"):
+        settled.call("config.set", key="model", value=label, session_id=sid)
+        told = settled.call("model.options", session_id=sid)
+        assert [one["name"] for one in told["models"] if one["used"]] == [label]
+        [provider] = told["providers"]
+        assert (provider["slug"], provider["total_models"]) == ("local", 3)
+        assert provider["models"] == ["local/scripted", "local/another", "local/other"]
+
+
+def test_a_server_that_is_down_is_listed_with_the_model_of_the_settings(
+    settled: Inside, model: ScriptedServer
+) -> None:
+    model.close()
+    told = settled.call("model.options")
+    assert [one["name"] for one in told["models"]] == ["local/scripted"]
+    assert [one["slug"] for one in told["providers"]] == ["local"]
+
+
 def test_every_model_at_the_address_of_the_settings_can_be_chosen(
     settled: Inside, home: Home, model: ScriptedServer
 ) -> None:

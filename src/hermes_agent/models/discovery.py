@@ -27,6 +27,8 @@ PORTS: Mapping[int, str] = {11434: "Ollama", 8080: "llama.cpp", 1234: "LM Studio
 """Where local servers usually listen."""
 PATIENCE_S = 0.3
 """How long a local server may take to say what it has."""
+_LISTING_S = 1.0
+"""How long the server of the settings may take to say what it has, for who chooses among it."""
 _ADDRESSES = {
     "openai": "https://api.openai.com/v1",
     "anthropic": "https://api.anthropic.com",
@@ -108,7 +110,7 @@ class Discovery:
     def found(self) -> list[Finding]:
         """Everything there is, in the order in which it would be used."""
         everything: list[Finding] = []
-        for look in self._places():
+        for look in (self._at_own_address, *self._places()):
             try:
                 everything += look()
             except ModelMissingError as error:
@@ -139,6 +141,26 @@ class Discovery:
                 Finding("embedded", name, "it was pulled", others=self._embedded[1:])
                 for name in self._embedded[:1]
             ],
+        ]
+
+    def _at_own_address(self) -> list[Finding]:
+        """What there is at the address that the settings name: the model they name, and the others.
+
+        A service that is well known has too many to list, and one that is down has what is named.
+        """
+        wanted = self._settings
+        provider = own_provider(wanted)
+        if not provider or provider in _ADDRESSES:
+            return []
+        key_name = self._key_at(wanted.base_url, provider)
+        key = key_of(key_name, wanted, self._credentials)
+        names = _names_at(wanted.base_url, key, _LISTING_S)
+        if own := _without(provider, wanted.name):
+            names = [own, *(name for name in names if name != own)]
+        reason = "model.base_url is set"
+        return [
+            Finding(provider, name, reason, wanted.base_url, key_name, names[1:])
+            for name in names[:1]
         ]
 
     def _in_environment(self, provider: str) -> list[Finding]:

@@ -35,10 +35,10 @@ class Options(TypedDict):
 def options(rt: Runtime, rid: Rid, params: Ask) -> Options:
     """The models that were found here, which one answers, and why."""
     del rid
-    registry = _registry(rt, params.session_id)
-    used, error = _used(registry)
-    own, _ = _used(rt.assembly().registry())  # also while the session has another
-    found = registry.discovery.found()
+    used, error = _used(_registry(rt, params.session_id))
+    settled = rt.assembly().registry()  # what it has is listed also while the session has another
+    own, _ = _used(settled)
+    found = settled.discovery.found()
     for finding in filter(None, (own, used)):
         if all(finding.label not in _labels(listed) for listed in found):
             found = [finding, *found]
@@ -56,7 +56,7 @@ def options(rt: Runtime, rid: Rid, params: Ask) -> Options:
         "model": used.model if used else "",
         "provider": used.provider if used else "",
         "models": list({model["name"]: model for model in reversed(models)}.values())[::-1],
-        "providers": [_provider(finding) for finding in found],
+        "providers": _providers(found),
         "error": error,
     }
 
@@ -80,15 +80,25 @@ def _labels(finding: Finding) -> list[str]:
     ]
 
 
-def _provider(finding: Finding) -> dict[str, Any]:
-    return {
-        "slug": finding.provider,
-        "name": finding.provider,
-        "models": _labels(finding),
-        "total_models": len(_labels(finding)),
-        "authenticated": bool(finding.model),
-        "source": finding.reason,
-    }
+def _providers(found: list[Finding]) -> list[dict[str, Any]]:
+    """One row a provider, with all that it has at any of its addresses."""
+    rows: dict[str, dict[str, Any]] = {}
+    for finding in found:
+        row = rows.setdefault(
+            finding.provider,
+            {
+                "slug": finding.provider,
+                "name": finding.provider,
+                "models": [],
+                "total_models": 0,
+                "authenticated": False,
+                "source": finding.reason,
+            },
+        )
+        row["models"] = list(dict.fromkeys([*row["models"], *_labels(finding)]))
+        row["total_models"] = len(row["models"])
+        row["authenticated"] |= bool(finding.model)
+    return list(rows.values())
 
 
 class Configured(TypedDict):
