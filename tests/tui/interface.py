@@ -48,6 +48,10 @@ class Interface:
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
 
+    async def write(self, text: str) -> None:
+        """Press the keys of a text, one after the other."""
+        await self.press(*("space" if key == " " else key for key in text))
+
     def press_at_once(self, *keys: str) -> None:
         """Keys that are all there before the first of them is dealt with."""
         for key in keys:

@@ -154,9 +154,9 @@ async def test_an_approval_is_answered_by_a_key(ui: Interface) -> None:
     await ui.send("danger")
     await armed(ui)
     assert ui.state == "waiting"
-    await ui.press("s")
+    await ui.press("n")
     await ui.until(lambda: ui.state == "ready")
-    assert ui.replies == ["You said: session."]
+    assert ui.replies == ["You said: deny."]
     assert ui.composer.has_focus
 
 
@@ -209,6 +209,51 @@ async def test_keys_pressed_before_a_card_was_seen_are_no_answer(
     card = ui.app.chat.cards.current
     assert card is not None and not card.is_armed
     await ui.press("y")
+    assert not ui.requests("approval.respond")
+
+
+@pytest.mark.parametrize("words", ["please do not", "also this", "say why first", "3 files only"])
+async def test_a_sentence_allows_nothing_and_is_told_to_the_model(
+    ui: Interface, words: str
+) -> None:
+    await ui.send("danger")
+    await armed(ui)
+    await ui.write(words)
+    await ui.press("enter")
+    await ui.until(lambda: ui.state == "ready")
+    assert ui.replies == [f"You said: {words}."]
+    assert ui.composer.text == ""
+
+
+@pytest.mark.parametrize(("key", "answer"), [("y", "once"), ("s", "session"), ("a", "always")])
+async def test_a_yes_takes_its_key_and_enter(ui: Interface, key: str, answer: str) -> None:
+    await ui.send("danger")
+    await armed(ui)
+    await ui.press(key)
+    assert not ui.requests("approval.respond")
+    await ui.press("enter")
+    await ui.until(lambda: ui.state == "ready")
+    assert ui.replies == [f"You said: {answer}."]
+
+
+async def test_words_typed_at_a_question_with_choices_are_the_answer(ui: Interface) -> None:
+    await ui.send("question")
+    await armed(ui)
+    await ui.write("green please")
+    await ui.press("enter")
+    await ui.until(lambda: ui.state == "ready")
+    assert ui.replies == ["You said: green please."]
+
+
+async def test_what_is_typed_before_a_card_was_seen_is_written(
+    ui: Interface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(card_module, "_ARMING_S", 3600.0)
+    await ui.send("danger")
+    await ui.until(lambda: ui.app.chat.cards.current is not None)
+    await ui.until(lambda: ui.app.chat.cards.has_focus_within)
+    await ui.write("and yes")
+    assert ui.composer.text == "and yes"
     assert not ui.requests("approval.respond")
 
 

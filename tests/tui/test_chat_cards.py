@@ -60,7 +60,7 @@ async def test_a_card_without_the_keys_names_the_one_that_leads_to_it(ui: Interf
     await ask(ui, "rm -rf build")
     await ui.until(lambda: "F2 to answer" in ui.picture())
     await ui.press("f2")
-    await ui.until(lambda: "Enter, or a key" in ui.picture())
+    await ui.until(lambda: "a key, then Enter" in ui.picture())
     await ui.press("escape")
     await ui.until(lambda: "F2 to answer" in ui.picture())
 
@@ -70,4 +70,4 @@ async def test_a_card_tells_how_many_wait_behind_it(ui: Interface) -> None:
     await ask(ui, "rm two", "q2")
     card = ui.app.chat.cards.current
     await ui.until(lambda: card is not None and card.is_armed)
-    await ui.until(lambda: "1 more after this · ↑↓ Enter, or a key" in ui.picture())
+    await ui.until(lambda: "1 more after this · ↑↓ or a key, then Enter" in ui.picture())

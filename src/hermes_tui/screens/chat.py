@@ -338,7 +338,8 @@ class ChatScreen(Screen[None]):
 
     def on_key(self, event: events.Key) -> None:
         """Who reads and starts to type wants to write; also the rest of a burst is for the composer."""
-        if self.cards.has_focus_within:
+        card = self.cards.current
+        if card is not None and card.is_armed and card.has_focus_within:
             return
         if event.is_printable and event.character:
             self.set_focus(self.composer)

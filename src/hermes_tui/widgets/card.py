@@ -1,6 +1,7 @@
-"""A question with choices that are picked by a key, by the arrows or by the mouse.
+"""A question with choices that are picked by a key, by the arrows or by the mouse, or answered in words.
 
 A card that has just appeared takes no key for a moment: what was typed before it was seen is no answer.
+Nor is the first letter of a sentence: a choice that allows something takes its key and Enter.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from hermes_tui import keymap
 
@@ -25,6 +26,22 @@ class Choice(NamedTuple):
     value: str
     label: str
     key: str
+    takes_enter: bool = False
+    """Whether its key only marks it, for Enter to pick it."""
+
+
+class Words(Input):
+    """A line for an answer in own words."""
+
+    DEFAULT_CSS = """
+    Words, Words:focus {
+        border: none;
+        border-left: outer $primary;
+        height: 1;
+        padding: 0 1;
+        background: $panel;
+    }
+    """
 
 
 class ChoiceLine(Static):
@@ -32,7 +49,8 @@ class ChoiceLine(Static):
 
     DEFAULT_CSS = """
     ChoiceLine {
-        height: 1;
+        height: auto;
+        max-height: 3;
         &.highlighted {
             text-style: bold;
         }
@@ -121,8 +139,12 @@ class Card(Vertical, can_focus=True):
         text: Content | str,
         choices: Sequence[Choice],
         note: str = "",
+        words: str = "",
     ) -> None:
-        """A long `text` is scrolled; the `note` and the choices are always in sight."""
+        """A long `text` is scrolled; the `note` and the choices are always in sight.
+
+        With `words`, which say what they are for, it can be answered in one's own.
+        """
         super().__init__(classes="card")
         self.request_id = request_id
         self.session_id = ""
@@ -131,8 +153,11 @@ class Card(Vertical, can_focus=True):
         """How many cards wait behind this one."""
         self._text = text
         self._note = note
+        self._words = words
         self._choices = list(choices)
         self._place = 0
+        self._begun = ""
+        """The key of a choice that waits for Enter; with another letter after it, it begins a word."""
         self.is_armed = False
         self._is_answered = False
 
@@ -149,6 +174,8 @@ class Card(Vertical, can_focus=True):
         with Vertical(classes="choices"):
             for number, choice in enumerate(self._choices):
                 yield ChoiceLine(number, choice)
+        if self._words:
+            yield Words(placeholder=self._words, select_on_focus=False)
 
     def on_mount(self) -> None:
         self._highlight(0)
@@ -176,8 +203,14 @@ class Card(Vertical, can_focus=True):
             told.append(f"{keymap.keys_of('answer')} to answer")
         elif self.is_armed:
             told += ["PgDn shows more"] if self.text.max_scroll_y else []
-            told.append("↑↓ Enter, or a key")
+            told.append(self._how())
         self.border_subtitle = " · ".join(told)
+
+    def _how(self) -> str:
+        if not self.has_focus:
+            return "↑ choices, Enter answers" if self._choices else "Enter answers"
+        takes_enter = any(choice.takes_enter for choice in self._choices)
+        return "↑↓ or a key, then Enter" if takes_enter else "↑↓ Enter, or a key"
 
     @property
     def text(self) -> VerticalScroll:
@@ -193,26 +226,81 @@ class Card(Vertical, can_focus=True):
         self.call_after_refresh(self.tell_keys)
 
     def _highlight(self, place: int) -> None:
+        self._begun = ""
         if self._choices:
             self._place = place % len(self._choices)
         for line in self.query(ChoiceLine):
             line.tell(is_highlighted=line.number == self._place)
 
     def on_key(self, event: events.Key) -> None:
+        if self._takes(event):
+            event.stop()
+            event.prevent_default()
+
+    def _takes(self, event: events.Key) -> bool:
+        """Do what a key means here; False: nothing."""
         if not self.has_focus:
-            return
-        keys = {choice.key: number for number, choice in enumerate(self._choices)}
-        if event.key in ("up", "down"):
-            self._highlight(self._place + (1 if event.key == "down" else -1))
-        elif event.key == "enter":
+            return self._leaves_words(event.key)
+        if event.key == "enter":
             self._pick(self._place)
-        elif event.key in keys or (event.character or "") in keys:
-            self._pick(keys[event.key if event.key in keys else event.character or ""])
-        elif event.character and event.character.isdecimal():
-            self._pick(int(event.character) - 1)
+        elif event.key in ("up", "down"):
+            self._move(1 if event.key == "down" else -1)
         else:
-            return
+            return self.is_armed and self._typed(event)
+        return True
+
+    def _move(self, step: int) -> None:
+        if self._words and self._place + step == len(self._choices):
+            self.open_words().focus()
+        else:
+            self._highlight(self._place + step)
+
+    def open_words(self) -> Words:
+        """The line for own words, in sight."""
+        words = self.query_one(Words)
+        words.display = True
+        return words
+
+    def _leaves_words(self, key: str) -> bool:
+        if key != "up" or not self._choices:
+            return False
+        self.focus()
+        return True
+
+    def _typed(self, event: events.Key) -> bool:
+        """The key of a choice, or words; False: neither."""
+        number = None if self._begun else self._number_of(event)
+        if number is None:
+            return self._write(event)
+        if not self._choices[number].takes_enter:
+            self._pick(number)
+        else:
+            self._highlight(number)
+            self._begun = event.character or ""
+        return True
+
+    def _number_of(self, event: events.Key) -> int | None:
+        """Which choice a key stands for, by its letter or its number."""
+        for number, choice in enumerate(self._choices):
+            if choice.key in (event.key, event.character) or str(number + 1) == event.character:
+                return number
+        return None
+
+    def _write(self, event: events.Key) -> bool:
+        """What is no key of a choice is a word, together with a key that was taken for one."""
+        if not (self._words and event.is_printable and event.character):
+            return False
+        words = self.open_words()
+        words.insert_text_at_cursor(self._begun + event.character)
+        self._begun = ""
+        words.focus()
+        return True
+
+    @on(Input.Submitted)
+    def _written(self, event: Input.Submitted) -> None:
         event.stop()
+        if self.is_armed and event.value.strip():
+            self.answer(event.value.strip())
 
     @on(ChoiceLine.Picked)
     def _clicked(self, event: ChoiceLine.Picked) -> None:

@@ -1,25 +1,7 @@
 """The card that asks a person something, to be answered by a choice or in own words."""
 
-from textual import events, on
-from textual.app import ComposeResult
-from textual.widgets import Input
-
 from hermes_tui.messages import QuestionAsked
-from hermes_tui.widgets.card import Card, Choice
-
-
-class Answer(Input):
-    """A line for an answer in own words."""
-
-    DEFAULT_CSS = """
-    Answer, Answer:focus {
-        border: none;
-        border-left: outer $primary;
-        height: 1;
-        padding: 0 1;
-        background: $panel;
-    }
-    """
+from hermes_tui.widgets.card import Card, Choice, Words
 
 
 class QuestionCard(Card):
@@ -39,35 +21,15 @@ class QuestionCard(Card):
         choices = [
             Choice(text, text, str(number)) for number, text in enumerate(asked.choices or [], 1)
         ]
-        super().__init__(asked.request_id, "A question for you", asked.question, choices)
+        words = "Or answer in your own words …" if choices else "Your answer …"
+        super().__init__(
+            asked.request_id, "A question for you", asked.question, choices, words=words
+        )
         self.add_class("question")
-
-    def answers(self) -> ComposeResult:
-        yield from super().answers()
-        other = "Or answer in your own words …" if self._choices else "Your answer …"
-        yield Answer(placeholder=other)
 
     def on_focus(self) -> None:
         if not self._choices:
-            self.query_one(Input).focus()
-
-    def on_key(self, event: events.Key) -> None:
-        written = self.query_one(Input)
-        if self.has_focus and event.key == "down" and self._place == len(self._choices) - 1:
-            target = written
-        elif written.has_focus and event.key == "up" and self._choices:
-            target = self
-        else:
-            return
-        event.stop()
-        event.prevent_default()
-        target.focus()
-
-    @on(Input.Submitted)
-    def _written(self, event: Input.Submitted) -> None:
-        event.stop()
-        if self.is_armed and event.value.strip():
-            self.answer(event.value.strip())
+            self.query_one(Words).focus()
 
     def reply(self, answer: str) -> tuple[str, dict[str, str]]:
         return "clarify.respond", {"request_id": self.request_id, "answer": answer}
