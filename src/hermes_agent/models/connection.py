@@ -4,6 +4,7 @@ What it takes to connect costs 30 ms to import, so only what is about to ask imp
 """
 
 import contextlib
+import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from http.client import HTTPResponse
 from urllib.parse import quote, urlsplit
@@ -16,6 +17,8 @@ from hermes_agent.stop import Stop
 from hermes_core import config
 from hermes_core.errors import Interrupted, ModelError, ModelUnreachableError
 from hermes_core.version import VERSION
+
+logger = logging.getLogger(__name__)
 
 _DRAIN_S = 0.25
 """How long the end of a stream is waited for once the reply is complete."""
@@ -165,6 +168,7 @@ class Connection:
 
     def _unreachable(self, error: NetworkError) -> ModelUnreachableError:
         host = self._host
+        logger.info("%s at %s: %r", self.provider, host, error.__cause__ or error)
         if isinstance(error, UnreachedError):
             message = f"{self.provider} at {host} cannot be reached: {error}."
             fix = self._what_to_start(host)

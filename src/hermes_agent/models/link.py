@@ -11,7 +11,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPResponse, IncompleteRead, RemoteDisconnected
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -66,7 +66,7 @@ class Link:
         except TimeoutError as error:
             raise SilentError from error
         except (OSError, HTTPException, ValueError) as error:
-            raise refused or CutError(reason(error)) from error
+            raise refused or CutError(_how(error)) from error
         return response
 
     def _send(self, request: bytes) -> CutError | None:
@@ -87,7 +87,7 @@ class Link:
             except TimeoutError as error:
                 raise SilentError from error
             except (OSError, HTTPException, ValueError) as error:
-                raise CutError(reason(error)) from error
+                raise CutError(_how(error)) from error
             if not data:
                 break
             yield data
@@ -240,3 +240,16 @@ class Links:
 
 
 links = Links()
+
+
+def _how(error: Exception) -> str:
+    """How a connection was cut, in words: those of the library are for programmers."""
+    if isinstance(error, RemoteDisconnected):
+        return "it hung up without a word"
+    if isinstance(error, IncompleteRead):
+        return "it broke off in the middle"
+    return (
+        "what it says is no HTTP"
+        if isinstance(error, HTTPException | ValueError)
+        else reason(error)
+    )

@@ -139,6 +139,9 @@ def answer_of(body: bytes, status: str = "200 OK") -> bytes:
     return head.encode() + b"Connection: close\r\n\r\n" + body
 
 
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
 @pytest.fixture
 def once() -> Iterator[Any]:
     made: list[Once] = []
@@ -273,6 +276,30 @@ def test_a_body_that_ends_too_early_is_told(once: Any, connect: Make):
     server = once(answer_of(REPLY)[:-10])
     with pytest.raises(ModelUnreachableError, match="cut the connection"):
         connect("openai", f"http://127.0.0.1:{server.port}").ask(HELLO, Stop(), ignore)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why", "cause"),
+    [
+        (b"", "it hung up without a word", "RemoteDisconnected"),
+        (CHUNKED + b"5\r\nda", "it broke off in the middle", "IncompleteRead"),
+        (CHUNKED, "it broke off in the middle", "IncompleteRead"),
+        (b"nonsense\r\n\r\n", "what it says is no HTTP", "BadStatusLine"),
+    ],
+)
+def test_how_a_connection_was_cut_is_told_in_words_and_its_cause_is_in_the_log(
+    once: Any,
+    connect: Make,
+    caplog: pytest.LogCaptureFixture,
+    answer: bytes,
+    why: str,
+    cause: str,
+):
+    caplog.set_level("INFO")
+    with pytest.raises(ModelUnreachableError) as caught:
+        connect("openai", f"http://127.0.0.1:{once(answer).port}").ask(HELLO, Stop(), ignore)
+    assert caught.value.message.endswith(f"cut the connection: {why}.")
+    assert cause in caplog.text
 
 
 def test_what_a_server_says_while_it_is_still_told_is_heard(connect: Make):
