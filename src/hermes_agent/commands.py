@@ -17,7 +17,7 @@ from hermes_agent.agent import Agent
 from hermes_agent.compaction import expand_text
 from hermes_agent.skills import Skill, prompt, slug
 from hermes_agent.standing import Standing, has_notes
-from hermes_core.errors import SessionNotFoundError, UsageError
+from hermes_core.errors import NothingSaidError, SessionNotFoundError, UsageError
 from hermes_core.text import counted, one_line, truncate, usd
 from hermes_state.leases import Lease
 from hermes_state.protocol import Store
@@ -286,11 +286,11 @@ def _undo(context: Context, what: str) -> str:
 
 
 def _retry(context: Context, _argument: str) -> str:
-    context.send(_take_back(context, 1)["content"])
+    context.send(_take_back(context, 1, "retry")["content"])
     return ""
 
 
-def _take_back(context: Context, number: int) -> Row:
+def _take_back(context: Context, number: int, purpose: str = "take back") -> Row:
     """Take back the last exchanges; returns the request that the first of them began with."""
     store, session_id = _spoken(context)
     if recovery.unfinished(store, context.agent.conversation_id):
@@ -299,9 +299,11 @@ def _take_back(context: Context, number: int) -> Row:
         )
     requests = _requests(store, session_id)
     if not requests:
-        raise UsageError(
-            "There is nothing to take back in what is left of this conversation.",
-            fix="/undo compress brings back what was said before it was shortened.",
+        row = store.get_session(session_id)
+        was_shortened = row is not None and row["relation"] == "continuation"
+        raise NothingSaidError(
+            f"There is nothing to {purpose} in this conversation.",
+            fix="/undo compress brings back what was said before it was shortened." * was_shortened,
         )
     wanted = requests[-min(number, len(requests))]
     with _held(context):

@@ -16,7 +16,13 @@ from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
 from hermes_agent.testing.scripted import call
 from hermes_agent.tools.base import Tool
-from hermes_core.errors import SessionNotFoundError, StoreError, TitleError, UsageError
+from hermes_core.errors import (
+    NothingSaidError,
+    SessionNotFoundError,
+    StoreError,
+    TitleError,
+    UsageError,
+)
 from tests.agent.conftest import Chat, Counting, MakeChat
 
 
@@ -183,7 +189,7 @@ def test_undo_takes_back_exchanges_and_retry_asks_again(make_surface: MakeSurfac
     assert surface.texts() == ["one", "Answer to one."]
     surface.type("/undo 9")
     assert surface.texts() == []
-    with pytest.raises(UsageError, match="nothing to take back"):
+    with pytest.raises(NothingSaidError, match="nothing to take back"):
         surface.type("/undo")
     with pytest.raises(UsageError, match="cannot be undone"):
         surface.type("/undo everything")

@@ -39,6 +39,20 @@ def test_a_command_may_want_something_sent(client: Inside, model: ScriptedServer
     assert (told["type"], told["message"]) == ("send", "nobody runs")
 
 
+def test_where_all_is_taken_back_the_commands_say_that_there_is_nothing(
+    client: Inside, model: ScriptedServer
+) -> None:
+    sid = client.open()
+    model.add("hi")
+    client.say(sid)
+    client.call("slash.exec", session_id=sid, command="/undo")
+    for command, said in (("/retry", "nothing to retry"), ("/undo", "nothing to take back")):
+        with pytest.raises(RefusedError, match=said) as refused:
+            client.call("slash.exec", session_id=sid, command=command)
+        assert refused.value.number == 4008
+        assert "compress" not in refused.value.data.get("fix", ""), "nothing was shortened"
+
+
 def test_steering_by_command_is_told_when_it_was_heard(
     client: Inside, model: ScriptedServer
 ) -> None:

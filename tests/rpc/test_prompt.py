@@ -402,6 +402,20 @@ def test_pictures_and_pasted_texts_go_along(
     assert world.transcript(key)[2][1] == "and now?", "a picture goes along once"
 
 
+def test_pictures_can_come_with_the_prompt_itself(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    (world.workspace / "pixel.png").write_bytes(PIXEL)
+    sid, key = started(client)
+    model.add("I see.", "I see nothing.")
+    client.say(sid, "look", images=["pixel.png"])
+    text, picture = world.transcript(key)[0][1]
+    assert text["text"] == f"look\n[Attached image: {world.workspace / 'pixel.png'}]"
+    assert picture["image_url"]["url"].startswith("data:image/png;base64,")
+    client.say(sid, "and now?")
+    assert world.transcript(key)[2][1] == "and now?"
+
+
 @pytest.mark.parametrize(
     ("method", "params"),
     [
@@ -413,6 +427,8 @@ def test_pictures_and_pasted_texts_go_along(
         ("file.attach", {"path": "/"}),
         ("paste.collapse", {"text": ""}),
         ("prompt.submit", {"text": "  "}),
+        ("prompt.submit", {"text": "look", "images": ["nowhere.png"]}),
+        ("prompt.submit", {"text": "look", "images": ["text.txt"]}),
         ("prompt.submit", {"text": "x" * 5_000_000}),
     ],
 )
@@ -429,7 +445,12 @@ def test_a_dropped_file_is_recognised(client: Inside, world: World) -> None:
     (world.workspace / "my file.txt").write_text("x")
     (world.workspace / "a.png").write_bytes(PIXEL)
     sid = client.open()
-    for text in ("my\\ file.txt", "'my file.txt'", (world.workspace / "my file.txt").as_uri()):
+    for text in (
+        "my\\ file.txt",
+        "'my file.txt'",
+        "my file.txt\n",
+        (world.workspace / "my file.txt").as_uri(),
+    ):
         found = client.call("input.detect_drop", session_id=sid, text=text)
         assert (found["matched"], found["name"], found["is_image"]) == (True, "my file.txt", False)
     assert client.call("input.detect_drop", session_id=sid, text="a.png")["is_image"]
