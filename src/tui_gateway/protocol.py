@@ -61,7 +61,7 @@ CODES: Mapping[int, str] = {
     " of `slash.exec`: it is a skill, for `command.dispatch`.",
     TITLE_EMPTY: "The title is empty.",
     TITLE_REFUSED: "The title is too long, or another conversation has it.",
-    STILL_OPEN: "The conversation is open; close it first.",
+    STILL_OPEN: "The conversation is open, here or elsewhere; `data.fix` says what a person can do.",
     TOO_MANY: "Too many sessions are open; close one.",
     5000: "The conversation could not be resumed.",
     5004: "The answer could not be given.",

@@ -210,6 +210,7 @@ def test_conversations_are_listed_searched_and_deleted(
     with pytest.raises(RefusedError) as refused:
         client.call("session.delete", session_id=keys[0])
     assert refused.value.number == 4023
+    assert "/new" in refused.value.data["fix"], "a person can follow it"
     client.call("session.close", session_id=second["session_id"])
     assert client.call("session.delete", session_id=keys[0]) == {"deleted": keys[0]}
     assert world.store().session_count() == 1

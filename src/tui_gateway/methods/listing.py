@@ -198,8 +198,12 @@ def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
         raise RpcError(ID_MISSING, "Which conversation?", fix="Give session_id.")
     store = rt.db()
     key = view.stored(store, params.session_id)
-    if view.opened(rt, key) is not None or key in rt.presence.elsewhere():
-        raise RpcError(STILL_OPEN, "The conversation is open.", fix="Close it first.")
+    if view.opened(rt, key) is not None:
+        fix = "Open another one first, or start one with /new; then delete it."
+        raise RpcError(STILL_OPEN, "The conversation is open.", fix=fix)
+    if key in rt.presence.elsewhere():
+        fix = "Leave it there first; then delete it."
+        raise RpcError(STILL_OPEN, "The conversation is open in another window.", fix=fix)
     store.delete_session(key)
     return {"deleted": key}
 
