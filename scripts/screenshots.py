@@ -112,7 +112,7 @@ async def chat(tour: Tour) -> None:
 
 async def approval(tour: Tour) -> None:
     await tour.send("Clean up what the build has left.")
-    await tour.sees("May this be done?", "Enter, or a key")
+    await tour.sees("May this be done?", "a key, then Enter")
 
 
 async def waiting(tour: Tour) -> None:
@@ -157,7 +157,7 @@ async def keys(tour: Tour) -> None:
 
 
 async def fetching(tour: Tour) -> None:
-    await tour.sees("There is no model yet", "Enter, or a key")
+    await tour.sees("There is no model yet", "a key, then Enter")
     await tour.pilot.press("enter")
     await tour.sees("40%")
     await tour.send("Which files are in this folder?")

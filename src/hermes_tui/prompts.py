@@ -68,6 +68,7 @@ class Prompts:
     async def send(self, shown: str, whole: str, images: list[str]) -> None:
         """Hand a prompt over; raises HermesError when it is refused, and then it is shown no more."""
         prompt = Prompt(Said(shown, images, is_sent=False, whole=whole))
+        self._held.append(prompt)  # before it is drawn: it can be stopped from now on
         if self._session.conversation.is_running or not self._session.is_open:
             self._wait(prompt)
         else:
@@ -75,14 +76,16 @@ class Prompts:
         await self._submit(prompt)
 
     async def _submit(self, prompt: Prompt) -> None:
-        self._held.append(prompt)
         await self._session.opened()
         if prompt not in self._held:  # taken back meanwhile
+            await self._transcript.remove_entry(prompt.entry)
             return
         self._held.remove(prompt)
         self._flying.append(prompt)
         try:
-            told = await self._session.say(prompt.entry.whole, prompt.key)
+            told = await self._session.say(
+                prompt.entry.whole, prompt.key, list(prompt.entry.images)
+            )
         except ConnectionLostError:
             self._doubtful.append(prompt)
             return
@@ -151,7 +154,7 @@ class Prompts:
         if last is None or not last.says(text):
             await self._transcript.add(Said(text))
 
-    async def take_back(self, place: int = -1) -> str:
+    async def take_back(self, place: int = -1) -> Said:
         """Take a waiting prompt back, the last one unless told; raises HermesError when it runs now."""
         prompt = self._waiting[place]
         if prompt in self._held:
@@ -159,22 +162,22 @@ class Prompts:
         else:
             await self._session.call("prompt.unqueue", turn_id=prompt.turn_id)
         self._wait_no_more(prompt)
-        return prompt.entry.whole
+        return prompt.entry
 
-    def withdraw(self) -> list[str]:
-        """Take back all that has not been sent; returns the texts."""
+    def withdraw(self) -> list[Said]:
+        """Take back all that has not been sent."""
         held, self._held = self._held, []
         for prompt in held:
             self._wait_no_more(prompt)
-        return [prompt.entry.whole for prompt in held]
+        return [prompt.entry for prompt in held]
 
-    def give_up(self) -> list[str]:
-        """Everything was stopped: what waited is not answered any more; returns the texts."""
-        texts = [prompt.entry.whole for prompt in self._waiting]
+    def give_up(self) -> list[Said]:
+        """Everything was stopped: what waited is not answered any more."""
+        given_up = [prompt.entry for prompt in self._waiting]
         self._waiting.clear()
         self._due = ""
         self._tell([])
-        return texts
+        return given_up
 
     async def settle(self, queued: Sequence[wire.Queued]) -> None:
         """A conversation was opened: know what waits in it, and send again what may not have arrived."""
@@ -186,4 +189,5 @@ class Prompts:
         doubtful, self._doubtful = self._doubtful, []
         for prompt in doubtful:
             self._wait(prompt)
+            self._held.append(prompt)
             await self._submit(prompt)

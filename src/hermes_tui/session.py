@@ -159,13 +159,17 @@ class Session:
         live = self.conversation.live_id
         return await self.client.ask(kind, method, session_id=live, **params)
 
-    async def say(self, text: str, key: str) -> wire.Json:
-        """Hand over a prompt; returns once it is on disk, with what becomes of it.
+    async def say(self, text: str, key: str, images: list[str]) -> wire.Json:
+        """Hand over a prompt with its pictures; returns once it is on disk, with what becomes of it.
 
         The server takes a prompt once, however often it is sent with the same key.
         """
         return await self.call(
-            "prompt.submit", text=text, idempotency_key=key, waits_for_model=True
+            "prompt.submit",
+            text=text,
+            idempotency_key=key,
+            waits_for_model=True,
+            **({"images": images} if images else {}),
         )
 
     async def stop(self) -> wire.Json:

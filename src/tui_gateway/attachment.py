@@ -3,6 +3,8 @@
 import base64
 import re
 import shlex
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -24,10 +26,9 @@ _PASTE = re.compile(r"\[Pasted text #\d+: \d+ lines? → ([^\]\n]+)\]")
 _UNSAFE = re.compile(r"[^\w.-]+")
 
 
-def with_images(session: LiveSession, home: Home, text: str) -> Any:  # noqa: ANN401 -- text or parts
-    """The content of a prompt: what was typed and pasted, and the pictures that were attached."""
+def with_images(images: Sequence[str], home: Home, text: str) -> Any:  # noqa: ANN401 -- text or parts
+    """The content of a prompt: what was typed and pasted, and the pictures that go along."""
     text = _PASTE.sub(lambda found: _pasted(home, found), text)
-    images = session.get("attached_images") or []
     if not images:
         return text
     marks = "\n".join(_MARK.format(path) for path in images)
@@ -126,20 +127,21 @@ def dropped(text: str, cwd: Path) -> Path | None:
     text = text.strip()
     if not text or "\n" in text or len(text) > 4096:
         return None
+    for name in _readings(text):
+        with suppress(RpcError):
+            return named(name, cwd)
+    return None
+
+
+def _readings(text: str) -> list[str]:
+    """The names that a terminal may have meant: an address, a name as it is, a name that is quoted."""
     if text.startswith("file://"):
-        text = unquote(urlsplit(text).path)
-    else:
-        try:
-            words = shlex.split(text)
-        except ValueError:
-            return None
-        if len(words) != 1:
-            return None
-        text = words[0]
+        return [unquote(urlsplit(text).path)]
     try:
-        return named(text, cwd)
-    except RpcError:
-        return None
+        words = shlex.split(text)
+    except ValueError:
+        words = []
+    return [text, *(words if len(words) == 1 else [])]
 
 
 def _folder(home: Home) -> Path:

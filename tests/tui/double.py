@@ -314,7 +314,7 @@ class Double:
 
     def start(self, live: str, text: str) -> None:
         self.said[live] = ""
-        self.turns[live] = SCRIPTS.get(text.split(maxsplit=1)[0], echo)(text)
+        self.turns[live] = SCRIPTS.get(text.partition(" ")[0], echo)(text)
         self.emit("message.start", live, {"user": text})
 
     # -- methods -----------------------------------------------------------------------------
@@ -565,9 +565,6 @@ class Double:
     def input_detect_drop(self, params: Json) -> Json:
         is_image = params["text"].endswith(".png")
         return {"matched": is_image, "is_image": is_image, "path": params["text"]}
-
-    def image_attach(self, params: Json) -> Json:
-        return {"attached": True, "path": params["path"]}
 
     def model_options(self, _params: Json) -> Json:
         names = ["local/scripted-1", "local/scripted-2", "openai/gpt-6.1-terra"]

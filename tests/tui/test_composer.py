@@ -169,11 +169,72 @@ async def test_a_dropped_picture_goes_with_the_message_as_a_link(ui: Interface) 
     await ui.until(lambda: ui.app.chat.desk.images)
     await ui.until(lambda: "cat.png" in ui.picture())
     await ui.say("what is this?")
-    assert ui.requests("image.attach") == [
-        {"path": "/tmp/cat.png", "session_id": ui.app.session.conversation.live_id}
-    ]
+    assert _pictures_sent(ui) == [["/tmp/cat.png"]]
     assert "cat.png" in ui.picture()
     assert not ui.app.chat.desk.images
+
+
+def _pictures_sent(ui: Interface) -> list[list[str]]:
+    return [asked.get("images", []) for asked in ui.requests("prompt.submit")]
+
+
+async def test_a_picture_needs_no_words_and_can_be_taken_off(ui: Interface) -> None:
+    desk = ui.app.chat.desk
+    for name in ("cat", "dog"):
+        ui.app.post_message(events.Paste(f"/tmp/{name}.png"))
+        await ui.until(lambda name=name: f"/tmp/{name}.png" in desk.images)
+    await ui.press("backspace")
+    await ui.until(lambda: desk.images == ["/tmp/cat.png"])
+    await ui.press("enter")
+    await ui.until(lambda: _pictures_sent(ui) == [["/tmp/cat.png"]])
+    await ui.until(lambda: ui.state == "ready" and ui.replies)
+    await ui.press("enter")
+    await ui.rest()
+    assert len(_pictures_sent(ui)) == 1, "nothing is sent when there is nothing"
+
+
+async def test_a_picture_goes_with_the_message_into_another_conversation(ui: Interface) -> None:
+    ui.app.post_message(events.Paste("/tmp/cat.png"))
+    await ui.until(lambda: ui.app.chat.desk.images)
+    before = ui.app.session.conversation.live_id
+    await ui.press("ctrl+n")
+    await ui.until(lambda: ui.app.session.conversation.live_id != before and ui.state == "ready")
+    await ui.say("what is this?")
+    assert _pictures_sent(ui) == [["/tmp/cat.png"]]
+
+
+async def test_a_picture_survives_the_server_that_did_not_take_it(ui: Interface) -> None:
+    ui.app.post_message(events.Paste("/tmp/cat.png"))
+    await ui.until(lambda: ui.app.chat.desk.images)
+    await ui.send("die unheard")
+    await ui.until(lambda: ui.replies and ui.state == "ready")
+    assert _pictures_sent(ui) == [["/tmp/cat.png"]] * 2
+
+
+async def test_a_message_that_is_taken_back_brings_its_pictures(ui: Interface) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    ui.app.post_message(events.Paste("/tmp/cat.png"))
+    await ui.until(lambda: ui.app.chat.desk.images)
+    await ui.send("what is this?")
+    await ui.until(lambda: len(_pictures_sent(ui)) == 2)
+    await ui.until(lambda: all(p.turn_id for p in ui.app.chat.stage.prompts._waiting))
+    await ui.press("alt+up")
+    await ui.until(lambda: ui.composer.text == "what is this?")
+    assert ui.app.chat.desk.images == ["/tmp/cat.png"]
+    await ui.press("ctrl+c")
+    await ui.until(lambda: ui.state == "ready")
+
+
+async def test_all_that_waited_is_given_back_in_its_order(ui: Interface) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    for text in ("one", "two", "three"):
+        await ui.send(text)
+    await ui.until(lambda: len(ui.requests("prompt.submit")) == 4)
+    await ui.until(lambda: all(p.turn_id for p in ui.app.chat.stage.prompts._waiting))
+    await ui.press("ctrl+c")
+    await ui.until(lambda: ui.composer.text == "one\ntwo\nthree")
 
 
 async def test_another_path_is_text(ui: Interface) -> None:

@@ -269,14 +269,12 @@ class ChatScreen(Screen[None]):
         if self.session.conversation.is_running:
             self.session.conversation.stop()
             self.status.tell()
-        for text in self.stage.prompts.withdraw():
-            self.composer.give_back(text)
+        self.desk.give_back(self.stage.prompts.withdraw())
         if not self.session.is_open:
             return
         try:
             await self.session.stop()
-            for text in self.stage.prompts.give_up():
-                self.composer.give_back(text)
+            self.desk.give_back(self.stage.prompts.give_up())
         except HermesError as error:
             await self.stage.complain(error)
 
@@ -294,7 +292,7 @@ class ChatScreen(Screen[None]):
     @work(exclusive=True, group="take-back")
     async def _take_back(self, place: int) -> None:
         try:
-            self.composer.give_back(await self.stage.prompts.take_back(place))
+            self.desk.give_back([await self.stage.prompts.take_back(place)])
         except (HermesError, IndexError) as error:  # it runs by now
             self.notify(str(error), severity="warning", markup=False)
         self.composer.focus()

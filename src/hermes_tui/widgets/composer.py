@@ -45,6 +45,9 @@ class Composer(TextArea):
 
         text: str
 
+    class Erasing(Message):
+        """Backspace was pressed before the first letter."""
+
     class Helpless(Message):
         """Somebody wants to know the keys."""
 
@@ -63,13 +66,15 @@ class Composer(TextArea):
         self._completions = completions
         self._pastes: dict[str, str] = {}
         self._is_recalling = False
+        self.may_be_empty = False
+        """Whether something goes along that needs no words, such as a picture."""
 
     # -- sending -----------------------------------------------------------------------------
 
     def send(self) -> None:
         """Hand over what is typed and start anew."""
         shown = self.text.strip()
-        if not shown:
+        if not (shown or self.may_be_empty):
             return
         whole = self.expanded()
         self._history.add(whole)
@@ -128,6 +133,8 @@ class Composer(TextArea):
                 self._remember(self._history.back(self.text))
             case "down" if self.cursor_at_last_line:
                 self._remember(self._history.forward())
+            case "backspace" if self.cursor_location == (0, 0) and not self.selected_text:
+                self.post_message(self.Erasing())
             case "question_mark" if not self.text:
                 self.post_message(self.Helpless())
             case "ctrl+d" if not self.text:

@@ -1,7 +1,7 @@
 """The desk: the composer, what completes its words, what is attached to it, and sending it."""
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -10,7 +10,7 @@ from textual.containers import Vertical
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line, truncate
 from hermes_tui import commands, wire
-from hermes_tui.entries import Note
+from hermes_tui.entries import Note, Said
 from hermes_tui.history import InputHistory
 from hermes_tui.library import Library
 from hermes_tui.session import Session
@@ -47,15 +47,35 @@ class Desk(Vertical):
         """Whether the server carries out a command, such as a shortening, which takes its time."""
         return self._commands > 0
 
+    def give_back(self, said: Sequence[Said]) -> None:
+        """Have messages here again that were not taken, in their order, before what is typed now."""
+        for one in reversed(said):
+            self.composer.give_back(one.whole)
+        self._attach_images([image for one in said for image in one.images])
+
     def take_images(self) -> list[str]:
         """The pictures of the message that is being sent."""
         taken, self.images = self.images, []
         self._tell_images()
         return taken
 
+    def _attach_images(self, images: Sequence[str]) -> None:
+        self.images = list(dict.fromkeys([*self.images, *images]))
+        self._tell_images()
+
+    @on(Composer.Erasing)
+    def _detach_image(self, event: Composer.Erasing) -> None:
+        """Backspace before the first letter takes the last picture off."""
+        event.stop()
+        del self.images[-1:]
+        self._tell_images()
+
     def _tell_images(self) -> None:
         names = ", ".join(image.rsplit("/", 1)[-1] for image in self.images)
-        self.composer.border_title = f"🖼  {truncate(names, 60)}" if names else ""
+        self.composer.border_title = (
+            f"🖼  {truncate(names, 40)} · Backspace takes it off" if names else ""
+        )
+        self.composer.may_be_empty = bool(names)
 
     # -- sending -----------------------------------------------------------------------------
 
@@ -72,11 +92,12 @@ class Desk(Vertical):
 
     @work(group="prompts")
     async def _say(self, shown: str, whole: str) -> None:
+        images = self.take_images()
         await self._stage.transcript.to_end()
         try:
-            await self._stage.prompts.send(shown, whole, self.take_images())
+            await self._stage.prompts.send(shown, whole, images)
         except HermesError as error:
-            self.composer.give_back(whole)
+            self.give_back([Said(shown, images, whole=whole)])
             await self._stage.complain(error)
 
     @work(group="commands")
@@ -176,9 +197,7 @@ class Desk(Vertical):
             dropped = await self._session.call("input.detect_drop", text=text)
             path = str(dropped.get("path") or "")
             if dropped.get("matched") and dropped.get("is_image") and path:
-                await self._session.call("image.attach", path=path)
-                self.images.append(path)
-                self._tell_images()
+                self._attach_images([path])
                 return
         except HermesError as error:
             self.notify(one_line(str(error)), severity="warning", markup=False)

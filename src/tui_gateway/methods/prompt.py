@@ -2,8 +2,7 @@
 
 from typing import Annotated, Any, TypedDict
 
-from tui_gateway import intake, rewinding, turns
-from tui_gateway.attachment import with_images
+from tui_gateway import attachment, intake, rewinding, turns
 from tui_gateway.params import Session, says
 from tui_gateway.protocol import BAD_ARGUMENT, BUSY, Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime, Steering
@@ -21,6 +20,9 @@ class Submit(Session, frozen=True):
     idempotency_key: Annotated[
         str, says("A name for this prompt: sent again under it, it is found, not repeated.")
     ] = ""
+    images: Annotated[
+        tuple[str, ...], says("Files of pictures that go along, beside those attached before.")
+    ] = ()
     waits_for_model: Annotated[
         bool, says("Without a model, wait until `model.pull` has fetched the one that is offered.")
     ] = False
@@ -34,7 +36,8 @@ def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
     that is known answers with `duplicate: true` and where that prompt stands.
     """
     sid, session = params.session_id, rt.session(params.session_id)
-    _check(params.text, session)
+    images = _images(rt, session, params.images)
+    _check(params.text, images)
     rt.watch(session)
     rt.live(session).waits_for_model |= params.waits_for_model
     ordinal = params.truncate_before_user_ordinal
@@ -43,12 +46,11 @@ def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
             raise RpcError(BAD_ARGUMENT, "truncate_before_user_ordinal has to be a whole number.")
         rewinding.cut_before(rt, session, ordinal)
     busy = rt.settings.terminal.busy if session.get("running") else ""
-    is_plain = not session.get("attached_images")
-    if busy == "steer" and is_plain:
+    if busy == "steer" and not images:
         steering = Steering(params.text, params.idempotency_key or None, rt.later(rid))
         if intake.steer(rt, session, steering):
             return None
-    content = with_images(session, rt.home, params.text)
+    content = attachment.with_images(images, rt.home, params.text)
     told = intake.submit(rt, sid, session, content, params.idempotency_key or None)
     session["attached_images"] = []
     if busy == "interrupt" and told["status"] == "queued":
@@ -56,8 +58,14 @@ def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
     return told
 
 
-def _check(text: str, session: LiveSession) -> None:
-    if not text.strip() and not session.get("attached_images"):
+def _images(rt: Runtime, session: LiveSession, given: tuple[str, ...]) -> list[str]:
+    attached = session.get("attached_images") or []
+    named = [str(attachment.named(name, rt.live(session).cwd)) for name in given]
+    return list(dict.fromkeys([*attached, *named]))
+
+
+def _check(text: str, images: list[str]) -> None:
+    if not text.strip() and not images:
         raise RpcError(BAD_ARGUMENT, "There is nothing to answer.")
     if len(text) > _LONGEST:
         raise RpcError(
