@@ -504,6 +504,17 @@ class Agent:
         sizes = self._estimator_of(self.model.facts.name)
         return sizes.count(messages, *self._prefix(self.session_id))
 
+    def context_parts(self) -> dict[str, int]:
+        """The tokens of what the next request is made of, each part by itself."""
+        messages = self.store.get_messages_as_conversation(self.session_id)
+        sizes = self._estimator_of(self.model.facts.name)
+        system, tools = self._prefix(self.session_id)
+        return {
+            "system prompt": sizes.count([], system),
+            "tools": sizes.count([], "", tools),
+            "messages": sizes.count(messages),
+        }
+
     def compress(self, focus: str = "") -> dict[str, Any]:
         """Shorten the conversation now; tells what came of it."""
         model, stop = self.model, self._new_stop()

@@ -59,6 +59,8 @@ TABLE: dict[str, Entry] = {
     "session.compress": Entry("session", "compress", is_long=True, code=5005),
     "session.history": Entry("session", "history", is_long=True),
     "session.usage": Entry("session", "usage", is_long=True),
+    "session.context_breakdown": Entry("session", "context_breakdown", is_long=True),
+    "session.save": Entry("saving", "save", is_long=True),
     "session.status": Entry("commands", "status", is_long=True),
     "session.cwd.set": Entry("session", "set_cwd"),
     "terminal.resize": Entry("session", "resize"),

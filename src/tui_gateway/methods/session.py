@@ -271,6 +271,37 @@ def usage(rt: Runtime, rid: Rid, params: Session) -> dict[str, Any]:
     return info.usage(rt, rt.session(params.session_id))
 
 
+class Breakdown(TypedDict):
+    """What fills the window: estimated by parts, and what the last model call took, if there was one."""
+
+    categories: list[dict[str, Any]]
+    context_max: int
+    context_percent: float
+    context_used: int
+    estimated_total: int
+    model: str
+
+
+def context_breakdown(rt: Runtime, rid: Rid, params: Session) -> Breakdown:
+    """How much of the model's window the system prompt, the tools and the messages take."""
+    del rid
+    session = rt.session(params.session_id)
+    agents.wait(rt, params.session_id, session)
+    agent = session.get("agent")
+    parts: dict[str, int] = agent.context_parts() if agent is not None else {}
+    window, total = info.window_share(rt.live(session)), sum(parts.values())
+    most = window.get("context_max") or (agent.model.facts.window if agent is not None else 0)
+    used = window.get("context_used") or total
+    return {
+        "categories": [{"name": name, "tokens": tokens} for name, tokens in parts.items()],
+        "context_max": most,
+        "context_percent": round(100 * used / most, 1) if most else 0.0,
+        "context_used": used,
+        "estimated_total": total,
+        "model": info.model_name(agent),
+    }
+
+
 class SetCwd(Session, frozen=True):
     """A folder to work in."""
 

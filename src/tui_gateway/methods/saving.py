@@ -1,0 +1,42 @@
+"""Copies of conversations: files in the home for people and other programs."""
+
+from datetime import UTC, datetime
+from typing import TypedDict
+
+import msgspec
+
+from hermes_core import clock
+from hermes_core.errors import NothingSaidError
+from hermes_core.paths import write_private
+from tui_gateway import info
+from tui_gateway.params import Session
+from tui_gateway.protocol import Rid
+from tui_gateway.runtime import Runtime
+
+
+class Saved(TypedDict):
+    """Where it is."""
+
+    file: str
+
+
+def save(rt: Runtime, rid: Rid, params: Session) -> Saved:
+    """Write the conversation, as it was said, into a private JSON file of the home."""
+    del rid
+    key = info.key_of(rt.session(params.session_id))
+    row = rt.db().get_session(key)
+    messages = rt.db().get_messages_as_conversation(key, include_ancestors=True)
+    if row is None or not messages:
+        raise NothingSaidError("There is nothing to save yet.")
+    kept = {
+        "session_id": key,
+        "title": row["title"],
+        "model": row["model"],
+        "started_at": row["started_at"],
+        "messages": messages,
+    }
+    moment = datetime.fromtimestamp(clock.now(), UTC)
+    name = f"hermes_conversation_{moment:%Y%m%d_%H%M%S_%f}.json"
+    file = rt.home.sessions / "saved" / name
+    write_private(file, msgspec.json.format(msgspec.json.encode(kept)).decode())
+    return {"file": str(file)}
