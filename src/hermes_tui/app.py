@@ -3,6 +3,8 @@
 The chat and all it is made of are loaded after the first frame.
 """
 
+import asyncio
+import signal
 from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -56,6 +58,13 @@ class HermesApp(App[int], inherit_bindings=False):
 
     def on_mount(self) -> None:
         self.call_after_refresh(self._furnish)
+        if not self.is_headless:
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                asyncio.get_running_loop().add_signal_handler(number, self._told_to_leave, number)
+
+    def _told_to_leave(self, number: int) -> None:
+        """A signal ends it as a person would: with the draft kept and the terminal as it was."""
+        self.run_worker(self.action_leave(128 + number))
 
     async def _furnish(self) -> None:
         """Load the chat and start the server."""
@@ -67,7 +76,7 @@ class HermesApp(App[int], inherit_bindings=False):
         await self.push_screen(self.chat)
         self.chat.composer.paste(self._first.typed)
         self.run_worker(self.session.client.run, exit_on_error=False)
-        self._preferences, complaints = furnishing.preferences(self._home)
+        self._preferences, complaints = furnishing.preferences(self._home, self.available_themes)
         self.chat.for_later += complaints
         if self._preferences.theme in self.available_themes:
             self.theme = self._preferences.theme
@@ -179,7 +188,7 @@ class HermesApp(App[int], inherit_bindings=False):
 
     # -- leaving -----------------------------------------------------------------------------
 
-    async def action_leave(self) -> None:
+    async def action_leave(self, status: int = 0) -> None:
         """End the conversation through the server and leave; a draft stays in the history."""
         if self._is_leaving:
             return
@@ -187,4 +196,4 @@ class HermesApp(App[int], inherit_bindings=False):
         if self.is_furnished:
             self.chat.keep_draft()
             await self.session.close()
-        self.exit(0)
+        self.exit(status)

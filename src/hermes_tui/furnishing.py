@@ -1,5 +1,7 @@
 """Making the chat and what it stands on; all of it is loaded with this module, after the first frame."""
 
+from collections.abc import Collection
+
 from msgspec import structs
 
 from hermes_core.errors import ConfigError
@@ -30,18 +32,25 @@ def furnish(
     return session, ear.chat
 
 
-def preferences(home: Home) -> tuple[Preferences, list[Note]]:
+def preferences(home: Home, themes: Collection[str]) -> tuple[Preferences, list[Note]]:
     """What the person likes, and what is wrong with how it is written."""
     try:
         wanted = files.load(home)
     except ConfigError as error:
         return Preferences(), [Note(error.message, "error", error.fix)]
-    unknown = ", ".join(sorted(set(wanted.keys) - set(keymap.names())))
-    if not unknown:
-        return wanted, []
-    text = f"{files.path(home)}: there are no keys for {unknown}."
-    fix = f"Use some of: {', '.join(keymap.names())}."
-    return structs.replace(wanted, keys={}), [Note(text, "error", fix)]
+    notes: list[Note] = []
+    if problems := keymap.problems(wanted.keys):
+        text = f"{files.path(home)}: {' '.join(problems)}"
+        notes.append(Note(text, "error", "The keys are as they come until that is corrected."))
+        wanted = structs.replace(wanted, keys={})
+    if wanted.theme and wanted.theme not in themes:
+        known = ", ".join(sorted(themes))
+        notes.append(
+            Note(
+                f"{files.path(home)}: there is no theme {wanted.theme}.", "error", f"Use: {known}."
+            )
+        )
+    return wanted, notes
 
 
 def keep_theme(home: Home, liked: Preferences, theme: str) -> Preferences:

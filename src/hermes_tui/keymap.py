@@ -1,8 +1,10 @@
 """Every key of the chat: one table that the bindings and the help are made of."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from textual.binding import Binding
+from textual.keys import Keys
 
 
 class Key(NamedTuple):
@@ -48,6 +50,7 @@ FIXED: tuple[tuple[str, str, str], ...] = (
 """Keys that widgets deal with; they cannot be changed."""
 
 
+_KNOWN = {key.value.rpartition("+")[2] for key in Keys}
 _NAMES = {"pageup": "PgUp", "pagedown": "PgDn", "escape": "Esc"}
 
 
@@ -62,6 +65,28 @@ def bindings() -> list[Binding]:
 def names() -> list[str]:
     """What own keys may refer to."""
     return [key.name for key in KEYS]
+
+
+def problems(own: Mapping[str, str]) -> list[str]:
+    """What is wrong with a person's own keys, in sentences."""
+    told: list[str] = []
+    if unknown := ", ".join(sorted(set(own) - set(names()))):
+        told.append(f"there is nothing called {unknown}; there are {', '.join(names())}.")
+    used = {one.strip(): does for _, keys, does in FIXED for one in keys.split(",")}
+    for key in KEYS:
+        for pressed in own.get(key.name, key.keys).replace(" ", "").split(","):
+            if not _exists(pressed):
+                told.append(f"{pressed!r} of {key.name} is no key.")
+            elif pressed in used:
+                told.append(f"{pressed} cannot be both {key.name} and {used[pressed]!r}.")
+            used[pressed] = key.name
+    return told
+
+
+def _exists(key: str) -> bool:
+    *modifiers, last = key.split("+")
+    is_modified = set(modifiers) <= {"ctrl", "shift", "alt", "super"}
+    return is_modified and (len(last) == 1 or last in _KNOWN)
 
 
 def keys_of(name: str) -> str:

@@ -230,6 +230,13 @@ class ServerLost(Message):
     delay_s: float | None = None
 
 
+@dataclass(repr=False, eq=False)
+class Rewritten(Event):
+    """Somebody else has changed what was said, such as by taking something back."""
+
+    reason: str = ""
+
+
 _EVENTS: dict[str, type[Event]] = {
     "message.start": TurnStarted,
     "message.delta": ReplyDelta,
@@ -242,6 +249,7 @@ _EVENTS: dict[str, type[Event]] = {
     "tool.complete": ToolEnded,
     "status.update": StatusChanged,
     "session.title": TitleChanged,
+    "session.changed": Rewritten,
     "prompt.steered": Steered,
     "approval.request": ApprovalAsked,
     "clarify.request": QuestionAsked,

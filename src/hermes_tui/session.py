@@ -121,6 +121,10 @@ class Session:
         """Show the open conversation as it is now, after something has rewritten it."""
         self._take(await self._resume(self.conversation.stored_id, columns))
 
+    async def refresh(self) -> None:
+        """Show it as it is now, after somebody else has rewritten it."""
+        self._take(await self._activate(self.conversation.live_id))
+
     async def _move(self, opened: wire.Opened) -> None:
         before = self.conversation.live_id
         self._take(opened)

@@ -14,12 +14,14 @@ from textual.widgets import Input, OptionList
 from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
 from hermes_agent.testing.server import ScriptedServer
 from hermes_cli.commands import attach
+from hermes_core import clock
 from hermes_core.paths import Home
+from hermes_tui import wire
 from hermes_tui.entries import Call, Reply, Said, Welcome
 from hermes_tui.opening import Opening
 from hermes_tui.screens.models import ModelScreen
 from hermes_tui.screens.picker import PickerScreen
-from hermes_tui.screens.tree import TreeScreen
+from hermes_tui.screens.tree import TreeScreen, label_of
 from hermes_tui.websocket import WebSocketTransport
 from tests.tui.double import DIFF
 from tests.tui.interface import Interface, running
@@ -198,11 +200,11 @@ async def test_a_conversation_is_renamed_in_the_picker(folder: Path, home: Home)
         await ui.press("f2")
         field = screen.query_one(Input)
         assert field.value == "Old name"
-        field.value = "New name"
+        await ui.write(" and new")
         await ui.press("enter")
-        renamed = {"session_id": "Old_name", "title": "New name"}
+        renamed = {"session_id": "Old_name", "title": "Old name and new"}
         await ui.until(lambda: ui.requests("session.title") == [renamed])
-        await ui.until(lambda: "New name" in ui.picture())
+        await ui.until(lambda: "Old name and new" in ui.picture())
 
 
 async def test_deleting_takes_two_presses_of_the_same_key(folder: Path, home: Home) -> None:
@@ -210,6 +212,8 @@ async def test_deleting_takes_two_presses_of_the_same_key(folder: Path, home: Ho
     async with running(folder, home) as ui:
         screen = await picker(ui)
         await ui.press("delete", "down", "delete")
+        assert not ui.requests("session.delete")
+        await ui.press("down", "delete")  # at the end, so that the same one is marked again
         assert not ui.requests("session.delete")
         await ui.press("delete")
         await ui.until(lambda: screen.query_one(OptionList).option_count == 1)
@@ -251,6 +255,14 @@ async def test_the_tree_shows_where_one_is_and_opens_a_branch(folder: Path, home
         await ui.until(lambda: "← here" in ui.picture())
         await ui.press("down", "enter")
         await ui.until(lambda: ui.said == ["in the branch"])
+
+
+def test_a_long_title_leaves_the_facts_of_the_tree_in_sight() -> None:
+    node = wire.TreeNode("here", title="A title " * 12, message_count=40, started_at=clock.now())
+    for columns in (40, 60, 120):
+        label = label_of(node, "here", clock.now(), columns).plain
+        assert len(label) <= columns
+        assert label.startswith("A title") and "40 messages" in label and label.endswith("← here")
 
 
 async def test_a_model_is_chosen(ui: Interface) -> None:

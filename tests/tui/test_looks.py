@@ -6,7 +6,7 @@ import pytest
 from textual.events import Key
 
 from hermes_core.paths import Home
-from hermes_tui import preferences
+from hermes_tui import keymap, preferences
 from hermes_tui.app import HermesApp
 from hermes_tui.opening import Opening
 from hermes_tui.preferences import Preferences
@@ -54,7 +54,28 @@ async def test_own_keys_replace_ours(folder: Path, home: Home) -> None:
 async def test_keys_for_something_unknown_are_told(folder: Path, home: Home) -> None:
     preferences.save(home, Preferences(keys={"dance": "f9"}))
     async with running(folder, home) as ui:
-        await ui.until(lambda: any("no keys for dance" in note for note in ui.notes))
+        await ui.until(lambda: any("nothing called dance" in note for note in ui.notes))
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({}, ""),
+        ({"help": "f9", "details": "ctrl+shift+d, alt+up", "take_back": "f8"}, ""),
+        ({"open": "notakey"}, "'notakey' of open is no key."),
+        ({"open": "hyper+o"}, "'hyper+o' of open is no key."),
+        ({"open": "ctrl+c"}, "ctrl+c cannot be both open and 'stop'."),
+        ({"open": "enter"}, "enter cannot be both open and 'Send'."),
+    ],
+)
+def test_own_keys_that_cannot_be_are_told(keys: dict[str, str], told: str) -> None:
+    assert " ".join(keymap.problems(keys)) == told
+
+
+async def test_a_theme_in_the_file_that_does_not_exist_is_told(folder: Path, home: Home) -> None:
+    preferences.save(home, Preferences(theme="pink"))
+    async with running(folder, home) as ui:
+        await ui.until(lambda: any("there is no theme pink" in note for note in ui.notes))
 
 
 async def test_the_palette_offers_what_the_keys_do(ui: Interface) -> None:

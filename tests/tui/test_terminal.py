@@ -56,12 +56,12 @@ def terminal(tmp_path: Path, home: Home, model: ScriptedServer) -> Iterator[Tmux
 
 def server_of(terminal: Tmux) -> int:
     """The process of the server that the interface in a terminal has started."""
-    [server] = [
-        pid
-        for pid in children_of(terminal.pid)
-        if "tui_gateway.entry" in Path(f"/proc/{pid}/cmdline").read_text()
-    ]
+    [server] = [pid for pid in children_of(terminal.pid) if "tui_gateway.entry" in command_of(pid)]
     return server
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
 
 
 def test_a_person_types_resizes_interrupts_kills_the_server_and_quits(
@@ -101,6 +101,20 @@ def test_a_person_types_resizes_interrupts_kills_the_server_and_quits(
         assert row["end_reason"] == "tui_close"
         said = [m["content"] for m in store.get_messages_as_conversation(row["id"])]
     assert said[0] == "hello there" and "a half sentence" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_as_a_person_would(
+    terminal: Tmux, home: Home, number: signal.Signals
+) -> None:
+    terminal.wait_for("● ready")
+    terminal.type("a draft")
+    terminal.wait_for("a draft")
+    [interface] = [pid for pid in children_of(terminal.pid) if "start.py" in command_of(pid)]
+    os.kill(interface, number)
+    left = terminal.wait_for(f"left with {128 + number}", without="a draft")
+    assert "╭" not in left, "the terminal shows what it showed before"
+    assert "a draft" in home.history.read_text("utf-8")
 
 
 def test_several_lines_a_paste_and_a_completion(terminal: Tmux, model: ScriptedServer) -> None:

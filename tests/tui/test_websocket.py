@@ -133,6 +133,10 @@ async def test_two_terminals_see_the_same_conversation(home: Home, tmp_path: Pat
             await one.until(lambda: one.state == "ready" and one.replies)
             await two.until(lambda: two.replies == one.replies and two.state == "ready")
             assert two.said == ["hello from one"]
+            await one.send("not this")
+            await two.until(lambda: len(two.replies) == 2 and two.state == "ready")
+            await one.send("/undo")
+            await two.until(lambda: two.said == ["hello from one"] and len(two.replies) == 1)
             await one.app.action_leave()
             await two.send("hello from two")
             await two.until(lambda: two.said[-1] == "hello from two" and len(two.replies) == 2)

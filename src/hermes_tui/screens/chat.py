@@ -202,6 +202,11 @@ class ChatScreen(Screen[None]):
     async def _turn_ended(self) -> None:
         await self.cards.clear()
 
+    @on(m.Rewritten)
+    def _rewritten(self) -> None:
+        if not self.session.conversation.is_running:
+            self.open(self.session.refresh())
+
     @on(m.ApprovalAsked)
     @on(m.QuestionAsked)
     async def _asked(self, event: m.Event) -> None:

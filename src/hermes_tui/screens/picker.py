@@ -95,6 +95,7 @@ class PickerScreen(Dialog[str]):
             self._load()
 
     def action_move(self, steps: int) -> None:
+        self._spare()
         rows = self.query_one("#rows", OptionList)
         if self._rows:
             rows.highlighted = max(0, min(len(self._rows) - 1, (rows.highlighted or 0) + steps))
@@ -139,6 +140,7 @@ class PickerScreen(Dialog[str]):
         self._renamed = row
         search = self.query_one("#search", Input)
         search.value = row.title or ""
+        search.cursor_position = len(search.value)
         self._tell("The new title, then Enter · Esc leaves it")
 
     @work(group="change")

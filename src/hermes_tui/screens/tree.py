@@ -7,6 +7,7 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Tree
+from textual.widgets.tree import TreeNode
 
 from hermes_core import clock
 from hermes_core.errors import HermesError
@@ -23,6 +24,9 @@ _MARKS = {
     "undone": "shortened, taken back  ",
     "delegate": "sub-agent  ",
 }
+
+_INDENT = 4
+_SHORTEST = 8
 
 
 class TreeScreen(Dialog[str]):
@@ -56,11 +60,12 @@ class TreeScreen(Dialog[str]):
     def _grow(self, nodes: list[wire.TreeNode]) -> None:
         tree = cast("Tree[str]", self.query_one("#nodes"))
         here, now = self._library.here, clock.now()
+        columns = tree.scrollable_content_region.width
         places, parents = {"": tree.root}, {node.parent_session_id for node in nodes}
         for node in nodes:
             place = places.get(node.parent_session_id or "", tree.root)
             places[node.id] = place.add(
-                _label(node, here, now),
+                label_of(node, here, now, columns - _INDENT * _depth(place)),
                 data=node.id,
                 expand=True,
                 allow_expand=node.id in parents,
@@ -76,12 +81,19 @@ class TreeScreen(Dialog[str]):
             self.dismiss(event.node.data)
 
 
-def _label(node: wire.TreeNode, here: str, now: float) -> Text:
-    title = truncate(one_line(node.title or node.preview or node.id), 40)
+def _depth(place: TreeNode[str]) -> int:
+    """How many steps what is added below a node stands to the right."""
+    return 1 + (_depth(place.parent) if place.parent is not None else 0)
+
+
+def label_of(node: wire.TreeNode, here: str, now: float, columns: int) -> Text:
+    """A line of its own width: a long title is cut, what it is and where one is are not."""
+    mark = _MARKS.get(node.relation or "", "")
     facts = [f"{node.message_count} messages", ago(node.started_at, now)]
+    rest = f"  {' · '.join(fact for fact in facts if fact)}"
+    place = "  ← here" if node.id == here else ""
+    room = columns - len(mark) - len(rest) - len(place)
+    title = truncate(one_line(node.title or node.preview or node.id), max(room, _SHORTEST))
     return Text.assemble(
-        (_MARKS.get(node.relation or "", ""), "italic"),
-        (title, "bold" if node.id == here else ""),
-        (f"  {' · '.join(fact for fact in facts if fact)}", "dim"),
-        ("  ← here" if node.id == here else "", "bold"),
+        (mark, "italic"), (title, "bold" if place else ""), (rest, "dim"), (place, "bold")
     )

@@ -47,7 +47,11 @@ class CodeBlock(MarkdownFence, can_focus=True):
     }
     """
 
-    BINDINGS = [Binding("enter", "copy", "Copy the code", show=False)]  # noqa: RUF012 -- Textual's
+    BINDINGS = [  # noqa: RUF012 -- Textual's
+        Binding("enter", "copy", "Copy the code", show=False),
+        Binding("left", "scroll_left", "The beginning of long lines", show=False),
+        Binding("right", "scroll_right", "The rest of long lines", show=False),
+    ]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 -- the base's
         super().__init__(*args, **kwargs)
