@@ -275,7 +275,7 @@ def test_an_approval_that_waits_is_answered_by_a_command(make_chat: MakeChat) ->
         with pytest.raises(UsageError):
             surface.type("/approve perhaps")
         surface.type(line)
-        turn.join(5)
+        turn.join(30)
         assert not turn.is_alive() and len(push.runs) == 1
     assert "not today" in str(chat.model.requests[-1].messages)
 

@@ -37,7 +37,7 @@ from hermes_core.errors import (
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
 
-PATIENCE_S = 5.0
+PATIENCE_S = 30.0
 HEAD = "You are a helpful assistant. " + "Be kind and short. " * 40
 
 

@@ -71,7 +71,7 @@ def hub() -> Iterator[Hub]:
     hub.address = f"http://127.0.0.1:{server.server_address[1]}"
     yield hub
     server.shutdown()
-    thread.join(5)
+    thread.join(30)
     server.server_close()
 
 
@@ -252,14 +252,14 @@ def test_two_pulls_at_once_fetch_once(home: Home, hub: Hub) -> None:
     found: list[Path] = []
 
     def one() -> None:
-        together.wait(5)
+        together.wait(30)
         found.append(pull.fetch(model(), home, hub=hub.address))
 
     threads = [threading.Thread(target=one) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(5)
+        thread.join(30)
     assert len(found) == 2
     assert len(hub.paths) == 1
 

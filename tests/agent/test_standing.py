@@ -251,7 +251,7 @@ def test_who_may_allow_what_in_bobs_chat(
         with pytest.raises(UsageError, match="Only an owner"):
             answers.give(chat.store, question, text, conversation_id=here, standing=standing)
         answers.give(chat.store, question, "deny", conversation_id=here, standing=standing)
-    turn.join(5)
+    turn.join(30)
     assert not turn.is_alive()
     assert len(push.runs) == (is_allowed and text in ("once", "session", "always"))
 
@@ -270,7 +270,7 @@ def test_the_question_of_a_sub_agent_waits_in_the_conversation_that_sent_it(
     (question,) = answers.waiting(chat.store, chat.agent.conversation_id, "approval")
     here = chat.agent.conversation_id
     answers.give(chat.store, question["id"], "once", conversation_id=here, standing=BOB)
-    turn.join(5)
+    turn.join(30)
     assert not turn.is_alive() and len(push.runs) == 1
 
 

@@ -145,12 +145,12 @@ def test_callbacks_may_be_registered_while_a_hook_is_being_called() -> None:
     start, total = threading.Barrier(5), 50
 
     def register(owner: int) -> None:
-        start.wait(5)
+        start.wait(30)
         for number in range(total):
             host.register_hook("on_gateway_stop", lambda mark=(owner, number): mark)
 
     def call() -> None:
-        start.wait(5)
+        start.wait(30)
         for _ in range(total):
             host.invoke_hook("on_gateway_stop", reason="x")
 
@@ -159,7 +159,7 @@ def test_callbacks_may_be_registered_while_a_hook_is_being_called() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(5)
+        thread.join(30)
     assert len(host.invoke_hook("on_gateway_stop", reason="x")) == 4 * total
 
 

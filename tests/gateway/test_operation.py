@@ -28,6 +28,7 @@ from hermes_agent.testing.scripted import Quiet, silence
 from hermes_core.errors import ConfigError, UsageError
 from tests.gateway.faults import eventually
 from tests.gateway.living import PATIENCE_S, Inside, Process, World
+from tests.gateway.servers.ports import free_port
 
 
 def _hermes(
@@ -289,12 +290,6 @@ def test_platforms_say_how_they_do_from_several_threads(world: World) -> None:
 # -- health and metrics -------------------------------------------------------------------------------
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def _get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
     try:
@@ -329,7 +324,7 @@ def _parsed(text: str) -> dict[str, float]:
 
 
 def test_health_and_metrics_follow_what_happens(world: World) -> None:
-    port = _free_port()
+    port = free_port()
     world.configure(more=f"health_port = {port}\n")
     quiet = Quiet()
     with Process(world) as gateway:

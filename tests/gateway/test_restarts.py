@@ -112,7 +112,7 @@ def test_a_second_gateway_in_the_same_home_is_refused_with_what_to_do(world: Wor
         first.wait_until_up()
         with Process(world) as second:
             assert second.child.wait(20) == 2
-            second._thread.join(5)
+            second._thread.join(30)
             assert b"runs in this home already" in second.output
             assert b"--replace" in second.output
 

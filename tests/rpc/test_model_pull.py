@@ -53,7 +53,7 @@ def hub() -> Iterator[str]:
     yield f"http://127.0.0.1:{listening.server_address[1]}"
     Hub.goes_on.set()
     listening.shutdown()
-    thread.join(5)
+    thread.join(30)
     listening.server_close()
 
 

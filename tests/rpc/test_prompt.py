@@ -13,6 +13,7 @@ from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core import config
 from hermes_core.paths import Home
+from tests.gateway.faults import eventually
 from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
 from tui_gateway import server
 from tui_gateway.pool import Pool
@@ -507,8 +508,8 @@ def test_a_session_can_be_closed_in_the_middle_of_a_turn(
     client.call("prompt.submit", session_id=sid, text="two")
     client.call("session.close", session_id=sid)
     assert world.row(key)["end_reason"] == "tui_close"
+    eventually(lambda: world.states(key) == ["interrupted", "interrupted"])
     assert world.transcript(key) == [("user", "one"), ("assistant", "I was say")]
-    assert world.states(key) == ["interrupted", "interrupted"]
     with pytest.raises(RefusedError) as refused:
         client.call("prompt.submit", session_id=sid, text="three")
     assert refused.value.number == 4001

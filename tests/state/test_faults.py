@@ -58,7 +58,7 @@ def test_a_write_too_large_for_the_disk_fails_alone(store: SessionDB) -> None:
     outcomes: dict[int, str] = {}
 
     def write(number: int) -> None:
-        barrier.wait(5)
+        barrier.wait(30)
         try:
             store.append_message(
                 "a", "user", "huge " * 200_000 if number == 7 else f"small {number}"

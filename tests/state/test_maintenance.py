@@ -109,14 +109,14 @@ def test_a_writer_gets_in_between_the_slices_of_a_long_prune(store: SessionDB) -
         seen.append(store.stats()["conversations"])
 
     def write() -> None:
-        between.wait(5)
+        between.wait(30)
         store.append_message("live", "user", "in the middle")
 
     writer = threading.Thread(target=write)
     writer.start()
     with clock.reading(lambda: NOW):
         assert store.prune_sessions(progress=progress) == 350
-    writer.join(5)
+    writer.join(30)
     assert len(seen) >= 3
     assert store.message_count("live") == 2
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.widgets import Input, OptionList
+from textual.widgets import Input, OptionList, Tree
 
 from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
 from hermes_agent.testing.server import ScriptedServer
@@ -253,6 +253,7 @@ async def test_the_tree_shows_where_one_is_and_opens_a_branch(folder: Path, home
         await ui.press("f5")
         await ui.until(lambda: isinstance(ui.app.screen, TreeScreen))
         await ui.until(lambda: "← here" in ui.picture())
+        await ui.until(lambda: ui.app.screen.query_one(Tree).cursor_node is not None)
         await ui.press("down", "enter")
         await ui.until(lambda: ui.said == ["in the branch"])
 

@@ -143,7 +143,7 @@ def test_a_stop_ends_the_code_and_what_it_started(desk: Desk) -> None:
     stopper.start()
     with pytest.raises(Interrupted):
         desk.run(TOOL, stop, code=code)
-    stopper.join(5)
+    stopper.join(30)
     assert has_ended(int((desk.workspace / "pid").read_text()))
 
 

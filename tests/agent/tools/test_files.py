@@ -162,7 +162,7 @@ def test_a_reader_never_sees_half_a_file(desk: Desk) -> None:
         for content in contents:
             desk.run(WRITE, path="a", content=content)
     done.set()
-    reader.join(5)
+    reader.join(30)
     assert seen <= contents
 
 

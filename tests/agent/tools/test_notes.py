@@ -162,7 +162,7 @@ def test_notes_written_at_once_are_all_kept(desk: Desk) -> None:
     barrier = threading.Barrier(8)
 
     def work(number: int) -> None:
-        barrier.wait(5)
+        barrier.wait(30)
         note(desk, action="add", text=f"note {number}")
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]

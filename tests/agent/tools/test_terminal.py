@@ -153,7 +153,7 @@ def test_a_stop_ends_the_whole_group(desk: Desk) -> None:
     command = "trap '' TERM; sleep 300 & echo $! > child; touch begun; wait; sleep 300"
     with pytest.raises(Interrupted):
         desk.run(TOOL, stop, command=command)
-    stopper.join(5)
+    stopper.join(30)
     assert has_ended(int((desk.workspace / "child").read_text()))
 
 
@@ -175,7 +175,7 @@ def test_many_commands_at_once_do_not_mix(make_desk: MakeDesk) -> None:
     barrier = threading.Barrier(len(desks))
 
     def work(number: int) -> None:
-        barrier.wait(5)
+        barrier.wait(30)
         results[number] = desks[number].text(TOOL, command=f"echo {number}; seq 1 100 | tail -1")
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(len(desks))]

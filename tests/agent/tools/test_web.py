@@ -246,16 +246,16 @@ def test_a_stop_does_not_wait_for_a_silent_server(desk: Desk, site: Site) -> Non
 
     def silent(_handler: BaseHTTPRequestHandler) -> None:
         asked.set()
-        over.wait(5)
+        over.wait(30)
 
     site.answers["/"] = silent
     stop = Stop()
-    stopper = threading.Thread(target=lambda: (asked.wait(5), stop.set()))
+    stopper = threading.Thread(target=lambda: (asked.wait(30), stop.set()))
     stopper.start()
     with pytest.raises(Interrupted):
         desk.run(site.tool, stop, url=f"{site.url}/")
     over.set()
-    stopper.join(5)
+    stopper.join(30)
 
 
 # Searching

@@ -1,6 +1,5 @@
 """Telegram passes the kit, on the double of its Bot API."""
 
-import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from gateway.platforms.testing.conformance import PlatformConformance
 from gateway.platforms.testing.telegram import BotApi, Cut, Fail
 from gateway.platforms.testing.telegram_world import ANNA, BEN
 from gateway.platforms.testing.world import World
+from tests.gateway.servers.ports import free_port
 
 
 class TelegramWorld(World):
@@ -113,9 +113,7 @@ class TestTelegramPolling(PlatformConformance):
 class TestTelegramWebhook(PlatformConformance):
     @pytest.fixture
     def world(self) -> Iterator[TelegramWorld]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         url = f"http://127.0.0.1:{port}/hook"
         with BotApi() as api:
             yield TelegramWorld(api, mode="webhook", webhook_url=url, webhook_port=port)

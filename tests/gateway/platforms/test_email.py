@@ -112,6 +112,7 @@ def test_mail_that_came_while_the_adapter_was_away_is_taken_in_once(
             write(server, it, str(number))
             it.start()
             it.desk.wait_for(number)
+        it.desk.wait_until_asked(4)
         assert it.desk.asked_count == 4
     assert [event.text[-1] for event in it.desk.events] == ["1", "2", "3", "4"]
 

@@ -33,7 +33,7 @@ imap_port = {imap}
 smtp_port = {smtp}
 imap_security = "plain"
 smtp_security = "plain"
-find_sent_s = 1.0
+find_sent_s = 3.0
 """
 
 

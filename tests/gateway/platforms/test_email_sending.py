@@ -140,6 +140,7 @@ def test_a_server_that_restarts_is_reported_and_nothing_is_lost(tmp_path: Path, 
         it.start()
         write(server, it, "3")
         it.desk.wait_for(3)
+        it.desk.wait_until_asked(3)
         assert it.desk.asked_count == 3
 
 

@@ -21,6 +21,7 @@ from gateway.platforms.testing.telegram import ANNA, BotApi, Cut, Fail, Hold
 from hermes_core import clock
 from hermes_core.errors import StoreBusyError
 from tests.gateway.platforms.telegram_bot import Desk, running, unconnected
+from tests.gateway.servers.ports import free_port
 
 
 @pytest.fixture
@@ -343,12 +344,6 @@ def test_a_killed_process_leaves_the_message_to_the_next_one(api: BotApi, desk: 
     with running(api, desk):
         assert desk.hear()[0].text == "hello"
         confirmed(api)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture

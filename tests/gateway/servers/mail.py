@@ -34,6 +34,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 from tests.gateway.faults import eventually
+from tests.gateway.servers.ports import free_port
 
 DOMAIN = "mail.test"
 PASSWORD = "correct-horse"
@@ -122,8 +123,8 @@ class MailServer:
     def __init__(self, *, has_idle: bool = True, password: str = PASSWORD) -> None:
         self.password = password
         self.root = Path(tempfile.mkdtemp(prefix="mail-"))
-        self.imap_port, self.imaps_port, self._lmtp_port = (_free_port() for _ in range(3))
-        self.smtp_port, self.smtps_port = _free_port(), _free_port()
+        self.imap_port, self.imaps_port, self._lmtp_port = (free_port() for _ in range(3))
+        self.smtp_port, self.smtps_port = free_port(), free_port()
         self.ca_file = self.root / "ca.pem"
         self.faults = Faults()
         self.verdict = ""
@@ -321,13 +322,6 @@ class _Front:
 def _die_with_parent() -> None:
     """A test run that is killed leaves no server behind."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def _is_free(port: int) -> bool:

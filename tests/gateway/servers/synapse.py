@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -15,6 +14,8 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+
+from tests.gateway.servers.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = ROOT / ".venv-synapse" / "bin" / "python"
@@ -42,7 +43,7 @@ class Synapse:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._admin = ""
 
@@ -193,9 +194,3 @@ def is_installed() -> bool:
 
 def _limits(account: Account) -> str:
     return f"/_synapse/admin/v1/users/{account.user_id}/override_ratelimit"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
