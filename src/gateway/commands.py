@@ -95,6 +95,7 @@ class Chat:
             self.came_from.place.platform.value,
             agent,
             lambda: switched.append(routes.switch_session(self.key, session_id)),
+            model=routes.model_of(old.session_id),
         )
         if not switched:
             raise StoreError("The conversation could not be opened; this chat is where it was.")
@@ -133,6 +134,7 @@ class Chat:
             accepted.session_id,
             self.came_from,
             text=content if isinstance(content, str) else "",
+            makes_session=accepted.makes_session,
             model_name=_model_of(entry),
         )
         self.house.lanes.put(key, waiting)

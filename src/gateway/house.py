@@ -222,25 +222,28 @@ class House:
         """The same, for chats as they are stored."""
         return self.moves.through(self.connected())
 
-    async def drain(self, seconds: float) -> bool:
-        """Begin no more turns and wait for those that run; what does not end is put off and told so."""
+    async def drain(self, seconds: float) -> set[str]:
+        """Begin no more turns and wait for those that run; what does not end is put off and told so.
+
+        Returns the keys of the conversations whose turns were.
+        """
         self.lanes.close()
         self._closing.set()
         is_idle = await run_blocking(partial(self.lanes.wait_until_idle, seconds))
-        if not is_idle:
-            await run_blocking(self._put_off)
+        keys = set[str]() if is_idle else await run_blocking(self._put_off)
         await self.delivery.drain(_AFTER_PUT_OFF_S)
-        return is_idle
+        return keys
 
-    def _put_off(self) -> None:
-        for lane in self.lanes.running:
-            if lane.current is not None:
-                try:
-                    self._tell_put_off(lane.key, lane.current)
-                except StoreError:
-                    logger.exception("that turn %s is put off is not told", lane.current.turn_id)
+    def _put_off(self) -> set[str]:
+        cut_off = {lane.key: lane.current for lane in self.lanes.running if lane.current}
+        for key, waiting in cut_off.items():
+            try:
+                self._tell_put_off(key, waiting)
+            except StoreError:
+                logger.exception("that turn %s is put off is not told", waiting.turn_id)
         self.delivery.wake()
         self.turns.put_off(self.lanes, _AFTER_PUT_OFF_S)
+        return set(cut_off)
 
     def _tell_put_off(self, key: str, waiting: Waiting) -> None:
         self.sessions.mark_resume_pending(key)

@@ -324,6 +324,14 @@ def _requests(store: Store, session_id: str) -> list[Row]:
 def _branch(context: Context, title: str) -> str:
     store, session_id = _spoken(context)
     branch = store.branch_session(session_id, title=title)
+    made = store.get_session(branch)
+    agent = context.agent
+    agent.hooks.invoke_hook(
+        "on_session_start",
+        session_id=branch,
+        model=(made and made["model"]) or "",
+        platform=agent.platform,
+    )
     context.open(branch, "branched")
     return f"This is a copy, {branch}; /resume {session_id} goes back."
 
