@@ -192,7 +192,17 @@ class Pipeline:
 
     def _is_overheard(self, event: MessageEvent, source: SessionSource) -> bool:
         """Whether a message in a group was not meant for us."""
-        return source.is_group and self.groups_need_mention and not event.is_mention
+        if not source.is_group:
+            return False
+        if event.names_nobody and not self._has(event):
+            return True  # another bot may know it, and a person sees when none does
+        return self.groups_need_mention and not event.is_mention
+
+    def _has(self, event: MessageEvent) -> bool:
+        """Whether there is a command or a skill of the name that a message begins with."""
+        name = event.get_command() or ""
+        is_ours = commands.find(name, TABLE) is not None or name in plugins.commands()
+        return is_ours or self._skill(event) is not None
 
     def _heard(self, event: MessageEvent, source: SessionSource) -> str | None:
         """The words as plugins have them; None when one of them dropped the message."""
