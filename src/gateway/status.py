@@ -23,6 +23,7 @@ from hermes_core.paths import make_folder, write_private
 logger = logging.getLogger(__name__)
 
 State = Literal["starting", "running", "draining", "stopped", "startup_failed", "degraded"]
+_OVER: tuple[State, ...] = ("stopped", "startup_failed")
 _KIND = "hermes-gateway"
 _home: list[int] = []
 """The lock of the home, while this process has it."""
@@ -134,12 +135,23 @@ def write_runtime_status(
         said |= {name: value for name, value in given.items() if value is not None}
         if platform is not None:
             said.setdefault("platforms", {})[platform] = told
+        if gateway_state in _OVER:
+            said["platforms"] = _left(said.get("platforms", {}), now)
         try:
             _write(state_file(), msgspec.json.format(msgspec.json.encode(said)))
         except HermesError as error:
             if gateway_state == "starting":
                 raise
             logger.warning("what the gateway does now is not told: %s", error)
+
+
+def _left(platforms: dict[str, dict[str, Any]], now: str) -> dict[str, dict[str, Any]]:
+    """Platforms whose gateway is over: only one that failed for good is still what it was."""
+    over = {"state": "disconnected", "updated_at": now}
+    return {
+        name: one if one["state"] == "failed" else {**one, **over}
+        for name, one in platforms.items()
+    }
 
 
 def read_runtime_status() -> dict[str, Any]:
