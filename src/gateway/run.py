@@ -14,21 +14,25 @@ from collections.abc import Callable, Collection
 from functools import cached_property, partial
 from typing import Any
 
+import msgspec
+
 import hermes_state
-from gateway import closing, health, house, status
+from gateway import access, closing, health, house, status
 from gateway.config import GatewayConfig, Platform, load
 from gateway.house import House
 from gateway.outcomes import normalize_empty_agent_response as _normalize_empty_agent_response
+from gateway.platforms import registry
 from gateway.platforms.base import BasePlatformAdapter, MessageEvent
 from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
 from gateway.supervision import end
 from gateway.threads import run_blocking
 from hermes_agent.assembly import Assembly
+from hermes_agent.tools.registry import default_tools
 from hermes_cli import plugins
 from hermes_core import memory
 from hermes_core.paths import Home
-from hermes_core.settings import Settings
+from hermes_core.settings import Settings, ToolSettings
 from hermes_core.version import VERSION
 from hermes_state.protocol import Store
 
@@ -114,6 +118,7 @@ class GatewayRunner:
         loop = asyncio.get_running_loop()
         assembly = Assembly(self.home, self.settings, self.store, plugins)
         manifests = house.configured(self.settings.gateway)
+        self._check_people(assembly)
         names = ", ".join(one.name for one in manifests)
         logger.info("gateway starts", extra={"version": VERSION, "platforms": names})
         made = House(assembly, self.session_store, manifests, self._reset, self._follow)
@@ -129,6 +134,17 @@ class GatewayRunner:
         memory.search_often()
         memory.settle()
         return connected
+
+    def _check_people(self, assembly: Assembly) -> None:
+        """Look at what the settings say of people; raises ConfigError.
+
+        A tool that nobody has is only told: it may be that of a plugin that could not be loaded.
+        """
+        access.check(self.settings.gateway, registry.manifests())
+        every = msgspec.structs.replace(self.settings, tools=ToolSettings())
+        known = {tool.name for tool in default_tools(every)} | set(assembly.plugins.tools())
+        for said in access.unknown_tools(self.settings.roles, known):
+            logger.warning("%s, which is no tool; known are %s", said, ", ".join(sorted(known)))
 
     @property
     def _state(self) -> status.State:

@@ -275,8 +275,9 @@ def _checked(values: dict[str, Any], origin: str) -> Settings:
 
 def _expectation(key: str) -> str:
     for option in options():
-        if key.startswith(option.key):
-            return f"Give {describe(option.type)}, for example {option.default!r}."
+        if key == option.key or key.startswith((f"{option.key}.", f"{option.key}[")):
+            example = f", for example {option.default!r}" if option.default not in ({}, []) else ""
+            return f"Give {describe(option.type)}{example}."
     return "Correct the value."
 
 
@@ -286,6 +287,8 @@ def describe(kind: object) -> str:
         return "one of " + ", ".join(str(a) for a in get_args(kind))
     if get_origin(kind) is list:
         return "a list of texts"
+    if get_origin(kind) is dict and get_origin(get_args(kind)[1]) is list:
+        return 'a table of lists whose entries are texts in quotes, such as ["1001"]'
     if get_origin(kind) in (dict, types.GenericAlias):
         return "a table"
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}

@@ -20,6 +20,7 @@ import gateway.status as status
 from gateway.config import PlatformConfig
 from gateway.health import serving
 from gateway.locks import AccountLock
+from gateway.platforms import registry
 from gateway.platforms.base import PlatformError
 from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
 from gateway.platforms.testing.loopback.manifest import MANIFEST, LoopbackSettings
@@ -107,6 +108,39 @@ def test_a_platform_that_is_set_up_wrongly_says_which_setting_it_is(world: World
     assert "gateway.platforms.loopback" in ended.stderr
     assert status.read_runtime_status()["gateway_state"] == "startup_failed"
     assert not status.is_gateway_running()
+
+
+@pytest.mark.parametrize("setting", ["owners", "allow"])
+def test_people_of_a_platform_that_does_not_exist_are_refused(world: World, setting: str) -> None:
+    text = world.home.config.read_text().replace(
+        "[gateway.owners]\nloopback", "[gateway.owners]\nx"
+    )
+    text = text.replace("[gateway.owners]\nx", f"[gateway.{setting}]\nloopbak")
+    world.home.config.write_text(text)
+    ended = _hermes(world, "run")
+    assert ended.returncode == 78
+    assert f"gateway.{setting} names 'loopbak', which is no platform" in ended.stderr
+    assert "Do you mean loopback?" in ended.stderr
+
+
+def test_a_tool_of_a_role_that_does_not_exist_is_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    tools = (
+        '[tools]\ndisabled = ["todo"]\n[roles]\nguest_tools = ["clarify", "todo", "nosuchtool"]\n'
+    )
+    world.home.config.write_text(world.home.config.read_text() + tools)
+    with Inside(world):
+        told = [one.getMessage() for one in caplog.records if "no tool" in one.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith("roles.guest_tools has 'nosuchtool', which is no tool")
+
+
+def test_what_a_platform_lacks_is_named_with_the_variable_it_may_come_from(world: World) -> None:
+    with pytest.raises(ConfigError, match=r"Set password \(or EMAIL_PASSWORD in the environment\)"):
+        registry.settings_of(
+            registry.find("email"), {"address": "a@b.test", "imap_host": "mail.b.test"}
+        )
 
 
 def test_the_service_is_shown_and_not_installed(world: World) -> None:
