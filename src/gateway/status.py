@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 State = Literal["starting", "running", "draining", "stopped", "startup_failed", "degraded"]
 _OVER: tuple[State, ...] = ("stopped", "startup_failed")
+DEGRADED = 4
+"""The exit status of commands that find a gateway running without one of its platforms."""
 _KIND = "hermes-gateway"
 _home: list[int] = []
 """The lock of the home, while this process has it."""
@@ -157,6 +159,16 @@ def _left(platforms: dict[str, dict[str, Any]], now: str) -> dict[str, dict[str,
 def read_runtime_status() -> dict[str, Any]:
     """What the gateway said about itself last."""
     return _read(state_file())
+
+
+def not_connected() -> dict[str, str]:
+    """Why each platform is not connected that is not, as the gateway said last."""
+    platforms: dict[str, dict[str, Any]] = read_runtime_status().get("platforms", {})
+    return {
+        name: one["error_message"] or one["state"]
+        for name, one in platforms.items()
+        if one["state"] != "connected"
+    }
 
 
 def _write(path: Path, content: bytes) -> None:

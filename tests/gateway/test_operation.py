@@ -81,6 +81,23 @@ def test_a_gateway_in_the_background_is_started_shown_restarted_and_stopped(worl
     assert "No gateway runs" in _hermes(world, "stop").stdout
 
 
+def test_a_start_tells_which_platform_is_not_connected_and_why(world: World) -> None:
+    world.platform.stop()
+    try:
+        started = _hermes(world, "start")
+        assert started.returncode == 4
+        assert "The gateway runs as process" in started.stdout
+        assert "loopback is not connected: No loopback server answers" in started.stderr
+        again = _hermes(world, "start", "--json")
+        assert again.returncode == 4
+        assert list(json.loads(again.stdout)["not_connected"]) == ["loopback"]
+        shown = _hermes(world, "status")
+        assert shown.returncode == 4
+        assert "The gateway is degraded" in shown.stdout
+    finally:
+        _hermes(world, "stop")
+
+
 def test_the_log_is_shown_without_secrets(world: World) -> None:
     with Process(world) as gateway:
         gateway.wait_until_up()
