@@ -94,6 +94,14 @@ def credentials(environment: Mapping[str, str] | None = None) -> Credentials:
     return Credentials(**{name: env.get(name.upper(), "").strip() for name in names})
 
 
+def variables(environment: Mapping[str, str] | None = None) -> list[str]:
+    """The variables of the environment that say something about a setting or a model provider."""
+    env = os.environ if environment is None else environment
+    providers = (field.name.upper() for field in msgspec.structs.fields(Credentials))
+    known = (*_SHORT, *(option.variable for option in options()), *providers)
+    return [name for name in known if env.get(name)]
+
+
 class Proxies(msgspec.Struct, frozen=True):
     """What the environment says about HTTP proxies."""
 
