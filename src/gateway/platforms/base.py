@@ -357,6 +357,8 @@ class Manifest:
     """The account that these settings speak for: two gateways must not use the same at once."""
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
     """Environment variables and the setting each one gives."""
+    tables: Sequence[str] = ()
+    """Settings that are tables by name of which there must be one: a setup asks for the first."""
     extra: str = ""
     """The extra that installs the platform's library."""
     needs_pairing: bool = True
