@@ -84,6 +84,8 @@ class Pipeline:
     send_now: Callable[[SessionSource, str], bool]
     """Send something that must not be written down; tells whether it arrived."""
     wake_delivery: Callable[[], None]
+    tell_stranger: Callable[[SessionSource], None]
+    """Tell owners of somebody who was shown a code."""
     busy_mode: BusyMode = "queue"
     groups_need_mention: bool = True
     quiet: Collection[str] = ()
@@ -237,7 +239,9 @@ class Pipeline:
                 f"Hello. I do not know you yet. Your code is {code}, for one hour.\n"
                 f"The owner of this machine lets you in with: hermes gateway pair {code}"
             )
-            if not self.send_now(source, text):
+            if self.send_now(source, text):
+                self.tell_stranger(source)
+            else:
                 self.pairing.withdraw(source)
         return self._ignore(delivery)
 

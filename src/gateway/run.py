@@ -106,13 +106,17 @@ class GatewayRunner:
     async def start(self) -> list[str]:
         """Recover and connect; returns the platforms that are connected."""
         self._running = True
+        has_crashed = status.read_runtime_status().get("gateway_state") in status.ALIVE
         self._update_runtime_status("starting")
         try:
-            return await self._start()
+            connected = await self._start()
         except Exception as error:
             self._exit_reason, self._last_state = str(error), "startup_failed"
             logger.warning("gateway cannot start", extra={"reason": str(error)})
             raise
+        if has_crashed and self._house is not None:
+            await run_blocking(self._house.homes.tell_crash)
+        return connected
 
     async def _start(self) -> list[str]:
         loop = asyncio.get_running_loop()

@@ -23,6 +23,8 @@ from hermes_core.paths import make_folder, write_private
 logger = logging.getLogger(__name__)
 
 State = Literal["starting", "running", "draining", "stopped", "startup_failed", "degraded"]
+ALIVE: tuple[State, ...] = ("running", "draining", "degraded")
+"""What a gateway says of itself between its start and its end; one that is gone and says so crashed."""
 _OVER: tuple[State, ...] = ("stopped", "startup_failed")
 DEGRADED = 4
 """The exit status of commands that find a gateway running without one of its platforms."""

@@ -416,8 +416,8 @@ def test_sethome_whoami_and_start(world: World) -> None:
         world.platform.say("a", "/whoami")
         assert "u1" in world.wait_for_text("a", "owner").text
         world.platform.say("a", "/sethome")
-        world.wait_for_text("a", "This chat is where I send notices now.")
-        assert inside.house.notify_home("Tea is ready.", "tea") == 1
+        world.wait_for_text("a", "This chat is where I send notices now")
+        assert inside.house.homes.tell("Tea is ready.", "tea") == 1
         world.wait_for_text("a", "Tea is ready.")
 
 
