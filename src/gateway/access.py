@@ -127,17 +127,22 @@ class Access:
         return {name: value for name, value in fields.items() if value is not None}
 
 
-def check(settings: GatewaySettings, platforms: Collection[str]) -> None:
-    """Refuse platforms that are named for their people and do not exist; raises ConfigError."""
+def unknown_platforms(settings: GatewaySettings, platforms: Collection[str]) -> list[str]:
+    """The platforms that are named for their people and are not there, each with its setting.
+
+    One may be that of a plugin that is off; a name that is nearly one of ours raises ConfigError.
+    """
+    unknown: list[str] = []
     for setting, named in (("owners", settings.owners), ("allow", settings.allow)):
-        for name in named:
-            if name not in platforms:
-                near = difflib.get_close_matches(name, platforms, n=1)
-                meant = f"Do you mean {near[0]}? " if near else ""
+        for name in sorted(named.keys() - set(platforms)):
+            near = difflib.get_close_matches(name, platforms, n=1)
+            if near:
                 raise ConfigError(
                     f"gateway.{setting} names {name!r}, which is no platform.",
-                    fix=f"{meant}Known are {', '.join(sorted(platforms))}.",
+                    fix=f"Do you mean {near[0]}? Known are {', '.join(sorted(platforms))}.",
                 )
+            unknown.append(f"gateway.{setting} names {name!r}")
+    return unknown
 
 
 def unknown_tools(settings: RoleSettings, tools: Collection[str]) -> list[str]:

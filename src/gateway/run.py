@@ -142,13 +142,15 @@ class GatewayRunner:
     def _check_people(self, assembly: Assembly) -> None:
         """Look at what the settings say of people; raises ConfigError.
 
-        A tool that nobody has is only told: it may be that of a plugin that could not be loaded.
+        What nobody has is told and no more: it may belong to a plugin that is off or cannot be loaded.
         """
-        access.check(self.settings.gateway, registry.manifests())
+        platforms = registry.manifests()
+        for said in access.unknown_platforms(self.settings.gateway, platforms):
+            logger.warning("%s, which is no platform; known are %s", said, _listed(platforms))
         every = msgspec.structs.replace(self.settings, tools=ToolSettings())
-        known = {tool.name for tool in default_tools(every)} | set(assembly.plugins.tools())
-        for said in access.unknown_tools(self.settings.roles, known):
-            logger.warning("%s, which is no tool; known are %s", said, ", ".join(sorted(known)))
+        tools = {tool.name for tool in default_tools(every)} | set(assembly.plugins.tools())
+        for said in access.unknown_tools(self.settings.roles, tools):
+            logger.warning("%s, which is no tool; known are %s", said, _listed(tools))
 
     @property
     def _state(self) -> status.State:
@@ -359,6 +361,10 @@ class GatewayRunner:
             self._last_session_store_prune_ts = now
             memory.settle()
             self.session_store.prune_old_entries(self.config.session_store_max_age_days)
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def _platform_of(session_key: str) -> str:

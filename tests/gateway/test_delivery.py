@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway import doubt
+import gateway.doubt as doubt
 from gateway.config import Platform, PlatformConfig
 from gateway.delivery import Delivery
 from gateway.platforms.base import (

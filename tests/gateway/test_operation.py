@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
+import gateway.platforms.registry as registry
 import gateway.status as status
 from gateway.config import PlatformConfig
 from gateway.health import serving
 from gateway.locks import AccountLock
-from gateway.platforms import registry
 from gateway.platforms.base import PlatformError
 from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
 from gateway.platforms.testing.loopback.manifest import MANIFEST, LoopbackSettings
@@ -140,6 +140,17 @@ def test_people_of_a_platform_that_does_not_exist_are_refused(world: World, sett
     assert ended.returncode == 78
     assert f"gateway.{setting} names 'loopbak', which is no platform" in ended.stderr
     assert "Do you mean loopback?" in ended.stderr
+
+
+def test_people_of_a_platform_that_may_be_a_plugins_are_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = world.home.config.read_text()
+    world.home.config.write_text(
+        text.replace("[gateway.owners]", '[gateway.owners]\npigeon = ["1"]')
+    )
+    with Inside(world):
+        assert "gateway.owners names 'pigeon', which is no platform" in caplog.text
 
 
 def test_a_tool_of_a_role_that_does_not_exist_is_told(
