@@ -4,13 +4,14 @@ Nobody may who is not named: in the settings, among the people who were let in, 
 vouches for its users. Nothing is remembered here, so that letting somebody in or out counts at once.
 """
 
+import difflib
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from gateway.source import SessionSource, is_shared_multi_user_session
 from hermes_agent.standing import Standing
 from hermes_core.errors import ConfigError
-from hermes_core.settings import Settings
+from hermes_core.settings import GatewaySettings, RoleSettings, Settings
 from hermes_state.people import Role
 from hermes_state.protocol import Store
 from hermes_state.scope import Scope
@@ -124,6 +125,39 @@ class Access:
             "thread_id": source.thread_id,
         }
         return {name: value for name, value in fields.items() if value is not None}
+
+
+def unknown_platforms(settings: GatewaySettings, platforms: Collection[str]) -> list[str]:
+    """The platforms that are named for their people and are not there, each with its setting.
+
+    One may be that of a plugin that is off; a name that is nearly one of ours raises ConfigError.
+    """
+    unknown: list[str] = []
+    for setting, named in (("owners", settings.owners), ("allow", settings.allow)):
+        for name in sorted(named.keys() - set(platforms)):
+            near = difflib.get_close_matches(name, platforms, n=1)
+            if near:
+                raise ConfigError(
+                    f"gateway.{setting} names {name!r}, which is no platform.",
+                    fix=f"Do you mean {near[0]}? Known are {', '.join(sorted(platforms))}.",
+                )
+            unknown.append(f"gateway.{setting} names {name!r}")
+    return unknown
+
+
+def unknown_tools(settings: RoleSettings, tools: Collection[str]) -> list[str]:
+    """The tools that a role is given and nobody has, each with its setting."""
+    given = {
+        "owner_tools": settings.owner_tools,
+        "member_tools": settings.member_tools,
+        "guest_tools": settings.guest_tools,
+    }
+    return [
+        f"roles.{setting} has {name!r}"
+        for setting, names in given.items()
+        for name in names
+        if name != ALL_TOOLS and name not in tools
+    ]
 
 
 def _ids(source: SessionSource) -> list[str]:

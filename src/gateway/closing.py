@@ -14,11 +14,17 @@ def let_go(
     platform: str,
     agent: Any,  # noqa: ANN401 -- ours, or a scenario's
     record: Callable[[], object],
+    *,
+    model: str | None = None,
+    interrupted: bool = False,
 ) -> None:
-    """End a conversation; `record` says so in the store. Whatever fails, the other parts are done."""
-    ending.let_go(
-        _Leaving(session_id, platform, agent, record), "", completed=False, interrupted=False
-    )
+    """End a conversation; `record` says so in the store. Whatever fails, the other parts are done.
+
+    `model` is what the store knows to have answered in it, None where nothing was said; `interrupted`
+    tells whether a turn was cut off.
+    """
+    leaving = _Leaving(session_id, platform, agent, record, model)
+    ending.let_go(leaving, "", completed=False, interrupted=interrupted)
 
 
 class _Leaving:
@@ -30,7 +36,9 @@ class _Leaving:
         platform: str,
         agent: Any,  # noqa: ANN401 -- see above
         record: Callable[[], object],
+        model: str | None,
     ) -> None:
+        self._model = model
         self._session_id = session_id
         self._platform = platform
         self._agent = agent
@@ -54,13 +62,14 @@ class _Leaving:
             self._agent.commit_memory_session()
 
     def tell_end(self, *, completed: bool, interrupted: bool) -> None:
-        if self._agent is not None:
+        model = self._agent.model.facts.name if self._agent is not None else self._model
+        if model is not None:
             plugins.invoke_hook(
                 "on_session_end",
                 session_id=self.session_id,
                 completed=completed,
                 interrupted=interrupted,
-                model=self._agent.model.facts.name,
+                model=model,
                 platform=self._platform,
             )
 

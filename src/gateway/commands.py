@@ -14,6 +14,7 @@ from hermes_agent import commands, meter, skills, standing
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
 from hermes_agent.commands import Command, Context, PluginCommand
+from hermes_agent.conversation import Asleep, Conversation
 from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
 from hermes_core.errors import StoreError, UsageError
@@ -58,6 +59,19 @@ class Chat:
         return self.came_from.session_key
 
     @property
+    def conversation(self) -> Conversation:
+        """As its agent holds it, when that is awake: a model is not needed to look at it."""
+        from hermes_cli import plugins  # noqa: PLC0415 -- see below
+
+        store = self.house.assembly.store
+        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        agent = self.house.turns.agents.peek(self.key)
+        root = store.get_conversation_root(entry.session_id)
+        if agent is not None and agent.conversation_id == root:
+            return agent
+        return Asleep(store, entry.session_id, self.came_from.place.platform.value, plugins)
+
+    @property
     def agent(self) -> Agent:
         entry = self.house.sessions.get_or_create_session(self.came_from.place)
         place = self.came_from.place
@@ -95,6 +109,7 @@ class Chat:
             self.came_from.place.platform.value,
             agent,
             lambda: switched.append(routes.switch_session(self.key, session_id)),
+            model=routes.model_of(old.session_id),
         )
         if not switched:
             raise StoreError("The conversation could not be opened; this chat is where it was.")
@@ -133,6 +148,7 @@ class Chat:
             accepted.session_id,
             self.came_from,
             text=content if isinstance(content, str) else "",
+            makes_session=accepted.makes_session,
             model_name=_model_of(entry),
         )
         self.house.lanes.put(key, waiting)
@@ -246,14 +262,14 @@ def _resume(context: Context, name: str) -> str:
 
 def _where(context: Context) -> str:
     """The conversation that a chat is in, for a person who has just come into it."""
-    agent = context.agent
-    row = agent.store.get_session(agent.session_id)
+    here = context.conversation
+    row = here.store.get_session(here.session_id)
     if row is None:
-        return f"You are in {agent.session_id} now; nothing has been said in it yet."
+        return f"You are in {here.session_id} now; nothing has been said in it yet."
     said = counted(row["message_count"], "message")
     last = commands.moment(row["last_active_at"])
     title = row["title"] or row["preview"] or "a conversation without a title"
-    return f"You are in {one_line(title)!r} now ({agent.session_id}): {said}, the last one {last}."
+    return f"You are in {one_line(title)!r} now ({here.session_id}): {said}, the last one {last}."
 
 
 def _needs(text: str, command: str) -> None:

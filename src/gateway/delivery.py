@@ -3,7 +3,7 @@
 pending → sending (noted before) → sent with the platform's id. Where the same name shows a piece once
 however often it is sent, nothing is noted before. What fails for now is tried again; what a crash or a
 lost answer left unsure is sent again as its platform allows: under the same name, after a look whether
-it is there, or with a visible mark. Nobody else sends replies.
+it is there, or a few times with a visible mark. Nobody else sends replies.
 """
 
 import asyncio
@@ -13,8 +13,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from gateway import replies
-from gateway.platforms.base import BasePlatformAdapter, PlatformError, SendMetadata, SendResult
+from gateway import doubt, replies
+from gateway.platforms.base import (
+    BasePlatformAdapter,
+    PlatformError,
+    Resend,
+    SendMetadata,
+    SendResult,
+)
 from gateway.streams import Streams, draft_key
 from gateway.threads import run_blocking
 from hermes_core import clock
@@ -26,7 +32,6 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-_UNSURE = "unsure: it may have arrived"
 _LOOK_AGAIN_S = 2.0
 """Pieces may come from other processes, who cannot wake us."""
 _LONGEST_WAIT_S = 300.0
@@ -101,7 +106,8 @@ class Delivery:
         now = clock.now()
         for row in await run_blocking(self._store.outbox.unsure):
             if row["platform"] == platform and row["id"] not in self._sending:
-                again = partial(self._store.outbox.retry, row["id"], _UNSURE, now)
+                said = doubt.of(row) or doubt.UNSURE
+                again = partial(self._store.outbox.retry, row["id"], said, now)
                 await run_blocking(again)
         self._wake.set()
 
@@ -159,7 +165,7 @@ class Delivery:
         except Exception as error:  # the boundary of an adapter: what it did before is not known
             logger.exception("%s failed to send piece %s", row["platform"], row["id"])
             result = SendResult(success=False, error=repr(error), error_kind="unsure")
-        return await self._note(begun, result, is_claimed=is_claimed)
+        return await self._note(begun, result, adapter.abilities.resend)
 
     async def _begin(self, piece_id: int, *, is_claimed: bool) -> Row | None:
         """Note that a piece is being sent, if need be; what cannot be stored is left for a moment."""
@@ -188,7 +194,7 @@ class Delivery:
 
     async def _hand_over(self, row: Row, adapter: BasePlatformAdapter) -> SendResult:
         """Have the platform show a piece; raises PlatformError when it cannot be looked for."""
-        is_repeat = row["error"] == _UNSURE
+        is_repeat = doubt.of(row) is not None
         if is_repeat and adapter.abilities.resend == "checked":
             found = await adapter.find_sent(row["chat_id"], _key(row))
             if found is not None:
@@ -242,28 +248,39 @@ class Delivery:
         is_shown = result.success or result.error_kind not in _REFUSALS
         return _named(result, message_id) if is_shown else None
 
-    async def _note(self, row: Row, result: SendResult, *, is_claimed: bool) -> bool:
+    async def _note(self, row: Row, result: SendResult, resend: Resend) -> bool:
         """Store what an attempt means for a piece; tells whether more may be due now."""
-        outbox, id_ = self._store.outbox, row["id"]
-        error = result.error or "unknown"
+        outbox, id_, is_claimed = self._store.outbox, row["id"], resend != "same"
         if result.success:
             self.sent_count += 1
             sent = partial(outbox.sent, id_, result.message_id, is_claimed=is_claimed)
             return await self._until_stored(sent) is not False
-        if result.error_kind in _REFUSALS or _is_old(row):
+        wait_s, said = _further(row, result, resend)
+        if wait_s is None:
             self.failed_count += 1
             logger.warning(
-                "a reply to %s %s is given up: %s", row["platform"], row["chat_id"], error
+                "a reply to %s %s is given up: %s", row["platform"], row["chat_id"], said
             )
-            return await self._until_stored(lambda: outbox.fail(id_, error)) is not False
-        wait_s = _wait(row["attempts"], result.retry_after)
+            return await self._until_stored(lambda: outbox.fail(id_, said)) is not False
         due_at = clock.now() + wait_s
-        # What may have arrived once may have, whatever became of the attempts after it.
-        is_unsure = result.error_kind == "unsure" or row["error"] == _UNSURE
-        said = _UNSURE if is_unsure else error
         await self._until_stored(partial(outbox.retry, id_, said, due_at, is_claimed=is_claimed))
         asyncio.get_running_loop().call_later(wait_s, self._wake.set)
         return False
+
+
+def _further(row: Row, result: SendResult, resend: Resend) -> tuple[float | None, str]:
+    """When a piece is tried again whose attempt failed, or None, and what is said of it until then."""
+    error = result.error or "unknown"
+    if result.error_kind in _REFUSALS or _is_old(row):
+        return None, error
+    wait_s = _wait(row["attempts"], result.retry_after)
+    if result.error_kind != "unsure":
+        # What may have arrived once may have, whatever became of the attempts after it.
+        return wait_s, doubt.of(row) or error
+    if resend != "marked":
+        return wait_s, doubt.one_more(row)
+    marked_s = doubt.wait_s(row)
+    return marked_s, doubt.GIVEN_UP if marked_s is None else doubt.one_more(row)
 
 
 def _key(row: Row) -> str:

@@ -15,13 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from gateway import buttons, commands, config, journal, origin, results
 from gateway.access import Access
 from gateway.attachments import Attachments
 from gateway.commands import Chat
 from gateway.delivery import Delivery as Deliverer
+from gateway.homes import Homes
 from gateway.lanes import Lanes, Waiting
 from gateway.locks import AccountLock
 from gateway.moves import Moves
@@ -111,6 +110,7 @@ class House:
         self.streams = Streams(self.store, self._reached, is_on=settings.streaming)
         self.watchers = Watchers()
         self.delivery = Deliverer(self.store, self._reached, self.streams)
+        self.homes = Homes(self.store, self.replies, lambda: self._abilities, self.delivery.wake)
         self.turns = Turns(
             assembly,
             self.replies,
@@ -139,6 +139,7 @@ class House:
             run_command=self.run_command,
             send_now=self.send_now,
             wake_delivery=self.delivery.wake,
+            tell_stranger=self.homes.tell_stranger,
             busy_mode=settings.busy,
             groups_need_mention=settings.groups_need_mention,
             quiet=[one.name for one in manifests if not one.greets_strangers],
@@ -165,11 +166,17 @@ class House:
         await self._recovered()
         self._spawn(self.delivery.run())
         for supervisor in self.supervisors:
-            self._spawn(supervisor.run())
+            self._spawn(self._supervise(supervisor))
         waits = [asyncio.create_task(one.settled.wait()) for one in self.supervisors]
         if waits:
             await asyncio.wait(waits, timeout=_SETTLE_S)
         return sorted(self.connected())
+
+    async def _supervise(self, supervisor: Supervisor) -> None:
+        await supervisor.run()
+        if supervisor.error is not None:  # it is no use to try again
+            name, error = supervisor.manifest.name, supervisor.error
+            await run_blocking(partial(self.homes.tell_refused, name, error))
 
     def _make(self, manifest: Manifest, values: Any) -> BasePlatformAdapter:  # noqa: ANN401 -- the platform's own
         self._locks[manifest.name].take()
@@ -222,25 +229,28 @@ class House:
         """The same, for chats as they are stored."""
         return self.moves.through(self.connected())
 
-    async def drain(self, seconds: float) -> bool:
-        """Begin no more turns and wait for those that run; what does not end is put off and told so."""
+    async def drain(self, seconds: float) -> set[str]:
+        """Begin no more turns and wait for those that run; what does not end is put off and told so.
+
+        Returns the keys of the conversations whose turns were.
+        """
         self.lanes.close()
         self._closing.set()
         is_idle = await run_blocking(partial(self.lanes.wait_until_idle, seconds))
-        if not is_idle:
-            await run_blocking(self._put_off)
+        keys = set[str]() if is_idle else await run_blocking(self._put_off)
         await self.delivery.drain(_AFTER_PUT_OFF_S)
-        return is_idle
+        return keys
 
-    def _put_off(self) -> None:
-        for lane in self.lanes.running:
-            if lane.current is not None:
-                try:
-                    self._tell_put_off(lane.key, lane.current)
-                except StoreError:
-                    logger.exception("that turn %s is put off is not told", lane.current.turn_id)
+    def _put_off(self) -> set[str]:
+        cut_off = {lane.key: lane.current for lane in self.lanes.running if lane.current}
+        for key, waiting in cut_off.items():
+            try:
+                self._tell_put_off(key, waiting)
+            except StoreError:
+                logger.exception("that turn %s is put off is not told", waiting.turn_id)
         self.delivery.wake()
         self.turns.put_off(self.lanes, _AFTER_PUT_OFF_S)
+        return set(cut_off)
 
     def _tell_put_off(self, key: str, waiting: Waiting) -> None:
         self.sessions.mark_resume_pending(key)
@@ -458,11 +468,7 @@ class House:
         return self.pairing.command(argument, standing.role, standing.person)
 
     def set_home(self, came_from: Origin) -> str:
-        place = came_from.place
-        self.store.set_meta(
-            f"gateway.home.{place.platform.value}", msgspec.json.encode(place.to_dict()).decode()
-        )
-        return "This chat is where I send notices now."
+        return self.homes.choose(came_from)
 
     def standing_of(self, came_from: Origin) -> Standing:
         return self.access.standing_of(came_from.place)
@@ -473,18 +479,6 @@ class House:
 
     def restart(self) -> None:
         self.on_restart()
-
-    def notify_home(self, text: str, name: str) -> int:
-        """Send a notice to every home chat; returns to how many."""
-        count = 0
-        for platform in self._abilities:
-            said = self.store.get_meta(f"gateway.home.{platform}")
-            if said is not None:
-                came_from = Origin(msgspec.json.decode(said))
-                pieces = self.replies.pieces(came_from, text, name=f"{name}:{platform}")
-                count += len(self.store.outbox.put(pieces))
-        self.delivery.wake()
-        return count
 
 
 def configured(settings: config.GatewaySettings) -> list[Manifest]:

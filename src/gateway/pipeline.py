@@ -84,6 +84,8 @@ class Pipeline:
     send_now: Callable[[SessionSource, str], bool]
     """Send something that must not be written down; tells whether it arrived."""
     wake_delivery: Callable[[], None]
+    tell_stranger: Callable[[SessionSource], None]
+    """Tell owners of somebody who was shown a code."""
     busy_mode: BusyMode = "queue"
     groups_need_mention: bool = True
     quiet: Collection[str] = ()
@@ -192,7 +194,17 @@ class Pipeline:
 
     def _is_overheard(self, event: MessageEvent, source: SessionSource) -> bool:
         """Whether a message in a group was not meant for us."""
-        return source.is_group and self.groups_need_mention and not event.is_mention
+        if not source.is_group:
+            return False
+        if event.names_nobody and not self._has(event):
+            return True  # another bot may know it, and a person sees when none does
+        return self.groups_need_mention and not event.is_mention
+
+    def _has(self, event: MessageEvent) -> bool:
+        """Whether there is a command or a skill of the name that a message begins with."""
+        name = event.get_command() or ""
+        is_ours = commands.find(name, TABLE) is not None or name in plugins.commands()
+        return is_ours or self._skill(event) is not None
 
     def _heard(self, event: MessageEvent, source: SessionSource) -> str | None:
         """The words as plugins have them; None when one of them dropped the message."""
@@ -227,7 +239,9 @@ class Pipeline:
                 f"Hello. I do not know you yet. Your code is {code}, for one hour.\n"
                 f"The owner of this machine lets you in with: hermes gateway pair {code}"
             )
-            if not self.send_now(source, text):
+            if self.send_now(source, text):
+                self.tell_stranger(source)
+            else:
                 self.pairing.withdraw(source)
         return self._ignore(delivery)
 

@@ -10,25 +10,29 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property, partial
 from typing import Any
 
+import msgspec
+
 import hermes_state
-from gateway import closing, health, house, status
+from gateway import access, closing, health, house, status
 from gateway.config import GatewayConfig, Platform, load
 from gateway.house import House
 from gateway.outcomes import normalize_empty_agent_response as _normalize_empty_agent_response
+from gateway.platforms import registry
 from gateway.platforms.base import BasePlatformAdapter, MessageEvent
 from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
 from gateway.supervision import end
 from gateway.threads import run_blocking
 from hermes_agent.assembly import Assembly
+from hermes_agent.tools.registry import default_tools
 from hermes_cli import plugins
 from hermes_core import memory
 from hermes_core.paths import Home
-from hermes_core.settings import Settings
+from hermes_core.settings import Settings, ToolSettings
 from hermes_core.version import VERSION
 from hermes_state.protocol import Store
 
@@ -71,7 +75,9 @@ class GatewayRunner:
 
     @cached_property
     def session_store(self) -> SessionStore:
-        return SessionStore(self.home.sessions, self.config, self._has_processes, db=self.store)
+        made = SessionStore(self.home.sessions, self.config, self._is_at_work, db=self.store)
+        made.on_renewed = self._renewed
+        return made
 
     @cached_property
     def adapters(self) -> dict[Platform, BasePlatformAdapter]:
@@ -85,28 +91,38 @@ class GatewayRunner:
     def _shutdown_event(self) -> asyncio.Event:
         return asyncio.Event()
 
-    def _has_processes(self, session_key: str) -> bool:
-        """Whether commands of a conversation still run in the background."""
-        agent = self._house.turns.agents.peek(session_key) if self._house is not None else None
-        return agent is not None and agent.bench.processes.has_running(agent.conversation_id)
+    def _is_at_work(self, session_key: str) -> bool:
+        """Whether a turn of a conversation runs or waits, or its commands run in the background."""
+        if self._house is None:
+            return False
+        agent = self._house.turns.agents.peek(session_key)
+        has_processes = agent is not None and agent.bench.processes.has_running(
+            agent.conversation_id
+        )
+        return has_processes or self._house.lanes.find(session_key) is not None
 
     # -- the life of the gateway ----------------------------------------------------------------
 
     async def start(self) -> list[str]:
         """Recover and connect; returns the platforms that are connected."""
         self._running = True
+        has_crashed = status.read_runtime_status().get("gateway_state") in status.ALIVE
         self._update_runtime_status("starting")
         try:
-            return await self._start()
+            connected = await self._start()
         except Exception as error:
             self._exit_reason, self._last_state = str(error), "startup_failed"
             logger.warning("gateway cannot start", extra={"reason": str(error)})
             raise
+        if has_crashed and self._house is not None:
+            await run_blocking(self._house.homes.tell_crash)
+        return connected
 
     async def _start(self) -> list[str]:
         loop = asyncio.get_running_loop()
         assembly = Assembly(self.home, self.settings, self.store, plugins)
         manifests = house.configured(self.settings.gateway)
+        self._check_people(assembly)
         names = ", ".join(one.name for one in manifests)
         logger.info("gateway starts", extra={"version": VERSION, "platforms": names})
         made = House(assembly, self.session_store, manifests, self._reset, self._follow)
@@ -122,6 +138,19 @@ class GatewayRunner:
         memory.search_often()
         memory.settle()
         return connected
+
+    def _check_people(self, assembly: Assembly) -> None:
+        """Look at what the settings say of people; raises ConfigError.
+
+        What nobody has is told and no more: it may belong to a plugin that is off or cannot be loaded.
+        """
+        platforms = registry.manifests()
+        for said in access.unknown_platforms(self.settings.gateway, platforms):
+            logger.warning("%s, which is no platform; known are %s", said, _listed(platforms))
+        every = msgspec.structs.replace(self.settings, tools=ToolSettings())
+        tools = {tool.name for tool in default_tools(every)} | set(assembly.plugins.tools())
+        for said in access.unknown_tools(self.settings.roles, tools):
+            logger.warning("%s, which is no tool; known are %s", said, _listed(tools))
 
     @property
     def _state(self) -> status.State:
@@ -177,10 +206,11 @@ class GatewayRunner:
         fields = {"reason": self._exit_reason or "stopped", "turns": len(self._running_agents)}
         logger.info("gateway drains", extra=fields)
         agents = dict(self._running_agents)
+        cut_off: Collection[str] = ()
         if self._house is not None:
-            await self._house.drain(self._restart_drain_timeout)
+            cut_off = await self._house.drain(self._restart_drain_timeout)
         for key, agent in agents.items():
-            await run_blocking(partial(self._finalize, key, agent))
+            await run_blocking(partial(self._finalize, key, agent, key in cut_off))
         if self._house is not None:
             await self._house.close()
         reason = self._exit_reason or "stopped"
@@ -190,11 +220,17 @@ class GatewayRunner:
         self._update_runtime_status(self._last_state)
         logger.info("gateway stopped", extra={"reason": reason})
 
-    def _finalize(self, session_key: str, agent: Any) -> None:  # noqa: ANN401 -- ours, or a scenario's
+    def _finalize(
+        self,
+        session_key: str,
+        agent: Any,  # noqa: ANN401 -- ours, or a scenario's
+        is_cut_off: bool,
+    ) -> None:
         """Let go of a conversation that was being run; it stays open and goes on after a start."""
         if self._house is not None:
             self._house.turns.agents.drop(session_key)
-        closing.let_go(agent.session_id, _platform_of(session_key), agent, lambda: None)
+        platform = _platform_of(session_key)
+        closing.let_go(agent.session_id, platform, agent, lambda: None, interrupted=is_cut_off)
 
     def _update_runtime_status(self, state: status.State) -> None:
         status.write_runtime_status(
@@ -223,8 +259,8 @@ class GatewayRunner:
         old = self.session_store._entries.get(key)
         new: list[SessionEntry | None] = []
         if old is not None:
-            if self._house is not None:
-                self._house.interrupt(key)  # what waits is still answered in the old one
+            # what waits is still answered in the old one
+            is_cut_off = self._house is not None and self._house.interrupt(key)
             agent = self._house.turns.agents.drop(key) if self._house is not None else None
             platform = source.platform.value
             closing.let_go(
@@ -232,20 +268,32 @@ class GatewayRunner:
                 platform,
                 agent,
                 lambda: new.append(self.session_store.reset_session(key)),
+                model=self.session_store.model_of(old.session_id),
+                interrupted=is_cut_off,
             )
         made = new[0] if new and new[0] is not None else self._first(source)
-        self._tell_reset(made, source)
+        self._tell_reset(made, source.platform.value)
         word = "Session reset." if old is not None else "New session."
         return f"✨ {word} {self._format_session_info()}".rstrip()
 
     def _first(self, source: SessionSource) -> SessionEntry:
         return self.session_store.get_or_create_session(source, force_new=True)
 
-    def _tell_reset(self, entry: SessionEntry, source: SessionSource) -> None:
+    def _renewed(self, old: SessionEntry, new: SessionEntry) -> None:
+        """A message found its conversation over: the old one is let go of, unless that was done when
+        its time was up or by who ended it, and the new one is told.
+        """
+        platform = _platform_of(new.session_key)
+        if new.was_auto_reset and not old.expiry_finalized:
+            agents = self._house.turns.agents if self._house is not None else None
+            agent = agents.drop(old.session_key) if agents is not None else None
+            model = self.session_store.model_of(old.session_id)
+            closing.let_go(old.session_id, platform, agent, lambda: None, model=model)
+        self._tell_reset(new, platform)
+
+    def _tell_reset(self, entry: SessionEntry, platform: str) -> None:
         try:
-            plugins.invoke_hook(
-                "on_session_reset", session_id=entry.session_id, platform=source.platform.value
-            )
+            plugins.invoke_hook("on_session_reset", session_id=entry.session_id, platform=platform)
         except Exception:
             logger.exception("a hook failed; the conversation is reset all the same")
 
@@ -290,8 +338,7 @@ class GatewayRunner:
     def _expire(self, entry: SessionEntry) -> None:
         agent = None
         if self._house is not None:
-            is_used = self._house.lanes.find(entry.session_key) is not None
-            if is_used or not self.session_store._is_session_expired(entry):
+            if not self.session_store._is_session_expired(entry):
                 return  # somebody has just written
             agent = self._house.turns.agents.drop(entry.session_key)
         closing.let_go(
@@ -299,6 +346,7 @@ class GatewayRunner:
             _platform_of(entry.session_key),
             agent,
             lambda: self.session_store.set_expiry_finalized(entry),
+            model=self.session_store.model_of(entry.session_id),
         )
 
     def _tidy(self) -> None:
@@ -313,6 +361,10 @@ class GatewayRunner:
             self._last_session_store_prune_ts = now
             memory.settle()
             self.session_store.prune_old_entries(self.config.session_store_max_age_days)
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def _platform_of(session_key: str) -> str:

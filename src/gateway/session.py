@@ -62,6 +62,9 @@ class SessionStore:
         """The keys that the store has a row of."""
         self._changed: set[str] = set()
         self._mirror = Mirror(self.sessions_dir, lambda: list(self._entries.values()))
+        self.on_renewed: Callable[[SessionEntry, SessionEntry], None] = _nothing
+        """Told when a message finds its conversation over, with the old route and the new one: after
+        both are stored, once, in the thread of that message."""
 
     # -- finding a conversation -----------------------------------------------------------------
 
@@ -89,7 +92,10 @@ class SessionStore:
                 return found  # another message of this chat was faster
             if entry is None and not saves:
                 return self._entries.setdefault(key, self.entry_for(key, sessions.new_id(), source))
-            return self._renew(key, source, entry, reason)
+            made = self._renew(key, source, entry, reason)
+        if entry is not None and not force_new:
+            self.on_renewed(entry, made)
+        return made
 
     def going_on(self, session_key: str) -> SessionEntry | None:
         """The conversation of a chat, unless there is none or it has been long enough.
@@ -160,6 +166,11 @@ class SessionStore:
         """The conversation that a chat is in; nothing is made or moved."""
         entry = self.peek(self._generate_session_key(source))
         return entry.session_id if entry is not None else None
+
+    def model_of(self, session_id: str) -> str | None:
+        """The model that answered last in a conversation; None when nothing was ever said in it."""
+        row = self._db.get_session(session_id) if self._db is not None else None
+        return (row["model"] or "") if row is not None else None
 
     def is_spoken_in(self, platform: str, chat_id: str) -> bool:
         """Whether somebody has a conversation in a chat."""
@@ -441,6 +452,10 @@ def _said(row: Row) -> dict[str, Any]:
 
 def _none(_session_key: str) -> bool:
     return False
+
+
+def _nothing(_old: SessionEntry, _new: SessionEntry) -> None:
+    """Nobody wants to be told."""
 
 
 def now_local() -> datetime:

@@ -23,6 +23,11 @@ from hermes_core.paths import make_folder, write_private
 logger = logging.getLogger(__name__)
 
 State = Literal["starting", "running", "draining", "stopped", "startup_failed", "degraded"]
+ALIVE: tuple[State, ...] = ("running", "draining", "degraded")
+"""What a gateway says of itself between its start and its end; one that is gone and says so crashed."""
+_OVER: tuple[State, ...] = ("stopped", "startup_failed")
+DEGRADED = 4
+"""The exit status of commands that find a gateway running without one of its platforms."""
 _KIND = "hermes-gateway"
 _home: list[int] = []
 """The lock of the home, while this process has it."""
@@ -134,6 +139,8 @@ def write_runtime_status(
         said |= {name: value for name, value in given.items() if value is not None}
         if platform is not None:
             said.setdefault("platforms", {})[platform] = told
+        if gateway_state in _OVER:
+            said["platforms"] = _left(said.get("platforms", {}), now)
         try:
             _write(state_file(), msgspec.json.format(msgspec.json.encode(said)))
         except HermesError as error:
@@ -142,9 +149,28 @@ def write_runtime_status(
             logger.warning("what the gateway does now is not told: %s", error)
 
 
+def _left(platforms: dict[str, dict[str, Any]], now: str) -> dict[str, dict[str, Any]]:
+    """Platforms whose gateway is over: only one that failed for good is still what it was."""
+    over = {"state": "disconnected", "updated_at": now}
+    return {
+        name: one if one["state"] == "failed" else {**one, **over}
+        for name, one in platforms.items()
+    }
+
+
 def read_runtime_status() -> dict[str, Any]:
     """What the gateway said about itself last."""
     return _read(state_file())
+
+
+def not_connected() -> dict[str, str]:
+    """Why each platform is not connected that is not, as the gateway said last."""
+    platforms: dict[str, dict[str, Any]] = read_runtime_status().get("platforms", {})
+    return {
+        name: one["error_message"] or one["state"]
+        for name, one in platforms.items()
+        if one["state"] != "connected"
+    }
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, Protocol
 from hermes_agent import answers, lease, recovery
 from hermes_agent.agent import Agent
 from hermes_agent.compaction import expand_text
+from hermes_agent.conversation import Conversation
 from hermes_agent.skills import Skill, prompt, slug
 from hermes_agent.standing import Standing, has_notes
-from hermes_core.errors import NothingSaidError, SessionNotFoundError, UsageError
+from hermes_core.errors import ModelError, NothingSaidError, SessionNotFoundError, UsageError
 from hermes_core.text import counted, one_line, truncate, usd
 from hermes_state.leases import Lease
 from hermes_state.protocol import Store
@@ -32,8 +33,13 @@ class Context(Protocol):
     """The surface that a command was typed on."""
 
     @property
+    def conversation(self) -> Conversation:
+        """The conversation that is open; there is one without a model too."""
+        ...
+
+    @property
     def agent(self) -> Agent:
-        """The conversation that is open."""
+        """Who answers in it. Raises ModelError where nobody can."""
         ...
 
     @property
@@ -136,7 +142,8 @@ def run(context: Context, parsed: Parsed, table: Sequence[Command] | None = None
 def _use(context: Context, parsed: Parsed, table: Sequence[Command] | None) -> str:
     skill = skill_of(parsed.name, context.skills, context.plugins, table)
     if skill is None:
-        fix = _suggestion(parsed.name, context.skills)
+        known = names(context.plugins, context.skills, table=table)
+        fix = _suggestion(parsed.name, known)
         raise UsageError(f"There is no command /{parsed.name}.", fix=fix)
     context.send(prompt(skill, parsed.argument))
     return ""
@@ -148,9 +155,9 @@ def find(name: str, table: Sequence[Command] | None = None) -> Command | None:
     return next((c for c in known if name == c.name or name in c.aliases), None)
 
 
-def names(*others: Iterable[str]) -> list[str]:
-    """Every name that can stand after a slash: ours, and those of plugins and skills."""
-    ours = (name for command in COMMANDS for name in (command.name, *command.aliases))
+def names(*others: Iterable[str], table: Sequence[Command] | None = None) -> list[str]:
+    """Every name that can stand after a slash: those of a table, of plugins and of skills."""
+    ours = (name for command in table or COMMANDS for name in (command.name, *command.aliases))
     return sorted({*ours, *(name for more in others for name in more)})
 
 
@@ -178,8 +185,8 @@ def skills_of(
     return [skill for name, skill in skills.items() if skill_of(name, skills, plugins, table)]
 
 
-def _suggestion(name: str, skills: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, names(skills), n=1)
+def _suggestion(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
     meant = f"Do you mean /{near[0]}? " if near else ""
     return f"{meant}/help lists them. A blank in front makes it a message."
 
@@ -232,14 +239,14 @@ def title_text(title: str | None) -> str:
 
 
 def _sessions(context: Context, text: str) -> str:
-    found = context.agent.store.list_sessions_rich(
+    here = context.conversation
+    found = here.store.list_sessions_rich(
         limit=_SHOWN, search_query=text or None, scope=_scope(context)
     )
     if not found:
         return f"No conversation has {text!r}." if text else "There are no conversations yet."
-    here = context.agent.session_id
     return "\n".join(
-        f"{'*' if row['id'] == here else ' '} {row['id']}  {moment(row['last_active_at'])}"
+        f"{'*' if row['id'] == here.session_id else ' '} {row['id']}  {moment(row['last_active_at'])}"
         f"  {truncate(one_line(row['title'] or row['preview'] or '(empty)'), 60)}"
         for row in found
     )
@@ -248,7 +255,7 @@ def _sessions(context: Context, text: str) -> str:
 def _resume(context: Context, name: str) -> str:
     if not name:
         return _sessions(context, "") + "\n/resume ID opens one: an id, its beginning, or a title."
-    store, scope = context.agent.store, _scope(context)
+    store, scope = context.conversation.store, _scope(context)
     found = store.resolve_session_id(name, scope) or store.resolve_session_by_title(name, scope)
     if found is None:
         raise SessionNotFoundError(
@@ -261,7 +268,7 @@ def _resume(context: Context, name: str) -> str:
 def _search(context: Context, query: str) -> str:
     if not query:
         raise UsageError("What is to be searched for?", fix="Write /search and some words.")
-    hits = context.agent.store.search_messages(query, limit=_SHOWN, scope=_scope(context))
+    hits = context.conversation.store.search_messages(query, limit=_SHOWN, scope=_scope(context))
     if not hits:
         return "Nothing found."
     return "\n".join(
@@ -275,7 +282,7 @@ def _undo(context: Context, what: str) -> str:
     store, session_id = _spoken(context)
     if what in ("compress", "compact", "compression", "compaction"):
         with _held(context) as held:
-            context.agent.session_id = store.undo_rotation(session_id, lease=held)
+            context.conversation.session_id = store.undo_rotation(session_id, lease=held)
         return "The last shortening is undone; every message counts again."
     if what and not (what.isdecimal() and int(what)):
         raise UsageError(
@@ -286,6 +293,7 @@ def _undo(context: Context, what: str) -> str:
 
 
 def _retry(context: Context, _argument: str) -> str:
+    _ = context.agent  # when nobody can answer, nothing is taken back
     context.send(_take_back(context, 1, "retry")["content"])
     return ""
 
@@ -293,7 +301,7 @@ def _retry(context: Context, _argument: str) -> str:
 def _take_back(context: Context, number: int, purpose: str = "take back") -> Row:
     """Take back the last exchanges; returns the request that the first of them began with."""
     store, session_id = _spoken(context)
-    if recovery.unfinished(store, context.agent.conversation_id):
+    if recovery.unfinished(store, context.conversation.conversation_id):
         raise UsageError(
             "A message of this conversation has no answer yet.", fix="Wait for it, or resume it."
         )
@@ -312,8 +320,8 @@ def _take_back(context: Context, number: int, purpose: str = "take back") -> Row
 
 def _held(context: Context) -> AbstractContextManager[Lease]:
     """Hold the conversation, so that no other process runs it meanwhile."""
-    agent = context.agent
-    return lease.held(agent.store, agent.conversation_id, agent.interrupt)
+    here = context.conversation
+    return lease.held(here.store, here.conversation_id, here.interrupt)
 
 
 def _requests(store: Store, session_id: str) -> list[Row]:
@@ -330,6 +338,14 @@ def _requests(store: Store, session_id: str) -> list[Row]:
 def _branch(context: Context, title: str) -> str:
     store, session_id = _spoken(context)
     branch = store.branch_session(session_id, title=title)
+    made = store.get_session(branch)
+    here = context.conversation
+    here.hooks.invoke_hook(
+        "on_session_start",
+        session_id=branch,
+        model=(made and made["model"]) or "",
+        platform=here.platform,
+    )
     context.open(branch, "branched")
     return f"This is a copy, {branch}; /resume {session_id} goes back."
 
@@ -370,15 +386,13 @@ def _usage(context: Context, _argument: str) -> str:
 
 
 def _status(context: Context, _argument: str) -> str:
-    agent, store = context.agent, context.agent.store
-    row = store.get_session(agent.session_id)
-    facts = agent.model.facts
+    here = context.conversation
+    row = here.store.get_session(here.session_id)
     title = (row and row["title"]) or "no title"
     waiting = len(_approvals(context))
     lines = [
-        f"Conversation: {agent.session_id} ({title})",
-        f"Model: {facts.name} ({facts.provider}), window of {facts.window:,} tokens",
-        f"Folder: {agent.bench.workspace}",
+        f"Conversation: {here.session_id} ({title})",
+        *_who_answers(context),
         f"Messages: {row['message_count'] if row else 0}"
         + (f", shortened {row['depth']} times" if row and row["depth"] else ""),
         "A turn is running." if context.is_running else "Nothing is running.",
@@ -389,10 +403,25 @@ def _status(context: Context, _argument: str) -> str:
     return "\n".join(lines)
 
 
+def _who_answers(context: Context) -> list[str]:
+    try:
+        agent = context.agent
+    except ModelError as error:
+        return [f"Model: {error}"]
+    facts = agent.model.facts
+    return [
+        f"Model: {facts.name} ({facts.provider}), window of {facts.window:,} tokens",
+        f"Folder: {agent.bench.workspace}",
+    ]
+
+
 def _model(context: Context, name: str) -> str:
     if name:
         return f"From now on {context.use_model(name)} answers."
-    facts = context.agent.model.facts
+    try:
+        facts = context.agent.model.facts
+    except ModelError as error:
+        return f"{error}\n{context.models()}".rstrip()
     return f"{facts.name} ({facts.provider}) answers.\n{context.models()}".rstrip()
 
 
@@ -417,23 +446,24 @@ def _deny(context: Context, remark: str) -> str:
 
 
 def _answer(context: Context, answer: str) -> str:
-    waiting, agent = _approvals(context), context.agent
+    waiting, here = _approvals(context), context.conversation
     if not waiting:
         return "No question waits for an answer."
     answers.give(
-        agent.store,
+        here.store,
         waiting[0]["id"],
         answer,
-        conversation_id=agent.conversation_id,
+        conversation_id=here.conversation_id,
         standing=context.standing,
-        by=agent.platform,
+        by=here.platform,
     )
     more = f" {len(waiting) - 1} more wait." if len(waiting) > 1 else ""
     return f"{waiting[0]['tool_name']}: {answer}.{more}"
 
 
 def _approvals(context: Context) -> list[Row]:
-    return answers.waiting(context.agent.store, context.agent.conversation_id, "approval")
+    here = context.conversation
+    return answers.waiting(here.store, here.conversation_id, "approval")
 
 
 def _scope(context: Context) -> Scope | None:
@@ -447,10 +477,10 @@ def _exit(context: Context, _argument: str) -> str:
 
 def _spoken(context: Context) -> tuple[Store, str]:
     """The store and the session, which must hold something."""
-    agent = context.agent
-    if agent.store.get_session(agent.session_id) is None:
+    here = context.conversation
+    if here.store.get_session(here.session_id) is None:
         raise UsageError("Nothing has been said in this conversation yet.")
-    return agent.store, agent.session_id
+    return here.store, here.session_id
 
 
 def _text_of(message: Row) -> str:

@@ -70,7 +70,9 @@ def on_session_end(
 def on_session_finalize(session_id: str, platform: str) -> None:
     """A session is over: a new one was asked for, it expired, or its surface shut down.
 
-    Fires once a session, after the commit that gave it an end reason.
+    Fires after the commit that gave it an end reason. A stop of the gateway gives none: it fires once
+    for each session whose turn ran when the stop began. That session goes on after the next start, so
+    it may be over once more.
 
     session_id: the session that is over.
     platform: the surface it belonged to.

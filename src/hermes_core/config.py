@@ -94,6 +94,14 @@ def credentials(environment: Mapping[str, str] | None = None) -> Credentials:
     return Credentials(**{name: env.get(name.upper(), "").strip() for name in names})
 
 
+def variables(environment: Mapping[str, str] | None = None) -> list[str]:
+    """The variables of the environment that say something about a setting or a model provider."""
+    env = os.environ if environment is None else environment
+    providers = (field.name.upper() for field in msgspec.structs.fields(Credentials))
+    known = (*_SHORT, *(option.variable for option in options()), *providers)
+    return [name for name in known if env.get(name)]
+
+
 class Proxies(msgspec.Struct, frozen=True):
     """What the environment says about HTTP proxies."""
 
@@ -275,8 +283,9 @@ def _checked(values: dict[str, Any], origin: str) -> Settings:
 
 def _expectation(key: str) -> str:
     for option in options():
-        if key.startswith(option.key):
-            return f"Give {describe(option.type)}, for example {option.default!r}."
+        if key == option.key or key.startswith((f"{option.key}.", f"{option.key}[")):
+            example = f", for example {option.default!r}" if option.default not in ({}, []) else ""
+            return f"Give {describe(option.type)}{example}."
     return "Correct the value."
 
 
@@ -286,6 +295,8 @@ def describe(kind: object) -> str:
         return "one of " + ", ".join(str(a) for a in get_args(kind))
     if get_origin(kind) is list:
         return "a list of texts"
+    if get_origin(kind) is dict and get_origin(get_args(kind)[1]) is list:
+        return 'a table of lists whose entries are texts in quotes, such as ["1001"]'
     if get_origin(kind) in (dict, types.GenericAlias):
         return "a table"
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}

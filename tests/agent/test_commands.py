@@ -43,6 +43,10 @@ class Surface:
     def agent(self) -> Agent:
         return self.chat.agent
 
+    @property
+    def conversation(self) -> Agent:
+        return self.chat.agent
+
     def open(self, session_id: str | None, end_reason: str) -> None:
         ending.end(self.agent, end_reason, completed=True, interrupted=False)
         self.chat = self.make_chat(["Next."], session_id=session_id, hooks=self.chat.hooks)

@@ -62,6 +62,13 @@ def test_a_value_in_the_environment_has_the_type_of_its_setting(home: Home) -> N
         ("[sessions]\nretention_days = 0", ["config.toml", "sessions.retention_days", ">= 1"]),
         ("[log]\nlevel = 'loud'", ["config.toml", "log.level", "one of debug, info"]),
         ("[plugins]\nenabled = [1]", ["config.toml", "plugins.enabled", "a list of texts"]),
+        (
+            "[gateway]\nreset_hour = 99",
+            ["gateway.reset_hour", "<= 23", "a whole number, for example 4"],
+        ),
+        ("[gateway]\nreset_idle_minutes = 0", ["gateway.reset_idle_minutes", "for example 1440"]),
+        ("[gateway.owners]\nx = [1001]", ["gateway.owners", 'texts in quotes, such as ["1001"]']),
+        ("[gateway.owners]\nx = '1001'", ["gateway.owners", "a table of lists"]),
         ("[log\n", ["config.toml", "not valid TOML", "line 1"]),
     ],
 )

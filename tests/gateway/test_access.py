@@ -181,6 +181,10 @@ class Surface:
     plugins: dict[str, PluginCommand] = field(default_factory=dict[str, PluginCommand])
     skills: dict[str, Skill] = field(default_factory=dict[str, Skill])
 
+    @property
+    def conversation(self) -> Agent:
+        return self.agent
+
     def open(self, session_id: str | None, end_reason: str) -> None:
         del end_reason
         self.opened.append(session_id)

@@ -416,8 +416,8 @@ def test_sethome_whoami_and_start(world: World) -> None:
         world.platform.say("a", "/whoami")
         assert "u1" in world.wait_for_text("a", "owner").text
         world.platform.say("a", "/sethome")
-        world.wait_for_text("a", "This chat is where I send notices now.")
-        assert inside.house.notify_home("Tea is ready.", "tea") == 1
+        world.wait_for_text("a", "This chat is where I send notices now")
+        assert inside.house.homes.tell("Tea is ready.", "tea") == 1
         world.wait_for_text("a", "Tea is ready.")
 
 
@@ -466,3 +466,38 @@ def test_a_command_is_done_once_though_it_is_delivered_twice(world: World, comma
         world.platform.say("a", "the end")
         world.wait_for_text("a", "You said: the end")
         assert len(world.replies("a")) == 3
+
+
+def test_what_only_looks_at_or_changes_the_store_needs_no_model(world: World) -> None:
+    with Inside(world):
+        world.platform.say("a", "remember the milk")
+        world.wait_for_replies("a", 1)
+    text = world.home.config.read_text()
+    world.home.config.write_text(text[text.index("[agent]") :])
+    known = {
+        "/title Shopping": "called 'Shopping'",
+        "/status": "Model: There is no model to ask.",
+        "/sessions": "Shopping",
+        "/search milk": "user: remember the >>>milk<<<",
+        "/usage": "scripted: 1 call",
+        "/model": "/model NAME has another one answer",
+        "/approve": "No question waits",
+        "/branch": "This is a copy",
+        "/resume Shopping": "You are in 'Shopping #2' now",
+        "/retry": "There is no model to ask.",
+        "/undo": "Taken back, from here on: 'remember the milk'",
+    }
+    with Inside(world):
+        for number, (line, expected) in enumerate(known.items(), 2):
+            world.platform.say("a", line)
+            assert expected in world.wait_for_replies("a", number)[-1]
+
+
+@pytest.mark.parametrize("line", ["/exit", "/quit"])
+def test_a_command_that_chats_do_not_have_is_not_proposed(world: World, line: str) -> None:
+    with Inside(world):
+        world.platform.say("a", line)
+        said = world.wait_for_text("a", f"There is no command {line}.").text
+        assert "Do you mean" not in said
+        world.platform.say("a", "/statu")
+        world.wait_for_text("a", "Do you mean /status?")

@@ -5,6 +5,9 @@ import json
 import pytest
 
 from gateway.commands import OWNERS_ONLY
+from gateway.config import Platform
+from gateway.platforms.base import MessageEvent
+from gateway.source import SessionSource
 from hermes_agent.testing.faults import Refuse
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from tests.gateway.living import Inside, World
@@ -196,6 +199,31 @@ def test_in_a_group_only_what_is_meant_for_us_is_answered(world: World) -> None:
         world.platform.say("g", "you there?", chat_type="group", mention=True)
         assert "you there?" in world.wait_for_replies("g", 1)[0]
         assert len(world.model.asked) == 1
+
+
+@pytest.mark.parametrize("needs_mention", ["true", "false"])
+@pytest.mark.parametrize(
+    ("text", "names_nobody", "outcome"),
+    [
+        ("/weather", True, "ignored"),
+        ("/weather", False, "command"),
+        ("/status", True, "command"),
+        ("/morning-brief", True, "turn"),
+    ],
+)
+def test_a_command_that_names_nobody_is_for_us_when_we_have_it(
+    world: World, needs_mention: str, text: str, names_nobody: bool, outcome: str
+) -> None:
+    world.configure(more=f"groups_need_mention = {needs_mention}\n")
+    skill = world.home.skills / "morning-brief" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: morning-brief\ndescription: Brief me.\n---\nTell me the news.\n")
+    source = SessionSource(Platform.register("loopback"), "g", chat_type="group", user_id="u1")
+    event = MessageEvent(
+        text, source=source, message_id="m1", is_mention=True, names_nobody=names_nobody
+    )
+    with Inside(world) as inside:
+        assert inside.call(inside.house.accept(event)).outcome == outcome
 
 
 def test_streaming_shows_the_reply_in_one_message(world: World) -> None:

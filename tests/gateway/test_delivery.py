@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import gateway.doubt as doubt
 from gateway.config import Platform, PlatformConfig
-from gateway.delivery import _UNSURE, Delivery
+from gateway.delivery import Delivery
 from gateway.platforms.base import (
     Abilities,
     BasePlatformAdapter,
@@ -272,6 +273,53 @@ def test_what_may_have_arrived_is_marked_for_good_whatever_comes_between(store: 
     assert post.state(piece) == ("sent", None)
 
 
+def test_what_everybody_sees_again_is_repeated_a_few_times_and_then_given_up(
+    store: SessionDB,
+) -> None:
+    post = _Post(store, "marked")
+    first, _ = post.put("one", "two")
+    lost = [_failed("unsure")] * 3
+    post.adapter.next.extend(
+        [*lost, _failed("network"), _failed("rate_limited"), _failed("unsure")]
+    )
+    post.rounds(7)
+    assert post.adapter.texts == ["one", *[f"{REPEAT_MARK}\none"] * 5, "two"]
+    assert post.state(first) == ("failed", doubt.GIVEN_UP)
+    assert [row["id"] for row in store.outbox.failed()] == [first]
+
+
+def test_repeats_that_everybody_sees_leave_the_network_time_to_come_back(store: SessionDB) -> None:
+    post = _Post(store, "marked")
+    post.put("one")
+    post.adapter.next.extend([_failed("unsure")] * 3)
+    seen: list[int] = []
+    for _ in range(4):
+        post.rounds(hours=30 / _HOUR)
+        seen.append(len(post.adapter.texts))
+    assert seen == [1, 2, 3, 3]
+    post.rounds(2)
+    assert len(post.adapter.texts) == 4
+    assert store.outbox.waiting() == []
+
+
+def test_a_crash_does_not_forget_how_many_answers_were_lost_and_is_not_counted_itself(
+    store: SessionDB,
+) -> None:
+    post = _Post(store, "marked")
+    (piece,) = post.put("one")
+    post.adapter.next.extend([_failed("unsure")] * 3)
+    post.rounds(3)
+    with clock.reading(lambda: post.now):
+        store.outbox.begin(piece)
+    post.adapter.next.append(_failed("network"))
+    post.after_a_crash()
+    assert post.state(piece)[0] == "pending"
+    post.adapter.next.append(_failed("unsure"))
+    post.now += _HOUR
+    post.rounds()
+    assert post.state(piece) == ("failed", doubt.GIVEN_UP)
+
+
 def test_what_may_have_arrived_is_not_marked_where_the_key_folds_it(store: SessionDB) -> None:
     post = _Post(store, "same")
     post.put("one")
@@ -338,9 +386,14 @@ def test_an_adapter_that_breaks_leaves_its_piece_unsure_and_not_stuck(store: Ses
     assert post.adapter.texts == ["one", f"{REPEAT_MARK}\none", "two"]
 
 
-@pytest.mark.parametrize("kind", ["network", "unsure", "rate_limited"])
-def test_what_does_not_arrive_within_a_day_is_given_up(store: SessionDB, kind: ErrorKind) -> None:
-    post = _Post(store)
+@pytest.mark.parametrize(
+    ("kind", "resend"),
+    [("network", "marked"), ("rate_limited", "marked"), ("unsure", "same"), ("unsure", "checked")],
+)
+def test_what_does_not_arrive_within_a_day_is_given_up(
+    store: SessionDB, kind: ErrorKind, resend: Resend
+) -> None:
+    post = _Post(store, resend)
     (piece,) = post.put("one")
     post.adapter.next.extend([_failed(kind)] * 40)
     post.rounds(24)
@@ -505,7 +558,7 @@ def test_what_may_have_arrived_since_it_was_looked_for_is_marked(store: SessionD
     with clock.reading(lambda: post.now):
         (stale,) = store.outbox.due(platform="fickle")
         store.outbox.begin(piece)
-        store.outbox.retry(piece, _UNSURE, post.now)
+        store.outbox.retry(piece, doubt.UNSURE, post.now)
         asyncio.run(post.delivery._send(stale, post.adapter))
     assert post.adapter.texts == [f"{REPEAT_MARK}\none"]
 

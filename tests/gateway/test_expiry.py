@@ -24,6 +24,12 @@ class _Heard:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
+        self.cut_off: list[tuple[str, bool]] = []
+        """The sessions that ended, and whether they were interrupted."""
+        plugins.register_hook(
+            "on_session_end",
+            lambda session_id, interrupted: self.cut_off.append((session_id, interrupted)),
+        )
         for name in _SESSION_HOOKS:
             plugins.register_hook(name, self._note(name))
 
@@ -45,7 +51,11 @@ def _entry(inside: Inside) -> SessionEntry:
     return entry
 
 
-def _make_old(entry: SessionEntry) -> None:
+def _make_old(inside: Inside, *, is_running: bool = False) -> None:
+    """Have the chat be silent for two days; its turn has left the lane by then, unless it runs on."""
+    entry = _entry(inside)
+    if not is_running:
+        eventually(lambda: inside.house.lanes.find(entry.session_key) is None)
     entry.updated_at -= timedelta(days=2)
 
 
@@ -75,6 +85,125 @@ def test_a_conversation_that_is_reset_tells_its_start_its_end_and_the_next(
         world.platform.say("a", "two")
         world.wait_for_replies("a", 3)
         assert heard.calls[4:] == [("on_session_start", new)]
+
+
+def test_a_message_that_finds_its_conversation_over_tells_its_end_and_the_next(
+    world: World, heard: _Heard
+) -> None:
+    world.configure(more=_IDLE)
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        old = _entry(inside).session_id
+        _make_old(inside)
+        heard.calls.clear()
+        world.platform.say("a", "two")
+        world.wait_for_text("a", "You said: two")
+        new = _entry(inside).session_id
+        assert heard.calls == [
+            ("on_session_end", old),
+            ("on_session_finalize", old),
+            ("on_session_reset", new),
+            ("on_session_start", new),
+        ]
+        assert heard.cut_off == [(old, False)]
+        assert len(inside.house.turns.agents) == 1
+
+
+def test_it_also_tells_the_end_of_a_conversation_that_slept_through_a_restart(
+    world: World, heard: _Heard
+) -> None:
+    world.configure(more=_IDLE)
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        old = _entry(inside).session_id
+    heard.calls.clear()
+    models: list[str] = []
+    plugins.register_hook("on_session_end", lambda model: models.append(model))
+    with Inside(world) as inside:
+        _make_old(inside)
+        world.platform.say("a", "two")
+        world.wait_for_text("a", "You said: two")
+        new = _entry(inside).session_id
+    assert heard.calls == [
+        ("on_session_end", old),
+        ("on_session_finalize", old),
+        ("on_session_reset", new),
+        ("on_session_start", new),
+    ]
+    assert models == ["scripted"]
+
+
+def test_what_the_watcher_has_ended_is_not_ended_again_by_the_next_message(
+    world: World, heard: _Heard
+) -> None:
+    world.configure(more=_IDLE)
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        _make_old(inside)
+        _look(inside)
+        heard.calls.clear()
+        world.platform.say("a", "two")
+        world.wait_for_text("a", "You said: two")
+        new = _entry(inside).session_id
+        assert heard.calls == [("on_session_reset", new), ("on_session_start", new)]
+
+
+def test_a_conversation_whose_turn_runs_is_not_idle(world: World, heard: _Heard) -> None:
+    world.configure(more=_IDLE)
+    quiet = Quiet()
+    world.play(silence(quiet, after="Half"))
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(10)
+        entry = _entry(inside)
+        _make_old(inside, is_running=True)
+        world.platform.say("a", "two")
+        world.platform.say("a", "/stop all")
+        world.wait_for_text("a", "Stopping")
+        assert _entry(inside) is entry
+        assert [name for name, _ in heard.calls] == ["on_session_start"]
+
+
+def test_a_reset_in_the_middle_of_a_turn_says_that_it_was_cut_off(
+    world: World, heard: _Heard
+) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, after="Half"))
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(10)
+        old = _entry(inside).session_id
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "Session reset")
+        assert heard.cut_off == [(old, True)]
+
+
+def test_a_conversation_beside_and_a_copy_tell_their_start(world: World, heard: _Heard) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        heard.calls.clear()
+        world.platform.say("a", "/background something else")
+        said = world.wait_for_text("a", "beside this conversation").text
+        world.wait_for_text("a", "You said: something else")
+        beside = said.partition("(")[2].partition(")")[0]
+        assert heard.calls == [("on_session_start", beside)]
+        old = _entry(inside).session_id
+        heard.calls.clear()
+        world.platform.say("a", "/branch")
+        world.wait_for_text("a", "This is a copy")
+        assert heard.calls == [
+            ("on_session_start", _entry(inside).session_id),
+            ("on_session_end", old),
+            ("on_session_finalize", old),
+        ]
+        heard.calls.clear()
+        world.platform.say("a", "in the copy")
+        world.wait_for_text("a", "You said: in the copy")
+        assert heard.calls == []
 
 
 def test_a_first_reset_has_nothing_to_end(world: World, heard: _Heard) -> None:
@@ -171,10 +300,22 @@ def test_a_stop_finalizes_what_ran_and_leaves_it_to_go_on(world: World, heard: _
         session_id = _entry(inside).session_id
         heard.calls.clear()
     assert heard.calls == [("on_session_end", session_id), ("on_session_finalize", session_id)]
+    assert heard.cut_off == [(session_id, True)]
     with Inside(world) as inside:
         world.platform.wait_for("a", lambda shown: len(shown) == 2, 30)
         assert "You said: one" in world.replies("a")[1]
         assert not _entry(inside).resume_pending
+
+
+def test_a_turn_that_ends_while_the_gateway_drains_was_not_cut_off(
+    world: World, heard: _Heard
+) -> None:
+    world.play(say("an answer that takes a moment", delay_s=0.2))
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        eventually(lambda: bool(inside.house.turns.running))
+        session_id = _entry(inside).session_id
+    assert heard.cut_off == [(session_id, False)]
 
 
 # -- the clock ----------------------------------------------------------------------------------------
@@ -185,7 +326,7 @@ def test_an_idle_conversation_starts_afresh_with_a_note(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "my name is Ada")
         world.wait_for_replies("a", 1)
-        _make_old(_entry(inside))
+        _make_old(inside)
         world.platform.say("a", "who am I?")
         note, reply = world.wait_for_replies("a", 3)[1:]
         assert note == "ℹ️ A new conversation: the last one was idle for long."
@@ -203,7 +344,7 @@ def test_the_watcher_ends_what_is_expired_once(world: World, heard: _Heard) -> N
         entry = _entry(inside)
         _look(inside)
         assert not entry.expiry_finalized
-        _make_old(entry)
+        _make_old(inside)
         heard.calls.clear()
         _look(inside)
         _look(inside)
@@ -234,7 +375,7 @@ def test_the_watcher_leaves_a_conversation_alone_in_which_somebody_writes(
         world.play(silence(quiet, then="still here"))
         world.platform.say("a", "two")
         assert quiet.begun.wait(10)
-        _make_old(entry)
+        _make_old(inside, is_running=True)
         _look(inside)
         quiet.release()
         world.wait_for_text("a", "still here")
@@ -253,7 +394,7 @@ def test_an_end_that_cannot_be_stored_is_tried_again(world: World) -> None:
         world.wait_for_replies("a", 1)
         eventually(lambda: inside.house.lanes.held == set())
         entry = _entry(inside)
-        _make_old(entry)
+        _make_old(inside)
         with disk_full_at(inside.store, "UPDATE OF end_reason ON sessions"):
             _look(inside)
             assert not entry.expiry_finalized

@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -13,9 +14,11 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
+import gateway.platforms.registry as registry
 import gateway.status as status
 from gateway.config import PlatformConfig
 from gateway.health import serving
@@ -46,8 +49,8 @@ def _hermes(
             "HOME": str(world.home.root.parent),
             "HERMES_HOME": str(world.home.root),
             "HERMES_GATEWAY_LOCK_DIR": str(world.home.root / "locks"),
-            **environment,
-        },
+        }
+        | environment,
     )
 
 
@@ -81,6 +84,23 @@ def test_a_gateway_in_the_background_is_started_shown_restarted_and_stopped(worl
     assert "No gateway runs" in _hermes(world, "stop").stdout
 
 
+def test_a_start_tells_which_platform_is_not_connected_and_why(world: World) -> None:
+    world.platform.stop()
+    try:
+        started = _hermes(world, "start")
+        assert started.returncode == 4
+        assert "The gateway runs as process" in started.stdout
+        assert "loopback is not connected: No loopback server answers" in started.stderr
+        again = _hermes(world, "start", "--json")
+        assert again.returncode == 4
+        assert list(json.loads(again.stdout)["not_connected"]) == ["loopback"]
+        shown = _hermes(world, "status")
+        assert shown.returncode == 4
+        assert "The gateway is degraded" in shown.stdout
+    finally:
+        _hermes(world, "stop")
+
+
 def test_the_log_is_shown_without_secrets(world: World) -> None:
     with Process(world) as gateway:
         gateway.wait_until_up()
@@ -109,6 +129,50 @@ def test_a_platform_that_is_set_up_wrongly_says_which_setting_it_is(world: World
     assert not status.is_gateway_running()
 
 
+@pytest.mark.parametrize("setting", ["owners", "allow"])
+def test_people_of_a_platform_that_does_not_exist_are_refused(world: World, setting: str) -> None:
+    text = world.home.config.read_text().replace(
+        "[gateway.owners]\nloopback", "[gateway.owners]\nx"
+    )
+    text = text.replace("[gateway.owners]\nx", f"[gateway.{setting}]\nloopbak")
+    world.home.config.write_text(text)
+    ended = _hermes(world, "run")
+    assert ended.returncode == 78
+    assert f"gateway.{setting} names 'loopbak', which is no platform" in ended.stderr
+    assert "Do you mean loopback?" in ended.stderr
+
+
+def test_people_of_a_platform_that_may_be_a_plugins_are_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = world.home.config.read_text()
+    world.home.config.write_text(
+        text.replace("[gateway.owners]", '[gateway.owners]\npigeon = ["1"]')
+    )
+    with Inside(world):
+        assert "gateway.owners names 'pigeon', which is no platform" in caplog.text
+
+
+def test_a_tool_of_a_role_that_does_not_exist_is_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    tools = (
+        '[tools]\ndisabled = ["todo"]\n[roles]\nguest_tools = ["clarify", "todo", "nosuchtool"]\n'
+    )
+    world.home.config.write_text(world.home.config.read_text() + tools)
+    with Inside(world):
+        told = [one.getMessage() for one in caplog.records if "no tool" in one.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith("roles.guest_tools has 'nosuchtool', which is no tool")
+
+
+def test_what_a_platform_lacks_is_named_with_the_variable_it_may_come_from(world: World) -> None:
+    with pytest.raises(ConfigError, match=r"Set password \(or EMAIL_PASSWORD in the environment\)"):
+        registry.settings_of(
+            registry.find("email"), {"address": "a@b.test", "imap_host": "mail.b.test"}
+        )
+
+
 def test_the_service_is_shown_and_not_installed(world: World) -> None:
     shown = _hermes(world, "install", "--print")
     assert shown.returncode == 0
@@ -116,6 +180,84 @@ def test_the_service_is_shown_and_not_installed(world: World) -> None:
     assert f"Environment=HERMES_HOME={world.home.root}" in shown.stdout
     assert "RestartForceExitStatus=75" in shown.stdout
     assert not (world.home.root.parent / ".config").exists()
+
+
+class _Systemd:
+    """A systemctl that notes what it is told, and fails at the verbs it is given."""
+
+    def __init__(self, world: World, *fails_at: str) -> None:
+        self._world = world
+        self._folder = world.home.root.parent / "bin"
+        self._folder.mkdir()
+        self._told = self._folder / "told"
+        failing = "|".join(fails_at) or "none"
+        program = self._folder / "systemctl"
+        program.write_text(
+            f'#!/bin/sh\necho "$@" >> {self._told}\n'
+            f'case "$2" in {failing}) echo "Failed to connect to bus" >&2; exit 1;; esac\n'
+        )
+        program.chmod(0o755)
+
+    def do(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+        return _hermes(self._world, *arguments, PATH=f"{self._folder}:/usr/bin:/bin", **environment)
+
+    @property
+    def unit(self) -> Path:
+        folder = self._world.home.root.parent / ".config" / "systemd" / "user"
+        return folder / "hermes-gateway.service"
+
+    @property
+    def told(self) -> list[str]:
+        return self._told.read_text().splitlines()
+
+
+def test_the_service_is_installed_and_taken_away(world: World) -> None:
+    systemd = _Systemd(world)
+    assert systemd.do("install").returncode == 0
+    assert "gateway run" in systemd.unit.read_text()
+    assert systemd.do("uninstall").returncode == 0
+    assert not systemd.unit.exists()
+    assert systemd.told == [
+        "--user daemon-reload",
+        "--user enable --now hermes-gateway.service",
+        "--user disable --now hermes-gateway.service",
+        "--user daemon-reload",
+    ]
+
+
+def test_where_systemd_does_not_listen_nothing_is_left_behind(world: World) -> None:
+    systemd = _Systemd(world, "daemon-reload", "disable")
+    failed = systemd.do("install")
+    assert failed.returncode == 2
+    assert "Failed to connect to bus" in failed.stderr
+    assert not systemd.unit.exists()
+    systemd.unit.write_text("from another day")
+    assert systemd.do("install").returncode == 2
+    assert systemd.unit.read_text() == "from another day"
+    gone = systemd.do("uninstall")
+    assert (gone.returncode, systemd.unit.exists()) == (0, False)
+    assert "a gateway that runs was not stopped" in gone.stderr
+
+
+def test_the_service_finds_a_home_whatever_its_name_has(world: World) -> None:
+    home = world.home.root.parent / 'a b %h "c" \\d'
+    shown = _hermes(world, "install", "--print", HERMES_HOME=str(home)).stdout
+    (line,) = [one for one in shown.splitlines() if one.startswith("Environment=")]
+    (read,) = shlex.split(line.removeprefix("Environment="))
+    assert read.replace("%%", "%") == f"HERMES_HOME={home}"
+    assert f"EnvironmentFile=-{home}/gateway.env".replace("%h", "%%h") in shown
+
+
+def test_an_install_names_what_only_the_terminal_knows(world: World) -> None:
+    text = world.home.config.read_text()
+    world.home.config.write_text(f"{text}[gateway.platforms.telegram]\nmode = 'polling'\n")
+    given = {"TELEGRAM_BOT_TOKEN": "4242:x", "OPENAI_API_KEY": "k"}
+    told = _hermes(world, "install", "--print", **given).stderr
+    assert "TELEGRAM_BOT_TOKEN is set here, but systemd will not see it" in told
+    assert "OPENAI_API_KEY is set here" in told
+    assert f"{world.home.root}/gateway.env" in told
+    (world.home.root / "gateway.env").write_text("TELEGRAM_BOT_TOKEN=4242:x\nOPENAI_API_KEY=k\n")
+    assert _hermes(world, "install", "--print", **given).stderr == ""
 
 
 def test_setup_asks_tries_writes_and_greets(world: World) -> None:

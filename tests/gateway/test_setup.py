@@ -42,10 +42,10 @@ def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "hermes_cli.main", "gateway", "setup", *arguments]
 
 
-def _setup(world: World, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def _setup(world: World, *arguments: str, said: str = "\n") -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         _command(*arguments),
-        input="\n",
+        input=said,
         capture_output=True,
         text=True,
         timeout=60,
@@ -81,6 +81,30 @@ def test_a_platform_is_added_to_tables_in_any_order_and_every_line_stays(world: 
     after = world.home.config.read_text()
     assert after.startswith(before)
     assert _platforms(world)["api_server"] == {"port": 0, "token": "t" * 20, "enabled": True}
+
+
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [
+        ("a general secret\nbuild\n", {"secret": "a general secret", "hooks": {"build": {}}}),
+        ("\nbuild\nits own secret\n", {"hooks": {"build": {"secret": "its own secret"}}}),
+    ],
+)
+def test_a_first_hook_is_asked_for_and_written(
+    fresh: World, said: str, written: dict[str, object]
+) -> None:
+    done = _setup(fresh, "webhook", "--set", "port=0", "--no-greet", said=said)
+    assert done.returncode == 0, done.stderr
+    assert _platforms(fresh)["webhook"] == {"port": 0, **written, "enabled": True}
+
+
+def test_what_stands_in_a_table_can_be_given(fresh: World) -> None:
+    given = ["hooks.build.secret=its own secret", "hooks.build.style=github", "port=0"]
+    options = [part for one in given for part in ("--set", one)]
+    done = _setup(fresh, "webhook", *options, "--no-greet")
+    assert done.returncode == 0, done.stderr
+    hooks = {"build": {"secret": "its own secret", "style": "github"}}
+    assert _platforms(fresh)["webhook"] == {"hooks": hooks, "port": 0, "enabled": True}
 
 
 def test_who_wrote_while_nobody_was_there_is_greeted_now_and_answered_when_the_gateway_runs(

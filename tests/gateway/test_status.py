@@ -168,3 +168,16 @@ def test_platforms_are_told_with_their_state_and_the_reason(world: World) -> Non
     assert shown[1:3] == ["  one: connected", "  two: retrying: No server answers."]
     status.remove_pid_file()
     assert _shown().splitlines()[1] == "  one: off"
+
+
+def test_after_a_stop_no_platform_is_connected(world: World) -> None:
+    with Inside(world):
+        assert status.read_runtime_status()["platforms"]["loopback"]["state"] == "connected"
+        status.write_runtime_status(
+            platform="two", platform_state="failed", error_message="The token is wrong."
+        )
+    said = status.read_runtime_status()
+    assert said["gateway_state"] == "stopped"
+    assert said["platforms"]["loopback"]["state"] == "disconnected"
+    assert said["platforms"]["two"]["state"] == "failed"
+    assert said["platforms"]["two"]["error_message"] == "The token is wrong."

@@ -97,6 +97,8 @@ class MessageEvent:
     reply_to_is_own_message: bool = False
     is_mention: bool = False
     """Whether a message in a group is meant for us: named, replied to, or a command for us."""
+    names_nobody: bool = False
+    """Whether it is a command in a group that does not say for which bot: it is for who has it."""
     edits: str | None = None
     """The message that this one is a new version of."""
     answers: str | None = None
@@ -355,6 +357,8 @@ class Manifest:
     """The account that these settings speak for: two gateways must not use the same at once."""
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
     """Environment variables and the setting each one gives."""
+    tables: Sequence[str] = ()
+    """Settings that are tables by name of which there must be one: a setup asks for the first."""
     extra: str = ""
     """The extra that installs the platform's library."""
     needs_pairing: bool = True

@@ -79,8 +79,21 @@ def settings_of(manifest: Manifest, table: Mapping[str, Any]) -> Any:  # noqa: A
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"[gateway.platforms.{manifest.name}] in config.toml: {error}.",
-            fix=f"It takes {', '.join(_fields(manifest))}.",
+            fix=_missing(manifest, values) + f"It takes {', '.join(_fields(manifest))}.",
         ) from error
+
+
+def _missing(manifest: Manifest, values: Mapping[str, Any]) -> str:
+    """What a platform cannot do without and was not given, with the variables it may come from."""
+    variables = {key: variable for variable, key in manifest.variables.items()}
+    missing = [
+        f"{field.encode_name} (or {variables[field.encode_name]} in the environment)"
+        if field.encode_name in variables
+        else field.encode_name
+        for field in msgspec.structs.fields(manifest.settings)
+        if field.required and field.encode_name not in values
+    ]
+    return f"Set {', '.join(missing)}. " if missing else ""
 
 
 def _fields(manifest: Manifest) -> list[str]:

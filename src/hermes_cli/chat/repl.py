@@ -51,6 +51,10 @@ class Repl:
         return self._agent
 
     @property
+    def conversation(self) -> Agent:
+        return self._agent
+
+    @property
     def is_running(self) -> bool:
         """Lines are only read between turns."""
         return False

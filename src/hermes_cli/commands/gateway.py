@@ -99,10 +99,7 @@ async def _serve(app: App) -> int:
     def ready(connected: list[str]) -> None:
         on = ", ".join(connected) or "nothing"
         app.say(f"The gateway is up: {on}. Ctrl-C ends it.")
-        off = status.read_runtime_status().get("platforms", {})
-        for name, one in off.items():
-            if one["state"] != "connected":
-                click.echo(f"{name}: {one['error_message']}", err=True)
+        _tell_not_connected()
 
     return await runner.run(ready)
 
@@ -118,14 +115,17 @@ def _is_supervised() -> bool:
 @json_option
 @pass_app
 def start(app: App) -> int:
-    """Start the gateway in the background."""
+    """Start the gateway in the background.
+
+    The exit status is 4 when it runs and a platform is not connected.
+    """
     app.home.create()
     running = status.get_running_pid()
     if running is not None:
         if app.as_json:
-            app.emit({"pid": running})
+            app.emit({"pid": running, "not_connected": status.not_connected()})
         app.say(f"It runs already, as process {running}.")
-        return 0
+        return _tell_not_connected()
     output = app.home.logs / "gateway.out"
     child = _begin(output)
     deadline = time.monotonic() + _STARTED_WITHIN_S
@@ -142,9 +142,17 @@ def start(app: App) -> int:
     else:
         app.say("It is still starting.")
     if app.as_json:
-        app.emit({"pid": child.pid})
+        app.emit({"pid": child.pid, "not_connected": status.not_connected()})
     app.say(f"The gateway runs as process {child.pid}; its log is {app.home.logs}/hermes.log.")
-    return 0
+    return _tell_not_connected()
+
+
+def _tell_not_connected() -> int:
+    """Say which platforms of the gateway are not connected and why; returns the exit status for it."""
+    reasons = status.not_connected()
+    for name, why in reasons.items():
+        click.echo(f"{name} is not connected: {why}", err=True)
+    return status.DEGRADED if reasons else 0
 
 
 def _begin(output: Path) -> "subprocess.Popen[bytes]":

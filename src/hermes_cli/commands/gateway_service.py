@@ -1,5 +1,7 @@
 """`hermes gateway install` and `uninstall`: the gateway as a systemd service of the user."""
 
+import contextlib
+import re
 import shutil
 import subprocess
 import sys
@@ -7,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from gateway import house
+from hermes_cli import plugins
 from hermes_cli.commands.app import App, pass_app
 from hermes_core import config
 from hermes_core.errors import UsageError
@@ -23,7 +27,9 @@ StartLimitBurst=10
 
 [Service]
 ExecStart={python} -m hermes_cli.main gateway run
-Environment=HERMES_HOME={home}
+Environment={home}
+# What only the environment says, such as a bot's token: lines of NAME=value. It need not be there.
+EnvironmentFile=-{variables}
 # {restart} is a restart that was asked for; 78 is a configuration that no restart mends.
 Restart=on-failure
 RestartForceExitStatus={restart}
@@ -43,21 +49,39 @@ WantedBy=default.target
 @pass_app
 def install(app: App, only_print: bool) -> int:
     """Have systemd start the gateway with your session, and again when it fails."""
-    text = unit(app)
+    for name in _unseen(app):
+        click.echo(
+            f"{name} is set here, but systemd will not see it. Write the line {name}=... to"
+            f" {_variables(app)} and keep that file to yourself (chmod 600), or put the value into"
+            f" {app.home.config}.",
+            err=True,
+        )
     if only_print:
-        click.echo(text, nl=False)
-        return 0
+        click.echo(unit(app), nl=False)
+    else:
+        _install(app)
+    return 0
+
+
+def _install(app: App) -> None:
     path = _path()
+    before = path.read_text("utf-8") if path.exists() else None
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")
+    path.write_text(unit(app), "utf-8")
+    try:
+        _systemctl("daemon-reload")
+    except UsageError:  # nobody is there to start it: what is written would only mislead
+        if before is None:
+            path.unlink()
+        else:
+            path.write_text(before, "utf-8")
+        raise
     app.say(f"Written: {path}")
-    _systemctl("daemon-reload")
     _systemctl("enable", "--now", _NAME)
     app.say(
         "The gateway runs, and starts with your session. To have it run without you being logged in:"
         " loginctl enable-linger"
     )
-    return 0
 
 
 @click.command("uninstall")
@@ -67,21 +91,55 @@ def uninstall(app: App) -> int:
     if not _path().exists():
         app.say("It is not installed.")
         return 0
-    _systemctl("disable", "--now", _NAME)
-    _path().unlink()
-    _systemctl("daemon-reload")
+    untold = [_trouble("disable", "--now", _NAME)]
+    for one in (_path(), _path().parent / "default.target.wants" / _NAME):
+        one.unlink(missing_ok=True)
+    untold.append(_trouble("daemon-reload"))
     app.say("It starts no longer by itself.")
+    if any(untold):
+        why = next(one for one in untold if one)
+        click.echo(f"The files are gone; a gateway that runs was not stopped. {why}", err=True)
     return 0
 
 
 def unit(app: App) -> str:
     """The text of the service."""
     return _UNIT.format(
-        python=sys.executable,
-        home=app.home.root,
+        python=_quoted(sys.executable.replace("$", "$$")),
+        home=_quoted(f"HERMES_HOME={app.home.root}"),
+        variables=str(_variables(app)).replace("%", "%%"),
         restart=75,
         patience=int(app.settings.gateway.drain_s + 15),
     )
+
+
+def _quoted(word: str) -> str:
+    """A word as systemd reads it back: blanks, quotes, backslashes and percent signs as they are."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"' if re.search(r"[^\w/.=:@%+-]", word) else escaped
+
+
+def _variables(app: App) -> Path:
+    """The file with the variables of the service."""
+    return app.home.root / "gateway.env"
+
+
+def _unseen(app: App) -> list[str]:
+    """The variables that the gateway would use if it were started here, and the service lacks."""
+    plugins.load_enabled(app.home, app.settings)
+    tables = app.settings.gateway.platforms
+    found = [name for name in config.variables() if name != "HERMES_HOME"]
+    for manifest in house.configured(app.settings.gateway):
+        table = tables.get(manifest.name, {})
+        found += [
+            name
+            for name, key in manifest.variables.items()
+            if config.variable(name) and key not in table
+        ]
+    with contextlib.suppress(OSError):
+        written = _variables(app).read_text("utf-8", "replace")
+        found = [name for name in found if not re.search(rf"(?m)^\s*{name}\s*=", written)]
+    return found
 
 
 def _path() -> Path:
@@ -104,3 +162,12 @@ def _systemctl(*arguments: str) -> None:
             f"systemctl --user {' '.join(arguments)} failed: {done.stderr.strip()}",
             fix="Look at: systemctl --user status hermes-gateway",
         )
+
+
+def _trouble(*arguments: str) -> str:
+    """The same, for what is done whether or not systemd listens; tells why it did not."""
+    try:
+        _systemctl(*arguments)
+    except UsageError as error:
+        return error.message
+    return ""

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from typing import Any, get_args
 
 import click
@@ -112,7 +112,7 @@ def _values(manifest: Manifest, values: dict[str, Any], given: tuple[str, ...]) 
         key, mark, value = text.partition("=")
         if not mark:
             raise UsageError(f"{text!r} is no setting.", fix="Write --set KEY=VALUE.")
-        values[key] = value
+        _put(values, key.split("."), value)
     from_environment = {
         key: variable for variable, key in manifest.variables.items() if config.variable(variable)
     }
@@ -123,15 +123,47 @@ def _values(manifest: Manifest, values: dict[str, Any], given: tuple[str, ...]) 
         if key in from_environment:
             click.echo(f"{key}: taken from {from_environment[key]}, and not written down.")
             continue
-        typed = click.prompt(
-            _question(key, field.type),
-            default=None if field.required else "",
-            show_default=False,
-            hide_input=config.is_secret_name(key),
-        )
-        if typed != "":
+        if (typed := _asked(field)) != "":
             values[key] = typed
+    for key in manifest.tables:
+        if not values.get(key):
+            values[key] = _first_table(manifest, key, {*values, *from_environment})
     return values
+
+
+def _put(values: dict[str, Any], path: list[str], value: str) -> None:
+    """Set a value; a key with dots stands in a table of a table."""
+    *tables, key = path
+    for name in tables:
+        values[name] = dict(values.get(name, {}))
+        values = values[name]
+    values[key] = value
+
+
+def _first_table(manifest: Manifest, key: str, known: Collection[str]) -> dict[str, dict[str, Any]]:
+    """The first of the tables of which a platform must have one: its name, and what it cannot do
+    without. A secret that the platform itself has need not be said again.
+    """
+    field = next(f for f in msgspec.structs.fields(manifest.settings) if f.encode_name == key)
+    name = click.prompt(f"Name of the first of the {_question(key, field.type)}")
+    (_, kind) = get_args(get_args(field.type)[0])
+    needed = [
+        one
+        for one in msgspec.structs.fields(kind)
+        if one.required or (config.is_secret_name(one.encode_name) and one.encode_name not in known)
+    ]
+    asked = {one.encode_name: _asked(one) for one in needed}
+    return {name: {key: typed for key, typed in asked.items() if typed != ""}}
+
+
+def _asked(field: msgspec.structs.FieldInfo) -> str:
+    """What a person types for a setting; empty where it is not needed."""
+    return click.prompt(
+        _question(field.encode_name, field.type),
+        default=None if field.required else "",
+        show_default=False,
+        hide_input=config.is_secret_name(field.encode_name),
+    )
 
 
 def _typed(values: dict[str, Any], settings: Any) -> dict[str, Any]:  # noqa: ANN401 -- as above

@@ -20,7 +20,11 @@ _NOT_RUNNING = 3
 @json_option
 @pass_app
 def show(app: App) -> int:
-    """Show whether the gateway runs, how its platforms do, what waits and what was given up."""
+    """Show whether the gateway runs, how its platforms do, what waits and what was given up.
+
+    The exit status is 0 when it runs with all its platforms, 4 when one of them is not connected, and
+    3 when it does not run.
+    """
     said = _status(app)
     if app.as_json:
         app.emit(said)
@@ -38,7 +42,9 @@ def show(app: App) -> int:
     app.say(f"Replies given up in the last day: {said['given_up']}{more}")
     for one in last:
         app.say(f"  {_moment(one['at'])} {one['platform']} {one['chat_id']}: {one['reason']}")
-    return 0 if said["pid"] else _NOT_RUNNING
+    if not said["pid"]:
+        return _NOT_RUNNING
+    return status.DEGRADED if status.not_connected() else 0
 
 
 def _status(app: App) -> dict[str, Any]:

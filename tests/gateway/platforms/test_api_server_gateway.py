@@ -169,6 +169,12 @@ def test_a_command_answers_on_its_request(gateway: Gateway) -> None:
     assert "owner" in answer.choices[0].message.content
 
 
+def test_what_only_answers_requests_is_no_place_for_notices(gateway: Gateway) -> None:
+    answer = gateway.ask("/sethome", extra_headers={"X-Hermes-Conversation": "notes"})
+    assert "Notices cannot be sent here" in answer.choices[0].message.content
+    assert gateway.store.get_meta("gateway.home.api_server") is None
+
+
 _NOTES = {"X-Hermes-Conversation": "notes"}
 
 

@@ -106,6 +106,17 @@ def test_an_edit_that_changes_nothing_is_a_success(api: BotApi, bot: Running) ->
     assert api.world.replies() == ["same"]
 
 
+def test_a_reply_to_what_the_library_cannot_read_is_a_success(api: BotApi, bot: Running) -> None:
+    odd = api.world.deliver({"poll": {"id": "1", "question": "a poll without its newer fields"}})
+
+    result = bot.send(CHAT, "answer", str(odd))
+    shown = api.world.shown()[-1]
+    assert (result.success, result.message_id) == (True, str(shown.id))
+    assert shown.reply_to == odd
+    assert bot.edit(CHAT, result.message_id, "better answer").success
+    assert api.world.replies() == ["better answer"]
+
+
 @pytest.mark.parametrize(
     ("fault", "kind", "times"),
     [

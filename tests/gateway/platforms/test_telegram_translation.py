@@ -111,6 +111,16 @@ def test_a_message_in_a_group_and_whether_it_is_for_us(
     assert (source(event).chat_name, source(event).user_id) == ("Friends", str(BEN.id))
 
 
+@pytest.mark.parametrize(
+    ("text", "names_nobody"),
+    [("/new", True), (f"/new@{NAME}", False), (f"/new for @{NAME}", False), ("hello", False)],
+)
+def test_a_command_in_a_group_names_its_bot_or_nobody(
+    ear: Ear, text: str, names_nobody: bool
+) -> None:
+    assert ear.say(text, person=BEN, chat=GROUP).names_nobody is names_nobody
+
+
 def test_a_command_for_another_bot_is_not_heard(ear: Ear) -> None:
     ear.world.write("/new@other_bot", chat=GROUP)
 

@@ -282,7 +282,8 @@ class TelegramAdapter(BasePlatformAdapter):
             if failures.is_unchanged(error):
                 return SendResult(success=True)
             return failures.send_result(error)
-        return SendResult(True, str(done.message_id) if isinstance(done, Message) else None)
+        known = isinstance(done, Message) and done.message_id
+        return SendResult(True, str(known) if known else None)
 
     async def _left(self, old: str, new: str) -> SendResult:
         """Nothing was done, because the chat is another one now; who tries again finds it there."""

@@ -13,15 +13,17 @@ from gateway.platforms.base import ErrorKind, PlatformError, SendResult
 from gateway.platforms.telegram.wire import FloodError
 from hermes_core.secrets import redact
 
-_BEFORE_WRITING = (
+_NOT_WRITTEN = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
     httpx.PoolTimeout,
     httpx.ProxyError,
     httpx.UnsupportedProtocol,
+    httpx.WriteTimeout,
     RuntimeError,
 )
-"""Causes that leave no doubt. (A RuntimeError: the client had been closed.)"""
+"""Causes that leave no doubt: of a request without its end nothing is carried out. (A RuntimeError: the
+client had been closed. A write that fails otherwise is not among them: the library then still reads.)"""
 
 _TOKEN_FIX = (
     "Get one from @BotFather and put it into the environment variable TELEGRAM_BOT_TOKEN, or into "
@@ -46,7 +48,7 @@ def _kind(error: TelegramError) -> ErrorKind:
         return "too_long" if "too_long" in error.message.lower().replace(" ", "_") else "refused"
     if isinstance(error, Forbidden):
         return "refused"
-    if isinstance(error, InvalidToken) or isinstance(error.__cause__, _BEFORE_WRITING):
+    if isinstance(error, InvalidToken) or isinstance(error.__cause__, _NOT_WRITTEN):
         return "network"
     return "unsure"  # a time-out, a cut connection or a broken server: it may have been carried out
 

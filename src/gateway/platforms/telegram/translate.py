@@ -87,6 +87,8 @@ def _heard(update: Update, message: Message, me: User, *, is_edit: bool) -> Hear
     replied, replied_text = _replied(message)
     original = str(message.message_id)
     is_reply_to_us = bool(replied and replied.from_user and replied.from_user.id == me.id)
+    is_named = is_reply_to_us or _names_me(message, me)
+    is_command = _command(message) is not None
     event = MessageEvent(
         text=text,
         message_type=kind,
@@ -98,7 +100,8 @@ def _heard(update: Update, message: Message, me: User, *, is_edit: bool) -> Hear
         reply_to_message_id=str(replied.message_id) if replied else None,
         reply_to_text=replied_text,
         reply_to_is_own_message=is_reply_to_us,
-        is_mention=is_reply_to_us or _names_me(message, me),
+        is_mention=is_named or is_command,
+        names_nobody=is_command and not is_named,
         edits=original if is_edit else None,
         timestamp=message.date.astimezone().replace(tzinfo=None),
     )
@@ -262,21 +265,26 @@ def _marked(message: Message) -> Mapping[MessageEntity, str]:
 
 
 def _names_me(message: Message, me: User) -> bool:
-    """Whether the bot is named, or a command is given that is not for another bot."""
+    """Whether the bot is named, also in a command."""
     name = f"@{me.username}".lower()
+    if (_command(message) or "").lower().endswith(name):
+        return True
     for entity, words in _marked(message).items():
         if entity.type == MessageEntity.MENTION and words.lower() == name:
             return True
         if entity.type == MessageEntity.TEXT_MENTION and entity.user and entity.user.id == me.id:
             return True
-        if entity.type == MessageEntity.BOT_COMMAND and entity.offset == 0:
-            return True
     return False
+
+
+def _command(message: Message) -> str | None:
+    """The command that a message begins with, with the bot it is for."""
+    for entity, words in _marked(message).items():
+        if entity.type == MessageEntity.BOT_COMMAND and entity.offset == 0:
+            return words
+    return None
 
 
 def _is_for_another_bot(message: Message, me: User) -> bool:
-    for entity, words in _marked(message).items():
-        if entity.type == MessageEntity.BOT_COMMAND and entity.offset == 0:
-            _, at, name = words.partition("@")
-            return bool(at) and name.lower() != (me.username or "").lower()
-    return False
+    _, at, name = (_command(message) or "").partition("@")
+    return bool(at) and name.lower() != (me.username or "").lower()

@@ -1,4 +1,6 @@
-"""The Bot API as we call it: updates as raw JSON, flood limits as an error of ours, and a quiet log."""
+"""The Bot API as we call it: updates as raw JSON, of what was sent the id alone, flood limits as an
+error of ours, and a quiet log.
+"""
 
 import json
 import logging
@@ -14,6 +16,9 @@ from hermes_core import secrets
 KINDS = ["message", "edited_message", "channel_post", "edited_channel_post", "callback_query"]
 """The updates that we ask for."""
 
+_SHOWS = frozenset({"sendMessage", "sendPhoto", "sendDocument", "editMessageText"})
+"""What has the message that it shows for an answer."""
+_NOWHERE = {"id": 0, "type": "private"}
 _CHATTY = ("httpx", "httpcore", "telegram")
 _MARGIN_S = 10.0
 _READ_S = 20.0
@@ -31,7 +36,11 @@ class FloodError(TelegramError):
 
 
 class Wire(Bot):
-    """The library's bot, and a poll whose updates are parsed one by one: an odd one spoils no other."""
+    """The library's bot, and a poll whose updates are parsed one by one: an odd one spoils no other.
+
+    Of a message that was sent only the id is read. With it comes what it replies to, which may be
+    something that the library cannot read; that must not make a success a failure.
+    """
 
     def __init__(self, settings: TelegramSettings) -> None:
         keep_quiet(settings.token)
@@ -48,6 +57,12 @@ class Wire(Bot):
         """What is new from `offset` on; what lies below it is confirmed by asking."""
         asked = {"offset": offset, "timeout": timeout_s, "limit": limit, "allowed_updates": KINDS}
         return cast("list[dict[str, Any]]", await self._post("getUpdates", asked))
+
+    async def _post(self, endpoint: str, *args: Any, **named: Any) -> Any:  # noqa: ANN401
+        done = await super()._post(endpoint, *args, **named)
+        if endpoint not in _SHOWS:
+            return done
+        return {"message_id": table(done).get("message_id", 0), "date": 0, "chat": _NOWHERE}
 
 
 class _Request(HTTPXRequest):

@@ -61,6 +61,7 @@ MANIFEST = Manifest(
     make=_make,
     identity=lambda settings: f"{settings.host}:{settings.port}",
     variables={"HERMES_WEBHOOK_SECRET": "secret"},
+    tables=("hooks",),
     extra="api",
     guarantee=(
         "A reply that may have arrived is posted again under the same X-Hermes-Delivery, by which its "

@@ -1,0 +1,74 @@
+"""Home chats: what an owner is told about the gateway itself, and that it is told once."""
+
+from tests.gateway.living import Inside, Process, World
+
+
+def _choose_home(world: World) -> None:
+    world.platform.say("home", "/sethome")
+    world.wait_for_text("home", "This chat is where I send notices now")
+
+
+def _notices(world: World, words: str) -> list[str]:
+    return [text for text in world.replies("home") if words in text]
+
+
+def test_an_owner_hears_once_of_somebody_who_wants_to_be_let_in(world: World) -> None:
+    with Inside(world) as inside:
+        _choose_home(world)
+        world.platform.say("s", "hello", user="stranger")
+        code = world.wait_for_text("s", "Your code is").text
+        told = world.wait_for_text("home", "was shown a code").text
+        assert "stranger" in told
+        assert "on loopback" in told
+        assert code.partition("code is ")[2][:8] not in told
+        inside.store.people.drop("loopback", "stranger")
+        world.platform.say("s", "hello?", user="stranger")
+        world.wait_for_replies("s", 2)
+        world.platform.say("home", "anything else?")
+        world.wait_for_text("home", "You said: anything else?")
+        assert len(_notices(world, "was shown a code")) == 1
+
+
+def test_without_a_home_nobody_is_told(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("s", "hello", user="stranger")
+        world.wait_for_text("s", "Your code is")
+        assert inside.house.homes.tell("Tea is ready.", "tea") == 0
+
+
+def test_an_owner_hears_of_a_platform_that_refuses_us(world: World) -> None:
+    with Inside(world):
+        _choose_home(world)
+    text = world.home.config.read_text()
+    world.home.config.write_text(f'{text}\n[gateway.platforms.telegram]\ntoken = "no token"\n')
+    for _ in range(2):
+        with Inside(world):
+            told = world.wait_for_text("home", "telegram is off").text
+            assert "token is missing or malformed" in told
+    assert len(_notices(world, "telegram is off")) == 1
+
+
+def test_an_owner_hears_once_a_day_that_the_gateway_was_killed(world: World) -> None:
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        _choose_home(world)
+        gateway.kill()
+    for _ in range(2):
+        with Process(world) as gateway:
+            gateway.wait_until_up()
+            world.wait_for_text("home", "The gateway ended without having been stopped")
+            gateway.kill()
+    with Inside(world):
+        world.platform.say("home", "anything else?")
+        world.wait_for_text("home", "You said: anything else?")
+    assert len(_notices(world, "The gateway ended without")) == 1
+
+
+def test_nobody_hears_of_a_gateway_that_was_stopped(world: World) -> None:
+    for number in range(2):
+        with Process(world) as gateway:
+            gateway.wait_until_up()
+            if not number:
+                _choose_home(world)
+            assert gateway.terminate() == 0
+    assert len(world.replies("home")) == 1
