@@ -1,12 +1,28 @@
 """The end of a chat's conversation, the same as on every surface; its agent may be asleep."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
+from gateway.lanes import Lane, Lanes
+from gateway.turns import Turns
 from hermes_agent import ending
 from hermes_cli import plugins
 
 _PATIENCE_S = 0.5
+_STOPPING_S = 3.0
+
+
+@contextmanager
+def at_rest(lanes: Lanes, turns: Turns, key: str) -> Generator[Lane]:
+    """Stop what runs in a lane and begin nothing meanwhile: nothing runs in a conversation that is over.
+
+    What waits goes on afterwards, where its chat is then.
+    """
+    with lanes.held_back(key) as lane:
+        if turns.stop(lanes, lane):
+            lanes.wait_for_end(lane, _STOPPING_S)
+        yield lane
 
 
 def let_go(

@@ -88,14 +88,16 @@ class Chat:
             return
         routes = self.house.sessions
         old = routes.get_or_create_session(self.came_from.place)
-        agent = self.house.turns.agents.drop(self.key)
         switched: list[object] = []
-        closing.let_go(
-            old.session_id,
-            self.came_from.place.platform.value,
-            agent,
-            lambda: switched.append(routes.switch_session(self.key, session_id)),
-        )
+        with self.house.lanes.held_back(self.key) as lane:
+            if lane.current is not None:  # it has begun since the command was let through
+                raise UsageError("A turn has just begun here.", fix="Wait for it, or /stop it.")
+            closing.let_go(
+                old.session_id,
+                self.came_from.place.platform.value,
+                self.house.turns.agents.drop(self.key),
+                lambda: switched.append(routes.switch_session(self.key, session_id)),
+            )
         if not switched:
             raise StoreError("The conversation could not be opened; this chat is where it was.")
 

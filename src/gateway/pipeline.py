@@ -334,16 +334,15 @@ class Pipeline:
 
     def _opening(self, entry: SessionEntry, event: MessageEvent, source: SessionSource) -> Opening:
         """The session that a first message makes: whose it is, and what a program brings along."""
-        fields = {**self.access.fields_of(source), "session_key": entry.session_key}
-        if entry.display_name:
-            fields["display_name"] = entry.display_name
+        opening = self.sessions.opening(entry)
+        fields = {**opening.fields, **self.access.fields_of(source)}
         if event.options.get("instructions"):
             fields["model_config"] = {"instructions": event.options["instructions"]}
         history = event.options.get("history") or ()
         route = None
         if not event.options.get("is_single"):
             route = self.sessions.unsaved_route(entry.session_key)
-        return Opening(source.platform.value, fields, messages=history, route=route)
+        return opening._replace(fields=fields, messages=history, route=route)
 
     def _model_of(self, entry: SessionEntry, event: MessageEvent) -> str:
         wanted = event.options.get("model") or (entry.model_override or {}).get("model")

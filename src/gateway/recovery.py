@@ -9,7 +9,8 @@ import msgspec
 from gateway import origin, results
 from gateway.lanes import Lanes, Waiting
 from gateway.replies import Replies
-from gateway.session import SessionStore
+from gateway.session import OVER, SessionStore
+from gateway.turns import STOPPED
 from hermes_agent import lease
 from hermes_core import clock
 from hermes_state.inbox import Delivery
@@ -65,6 +66,9 @@ class Recovery:
         came_from = origin.of_turn(self._store, row["id"])
         if came_from is None:
             return False  # a terminal's, which goes on when it is opened there
+        if self._is_left(row):
+            self._store.turns.finish(row["id"], "interrupted", reason=STOPPED)
+            return False
         key = came_from.session_key or row["session_id"]
         entry = self._sessions.peek(key)
         model = came_from.model
@@ -73,6 +77,11 @@ class Recovery:
             model = model or (entry.model_override or {}).get("model", "")
         self._lanes.put(key, Waiting(row["id"], row["session_id"], came_from, model_name=model))
         return True
+
+    def _is_left(self, row: dict[str, Any]) -> bool:
+        """Whether a turn was being stopped because its chat left the conversation, as with /new."""
+        session = self._store.get_session(row["session_id"]) or {}
+        return row["state"] == "running" and session.get("end_reason") in OVER
 
     def _send_what_others_ended(self) -> None:
         """Bring answers to their chats that a terminal gave while no gateway was there to do so."""

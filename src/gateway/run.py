@@ -24,11 +24,13 @@ from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
 from gateway.supervision import end
 from gateway.threads import run_blocking
+from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
 from hermes_cli import plugins
 from hermes_core import memory
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
+from hermes_core.text import counted
 from hermes_core.version import VERSION
 from hermes_state.protocol import Store
 
@@ -71,7 +73,7 @@ class GatewayRunner:
 
     @cached_property
     def session_store(self) -> SessionStore:
-        return SessionStore(self.home.sessions, self.config, self._has_processes, db=self.store)
+        return SessionStore(self.home.sessions, self.config, self._is_at_work, db=self.store)
 
     @cached_property
     def adapters(self) -> dict[Platform, BasePlatformAdapter]:
@@ -85,9 +87,14 @@ class GatewayRunner:
     def _shutdown_event(self) -> asyncio.Event:
         return asyncio.Event()
 
-    def _has_processes(self, session_key: str) -> bool:
-        """Whether commands of a conversation still run in the background."""
-        agent = self._house.turns.agents.peek(session_key) if self._house is not None else None
+    def _is_at_work(self, session_key: str) -> bool:
+        """Whether turns of a conversation run or wait, or its commands run in the background."""
+        if self._house is None:
+            return False
+        turns = self._house.turns
+        if self._house.lanes.is_busy(session_key, turns.is_over):
+            return True
+        agent = turns.agents.peek(session_key)
         return agent is not None and agent.bench.processes.has_running(agent.conversation_id)
 
     # -- the life of the gateway ----------------------------------------------------------------
@@ -221,22 +228,32 @@ class GatewayRunner:
         self.session_store._ensure_loaded()
         key = self.session_store._generate_session_key(source)
         old = self.session_store._entries.get(key)
-        new: list[SessionEntry | None] = []
-        if old is not None:
-            if self._house is not None:
-                self._house.interrupt(key)  # what waits is still answered in the old one
-            agent = self._house.turns.agents.drop(key) if self._house is not None else None
-            platform = source.platform.value
-            closing.let_go(
-                old.session_id,
-                platform,
-                agent,
-                lambda: new.append(self.session_store.reset_session(key)),
-            )
-        made = new[0] if new and new[0] is not None else self._first(source)
+        made, waiting = self._renew(old, source) if old is not None else (self._first(source), 0)
         self._tell_reset(made, source)
         word = "Session reset." if old is not None else "New session."
-        return f"✨ {word} {self._format_session_info()}".rstrip()
+        more = f"{counted(waiting, 'waiting message')} will be answered in it." if waiting else ""
+        return " ".join(one for one in ("✨", word, self._format_session_info(), more) if one)
+
+    def _renew(self, old: SessionEntry, source: SessionSource) -> tuple[SessionEntry, int]:
+        """End a conversation and start another; returns it, and how many messages go along."""
+        key = old.session_key
+        if self._house is None:
+            return self._replace(old, source, None), 0
+        lanes, turns = self._house.lanes, self._house.turns
+        with closing.at_rest(lanes, turns, key) as lane:
+            return self._replace(old, source, turns.agents.drop(key)), len(lane.queue)
+
+    def _replace(
+        self, old: SessionEntry, source: SessionSource, agent: Agent | None
+    ) -> SessionEntry:
+        new: list[SessionEntry | None] = []
+        closing.let_go(
+            old.session_id,
+            source.platform.value,
+            agent,
+            lambda: new.append(self.session_store.reset_session(old.session_key)),
+        )
+        return (new[0] if new else None) or self._first(source)
 
     def _first(self, source: SessionSource) -> SessionEntry:
         return self.session_store.get_or_create_session(source, force_new=True)

@@ -108,6 +108,7 @@ class Turns:
 
     def run(self, lane: Lane, waiting: Waiting) -> None:
         """The boundary of a turn: it has an end afterwards, or stays on disk for the next start."""
+        self._find(waiting)
         place = waiting.origin.place
         tokens = session_context.set_session_vars(
             platform=place.platform.value,
@@ -129,6 +130,15 @@ class Turns:
             if self.loop is not None:
                 self._streams.end(waiting.turn_id, self.loop)
             self._watchers.over(waiting.turn_id)
+
+    def _find(self, waiting: Waiting) -> None:
+        """Where a turn is to be answered: its chat may have gone on elsewhere while it waited."""
+        row = self._store.turns.get(waiting.turn_id)
+        if row is None or row["session_id"] == waiting.session_id:
+            return
+        waiting.session_id = row["session_id"]
+        first = self._store.turns.of_session(waiting.session_id)[0]
+        waiting.makes_session = first["id"] == waiting.turn_id
 
     def _until_over(self, lane: Lane, waiting: Waiting) -> None:
         """Try until the turn is over. A store that cannot be written now, or a conversation that another

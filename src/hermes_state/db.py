@@ -18,6 +18,7 @@ from hermes_state import (
     messages,
     search,
     sessions,
+    succession,
     titles,
     transfer,
 )
@@ -37,11 +38,11 @@ from hermes_state.partials import Partials
 from hermes_state.people import People
 from hermes_state.questions import Questions
 from hermes_state.records import NewMessage, Row, message_from, seconds
-from hermes_state.routes import Routes
+from hermes_state.routes import Route, Routes
 from hermes_state.scope import Scope, allows
 from hermes_state.search import Sort, Wanted
 from hermes_state.transfer import Report
-from hermes_state.turns import Turns
+from hermes_state.turns import Opening, Turns
 from hermes_state.usage import Usage
 
 T = TypeVar("T")
@@ -161,6 +162,16 @@ class SessionDB:
     def promote_to_session_reset(self, session_id: str, reason: str = "session_reset") -> bool:
         """End a session for good, also one whose process merely went away."""
         return self.write(lambda c: sessions.end_for_reset(c, session_id, reason))
+
+    def succeed(
+        self, route: Route, session_id: str, *, former: str, reason: str, opening: Opening
+    ) -> int:
+        """Have a chat go on in another session, with what waits in the former one."""
+        return self.write(
+            lambda c: succession.succeed(
+                c, route, session_id, former=former, reason=reason, opening=opening
+            )
+        )
 
     def set_session_archived(self, session_id: str, archived: bool) -> bool:
         """Put a whole conversation away, or bring it back."""

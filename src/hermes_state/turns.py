@@ -263,12 +263,17 @@ def withdraw(conn: apsw.Connection, turn_id: str, reason: str) -> None:
     turn = fetch(conn, turn_id)
     if turn["state"] != "accepted":
         raise StoreError(f"Turn {turn_id} is {turn['state']}: too late to take it back.")
+    silence(conn, turn)
+    finish(conn, turn_id, "interrupted", reason=reason)
+
+
+def silence(conn: apsw.Connection, turn: Row) -> None:
+    """Have the message of a turn count no more where it was said; the store keeps it."""
     conn.execute(
         "UPDATE messages SET active = 0 WHERE id = ?1 OR session_id = ?2 AND origin_id = ?1",
         (turn["user_message_id"], turn["session_id"]),
     )
     sessions.recount(conn, turn["session_id"])
-    finish(conn, turn_id, "interrupted", reason=reason)
 
 
 def fold(conn: apsw.Connection, turn_id: str, into: str) -> int | None:

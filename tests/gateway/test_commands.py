@@ -79,24 +79,6 @@ def test_a_path_and_a_command_after_a_blank_are_something_to_say(world: World) -
         world.wait_for_text("a", "/new is a command, is it?")
 
 
-def test_new_while_messages_wait_answers_them_in_the_old_conversation(world: World) -> None:
-    quiet = Quiet()
-    world.play(silence(quiet, after="Half"))
-    with Inside(world) as inside:
-        world.platform.say("a", "my name is Ada")
-        assert quiet.begun.wait(_PATIENCE_S)
-        world.platform.say("a", "and I wait")
-        world.platform.wait_until(lambda: not world.platform.unacknowledged())
-        world.platform.say("a", "/reset")
-        world.wait_for_text("a", "Session reset")
-        world.wait_for_text("a", "You said: and I wait")
-        assert "Ada" in _told(world)
-        world.platform.say("a", "who am I?")
-        world.wait_for_text("a", "You said: who am I?")
-        assert "Ada" not in _told(world)
-        assert inside.store.turns.unfinished() == []
-
-
 def test_what_is_said_right_after_new_is_said_in_the_new_conversation(world: World) -> None:
     with Inside(world):
         world.platform.say("a", "my name is Ada")

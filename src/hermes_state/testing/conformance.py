@@ -1685,6 +1685,34 @@ class RouteRules:
         }  # fmt: skip
         assert list(store.routes.load("other")) == ["elsewhere"]
 
+    def test_a_chat_that_goes_on_elsewhere_takes_along_what_waits(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        runs = accepted(store, delivery=Delivery("p", "c", "1", '{"session_key": "key"}'))
+        waits = accepted(store, delivery=Delivery("p", "c", "2", '{"session_key": "key"}'))
+        other = accepted(store, delivery=Delivery("p", "d", "3", '{"session_key": "d"}'))
+        typed = accepted(store)
+        store.turns.start(runs)
+        moved = store.succeed(
+            Route("key", '{"x": 1}'), "new", former="s", reason="why", opening=Opening("p")
+        )
+        assert moved == 1
+        turns = {one: store.turns.get(one) or {} for one in (runs, waits, other, typed)}
+        assert [turns[one]["session_id"] for one in turns] == ["s", "new", "s", "s"]
+        assert contents(store, "new") == [store.turns.user_text(waits)]
+        assert len(contents(store, "s")) == 3
+        assert (session(store, "s")["end_reason"], session(store, "new")["source"]) == ("why", "p")
+        route = store.routes.get("key")
+        assert route is not None
+        assert (route["session_id"], route["entry"]) == ("new", '{"x": 1}')
+
+    def test_a_conversation_that_a_chat_leaves_goes_on_for_others(self, store: Store) -> None:
+        chat(store, "s", "hello")
+        store.routes.save("others", "s")
+        opening = Opening("p")
+        store.succeed(Route("key"), "new", former="s", reason="why", opening=opening)
+        assert session(store, "s")["ended_at"] is None
+        assert store.get_session("new") is None, "its first message makes it"
+
 
 class LeaseRules:
     """Who may run a conversation."""
