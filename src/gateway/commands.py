@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from gateway import closing
+from gateway import closing, jobs
 from gateway.lanes import Lanes, Waiting
 from gateway.origin import Origin
 from gateway.session import SessionEntry, SessionStore
@@ -109,7 +109,7 @@ class Chat:
     def background(self, text: str) -> str:
         """Have something answered beside the conversation, in one of its own."""
         session_id = sessions.new_id()
-        self._accept(session_id, f"{self.key}:{session_id}", text)
+        self._accept(session_id, jobs.lane_key(self.key, session_id), text)
         return session_id
 
     def steer(self, text: str) -> bool:
