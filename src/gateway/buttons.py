@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 
-from gateway import replies
+from gateway import questions, replies
 from gateway.platforms.base import BasePlatformAdapter
 from gateway.threads import run_blocking
 from hermes_agent.events import QuestionAnswered
@@ -53,12 +53,8 @@ async def _shown(store: Store, question_id: str) -> Row | None:
 
 def _piece(store: Store, question_id: str) -> Row | None:
     """The piece of a question that has its buttons."""
-    number = 0
-    while (row := store.outbox.get(f"question:{question_id}:{number}")) is not None:
-        if replies.decode(row["extra"]).buttons:
-            return row
-        number += 1
-    return None
+    rows = questions.pieces(store, question_id)
+    return next((row for row in rows if replies.decode(row["extra"]).buttons), None)
 
 
 def _with_answer(text: str, answer: str, adapter: BasePlatformAdapter) -> str:

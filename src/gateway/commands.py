@@ -1,16 +1,17 @@
 """Commands in a chat: those of every surface, and those that only a chat has."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from gateway import closing, jobs
 from gateway.lanes import Lanes, Waiting
 from gateway.origin import Origin
+from gateway.platforms.base import MessageEvent
 from gateway.session import SessionEntry, SessionStore
 from gateway.turns import Turns
-from hermes_agent import commands, meter, skills, standing
+from hermes_agent import answers, commands, meter, skills, standing
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
 from hermes_agent.commands import Command, Context, PluginCommand
@@ -66,6 +67,10 @@ class Chat:
     @property
     def is_running(self) -> bool:
         return self.house.lanes.is_busy(self.key, self.house.turns.is_over)
+
+    @property
+    def beside(self) -> Collection[str]:
+        return jobs.conversations(self.house.lanes, self.house.assembly.store, self.key)
 
     @property
     def plugins(self) -> Mapping[str, PluginCommand]:
@@ -139,6 +144,19 @@ class Chat:
         )
         self.house.lanes.put(key, waiting)
         return waiting
+
+    def answer(self, event: MessageEvent) -> str:
+        """A pressed button answers a question, when it is one of this chat."""
+        store, entry = self.house.assembly.store, self.house.sessions.peek(self.key)
+        here = [store.get_conversation_root(entry.session_id)] if entry is not None else []
+        answers.give(
+            store,
+            event.answers or "",
+            event.text,
+            conversations=[*here, *self.beside],
+            standing=self.standing,
+        )
+        return ""
 
     def models(self) -> str:
         """The models whose names are known: the settings', and what can be found from here."""

@@ -47,8 +47,8 @@ from gateway.supervision import Supervisor, end
 from gateway.threads import run_blocking
 from gateway.turns import Turns
 from gateway.watchers import Watchers
-from hermes_agent import answers, skills
 from hermes_agent import commands as shared
+from hermes_agent import skills
 from hermes_agent.assembly import Assembly
 from hermes_agent.events import Event, QuestionAnswered
 from hermes_agent.standing import Standing
@@ -393,7 +393,7 @@ class House:
         chat = Chat(self, came_from, delivery)
         about = journal.of_command(event, commands.TABLE, chat.plugins)
         try:
-            text = self._answer(event, came_from) if event.answers else self._do(event, chat)
+            text = self._do(event, chat) if event.answers is None else chat.answer(event)
             logger.info("command done", extra=about)
         except HermesError as error:
             logger.info("command refused", extra=about | {"code": error.code})
@@ -429,20 +429,6 @@ class House:
         if command is not None and command.name in commands.OWNERS_ONLY and role != "owner":
             raise UsageError(f"/{command.name} is for owners.", fix="/whoami shows what you are.")
         return shared.run(chat, parsed, commands.TABLE)
-
-    def _answer(self, event: MessageEvent, came_from: Origin) -> str:
-        """A pressed button answers a question, when it is one of this chat."""
-        session_id = self.sessions.peek_session_id(came_from.place)
-        if session_id is None:
-            raise UsageError("There is no conversation here that would ask.")
-        answers.give(
-            self.store,
-            event.answers or "",
-            event.text,
-            conversation_id=self.store.get_conversation_root(session_id),
-            standing=self.standing_of(came_from),
-        )
-        return ""
 
     def reset(self, came_from: Origin) -> str:
         return self._reset(MessageEvent(text="/new", source=came_from.place))

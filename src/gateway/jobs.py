@@ -3,7 +3,9 @@
 A job belongs to the chat that began it: its answer and its questions go there, and there it is stopped.
 """
 
+from gateway.lanes import Lanes
 from gateway.session import SessionEntry
+from hermes_state.protocol import Store
 from hermes_state.records import Row
 
 
@@ -20,3 +22,9 @@ def lane_of(session: Row, chat_key: str, entry: SessionEntry | None) -> str:
     is_open = entry is not None and entry.session_id == session["id"]
     key = lane_key(chat_key, session["conversation_id"])
     return key if session["session_key"] == key and not is_open else chat_key
+
+
+def conversations(lanes: Lanes, store: Store, chat_key: str) -> set[str]:
+    """The conversations of a chat's jobs."""
+    sessions = {one.session_id for lane in lanes.beside(chat_key) for one in lane.turns}
+    return {store.get_conversation_root(session_id) for session_id in sessions}

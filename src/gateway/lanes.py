@@ -47,6 +47,11 @@ class Lane:
     """How many want nothing to begin in it."""
 
     @property
+    def turns(self) -> list[Waiting]:
+        """What runs and what waits."""
+        return [*([self.current] if self.current is not None else []), *self.queue]
+
+    @property
     def is_empty(self) -> bool:
         return self.current is None and not self.queue
 
@@ -91,6 +96,15 @@ class Lanes:
         """The lane of a key, when something runs or waits in it."""
         return self._lanes.get(key)
 
+    def beside(self, key: str) -> list[Lane]:
+        """The lanes beside a chat's own in which something that came from there runs or waits."""
+        with self._lock:
+            return [
+                lane
+                for lane in self._lanes.values()
+                if lane.key != key and any(one.origin.session_key == key for one in lane.turns)
+            ]
+
     def is_busy(self, key: str, is_over: Callable[[str], bool]) -> bool:
         """Whether a turn runs or waits in a lane.
 
@@ -115,12 +129,7 @@ class Lanes:
     def held(self) -> set[str]:
         """The turns that wait or run here."""
         with self._lock:
-            return {
-                waiting.turn_id
-                for lane in self._lanes.values()
-                for waiting in (*lane.queue, lane.current)
-                if waiting is not None
-            }
+            return {one.turn_id for lane in self._lanes.values() for one in lane.turns}
 
     def waiting(self, key: str) -> list[Waiting]:
         """What waits in a lane behind what runs."""

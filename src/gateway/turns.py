@@ -225,7 +225,9 @@ class Turns:
             self._on_moved(key, event.old_session_id, event.new_session_id)
         if isinstance(event, QuestionAsked):
             waiting.has_asked = True
-            self._store.outbox.put(self._replies.question(waiting.origin, event))
+            is_beside = key != waiting.origin.session_key
+            pieces = self._replies.question(waiting.origin, event, is_beside=is_beside)
+            self._store.outbox.put(pieces)
             self._wake_delivery()
         if isinstance(event, QuestionAnswered):
             self.on_answered(event)

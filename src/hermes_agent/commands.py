@@ -42,6 +42,11 @@ class Context(Protocol):
         ...
 
     @property
+    def beside(self) -> Collection[str]:
+        """The conversations that work beside it, whose questions are answered here too."""
+        ...
+
+    @property
     def standing(self) -> Standing | None:
         """What the person who typed it may see and allow; None: the one at the machine, everything."""
         ...
@@ -418,7 +423,7 @@ def _answer(context: Context, answer: str) -> str:
         agent.store,
         waiting[0]["id"],
         answer,
-        conversation_id=agent.conversation_id,
+        conversations=_asking(context),
         standing=context.standing,
         by=agent.platform,
     )
@@ -427,7 +432,11 @@ def _answer(context: Context, answer: str) -> str:
 
 
 def _approvals(context: Context) -> list[Row]:
-    return answers.waiting(context.agent.store, context.agent.conversation_id, "approval")
+    return answers.waiting(context.agent.store, _asking(context), "approval")
+
+
+def _asking(context: Context) -> set[str]:
+    return {context.agent.conversation_id, *context.beside}
 
 
 def _scope(context: Context) -> Scope | None:

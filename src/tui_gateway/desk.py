@@ -36,6 +36,10 @@ class Desk:
         return cast("Agent", self._session.get("agent"))
 
     @property
+    def beside(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def standing(self) -> None:
         """Who is at the machine may see everything."""
 

@@ -1,6 +1,8 @@
 """What /background has done beside a conversation: seen, answered and stopped in its chat."""
 
-from hermes_agent.testing.scripted import Quiet, silence
+import pytest
+
+from hermes_agent.testing.scripted import Quiet, call, say, silence
 from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, Process, World
 
@@ -24,3 +26,82 @@ def test_a_job_that_a_kill_cut_off_goes_on_beside_its_conversation(world: World)
         after.release()
         world.wait_for_text("a", "looked up")
         eventually(lambda: inside.store.turns.still_open() == [], "the end of the turns")
+
+
+_DANGEROUS = call("terminal", command="rm -rf /nonexistent/hermes-test")
+_CLARIFY = call("clarify", question="Which colour?", choices=["red", "blue"])
+
+
+def test_what_a_job_asks_is_allowed_by_a_button_in_its_chat(world: World) -> None:
+    world.play(_DANGEROUS, say("done it"))
+    with Inside(world):
+        world.platform.say("a", "/background clean up")
+        asked = world.wait_for_text("a", "May this run?")
+        assert asked.question is not None
+        world.platform.press("a", asked.question, "once")
+        world.wait_for_text("a", "done it")
+        assert world.wait_for_text("a", "✅ Allowed once.").message_id == asked.message_id
+
+
+@pytest.mark.parametrize(("command", "told"), [("/approve", "once"), ("/deny", "deny")])
+def test_what_a_job_asks_is_answered_in_words(world: World, command: str, told: str) -> None:
+    world.play(_DANGEROUS, say("it is over"))
+    with Inside(world):
+        world.platform.say("a", "/background clean up")
+        world.wait_for_text("a", "May this run?")
+        world.platform.say("a", "/status")
+        world.wait_for_text("a", "1 question waits for an answer")
+        world.platform.say("a", command)
+        world.wait_for_text("a", f"terminal: {told}.")
+        world.wait_for_text("a", "it is over")
+
+
+def test_what_a_job_asks_is_not_answered_from_other_chats(world: World) -> None:
+    world.play(_DANGEROUS)
+    with Inside(world):
+        world.platform.say("a", "/background clean up")
+        world.wait_for_text("a", "May this run?")
+        world.platform.say("b", "/approve", user="u2")
+        world.wait_for_text("b", "No question waits")
+
+
+def test_what_a_job_wants_to_know_is_answered_by_a_reply_and_nothing_else(world: World) -> None:
+    world.play(_CLARIFY, say("beside: said"), say("in front: said"))
+    with Inside(world) as inside:
+        world.platform.say("a", "/background paint it")
+        asked = world.wait_for_text("a", "Reply to this message to answer it.")
+        (question,) = inside.store.questions.pending()
+        shown = f"question:{question['id']}:0"
+        eventually(lambda: (inside.store.outbox.get(shown) or {})["state"] == "sent", "the note")
+        world.platform.say("a", "how are you?")
+        world.wait_for_text("a", "said")
+        assert inside.store.questions.pending() == [question]
+        world.platform.say("a", "2", reply_to=asked.message_id)
+        world.wait_for_text("a", "→ blue")
+        world.wait_for_text("a", "in front: said")
+
+
+def test_a_question_of_the_running_turn_is_answered_though_a_job_asks_too(world: World) -> None:
+    world.play(_CLARIFY)
+    with Inside(world) as inside:
+        world.platform.say("a", "/background paint it")
+        world.wait_for_text("a", "Reply to this message to answer it.")
+        world.play(call("clarify", question="How big?", choices=[]), say("as you like"))
+        world.platform.say("a", "build it")
+        world.wait_for_text("a", "How big?")
+        world.platform.say("a", "very big")
+        world.wait_for_text("a", "as you like")
+        (left,) = inside.store.questions.pending()
+        assert left["text"] == "Which colour?"
+
+
+def test_what_a_job_asked_before_a_kill_is_answered_after_it(world: World) -> None:
+    world.play(_DANGEROUS, say("done it"))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("a", "/background clean up")
+        world.wait_for_text("a", "May this run?")
+        gateway.kill()
+    with Inside(world):
+        world.platform.say("a", "/approve")
+        world.wait_for_text("a", "done it")
