@@ -1,7 +1,7 @@
 """The end of a chat's conversation, the same as on every surface; its agent may be asleep."""
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from gateway.lanes import Lane, Lanes
@@ -14,15 +14,18 @@ _STOPPING_S = 3.0
 
 
 @contextmanager
-def at_rest(lanes: Lanes, turns: Turns, key: str) -> Generator[Lane]:
-    """Stop what runs in a lane and begin nothing meanwhile: nothing runs in a conversation that is over.
+def at_rest(lanes: Lanes, turns: Turns, key: str, session_id: str) -> Generator[Lane]:
+    """Stop what runs in a chat's conversation and begin nothing meanwhile, also if a job runs it.
 
     What waits goes on afterwards, where its chat is then.
     """
-    with lanes.held_back(key) as lane:
-        if turns.stop(lanes, lane):
+    jobs = [lane.key for lane in lanes.beside(key) if turns.session_of(lane.key) == session_id]
+    with ExitStack() as held:
+        own, *others = [held.enter_context(lanes.held_back(one)) for one in (key, *jobs)]
+        stopped = [lane for lane in (own, *others) if turns.stop(lanes, lane)]
+        for lane in stopped:
             lanes.wait_for_end(lane, _STOPPING_S)
-        yield lane
+        yield own
 
 
 def let_go(

@@ -10,7 +10,7 @@ from gateway.lanes import Lanes, Waiting
 from gateway.origin import Origin
 from gateway.platforms.base import MessageEvent
 from gateway.session import SessionEntry, SessionStore
-from gateway.turns import Turns
+from gateway.turns import STOPPED, Turns
 from hermes_agent import answers, commands, meter, skills, standing
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
@@ -22,6 +22,8 @@ from hermes_core.text import counted, one_line
 from hermes_state import sessions
 from hermes_state.inbox import Delivery
 from hermes_state.turns import Opening
+
+_NOTHING = "Nothing is running."
 
 
 class House(Protocol):
@@ -179,22 +181,43 @@ class Chat:
     def leave(self) -> None:
         raise UsageError("A chat cannot be left from here.", fix="/new starts a new conversation.")
 
-    def stop(self, *, everything: bool) -> str:
-        """Stop what runs, at once; on request also what waits."""
-        taken = 0
-        for waiting in self.house.lanes.waiting(self.key) if everything else ():
-            taken += self.house.withdraw(self.key, waiting.turn_id, "stopped by the user")
+    def stop(self) -> str:
+        """Stop what runs, at once; tells what goes on."""
+        lanes = self.house.lanes
         is_stopped = self.house.interrupt(self.key)
-        left = len(self.house.lanes.waiting(self.key))
-        if not is_stopped and not taken:
-            return "Nothing is running."
-        more = f" {_waiting(taken, 'was', 'were')} taken back." if taken else ""
-        rest = f" {_waiting(left, 'follows', 'follow')}; /stop all stops that too." if left else ""
-        return f"⏹ Stopping.{more}{rest}"
+        left = [
+            _so_many(len(lanes.waiting(self.key)), "waiting message", "follows", "follow"),
+            _so_many(len(lanes.beside(self.key)), "job", "runs beside it", "run beside it"),
+        ]
+        rest = " and ".join(one for one in left if one)
+        if is_stopped:
+            return f"⏹ Stopping. {rest}; /stop all stops that too." if rest else "⏹ Stopping."
+        return f"Nothing is running here. {rest}; /stop all stops that." if rest else _NOTHING
+
+    def stop_all(self) -> str:
+        """Stop what runs, at once, take back what waits, and stop the jobs beside."""
+        beside = self.house.lanes.beside(self.key)
+        taken, is_stopped = self._take_back(self.key), self.house.interrupt(self.key)
+        for lane in beside:
+            self._take_back(lane.key)
+            self.house.interrupt(lane.key)
+        if not (is_stopped or taken or beside):
+            return _NOTHING
+        done = [
+            _so_many(taken, "waiting message", "was taken back", "were taken back"),
+            _so_many(len(beside), "job", "beside it is stopped", "beside it are stopped"),
+        ]
+        return " ".join(["⏹ Stopping.", *(f"{one}." for one in done if one)])
+
+    def _take_back(self, key: str) -> int:
+        """Take back what waits in a lane; returns how much that was."""
+        waiting = self.house.lanes.waiting(key)
+        return sum(self.house.withdraw(key, one.turn_id, STOPPED) for one in waiting)
 
 
-def _waiting(number: int, one: str, several: str) -> str:
-    return f"{counted(number, 'waiting message')} {one if number == 1 else several}"
+def _so_many(number: int, what: str, one: str, several: str) -> str:
+    """So many of something and what they do; nothing when there are none."""
+    return f"{counted(number, what)} {one if number == 1 else several}" if number else ""
 
 
 def _model_of(entry: SessionEntry | None) -> str:
@@ -211,7 +234,7 @@ def _new(context: Context, _argument: str) -> str:
 
 
 def _stop(context: Context, what: str) -> str:
-    return _chat(context).stop(everything=what == "all")
+    return _chat(context).stop_all() if what == "all" else _chat(context).stop()
 
 
 def _queue(context: Context, text: str) -> str:
@@ -284,7 +307,7 @@ def _needs(text: str, command: str) -> None:
 _OWN: Sequence[Command] = (
     Command("help", "Show the commands.", _help, ("h", "commands"), while_running=True),
     Command("new", "Start a new conversation.", _new, ("reset",), while_running=True),
-    Command("stop", "Stop the turn that runs.", _stop, argument="[all]", while_running=True),
+    Command("stop", "Stop what runs; all: also what waits.", _stop, (), "[all]", True),
     Command("queue", "Have this answered after what runs.", _queue, ("q",), "TEXT", True),
     Command("steer", "Say this to the turn that runs.", _steer, (), "TEXT", True),
     Command("background", "Do this beside.", _background, ("bg", "btw"), "TEXT", True),

@@ -240,7 +240,7 @@ class GatewayRunner:
         if self._house is None:
             return self._replace(old, source, None), 0
         lanes, turns = self._house.lanes, self._house.turns
-        with closing.at_rest(lanes, turns, key) as lane:
+        with closing.at_rest(lanes, turns, key, old.session_id) as lane:
             return self._replace(old, source, turns.agents.drop(key)), len(lane.queue)
 
     def _replace(

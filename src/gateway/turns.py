@@ -201,6 +201,11 @@ class Turns:
         self._on_moved(lane.key, waiting.session_id, agent.session_id)
         return True
 
+    def session_of(self, key: str) -> str | None:
+        """The session in which a lane's turn runs now."""
+        agent = self.running.get(key)
+        return agent.session_id if agent is not None else None
+
     def is_over(self, turn_id: str) -> bool:
         """Whether a turn has an end, on disk."""
         row = self._store.turns.get(turn_id)

@@ -382,6 +382,8 @@ def _status(context: Context, _argument: str) -> str:
         + (f", shortened {row['depth']} times" if row and row["depth"] else ""),
         "A turn is running." if context.is_running else "Nothing is running.",
     ]
+    if jobs := len(context.beside):
+        lines.append(f"{counted(jobs, 'job')} {'runs' if jobs == 1 else 'run'} beside it.")
     if waiting:
         verb = "waits" if waiting == 1 else "wait"
         lines.append(f"{counted(waiting, 'question')} {verb} for an answer: /approve or /deny.")

@@ -105,3 +105,60 @@ def test_what_a_job_asked_before_a_kill_is_answered_after_it(world: World) -> No
     with Inside(world):
         world.platform.say("a", "/approve")
         world.wait_for_text("a", "done it")
+
+
+def test_status_counts_the_jobs_beside_a_conversation(world: World) -> None:
+    world.play(silence(), silence())
+    with Inside(world):
+        world.platform.say("a", "/background one")
+        world.platform.say("a", "/background two")
+        world.wait_for_replies("a", 2)
+        world.platform.say("a", "/status")
+        told = world.wait_for_text("a", "2 jobs run beside it.").text
+        assert "Nothing is running." in told
+        world.platform.say("b", "/status", user="u2")
+        assert "beside" not in world.wait_for_text("b", "Nothing is running.").text
+
+
+def test_stop_names_the_jobs_that_stop_all_stops(world: World) -> None:
+    world.play(silence(), silence())
+    with Inside(world) as inside:
+        world.platform.say("a", "/background one")
+        world.platform.say("a", "/background two")
+        world.wait_for_replies("a", 2)
+        eventually(lambda: len(inside.house.lanes.running) == 2, "the jobs")
+        world.platform.say("a", "/stop")
+        world.wait_for_text("a", "Nothing is running here. 2 jobs run beside it; /stop all")
+        assert len(inside.house.lanes.running) == 2
+        world.platform.say("a", "/stop all")
+        world.wait_for_text("a", "⏹ Stopping. 2 jobs beside it are stopped.")
+        eventually(lambda: inside.store.turns.still_open() == [], "the end of the jobs")
+
+
+def test_stop_leaves_the_jobs_beside_what_it_stops(world: World) -> None:
+    beside, front = Quiet(), Quiet()
+    world.play(silence(beside, then="looked up"))
+    with Inside(world):
+        world.platform.say("a", "/background look it up")
+        assert beside.begun.wait(_PATIENCE_S)
+        world.play(silence(front))
+        world.platform.say("a", "one")
+        assert front.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "/stop")
+        world.wait_for_text("a", "⏹ Stopping. 1 job runs beside it; /stop all stops that too.")
+        beside.release()
+        world.wait_for_text("a", "looked up")
+
+
+def test_new_stops_a_job_in_the_conversation_that_it_ends(world: World) -> None:
+    beside = Quiet()
+    world.play(silence(beside))
+    with Inside(world) as inside:
+        world.platform.say("a", "/background look it up")
+        assert beside.begun.wait(_PATIENCE_S)
+        (turn,) = inside.store.turns.still_open()
+        world.platform.say("a", f"/resume {turn['session_id']}")
+        world.wait_for_text("a", "You are in")
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "Session reset")
+        assert inside.store.turns.still_open() == []
