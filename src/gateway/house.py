@@ -17,9 +17,10 @@ from typing import Any
 
 import msgspec
 
-from gateway import buttons, commands, config, journal, origin, results
+from gateway import commands, config, journal, origin, results
 from gateway.access import Access
 from gateway.attachments import Attachments
+from gateway.buttons import Buttons
 from gateway.commands import Chat
 from gateway.delivery import Delivery as Deliverer
 from gateway.lanes import Lanes, Waiting
@@ -50,7 +51,7 @@ from gateway.watchers import Watchers
 from hermes_agent import commands as shared
 from hermes_agent import skills
 from hermes_agent.assembly import Assembly
-from hermes_agent.events import Event, QuestionAnswered
+from hermes_agent.events import Event
 from hermes_agent.standing import Standing
 from hermes_cli import plugins
 from hermes_core import clock
@@ -122,7 +123,8 @@ class House:
             workspace=Path.home(),
         )
         self.turns.on_change = self._stir
-        self.turns.on_answered = self._take_buttons_off
+        self.buttons = Buttons(self.store, self._reached)
+        self.turns.on_question_over = lambda: self._on_loop(self.buttons.wanted.set)
         self.lanes = Lanes(self.turns.run, settings.turns_at_once)
         self.attachments = Attachments(
             assembly.home.attachments, settings.attachment_limit_mb * 1024 * 1024
@@ -164,6 +166,7 @@ class House:
             supervisor.prepare()  # what a platform can do is known before anything is said there
         await self._recovered()
         self._spawn(self.delivery.run())
+        self._spawn(self.buttons.run())
         for supervisor in self.supervisors:
             self._spawn(supervisor.run())
         waits = [asyncio.create_task(one.settled.wait()) for one in self.supervisors]
@@ -182,6 +185,7 @@ class House:
         if supervisor.adapter is None:
             return
         await self.delivery.resolve_unsure(name)
+        self.buttons.wanted.set()
         try:
             await supervisor.adapter.announce_commands(await run_blocking(self._offer))
         except Exception:
@@ -200,10 +204,6 @@ class House:
         """Have something done in the event loop; from any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(do)
-
-    def _take_buttons_off(self, answered: QuestionAnswered) -> None:
-        job = partial(buttons.take_off, self.store, self._reached(), answered)
-        self._on_loop(lambda: self._spawn(job()))
 
     @property
     def is_whole(self) -> bool:

@@ -323,6 +323,7 @@ class GatewayRunner:
             return
         self._house.recovery.take_up()
         self._house.delivery.wake()
+        self._house.turns.on_question_over()
         self._house.turns.agents.sweep()
         self.session_store.save_changes()
         now = time.time()

@@ -71,7 +71,8 @@ class Turns:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.on_change: Callable[[], None] = lambda: None
         """Told when a turn begins or ends."""
-        self.on_answered: Callable[[QuestionAnswered], None] = lambda _answered: None
+        self.on_question_over: Callable[[], None] = lambda: None
+        """Told when something that was asked may be over."""
         self.running: dict[str, Agent] = {}
         """The agents whose turns run now, by key."""
         self.agents = Agents(is_running=lambda agent: agent in self.running.values())
@@ -130,6 +131,8 @@ class Turns:
             if self.loop is not None:
                 self._streams.end(waiting.turn_id, self.loop)
             self._watchers.over(waiting.turn_id)
+            if waiting.has_asked:
+                self.on_question_over()
 
     def _find(self, waiting: Waiting) -> None:
         """Where a turn is to be answered: its chat may have gone on elsewhere while it waited."""
@@ -235,7 +238,7 @@ class Turns:
             self._store.outbox.put(pieces)
             self._wake_delivery()
         if isinstance(event, QuestionAnswered):
-            self.on_answered(event)
+            self.on_question_over()
         if isinstance(event, Notice):
             self._tell(waiting, event)
         if isinstance(event, TurnEnded):

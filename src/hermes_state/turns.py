@@ -27,6 +27,7 @@ from hermes_state import (
     leases,
     outbox,
     partials,
+    questions,
     routes,
     sessions,
 )
@@ -234,9 +235,9 @@ def finish(  # noqa: PLR0913 -- all that ends together
 ) -> int | None:
     """End a turn with its last message and what must be sent; returns that message's id.
 
-    Calls that were never made are cancelled with it; those nobody saw the end of are unknown. `settled`
-    tells the model about them, so that no call stays without a result. Without a last message, what was
-    streamed of it stays. The conversation is given back.
+    Calls that were never made are cancelled with it; those nobody saw the end of are unknown; what it
+    asked is asked no more. `settled` tells the model about calls, so that none stays without a result.
+    Without a last message, what was streamed of it stays. The conversation is given back.
     """
     leases.give_back(conn, lease)
     turn = fetch(conn, turn_id)
@@ -245,6 +246,7 @@ def finish(  # noqa: PLR0913 -- all that ends together
     for one in settled:
         effects.settle(conn, one.effect_id, one.state, one.result)
     effects.close_open(conn, turn_id)
+    questions.withdraw_of_turn(conn, turn_id)
     message_id, streamed = None, partials.take(conn, turn_id).strip()
     if message is None and streamed:
         message = {"role": "assistant", "content": streamed, "kind": "partial"}

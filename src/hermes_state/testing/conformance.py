@@ -1928,6 +1928,27 @@ class QuestionRules:
         with refused(StoreError):
             store.questions.answer("nothing", "yes")
 
+    def test_a_turn_that_is_over_asks_nothing_any_more(self, store: Store) -> None:
+        turn_id = running(store)
+        row = store.questions.ask(self._question(turn_id))
+        store.turns.finish(turn_id, "interrupted")
+        assert store.questions.get(row["id"])["state"] == "withdrawn"
+        assert store.questions.pending() == []
+
+    def test_buttons_are_told_of_until_they_are_off(self, store: Store) -> None:
+        row = store.questions.ask(self._question(running(store)))
+        extra = f'{{"question": "{row["id"]}", "buttons": [["Yes", "yes"]]}}'
+        key = f"question:{row['id']}:0"
+        store.outbox.put([Piece("p", "c", "Run it?", key=key, extra=extra)])
+        assert store.questions.still_shown() == []
+        store.questions.answer(row["id"], "yes")
+        (shown,) = store.questions.still_shown()
+        told = (shown["key"], shown["question_state"], shown["answer"], shown["is_turn_over"])
+        assert told == (key, "answered", "yes", 0)
+        assert store.questions.still_shown(since=clock.now() + 1) == []
+        store.outbox.without_buttons(shown["id"])
+        assert store.questions.still_shown() == []
+
     def test_a_lasting_yes_holds_where_it_was_given(self, store: Store) -> None:
         store.questions.grant(["rm"], "here")
         store.questions.grant(["curl"])
