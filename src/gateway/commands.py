@@ -119,11 +119,11 @@ class Chat:
         self._accept(session_id, jobs.lane_key(self.key, session_id), text)
         return session_id
 
-    def steer(self, text: str) -> bool:
+    def steer(self, text: str) -> None:
         """Say something to the turn that runs; what it does not hear any more is answered next."""
         entry = self.house.sessions.get_or_create_session(self.came_from.place)
         waiting = self._accept(entry.session_id, self.key, text)
-        return self.house.steer(self.key, waiting)
+        self.house.steer(self.key, waiting)
 
     def _accept(self, session_id: str, key: str, content: Any) -> Waiting:  # noqa: ANN401 -- text or parts
         place = self.came_from.place
@@ -245,11 +245,17 @@ def _queue(context: Context, text: str) -> str:
 
 def _steer(context: Context, text: str) -> str:
     _needs(text, "/steer")
-    return "" if _chat(context).steer(text) else "Nothing runs; it is answered now."
+    _chat(context).steer(text)
+    return ""
 
 
 def _background(context: Context, text: str) -> str:
     _needs(text, "/background")
+    if _chat(context).came_from.is_in_place:
+        raise UsageError(
+            "What is done beside is told later, and here that would reach nobody.",
+            fix="Send it as a message in another conversation: both are answered at once.",
+        )
     return f"Working on it beside this conversation ({_chat(context).background(text)})."
 
 

@@ -385,7 +385,6 @@ def test_queue_waits_and_steer_is_heard(world: World) -> None:
         assert "You said: two" in second
         assert "You said: three" in third
         world.platform.say("a", "/steer four")
-        world.wait_for_text("a", "Nothing runs; it is answered now.")
         world.wait_for_text("a", "You said: four")
         world.platform.say("a", "/queue")
         world.wait_for_text("a", "/queue needs a text.")
