@@ -17,7 +17,7 @@ from hermes_agent.assembly import Assembly
 from hermes_agent.commands import Command, Context, PluginCommand
 from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
-from hermes_core.errors import StoreError, UsageError
+from hermes_core.errors import HermesError, StoreError, UsageError
 from hermes_core.text import counted, one_line
 from hermes_state import sessions
 from hermes_state.inbox import Delivery
@@ -147,6 +147,19 @@ class Chat:
         self.house.lanes.put(key, waiting)
         return waiting
 
+    def name(self, title: str) -> None:
+        """Give the conversation its title, also before anything is said; raises TitleError."""
+        routes = self.house.sessions
+        entry = routes.get_or_create_session(self.came_from.place)
+        store, agent = self.house.assembly.store, self.agent
+        if store.name_session(agent.session_id, title, routes.opening(entry)):
+            agent.hooks.invoke_hook(
+                "on_session_start",
+                session_id=agent.session_id,
+                model=agent.model.facts.name,
+                platform=agent.platform,
+            )
+
     def answer(self, event: MessageEvent) -> str:
         """A pressed button answers a question, when it is one of this chat."""
         store, entry = self.house.assembly.store, self.house.sessions.peek(self.key)
@@ -228,9 +241,21 @@ def _chat(context: Context) -> Chat:
     return cast("Chat", context)
 
 
-def _new(context: Context, _argument: str) -> str:
+def _new(context: Context, title: str) -> str:
     chat = _chat(context)
-    return chat.house.reset(chat.came_from)
+    told = chat.house.reset(chat.came_from)
+    if not title:
+        return told
+    try:
+        return f"{told} {_title(context, title)}"
+    except HermesError as error:  # it is a new conversation all the same
+        return f"{told}\n⚠️ {error}"
+
+
+def _title(context: Context, title: str) -> str:
+    if title:
+        _chat(context).name(title)
+    return _SHARED["title"](context, "")
 
 
 def _stop(context: Context, what: str) -> str:
@@ -312,7 +337,8 @@ def _needs(text: str, command: str) -> None:
 
 _OWN: Sequence[Command] = (
     Command("help", "Show the commands.", _help, ("h", "commands"), while_running=True),
-    Command("new", "Start a new conversation.", _new, ("reset",), while_running=True),
+    Command("new", "Start a new conversation.", _new, ("reset",), "[TITLE]", True),
+    Command("title", "Show or set the title.", _title, argument="[TEXT]", while_running=True),
     Command("stop", "Stop what runs; all: also what waits.", _stop, (), "[all]", True),
     Command("queue", "Have this answered after what runs.", _queue, ("q",), "TEXT", True),
     Command("steer", "Say this to the turn that runs.", _steer, (), "TEXT", True),

@@ -21,6 +21,7 @@ from hermes_state import (
     succession,
     titles,
     transfer,
+    turns,
 )
 from hermes_state.budgets import Budgets
 from hermes_state.connection import MEMORY
@@ -215,6 +216,10 @@ class SessionDB:
     def set_session_title(self, session_id: str, title: str | None) -> bool:
         """Title a session; raises TitleError (a ValueError) when another of the same person has it."""
         return self.write(lambda c: titles.set_title(c, session_id, title))
+
+    def name_session(self, session_id: str, title: str, opening: Opening) -> bool:
+        """Give a conversation its title, before anything is said in it too; True when that makes it."""
+        return self.write(lambda c: turns.name(c, session_id, title, opening))
 
     def set_auto_title_if_empty(self, session_id: str, title: str) -> bool:
         """Title a session unless it has a title."""

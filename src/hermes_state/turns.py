@@ -30,6 +30,7 @@ from hermes_state import (
     questions,
     routes,
     sessions,
+    titles,
 )
 from hermes_state.budgets import Receipt
 from hermes_state.database import Database
@@ -168,6 +169,18 @@ def begin(conn: apsw.Connection, session_id: str, opening: Opening) -> None:
         insert_message(conn, session_id, message_from(message))
     if (route := opening.route) is not None:
         routes.save(conn, route.session_key, session_id, route.entry, scope=route.scope)
+
+
+def name(conn: apsw.Connection, session_id: str, title: str, opening: Opening) -> bool:
+    """Give a conversation its title, also one in which nothing was said yet; tells whether it makes one.
+
+    Raises TitleError, and then there is none.
+    """
+    makes_session = sessions.find(conn, session_id) is None
+    if makes_session:
+        begin(conn, session_id, opening)
+    titles.set_title(conn, session_id, title)
+    return makes_session
 
 
 def start(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> int:

@@ -199,6 +199,39 @@ def test_a_title_names_a_conversation_that_resume_finds(world: World) -> None:
         assert "apple" in _told(world)
 
 
+def test_new_with_a_title_names_the_new_conversation(world: World) -> None:
+    started: list[str] = []
+    with Inside(world) as inside:
+        plugins.register_hook("on_session_start", lambda session_id: started.append(session_id))
+        world.platform.say("a", "apple")
+        world.wait_for_replies("a", 1)
+        world.platform.say("a", "/new Holiday plans")
+        world.wait_for_text("a", "This conversation is called 'Holiday plans'.")
+        world.platform.say("a", "where to?")
+        world.wait_for_text("a", "You said: where to?")
+        (entry,) = inside.runner.session_store.list_sessions()
+        row = inside.store.get_session(entry.session_id) or {}
+        assert (row["title"], row["user_id"], row["chat_id"]) == ("Holiday plans", "u1", "a")
+        assert started.count(entry.session_id) == 1
+        assert "apple" not in _told(world)
+        world.platform.say("a", "/reset Holiday plans")
+        assert "belongs to session" in world.wait_for_replies("a", 4)[3]
+        (entry,) = inside.runner.session_store.list_sessions()
+        assert inside.store.get_session(entry.session_id) is None
+
+
+def test_a_title_is_given_before_anything_is_said(world: World) -> None:
+    with Inside(world):
+        world.platform.say("a", "/title")
+        world.wait_for_text("a", "Nothing has been said")
+        world.platform.say("a", "/title Early")
+        world.wait_for_text("a", "This conversation is called 'Early'.")
+        world.platform.say("a", "hello")
+        world.wait_for_text("a", "You said: hello")
+        world.platform.say("a", "/title")
+        assert "Early" in world.wait_for_replies("a", 4)[3]
+
+
 def test_nobody_sees_the_conversations_of_others(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "the treasure is under the tree", user="u1")

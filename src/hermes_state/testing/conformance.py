@@ -1251,6 +1251,17 @@ class TurnRules:
         row = session(store, "new")
         assert (row["source"], row["cwd"], row["message_count"]) == ("cli", "/here", 2)
 
+    def test_a_title_makes_its_session_or_nothing(self, store: Store) -> None:
+        opening = Opening("p", {"user_id": "u"})
+        assert store.name_session("new", "Tea", opening)
+        assert not store.name_session("new", "Coffee", opening)
+        row = session(store, "new")
+        assert (row["title"], row["source"], row["user_id"]) == ("Coffee", "p", "u")
+        with refused(TitleError):
+            store.name_session("other", "Coffee", opening)
+        assert store.get_session("other") is None
+        assert not store.turns.accept("new", {"role": "user", "content": "x"}).makes_session
+
     def test_a_first_message_makes_the_route_of_its_chat(self, store: Store) -> None:
         opening = Opening("telegram", route=Route("chat", '{"x":1}'))
         made = store.turns.accept("new", {"role": "user", "content": "hello"}, opening=opening)
