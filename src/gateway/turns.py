@@ -109,25 +109,12 @@ class Turns:
 
     def run(self, lane: Lane, waiting: Waiting) -> None:
         """The boundary of a turn: it has an end afterwards, or stays on disk for the next start."""
-        self._find(waiting)
-        place = waiting.origin.place
-        tokens = session_context.set_session_vars(
-            platform=place.platform.value,
-            chat_id=place.chat_id,
-            chat_name=place.chat_name,
-            thread_id=place.thread_id,
-            user_id=place.user_id,
-            user_name=place.user_name,
-            session_key=lane.key,
-            session_id=waiting.session_id,
-            message_id=waiting.origin.message_id,
-        )
-        if self._replies.abilities(place.platform.value).answers_in_place:
+        platform = waiting.origin.place.platform.value
+        if self._replies.abilities(platform).answers_in_place:
             self._watchers.expect(waiting.turn_id)
         try:
             self._until_over(lane, waiting)
         finally:
-            session_context.clear_session_vars(tokens)
             if self.loop is not None:
                 self._streams.end(waiting.turn_id, self.loop)
             self._watchers.over(waiting.turn_id)
@@ -150,7 +137,7 @@ class Turns:
         wait_s = _ASK_AGAIN_S
         while not self._closing.is_set():
             try:
-                if self._run(lane, waiting):
+                if self._try(lane, waiting):
                     return
             except ConversationBusyError:
                 wait_s = _ASK_AGAIN_S
@@ -176,8 +163,28 @@ class Turns:
         if agent is not None and not self.agents.keeps(key, agent):
             agent.close()
 
+    def _try(self, lane: Lane, waiting: Waiting) -> bool:
+        """One attempt, where the turn is to be answered and in the context of its chat."""
+        self._find(waiting)
+        place = waiting.origin.place
+        tokens = session_context.set_session_vars(
+            platform=place.platform.value,
+            chat_id=place.chat_id,
+            chat_name=place.chat_name,
+            thread_id=place.thread_id,
+            user_id=place.user_id,
+            user_name=place.user_name,
+            session_key=lane.key,
+            session_id=waiting.session_id,
+            message_id=waiting.origin.message_id,
+        )
+        try:
+            return self._run(lane, waiting)
+        finally:
+            session_context.clear_session_vars(tokens)
+
     def _run(self, lane: Lane, waiting: Waiting) -> bool:
-        """One attempt; tells whether the turn is over or put off."""
+        """Tells whether the turn is over or put off."""
         began = time.monotonic()
         place = waiting.origin.place
         agent = self.agent(lane.key, waiting.session_id, place, waiting.model_name)
