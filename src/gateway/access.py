@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from gateway.source import SessionSource, is_shared_multi_user_session
+from gateway.source import SessionSource, fields_of
 from hermes_agent.standing import Standing
 from hermes_core.errors import ConfigError
 from hermes_core.settings import GatewaySettings, RoleSettings, Settings
@@ -113,18 +113,11 @@ class Access:
     def fields_of(self, source: SessionSource) -> dict[str, Any]:
         """What the session of a chat says about whose it is; one that a group shares is nobody's."""
         gateway = self._settings.gateway
-        is_shared = is_shared_multi_user_session(
+        return fields_of(
             source,
             group_sessions_per_user=gateway.group_sessions_per_user,
             thread_sessions_per_user=gateway.thread_sessions_per_user,
         )
-        fields = {
-            "user_id": None if is_shared else source.person,
-            "chat_id": source.chat_id,
-            "chat_type": source.chat_type,
-            "thread_id": source.thread_id,
-        }
-        return {name: value for name, value in fields.items() if value is not None}
 
 
 def unknown_platforms(settings: GatewaySettings, platforms: Collection[str]) -> list[str]:

@@ -1,12 +1,32 @@
 """The end of a chat's conversation, the same as on every surface; its agent may be asleep."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from gateway.lanes import Lane, Lanes
+from gateway.turns import Turns
 from hermes_agent import ending
 from hermes_cli import plugins
 
 _PATIENCE_S = 0.5
+_STOPPING_S = 3.0
+
+
+@contextmanager
+def at_rest(lanes: Lanes, turns: Turns, key: str, session_id: str) -> Generator[tuple[Lane, bool]]:
+    """Stop what runs in a chat's conversation and begin nothing meanwhile, also if a job runs it.
+
+    Gives the chat's lane, and whether a turn was cut off. What waits goes on afterwards, where its chat
+    is then.
+    """
+    jobs = [lane.key for lane in lanes.beside(key) if turns.session_of(lane.key) == session_id]
+    with ExitStack() as held:
+        own, *others = [held.enter_context(lanes.held_back(one)) for one in (key, *jobs)]
+        stopped = [lane for lane in (own, *others) if turns.stop(lanes, lane)]
+        for lane in stopped:
+            lanes.wait_for_end(lane, _STOPPING_S)
+        yield own, bool(stopped)
 
 
 def let_go(

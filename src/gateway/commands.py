@@ -1,27 +1,30 @@
 """Commands in a chat: those of every surface, and those that only a chat has."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from gateway import closing
+from gateway import closing, jobs
 from gateway.lanes import Lanes, Waiting
 from gateway.origin import Origin
+from gateway.platforms.base import MessageEvent
 from gateway.session import SessionEntry, SessionStore
-from gateway.turns import Turns
-from hermes_agent import commands, meter, skills, standing
+from gateway.turns import STOPPED, Turns
+from hermes_agent import answers, commands, meter, skills, standing
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
 from hermes_agent.commands import Command, Context, PluginCommand
 from hermes_agent.conversation import Asleep, Conversation
 from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
-from hermes_core.errors import StoreError, UsageError
+from hermes_core.errors import HermesError, StoreError, UsageError
 from hermes_core.text import counted, one_line
 from hermes_state import sessions
 from hermes_state.inbox import Delivery
 from hermes_state.turns import Opening
+
+_NOTHING = "Nothing is running."
 
 
 class House(Protocol):
@@ -82,6 +85,10 @@ class Chat:
         return self.house.lanes.is_busy(self.key, self.house.turns.is_over)
 
     @property
+    def beside(self) -> Collection[str]:
+        return jobs.conversations(self.house.lanes, self.house.assembly.store, self.key)
+
+    @property
     def plugins(self) -> Mapping[str, PluginCommand]:
         from hermes_cli import plugins  # noqa: PLC0415 -- read late, so that it can be replaced
 
@@ -102,15 +109,17 @@ class Chat:
             return
         routes = self.house.sessions
         old = routes.get_or_create_session(self.came_from.place)
-        agent = self.house.turns.agents.drop(self.key)
         switched: list[object] = []
-        closing.let_go(
-            old.session_id,
-            self.came_from.place.platform.value,
-            agent,
-            lambda: switched.append(routes.switch_session(self.key, session_id)),
-            model=routes.model_of(old.session_id),
-        )
+        with self.house.lanes.held_back(self.key) as lane:
+            if lane.current is not None:  # it has begun since the command was let through
+                raise UsageError("A turn has just begun here.", fix="Wait for it, or /stop it.")
+            closing.let_go(
+                old.session_id,
+                self.came_from.place.platform.value,
+                self.house.turns.agents.drop(self.key),
+                lambda: switched.append(routes.switch_session(self.key, session_id)),
+                model=routes.model_of(old.session_id),
+            )
         if not switched:
             raise StoreError("The conversation could not be opened; this chat is where it was.")
 
@@ -122,14 +131,14 @@ class Chat:
     def background(self, text: str) -> str:
         """Have something answered beside the conversation, in one of its own."""
         session_id = sessions.new_id()
-        self._accept(session_id, f"{self.key}:{session_id}", text)
+        self._accept(session_id, jobs.lane_key(self.key, session_id), text)
         return session_id
 
-    def steer(self, text: str) -> bool:
+    def steer(self, text: str) -> None:
         """Say something to the turn that runs; what it does not hear any more is answered next."""
         entry = self.house.sessions.get_or_create_session(self.came_from.place)
         waiting = self._accept(entry.session_id, self.key, text)
-        return self.house.steer(self.key, waiting)
+        self.house.steer(self.key, waiting)
 
     def _accept(self, session_id: str, key: str, content: Any) -> Waiting:  # noqa: ANN401 -- text or parts
         place = self.came_from.place
@@ -154,6 +163,32 @@ class Chat:
         self.house.lanes.put(key, waiting)
         return waiting
 
+    def name(self, title: str) -> None:
+        """Give the conversation its title, also before anything is said; raises TitleError."""
+        routes = self.house.sessions
+        entry = routes.get_or_create_session(self.came_from.place)
+        here = self.conversation
+        if here.store.name_session(here.session_id, title, routes.opening(entry)):
+            here.hooks.invoke_hook(
+                "on_session_start",
+                session_id=here.session_id,
+                model=_model_of(entry),
+                platform=here.platform,
+            )
+
+    def answer(self, event: MessageEvent) -> str:
+        """A pressed button answers a question, when it is one of this chat."""
+        store, entry = self.house.assembly.store, self.house.sessions.peek(self.key)
+        here = [store.get_conversation_root(entry.session_id)] if entry is not None else []
+        answers.give(
+            store,
+            event.answers or "",
+            event.text,
+            conversations=[*here, *self.beside],
+            standing=self.standing,
+        )
+        return ""
+
     def models(self) -> str:
         """The models whose names are known: the settings', and what can be found from here."""
         settings = self.house.assembly.settings.model
@@ -175,22 +210,43 @@ class Chat:
     def leave(self) -> None:
         raise UsageError("A chat cannot be left from here.", fix="/new starts a new conversation.")
 
-    def stop(self, *, everything: bool) -> str:
-        """Stop what runs, at once; on request also what waits."""
-        taken = 0
-        for waiting in self.house.lanes.waiting(self.key) if everything else ():
-            taken += self.house.withdraw(self.key, waiting.turn_id, "stopped by the user")
+    def stop(self) -> str:
+        """Stop what runs, at once; tells what goes on."""
+        lanes = self.house.lanes
         is_stopped = self.house.interrupt(self.key)
-        left = len(self.house.lanes.waiting(self.key))
-        if not is_stopped and not taken:
-            return "Nothing is running."
-        more = f" {_waiting(taken, 'was', 'were')} taken back." if taken else ""
-        rest = f" {_waiting(left, 'follows', 'follow')}; /stop all stops that too." if left else ""
-        return f"⏹ Stopping.{more}{rest}"
+        left = [
+            _so_many(len(lanes.waiting(self.key)), "waiting message", "follows", "follow"),
+            _so_many(len(lanes.beside(self.key)), "job", "runs beside it", "run beside it"),
+        ]
+        rest = " and ".join(one for one in left if one)
+        if is_stopped:
+            return f"⏹ Stopping. {rest}; /stop all stops that too." if rest else "⏹ Stopping."
+        return f"Nothing is running here. {rest}; /stop all stops that." if rest else _NOTHING
+
+    def stop_all(self) -> str:
+        """Stop what runs, at once, take back what waits, and stop the jobs beside."""
+        beside = self.house.lanes.beside(self.key)
+        taken, is_stopped = self._take_back(self.key), self.house.interrupt(self.key)
+        for lane in beside:
+            self._take_back(lane.key)
+            self.house.interrupt(lane.key)
+        if not (is_stopped or taken or beside):
+            return _NOTHING
+        done = [
+            _so_many(taken, "waiting message", "was taken back", "were taken back"),
+            _so_many(len(beside), "job", "beside it is stopped", "beside it are stopped"),
+        ]
+        return " ".join(["⏹ Stopping.", *(f"{one}." for one in done if one)])
+
+    def _take_back(self, key: str) -> int:
+        """Take back what waits in a lane; returns how much that was."""
+        waiting = self.house.lanes.waiting(key)
+        return sum(self.house.withdraw(key, one.turn_id, STOPPED) for one in waiting)
 
 
-def _waiting(number: int, one: str, several: str) -> str:
-    return f"{counted(number, 'waiting message')} {one if number == 1 else several}"
+def _so_many(number: int, what: str, one: str, several: str) -> str:
+    """So many of something and what they do; nothing when there are none."""
+    return f"{counted(number, what)} {one if number == 1 else several}" if number else ""
 
 
 def _model_of(entry: SessionEntry | None) -> str:
@@ -201,13 +257,25 @@ def _chat(context: Context) -> Chat:
     return cast("Chat", context)
 
 
-def _new(context: Context, _argument: str) -> str:
+def _new(context: Context, title: str) -> str:
     chat = _chat(context)
-    return chat.house.reset(chat.came_from)
+    told = chat.house.reset(chat.came_from)
+    if not title:
+        return told
+    try:
+        return f"{told} {_title(context, title)}"
+    except HermesError as error:  # it is a new conversation all the same
+        return f"{told}\n⚠️ {error}"
+
+
+def _title(context: Context, title: str) -> str:
+    if title:
+        _chat(context).name(title)
+    return _SHARED["title"](context, "")
 
 
 def _stop(context: Context, what: str) -> str:
-    return _chat(context).stop(everything=what == "all")
+    return _chat(context).stop_all() if what == "all" else _chat(context).stop()
 
 
 def _queue(context: Context, text: str) -> str:
@@ -218,11 +286,17 @@ def _queue(context: Context, text: str) -> str:
 
 def _steer(context: Context, text: str) -> str:
     _needs(text, "/steer")
-    return "" if _chat(context).steer(text) else "Nothing runs; it is answered now."
+    _chat(context).steer(text)
+    return ""
 
 
 def _background(context: Context, text: str) -> str:
     _needs(text, "/background")
+    if _chat(context).came_from.is_in_place:
+        raise UsageError(
+            "What is done beside is told later, and here that would reach nobody.",
+            fix="Send it as a message in another conversation: both are answered at once.",
+        )
     return f"Working on it beside this conversation ({_chat(context).background(text)})."
 
 
@@ -279,8 +353,9 @@ def _needs(text: str, command: str) -> None:
 
 _OWN: Sequence[Command] = (
     Command("help", "Show the commands.", _help, ("h", "commands"), while_running=True),
-    Command("new", "Start a new conversation.", _new, ("reset",), while_running=True),
-    Command("stop", "Stop the turn that runs.", _stop, argument="[all]", while_running=True),
+    Command("new", "Start a new conversation.", _new, ("reset",), "[TITLE]", True),
+    Command("title", "Show or set the title.", _title, argument="[TEXT]", while_running=True),
+    Command("stop", "Stop what runs; all: also what waits.", _stop, (), "[all]", True),
     Command("queue", "Have this answered after what runs.", _queue, ("q",), "TEXT", True),
     Command("steer", "Say this to the turn that runs.", _steer, (), "TEXT", True),
     Command("background", "Do this beside.", _background, ("bg", "btw"), "TEXT", True),

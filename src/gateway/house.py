@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gateway import buttons, commands, config, journal, origin, results
+from gateway import commands, config, journal, origin, results
 from gateway.access import Access
 from gateway.attachments import Attachments
+from gateway.buttons import Buttons
 from gateway.commands import Chat
 from gateway.delivery import Delivery as Deliverer
 from gateway.homes import Homes
@@ -46,10 +47,10 @@ from gateway.supervision import Supervisor, end
 from gateway.threads import run_blocking
 from gateway.turns import Turns
 from gateway.watchers import Watchers
-from hermes_agent import answers, skills
 from hermes_agent import commands as shared
+from hermes_agent import skills
 from hermes_agent.assembly import Assembly
-from hermes_agent.events import Event, QuestionAnswered
+from hermes_agent.events import Event
 from hermes_agent.standing import Standing
 from hermes_cli import plugins
 from hermes_core import clock
@@ -122,7 +123,8 @@ class House:
             workspace=Path.home(),
         )
         self.turns.on_change = self._stir
-        self.turns.on_answered = self._take_buttons_off
+        self.buttons = Buttons(self.store, self._reached)
+        self.turns.on_question_over = lambda: self._on_loop(self.buttons.wanted.set)
         self.lanes = Lanes(self.turns.run, settings.turns_at_once)
         self.attachments = Attachments(
             assembly.home.attachments, settings.attachment_limit_mb * 1024 * 1024
@@ -165,6 +167,7 @@ class House:
             supervisor.prepare()  # what a platform can do is known before anything is said there
         await self._recovered()
         self._spawn(self.delivery.run())
+        self._spawn(self.buttons.run())
         for supervisor in self.supervisors:
             self._spawn(self._supervise(supervisor))
         waits = [asyncio.create_task(one.settled.wait()) for one in self.supervisors]
@@ -189,6 +192,7 @@ class House:
         if supervisor.adapter is None:
             return
         await self.delivery.resolve_unsure(name)
+        self.buttons.wanted.set()
         try:
             await supervisor.adapter.announce_commands(await run_blocking(self._offer))
         except Exception:
@@ -207,10 +211,6 @@ class House:
         """Have something done in the event loop; from any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(do)
-
-    def _take_buttons_off(self, answered: QuestionAnswered) -> None:
-        job = partial(buttons.take_off, self.store, self._reached(), answered)
-        self._on_loop(lambda: self._spawn(job()))
 
     @property
     def is_whole(self) -> bool:
@@ -403,7 +403,7 @@ class House:
         chat = Chat(self, came_from, delivery)
         about = journal.of_command(event, commands.TABLE, chat.plugins)
         try:
-            text = self._answer(event, came_from) if event.answers else self._do(event, chat)
+            text = self._do(event, chat) if event.answers is None else chat.answer(event)
             logger.info("command done", extra=about)
         except HermesError as error:
             logger.info("command refused", extra=about | {"code": error.code})
@@ -439,20 +439,6 @@ class House:
         if command is not None and command.name in commands.OWNERS_ONLY and role != "owner":
             raise UsageError(f"/{command.name} is for owners.", fix="/whoami shows what you are.")
         return shared.run(chat, parsed, commands.TABLE)
-
-    def _answer(self, event: MessageEvent, came_from: Origin) -> str:
-        """A pressed button answers a question, when it is one of this chat."""
-        session_id = self.sessions.peek_session_id(came_from.place)
-        if session_id is None:
-            raise UsageError("There is no conversation here that would ask.")
-        answers.give(
-            self.store,
-            event.answers or "",
-            event.text,
-            conversation_id=self.store.get_conversation_root(session_id),
-            standing=self.standing_of(came_from),
-        )
-        return ""
 
     def reset(self, came_from: Origin) -> str:
         return self._reset(MessageEvent(text="/new", source=came_from.place))

@@ -6,8 +6,9 @@ A lane only orders what the store holds already: a process that dies loses nothi
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from gateway.origin import Origin
@@ -40,6 +41,19 @@ class Lane:
     key: str
     queue: deque[Waiting] = field(default_factory=deque[Waiting])
     current: Waiting | None = None
+    is_served: bool = False
+    """Whether a thread runs what waits, or is about to."""
+    holds: int = 0
+    """How many want nothing to begin in it."""
+
+    @property
+    def turns(self) -> list[Waiting]:
+        """What runs and what waits."""
+        return [*([self.current] if self.current is not None else []), *self.queue]
+
+    @property
+    def is_empty(self) -> bool:
+        return self.current is None and not self.queue
 
 
 class Lanes:
@@ -59,21 +73,40 @@ class Lanes:
         with self._lock:
             if self._is_closed:
                 return 0  # it is on disk, and runs after the next start
-            lane = self._lanes.get(key)
-            if lane is not None:
-                ahead = len(lane.queue) + (lane.current is not None)
-                lane.queue.append(waiting)
-                return ahead
-            lane = self._lanes[key] = Lane(key, deque([waiting]))
-            self._pool.submit(self._drain, lane)
-        return 0
+            lane = self._lanes.setdefault(key, Lane(key))
+            ahead = len(lane.queue) + (lane.current is not None)
+            lane.queue.append(waiting)
+            self._serve(lane)
+        return ahead
+
+    @contextmanager
+    def held_back(self, key: str) -> Generator[Lane]:
+        """Begin nothing in a lane meanwhile. What runs in it goes on, and what comes waits."""
+        with self._lock:
+            lane = self._lanes.setdefault(key, Lane(key))
+            lane.holds += 1
+        try:
+            yield lane
+        finally:
+            with self._lock:
+                lane.holds -= 1
+                self._serve(lane)
 
     def find(self, key: str) -> Lane | None:
         """The lane of a key, when something runs or waits in it."""
         return self._lanes.get(key)
 
+    def beside(self, key: str) -> list[Lane]:
+        """The lanes beside a chat's own in which something that came from there runs or waits."""
+        with self._lock:
+            return [
+                lane
+                for lane in self._lanes.values()
+                if lane.key != key and any(one.origin.session_key == key for one in lane.turns)
+            ]
+
     def is_busy(self, key: str, is_over: Callable[[str], bool]) -> bool:
-        """Whether a turn runs in a lane.
+        """Whether a turn runs or waits in a lane.
 
         One that is over on disk, so that its reply may have been read, leaves its lane in a moment:
         that is waited for.
@@ -85,18 +118,18 @@ class Lanes:
         if is_over(current.turn_id):
             with self._left:
                 self._left.wait_for(lambda: lane.current is not current, _LEAVING_S)
-        return lane.current is not None
+        return not lane.is_empty
+
+    def wait_for_end(self, lane: Lane, seconds: float) -> bool:
+        """Wait until nothing runs in a lane that is held back; tells whether that is so."""
+        with self._left:
+            return self._left.wait_for(lambda: lane.current is None, seconds)
 
     @property
     def held(self) -> set[str]:
         """The turns that wait or run here."""
         with self._lock:
-            return {
-                waiting.turn_id
-                for lane in self._lanes.values()
-                for waiting in (*lane.queue, lane.current)
-                if waiting is not None
-            }
+            return {one.turn_id for lane in self._lanes.values() for one in lane.turns}
 
     def waiting(self, key: str) -> list[Waiting]:
         """What waits in a lane behind what runs."""
@@ -143,12 +176,22 @@ class Lanes:
                 lambda: all(lane.current is None for lane in self._lanes.values()), seconds
             )
 
+    def _serve(self, lane: Lane) -> None:
+        """Have a thread run what waits in a lane, or forget one that is empty; the lock is held."""
+        if lane.is_served or lane.holds:
+            return
+        if lane.queue and not self._is_closed:
+            lane.is_served = True
+            self._pool.submit(self._drain, lane)
+        else:
+            self._lanes.pop(lane.key, None)
+
     def _drain(self, lane: Lane) -> None:
         while True:
             with self._lock:
-                if self._is_closed or not lane.queue:
-                    lane.current = None
-                    self._lanes.pop(lane.key, None)
+                if self._is_closed or lane.holds or not lane.queue:
+                    lane.current, lane.is_served = None, False
+                    self._serve(lane)
                     self._left.notify_all()
                     return
                 lane.current = lane.queue.popleft()

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from gateway import attachments, origin, wish
+from gateway import attachments, origin, questions, wish
 from gateway.access import Access
 from gateway.commands import TABLE
 from gateway.config import BusyMode
@@ -128,7 +128,7 @@ class Pipeline:
             return self._obey(event, delivery)
         if (skill := self._skill(event)) is not None:
             _use(skill, event)
-        elif self._is_asked(key) and self._answers_question(event, source, key, delivery):
+        elif self._answers_question(event, source, key, delivery):
             return Receipt("command")
         return self._say(event, source, key, delivery)
 
@@ -165,7 +165,7 @@ class Pipeline:
             and not event.options
             and not self._is_overheard(event, source)
             and not plugins.has_hook("on_message_received")
-            and not self._is_asked(key)
+            and not questions.may_be_answered(event, key, self.lanes)
         )
 
     def _known(self, delivery: Delivery) -> Receipt | None:
@@ -255,27 +255,20 @@ class Pipeline:
         known = None if reply else self._known(delivery)  # it may have become a turn
         return known._replace(is_new=True) if known else Receipt("command", reply=reply)
 
-    def _is_asked(self, key: str) -> bool:
-        """Whether the running turn has asked something."""
-        lane = self.lanes.find(key)
-        return lane is not None and lane.current is not None and lane.current.has_asked
-
     def _answers_question(
         self, event: MessageEvent, source: SessionSource, key: str, delivery: Delivery
     ) -> bool:
-        """Whether a plain text answers what the running turn wants to know."""
-        lane = self.lanes.find(key)
-        if lane is None or lane.current is None or event.attachments:
+        """Whether plain words answer what a turn wants to know; then it is told."""
+        if event.attachments or not questions.may_be_answered(event, key, self.lanes):
             return False
-        for question in self.store.questions.pending():
-            if question["kind"] != "clarify" or question["turn_id"] != lane.current.turn_id:
-                continue
-            answer = _choice(event.text, question["choices"])
-            self.store.inbox.receive(delivery)
-            self.store.questions.answer(question["id"], answer, by=source.platform.value)
-            self.store.inbox.settle(delivery, "command")
-            return True
-        return False
+        question = questions.answered_by(event, key, self.lanes, self.store)
+        if question is None:
+            return False
+        answer = _choice(event.text, question["choices"])
+        self.store.inbox.receive(delivery)
+        self.store.questions.answer(question["id"], answer, by=source.platform.value)
+        self.store.inbox.settle(delivery, "command")
+        return True
 
     # -- something to say -----------------------------------------------------------------------
 
@@ -348,16 +341,15 @@ class Pipeline:
 
     def _opening(self, entry: SessionEntry, event: MessageEvent, source: SessionSource) -> Opening:
         """The session that a first message makes: whose it is, and what a program brings along."""
-        fields = {**self.access.fields_of(source), "session_key": entry.session_key}
-        if entry.display_name:
-            fields["display_name"] = entry.display_name
+        opening = self.sessions.opening(entry)
+        fields = {**opening.fields, **self.access.fields_of(source)}
         if event.options.get("instructions"):
             fields["model_config"] = {"instructions": event.options["instructions"]}
         history = event.options.get("history") or ()
         route = None
         if not event.options.get("is_single"):
             route = self.sessions.unsaved_route(entry.session_key)
-        return Opening(source.platform.value, fields, messages=history, route=route)
+        return opening._replace(fields=fields, messages=history, route=route)
 
     def _model_of(self, entry: SessionEntry, event: MessageEvent) -> str:
         wanted = event.options.get("model") or (entry.model_override or {}).get("model")

@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
-from gateway import origin, results
+from gateway import jobs, origin, results
 from gateway.lanes import Lanes, Waiting
 from gateway.replies import Replies
-from gateway.session import SessionStore
+from gateway.session import OVER, SessionStore
+from gateway.turns import STOPPED
 from hermes_agent import lease
 from hermes_core import clock
 from hermes_state.inbox import Delivery
@@ -63,15 +64,23 @@ class Recovery:
 
     def _take_up(self, row: dict[str, Any]) -> bool:
         came_from = origin.of_turn(self._store, row["id"])
-        if came_from is None:
+        session = self._store.get_session(row["session_id"])
+        if came_from is None or session is None:
             return False  # a terminal's, which goes on when it is opened there
+        if row["state"] == "running" and session["end_reason"] in OVER:
+            # It was being stopped because its chat left the conversation, as with /new.
+            self._store.turns.finish(row["id"], "interrupted", reason=STOPPED)
+            return False
         key = came_from.session_key or row["session_id"]
         entry = self._sessions.peek(key)
         model = came_from.model
+        if entry is not None:
+            model = model or (entry.model_override or {}).get("model", "")
         if entry is not None and entry.session_id == row["session_id"]:
             self._sessions.clear_resume_pending(key)
-            model = model or (entry.model_override or {}).get("model", "")
-        self._lanes.put(key, Waiting(row["id"], row["session_id"], came_from, model_name=model))
+        waiting = Waiting(row["id"], row["session_id"], came_from, model_name=model)
+        waiting.has_asked = row["state"] == "running"  # it may have
+        self._lanes.put(jobs.lane_of(session, key, entry), waiting)
         return True
 
     def _send_what_others_ended(self) -> None:

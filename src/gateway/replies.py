@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gateway import origin, outcomes, wish
+from gateway import origin, outcomes, questions, wish
 from gateway.origin import Origin
 from gateway.platforms.base import Abilities, Button
 from gateway.splitting import split
@@ -131,7 +131,9 @@ class Replies:
             return []
         return self.pieces(came_from, f"ℹ️ {notice.text}", name=name)
 
-    def question(self, came_from: Origin, asked: QuestionAsked) -> list[Piece]:
+    def question(
+        self, came_from: Origin, asked: QuestionAsked, *, is_beside: bool = False
+    ) -> list[Piece]:
         """A question for the person in the chat, with buttons where there are such."""
         abilities = self.abilities(came_from.place.platform.value)
         is_approval = asked.kind == "approval"
@@ -144,8 +146,10 @@ class Replies:
         elif not buttons and asked.choices:
             lines += [f"{number}. {choice}" for number, choice in enumerate(asked.choices, 1)]
             lines.append("Answer with a number or in your own words.")
+        if is_beside and not is_approval:
+            lines.append("Reply to this message to answer it.")
         extra = Extra(reply_to=came_from.message_id, question=asked.question_id, buttons=buttons)
-        name = f"question:{asked.question_id}"
+        name = questions.name(asked.question_id)
         return self.pieces(came_from, "\n".join(lines), name=name, extra=extra)
 
 

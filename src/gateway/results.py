@@ -6,6 +6,9 @@ from hermes_agent.turn import Outcome
 from hermes_core.errors import StoreError
 from hermes_state.protocol import Store
 from hermes_state.records import Row
+from hermes_state.turns import FOLDED
+
+_SAID_TO_ANOTHER = "It was said to the turn that ran."
 
 
 def of_turn(store: Store, turn_id: str) -> Ended | None:
@@ -15,6 +18,8 @@ def of_turn(store: Store, turn_id: str) -> Ended | None:
         raise StoreError(f"There is no turn {turn_id}.")
     if row["ended_at"] is None:
         return None
+    if row["reason"] == FOLDED:
+        return Ended("answered", _SAID_TO_ANOTHER, "", row["session_id"], {})
     final = _final(store, row)
     outcome = _outcome(row, final)
     text = outcome.text

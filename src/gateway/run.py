@@ -27,12 +27,14 @@ from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
 from gateway.supervision import end
 from gateway.threads import run_blocking
+from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
 from hermes_agent.tools.registry import default_tools
 from hermes_cli import plugins
 from hermes_core import memory
 from hermes_core.paths import Home
 from hermes_core.settings import Settings, ToolSettings
+from hermes_core.text import counted
 from hermes_core.version import VERSION
 from hermes_state.protocol import Store
 
@@ -92,14 +94,14 @@ class GatewayRunner:
         return asyncio.Event()
 
     def _is_at_work(self, session_key: str) -> bool:
-        """Whether a turn of a conversation runs or waits, or its commands run in the background."""
+        """Whether turns of a conversation run or wait, or its commands run in the background."""
         if self._house is None:
             return False
-        agent = self._house.turns.agents.peek(session_key)
-        has_processes = agent is not None and agent.bench.processes.has_running(
-            agent.conversation_id
-        )
-        return has_processes or self._house.lanes.find(session_key) is not None
+        turns = self._house.turns
+        if self._house.lanes.is_busy(session_key, turns.is_over):
+            return True
+        agent = turns.agents.peek(session_key)
+        return agent is not None and agent.bench.processes.has_running(agent.conversation_id)
 
     # -- the life of the gateway ----------------------------------------------------------------
 
@@ -257,24 +259,35 @@ class GatewayRunner:
         self.session_store._ensure_loaded()
         key = self.session_store._generate_session_key(source)
         old = self.session_store._entries.get(key)
-        new: list[SessionEntry | None] = []
-        if old is not None:
-            # what waits is still answered in the old one
-            is_cut_off = self._house is not None and self._house.interrupt(key)
-            agent = self._house.turns.agents.drop(key) if self._house is not None else None
-            platform = source.platform.value
-            closing.let_go(
-                old.session_id,
-                platform,
-                agent,
-                lambda: new.append(self.session_store.reset_session(key)),
-                model=self.session_store.model_of(old.session_id),
-                interrupted=is_cut_off,
-            )
-        made = new[0] if new and new[0] is not None else self._first(source)
+        made, waiting = self._renew(old, source) if old is not None else (self._first(source), 0)
         self._tell_reset(made, source.platform.value)
         word = "Session reset." if old is not None else "New session."
-        return f"✨ {word} {self._format_session_info()}".rstrip()
+        more = f"{counted(waiting, 'waiting message')} will be answered in it." if waiting else ""
+        return " ".join(one for one in ("✨", word, self._format_session_info(), more) if one)
+
+    def _renew(self, old: SessionEntry, source: SessionSource) -> tuple[SessionEntry, int]:
+        """End a conversation and start another; returns it, and how many messages go along."""
+        key = old.session_key
+        if self._house is None:
+            return self._replace(old, source, None, is_cut_off=False), 0
+        lanes, turns = self._house.lanes, self._house.turns
+        with closing.at_rest(lanes, turns, key, old.session_id) as (lane, is_cut_off):
+            agent = turns.agents.drop(key)
+            return self._replace(old, source, agent, is_cut_off=is_cut_off), len(lane.queue)
+
+    def _replace(
+        self, old: SessionEntry, source: SessionSource, agent: Agent | None, *, is_cut_off: bool
+    ) -> SessionEntry:
+        new: list[SessionEntry | None] = []
+        closing.let_go(
+            old.session_id,
+            source.platform.value,
+            agent,
+            lambda: new.append(self.session_store.reset_session(old.session_key)),
+            model=self.session_store.model_of(old.session_id),
+            interrupted=is_cut_off,
+        )
+        return (new[0] if new else None) or self._first(source)
 
     def _first(self, source: SessionSource) -> SessionEntry:
         return self.session_store.get_or_create_session(source, force_new=True)
@@ -354,6 +367,7 @@ class GatewayRunner:
             return
         self._house.recovery.take_up()
         self._house.delivery.wake()
+        self._house.turns.on_question_over()
         self._house.turns.agents.sweep()
         self.session_store.save_changes()
         now = time.time()

@@ -6,7 +6,7 @@ mirror for people. A change on the way of a turn costs one row.
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,19 @@ import hermes_state
 from gateway.config import GatewayConfig
 from gateway.entry import SessionEntry
 from gateway.mirror import Mirror
-from gateway.source import SessionSource, build_session_key, is_shared_multi_user_session
+from gateway.source import (
+    SessionSource,
+    build_session_key,
+    fields_of,
+    is_shared_multi_user_session,
+)
 from hermes_core import clock
 from hermes_core.errors import StoreError
 from hermes_state import sessions
 from hermes_state.protocol import Store
 from hermes_state.records import Row, encode
 from hermes_state.routes import Route
+from hermes_state.turns import Opening
 
 __all__ = [
     "SessionEntry",
@@ -113,7 +119,7 @@ class SessionStore:
         entry = self._entries.get(session_key)
         if entry is None or session_key in self._stored:
             return None
-        return Route(session_key, encode(entry.to_dict()), self._scope)
+        return self._route(entry)
 
     def saved(self, session_key: str) -> None:
         """The store has got the route of a new chat."""
@@ -226,15 +232,18 @@ class SessionStore:
         )
 
     def _replace(self, old: SessionEntry | None, entry: SessionEntry, reason: str) -> None:
-        """Put a route in the place of another one, whose conversation is over. What cannot be stored
-        did not happen: a chat must not go on where nobody finds it after a restart.
+        """Put a route in the place of another one, whose conversation is over; what waits goes along.
+
+        What cannot be stored did not happen: a chat must not go on where nobody finds it after a
+        restart.
         """
         key = entry.session_key
-        if old is not None and old.session_id != entry.session_id:
-            self._end(old, reason)
         self._entries[key] = entry
         try:
-            self._save(key)
+            if old is not None and old.session_id != entry.session_id and self._db is not None:
+                self._succeed(self._db, old, entry, reason)
+            else:
+                self._save(key)
         except StoreError:
             self._changed.discard(key)
             if old is None:
@@ -242,6 +251,30 @@ class SessionStore:
             else:
                 self._entries[key] = old
             raise
+
+    def _succeed(self, db: Store, old: SessionEntry, entry: SessionEntry, reason: str) -> None:
+        db.succeed(
+            self._route(entry),
+            entry.session_id,
+            former=old.session_id,
+            reason=reason,
+            opening=self.opening(entry),
+        )
+        self._noted([entry.session_key])
+
+    def opening(self, entry: SessionEntry) -> Opening:
+        """The session that the first message of an entry makes: whose it is."""
+        origin = entry.origin
+        fields: dict[str, Any] = {"session_key": entry.session_key}
+        if origin is not None:
+            fields |= fields_of(
+                origin,
+                group_sessions_per_user=self.config.group_sessions_per_user,
+                thread_sessions_per_user=self.config.thread_sessions_per_user,
+            )
+        if entry.display_name:
+            fields["display_name"] = entry.display_name
+        return Opening(entry.platform.value if entry.platform else "gateway", fields)
 
     def _is_open(self, entry: SessionEntry) -> bool:
         """Whether a chat goes on where its entry says. What another surface closed is opened again."""
@@ -278,20 +311,19 @@ class SessionStore:
     def _reason_to_reset(self, entry: SessionEntry) -> str | None:
         if entry.suspended:
             return "suspended"
-        if self._is_busy(entry.session_key):
-            return None
         policy = self.config.get_reset_policy(entry.platform, entry.chat_type)
-        return policy.reason_to_reset(entry.updated_at, now_local())
+        reason = policy.reason_to_reset(entry.updated_at, now_local())
+        return None if reason is None or self._is_busy(entry.session_key) else reason
 
     def _is_session_expired(self, entry: SessionEntry) -> bool:
         return not entry.suspended and self._reason_to_reset(entry) is not None
 
     def _is_busy(self, session_key: str) -> bool:
-        """Whether processes of the conversation run; who cannot tell is taken for a yes."""
+        """Whether the conversation is at work; who cannot tell is taken for a yes."""
         try:
             return self._has_active_processes(session_key)
         except Exception:
-            logger.exception("whether %s has processes is not known", session_key)
+            logger.exception("whether %s is at work is not known", session_key)
             return True
 
     def set_expiry_finalized(self, entry: SessionEntry) -> None:
@@ -413,10 +445,18 @@ class SessionStore:
         rows = {key: self._row(key) for key in changed if key in self._entries}
         if rows:
             self._db.routes.save_all(rows, scope=self._scope)
-        self._stored.update(rows)  # `|=` with keys would copy them all
+        self._noted(rows)
         self._changed.difference_update(list(changed))
+
+    def _noted(self, keys: Collection[str]) -> None:
+        """The store has these routes as they are; the mirror follows."""
+        self._stored.update(keys)  # `|=` with keys would copy them all
+        self._changed.difference_update(keys)
         if self.config.write_sessions_json:
             self._mirror.soon()
+
+    def _route(self, entry: SessionEntry) -> Route:
+        return Route(entry.session_key, encode(entry.to_dict()), self._scope)
 
     def _row(self, key: str) -> tuple[str, str]:
         entry = self._entries[key]

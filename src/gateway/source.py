@@ -103,6 +103,24 @@ def build_session_key(
     return ":".join(parts)
 
 
+def fields_of(
+    source: SessionSource, *, group_sessions_per_user: bool, thread_sessions_per_user: bool
+) -> dict[str, Any]:
+    """What the session of a chat says about whose it is; one that a group shares is nobody's."""
+    is_shared = is_shared_multi_user_session(
+        source,
+        group_sessions_per_user=group_sessions_per_user,
+        thread_sessions_per_user=thread_sessions_per_user,
+    )
+    fields = {
+        "user_id": None if is_shared else source.person,
+        "chat_id": source.chat_id,
+        "chat_type": source.chat_type,
+        "thread_id": source.thread_id,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def is_shared_multi_user_session(
     source: SessionSource, *, group_sessions_per_user: bool, thread_sessions_per_user: bool
 ) -> bool:

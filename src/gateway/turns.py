@@ -71,7 +71,8 @@ class Turns:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.on_change: Callable[[], None] = lambda: None
         """Told when a turn begins or ends."""
-        self.on_answered: Callable[[QuestionAnswered], None] = lambda _answered: None
+        self.on_question_over: Callable[[], None] = lambda: None
+        """Told when something that was asked may be over."""
         self.running: dict[str, Agent] = {}
         """The agents whose turns run now, by key."""
         self.agents = Agents(is_running=lambda agent: agent in self.running.values())
@@ -108,27 +109,26 @@ class Turns:
 
     def run(self, lane: Lane, waiting: Waiting) -> None:
         """The boundary of a turn: it has an end afterwards, or stays on disk for the next start."""
-        place = waiting.origin.place
-        tokens = session_context.set_session_vars(
-            platform=place.platform.value,
-            chat_id=place.chat_id,
-            chat_name=place.chat_name,
-            thread_id=place.thread_id,
-            user_id=place.user_id,
-            user_name=place.user_name,
-            session_key=lane.key,
-            session_id=waiting.session_id,
-            message_id=waiting.origin.message_id,
-        )
-        if self._replies.abilities(place.platform.value).answers_in_place:
+        platform = waiting.origin.place.platform.value
+        if self._replies.abilities(platform).answers_in_place:
             self._watchers.expect(waiting.turn_id)
         try:
             self._until_over(lane, waiting)
         finally:
-            session_context.clear_session_vars(tokens)
             if self.loop is not None:
                 self._streams.end(waiting.turn_id, self.loop)
             self._watchers.over(waiting.turn_id)
+            if waiting.has_asked:
+                self.on_question_over()
+
+    def _find(self, waiting: Waiting) -> None:
+        """Where a turn is to be answered: its chat may have gone on elsewhere while it waited."""
+        row = self._store.turns.get(waiting.turn_id)
+        if row is None or row["session_id"] == waiting.session_id:
+            return
+        waiting.session_id = row["session_id"]
+        first = self._store.turns.of_session(waiting.session_id)[0]
+        waiting.makes_session = first["id"] == waiting.turn_id
 
     def _until_over(self, lane: Lane, waiting: Waiting) -> None:
         """Try until the turn is over. A store that cannot be written now, or a conversation that another
@@ -137,7 +137,7 @@ class Turns:
         wait_s = _ASK_AGAIN_S
         while not self._closing.is_set():
             try:
-                if self._run(lane, waiting):
+                if self._try(lane, waiting):
                     return
             except ConversationBusyError:
                 wait_s = _ASK_AGAIN_S
@@ -163,8 +163,28 @@ class Turns:
         if agent is not None and not self.agents.keeps(key, agent):
             agent.close()
 
+    def _try(self, lane: Lane, waiting: Waiting) -> bool:
+        """One attempt, where the turn is to be answered and in the context of its chat."""
+        self._find(waiting)
+        place = waiting.origin.place
+        tokens = session_context.set_session_vars(
+            platform=place.platform.value,
+            chat_id=place.chat_id,
+            chat_name=place.chat_name,
+            thread_id=place.thread_id,
+            user_id=place.user_id,
+            user_name=place.user_name,
+            session_key=lane.key,
+            session_id=waiting.session_id,
+            message_id=waiting.origin.message_id,
+        )
+        try:
+            return self._run(lane, waiting)
+        finally:
+            session_context.clear_session_vars(tokens)
+
     def _run(self, lane: Lane, waiting: Waiting) -> bool:
-        """One attempt; tells whether the turn is over or put off."""
+        """Tells whether the turn is over or put off."""
         began = time.monotonic()
         place = waiting.origin.place
         agent = self.agent(lane.key, waiting.session_id, place, waiting.model_name)
@@ -191,6 +211,11 @@ class Turns:
         self._on_moved(lane.key, waiting.session_id, agent.session_id)
         return True
 
+    def session_of(self, key: str) -> str | None:
+        """The session in which a lane's turn runs now."""
+        agent = self.running.get(key)
+        return agent.session_id if agent is not None else None
+
     def is_over(self, turn_id: str) -> bool:
         """Whether a turn has an end, on disk."""
         row = self._store.turns.get(turn_id)
@@ -215,10 +240,12 @@ class Turns:
             self._on_moved(key, event.old_session_id, event.new_session_id)
         if isinstance(event, QuestionAsked):
             waiting.has_asked = True
-            self._store.outbox.put(self._replies.question(waiting.origin, event))
+            is_beside = key != waiting.origin.session_key
+            pieces = self._replies.question(waiting.origin, event, is_beside=is_beside)
+            self._store.outbox.put(pieces)
             self._wake_delivery()
         if isinstance(event, QuestionAnswered):
-            self.on_answered(event)
+            self.on_question_over()
         if isinstance(event, Notice):
             self._tell(waiting, event)
         if isinstance(event, TurnEnded):

@@ -1,9 +1,11 @@
-"""Answers to what the agent asks: which questions wait in a conversation, and who may answer them how.
+"""Answers to what the agent asks: which questions wait in conversations, and who may answer them how.
 
 A question is answered where its conversation is, or at the machine. An owner may allow anything; a
 member may allow a call in a conversation that is theirs alone, and not for all times; a guest may allow
 nothing. Whoever may speak in a conversation may say no, and may answer what the agent wants to know.
 """
+
+from collections.abc import Collection
 
 from hermes_agent.standing import Standing, is_owner
 from hermes_core.errors import UsageError
@@ -15,13 +17,13 @@ from hermes_state.scope import DELEGATE
 _YES = ("once", "session", "always")
 
 
-def waiting(store: Store, conversation_id: str, kind: Kind | None = None) -> list[Row]:
-    """Questions that a conversation waits for, the oldest first; those of its sub-agents included."""
+def waiting(store: Store, conversations: Collection[str], kind: Kind | None = None) -> list[Row]:
+    """Questions that conversations wait for, the oldest first; those of sub-agents included."""
     return [
         question
         for question in store.questions.pending()
         if kind in (None, question["kind"])
-        and _origin(store, question["session_id"])["conversation_id"] == conversation_id
+        and _origin(store, question["session_id"])["conversation_id"] in conversations
     ]
 
 
@@ -30,15 +32,15 @@ def give(
     question_id: str,
     text: str,
     *,
-    conversation_id: str,
+    conversations: Collection[str],
     standing: Standing | None = None,
     by: str = "",
 ) -> Row:
-    """Answer a question of this conversation and return it; raises UsageError, and nothing is answered.
+    """Answer a question of these conversations and return it; raises UsageError when it is not to be.
 
     A question of another conversation is told as one that is not there.
     """
-    found = [one for one in waiting(store, conversation_id) if one["id"] == question_id]
+    found = [one for one in waiting(store, conversations) if one["id"] == question_id]
     if not found:
         raise UsageError("This question does not wait for an answer here.")
     question = found[0]

@@ -48,6 +48,11 @@ class Context(Protocol):
         ...
 
     @property
+    def beside(self) -> Collection[str]:
+        """The conversations that work beside it, whose questions are answered here too."""
+        ...
+
+    @property
     def standing(self) -> Standing | None:
         """What the person who typed it may see and allow; None: the one at the machine, everything."""
         ...
@@ -397,6 +402,8 @@ def _status(context: Context, _argument: str) -> str:
         + (f", shortened {row['depth']} times" if row and row["depth"] else ""),
         "A turn is running." if context.is_running else "Nothing is running.",
     ]
+    if jobs := len(context.beside):
+        lines.append(f"{counted(jobs, 'job')} {'runs' if jobs == 1 else 'run'} beside it.")
     if waiting:
         verb = "waits" if waiting == 1 else "wait"
         lines.append(f"{counted(waiting, 'question')} {verb} for an answer: /approve or /deny.")
@@ -453,7 +460,7 @@ def _answer(context: Context, answer: str) -> str:
         here.store,
         waiting[0]["id"],
         answer,
-        conversation_id=here.conversation_id,
+        conversations=_asking(context),
         standing=context.standing,
         by=here.platform,
     )
@@ -462,8 +469,11 @@ def _answer(context: Context, answer: str) -> str:
 
 
 def _approvals(context: Context) -> list[Row]:
-    here = context.conversation
-    return answers.waiting(here.store, here.conversation_id, "approval")
+    return answers.waiting(context.conversation.store, _asking(context), "approval")
+
+
+def _asking(context: Context) -> set[str]:
+    return {context.conversation.conversation_id, *context.beside}
 
 
 def _scope(context: Context) -> Scope | None:

@@ -18,8 +18,10 @@ from hermes_state import (
     messages,
     search,
     sessions,
+    succession,
     titles,
     transfer,
+    turns,
 )
 from hermes_state.budgets import Budgets
 from hermes_state.connection import MEMORY
@@ -37,11 +39,11 @@ from hermes_state.partials import Partials
 from hermes_state.people import People
 from hermes_state.questions import Questions
 from hermes_state.records import NewMessage, Row, message_from, seconds
-from hermes_state.routes import Routes
+from hermes_state.routes import Route, Routes
 from hermes_state.scope import Scope, allows
 from hermes_state.search import Sort, Wanted
 from hermes_state.transfer import Report
-from hermes_state.turns import Turns
+from hermes_state.turns import Opening, Turns
 from hermes_state.usage import Usage
 
 T = TypeVar("T")
@@ -162,6 +164,16 @@ class SessionDB:
         """End a session for good, also one whose process merely went away."""
         return self.write(lambda c: sessions.end_for_reset(c, session_id, reason))
 
+    def succeed(
+        self, route: Route, session_id: str, *, former: str, reason: str, opening: Opening
+    ) -> int:
+        """Have a chat go on in another session, with what waits in the former one."""
+        return self.write(
+            lambda c: succession.succeed(
+                c, route, session_id, former=former, reason=reason, opening=opening
+            )
+        )
+
     def set_session_archived(self, session_id: str, archived: bool) -> bool:
         """Put a whole conversation away, or bring it back."""
         return self.write(lambda c: sessions.set_archived(c, session_id, archived))
@@ -206,6 +218,10 @@ class SessionDB:
     def set_session_title(self, session_id: str, title: str | None) -> bool:
         """Title a session; raises TitleError (a ValueError) when another of the same person has it."""
         return self.write(lambda c: titles.set_title(c, session_id, title))
+
+    def name_session(self, session_id: str, title: str, opening: Opening) -> bool:
+        """Give a conversation its title, before anything is said in it too; True when that makes it."""
+        return self.write(lambda c: turns.name(c, session_id, title, opening))
 
     def set_auto_title_if_empty(self, session_id: str, title: str) -> bool:
         """Title a session unless it has a title."""

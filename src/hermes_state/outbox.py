@@ -157,6 +157,13 @@ def sent(
     return is_open(conn, piece["platform"], piece["chat_id"])
 
 
+def without_buttons(conn: apsw.Connection, piece_id: int) -> None:
+    """Note that the message of a piece has nothing to press any more."""
+    conn.execute(
+        "UPDATE outbox SET extra = json_remove(extra, '$.buttons') WHERE id = ?", (piece_id,)
+    )
+
+
 def _may_be_shown(piece: Row) -> bool:
     """Whether it is the beginning of a reply, which a draft may show."""
     return piece["turn_id"] is not None and piece["piece"] == 0
@@ -257,6 +264,9 @@ class Outbox:
 
     def fail(self, piece_id: int, error: str) -> bool:
         return self._db.write(lambda c: fail(c, piece_id, error))
+
+    def without_buttons(self, piece_id: int) -> None:
+        self._db.write(lambda c: without_buttons(c, piece_id))
 
     def unsure(self) -> list[Row]:
         return self._db.read(unsure)

@@ -69,6 +69,14 @@ def withdraw(conn: apsw.Connection, question_id: str) -> None:
         _settle(conn, question_id, "withdrawn", None, None)
 
 
+def withdraw_of_turn(conn: apsw.Connection, turn_id: str) -> None:
+    """A turn is over: nobody waits for an answer to what it asked."""
+    conn.execute(
+        "UPDATE questions SET state = 'withdrawn', ended_at = ? WHERE turn_id = ? AND state = 'pending'",
+        (clock.now(), turn_id),
+    )
+
+
 def _settle(
     conn: apsw.Connection, question_id: str, state: str, text: str | None, by: str | None
 ) -> None:
@@ -97,6 +105,22 @@ def pending(conn: apsw.Connection, conversation_id: str | None = None) -> list[R
             " WHERE questions.state = 'pending'"
             " AND (?1 IS NULL OR sessions.conversation_id = ?1) ORDER BY asked_at",
             (conversation_id,),
+        )
+    )
+
+
+def still_shown(conn: apsw.Connection, since: float) -> list[Row]:
+    """Messages with buttons for a question that is over since then, with how that came out."""
+    return rows(
+        conn.execute(
+            "SELECT outbox.*, questions.state AS question_state, questions.answer,"
+            " turns.ended_at IS NOT NULL AS is_turn_over FROM outbox"
+            " JOIN questions ON questions.id = outbox.extra ->> '$.question'"
+            " JOIN turns ON turns.id = questions.turn_id"
+            " WHERE outbox.key >= 'question:' AND outbox.key < 'question;'"
+            " AND outbox.extra -> '$.buttons' IS NOT NULL AND outbox.state <> 'failed'"
+            " AND questions.ended_at > ? ORDER BY outbox.id",
+            (since,),
         )
     )
 
@@ -147,6 +171,9 @@ class Questions:
 
     def pending(self, conversation_id: str | None = None) -> list[Row]:
         return self._db.ask(lambda c: pending(c, conversation_id))
+
+    def still_shown(self, since: float = 0.0) -> list[Row]:
+        return self._db.read(lambda c: still_shown(c, since))
 
     def grant(self, keys: Sequence[str], scope: str = EVERYWHERE) -> None:
         self._db.write(lambda c: grant(c, keys, scope))

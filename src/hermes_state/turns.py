@@ -27,8 +27,10 @@ from hermes_state import (
     leases,
     outbox,
     partials,
+    questions,
     routes,
     sessions,
+    titles,
 )
 from hermes_state.budgets import Receipt
 from hermes_state.database import Database
@@ -169,6 +171,18 @@ def begin(conn: apsw.Connection, session_id: str, opening: Opening) -> None:
         routes.save(conn, route.session_key, session_id, route.entry, scope=route.scope)
 
 
+def name(conn: apsw.Connection, session_id: str, title: str, opening: Opening) -> bool:
+    """Give a conversation its title, also one in which nothing was said yet; tells whether it makes one.
+
+    Raises TitleError, and then there is none.
+    """
+    makes_session = sessions.find(conn, session_id) is None
+    if makes_session:
+        begin(conn, session_id, opening)
+    titles.set_title(conn, session_id, title)
+    return makes_session
+
+
 def start(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> int:
     """Begin to run a turn, for the first time or again; returns which attempt this is."""
     leases.check(conn, lease)
@@ -234,9 +248,9 @@ def finish(  # noqa: PLR0913 -- all that ends together
 ) -> int | None:
     """End a turn with its last message and what must be sent; returns that message's id.
 
-    Calls that were never made are cancelled with it; those nobody saw the end of are unknown. `settled`
-    tells the model about them, so that no call stays without a result. Without a last message, what was
-    streamed of it stays. The conversation is given back.
+    Calls that were never made are cancelled with it; those nobody saw the end of are unknown; what it
+    asked is asked no more. `settled` tells the model about calls, so that none stays without a result.
+    Without a last message, what was streamed of it stays. The conversation is given back.
     """
     leases.give_back(conn, lease)
     turn = fetch(conn, turn_id)
@@ -245,6 +259,7 @@ def finish(  # noqa: PLR0913 -- all that ends together
     for one in settled:
         effects.settle(conn, one.effect_id, one.state, one.result)
     effects.close_open(conn, turn_id)
+    questions.withdraw_of_turn(conn, turn_id)
     message_id, streamed = None, partials.take(conn, turn_id).strip()
     if message is None and streamed:
         message = {"role": "assistant", "content": streamed, "kind": "partial"}
@@ -263,12 +278,17 @@ def withdraw(conn: apsw.Connection, turn_id: str, reason: str) -> None:
     turn = fetch(conn, turn_id)
     if turn["state"] != "accepted":
         raise StoreError(f"Turn {turn_id} is {turn['state']}: too late to take it back.")
+    silence(conn, turn)
+    finish(conn, turn_id, "interrupted", reason=reason)
+
+
+def silence(conn: apsw.Connection, turn: Row) -> None:
+    """Have the message of a turn count no more where it was said; the store keeps it."""
     conn.execute(
         "UPDATE messages SET active = 0 WHERE id = ?1 OR session_id = ?2 AND origin_id = ?1",
         (turn["user_message_id"], turn["session_id"]),
     )
     sessions.recount(conn, turn["session_id"])
-    finish(conn, turn_id, "interrupted", reason=reason)
 
 
 def fold(conn: apsw.Connection, turn_id: str, into: str) -> int | None:

@@ -40,6 +40,10 @@ class Desk:
         return self.agent
 
     @property
+    def beside(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def standing(self) -> None:
         """Who is at the machine may see everything."""
 

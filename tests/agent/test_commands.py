@@ -35,6 +35,7 @@ class Surface:
     is_running: bool = False
     sent: list[Any] = field(default_factory=list[Any])
     has_left: bool = False
+    beside: Sequence[str] = ()
     standing: Standing | None = None
     plugins: Mapping[str, PluginCommand] = field(default_factory=dict[str, PluginCommand])
     skills: Mapping[str, Skill] = field(default_factory=dict[str, Skill])

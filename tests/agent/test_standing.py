@@ -244,13 +244,13 @@ def test_who_may_allow_what_in_bobs_chat(
     question = chat.sink.wait_for(QuestionAsked).question_id
     here = chat.agent.conversation_id
     with pytest.raises(UsageError, match="does not wait for an answer here"):
-        answers.give(chat.store, question, text, conversation_id="elsewhere", standing=standing)
+        answers.give(chat.store, question, text, conversations=["elsewhere"], standing=standing)
     if is_allowed:
-        answers.give(chat.store, question, text, conversation_id=here, standing=standing)
+        answers.give(chat.store, question, text, conversations=[here], standing=standing)
     else:
         with pytest.raises(UsageError, match="Only an owner"):
-            answers.give(chat.store, question, text, conversation_id=here, standing=standing)
-        answers.give(chat.store, question, "deny", conversation_id=here, standing=standing)
+            answers.give(chat.store, question, text, conversations=[here], standing=standing)
+        answers.give(chat.store, question, "deny", conversations=[here], standing=standing)
     turn.join(30)
     assert not turn.is_alive()
     assert len(push.runs) == (is_allowed and text in ("once", "session", "always"))
@@ -267,9 +267,9 @@ def test_the_question_of_a_sub_agent_waits_in_the_conversation_that_sent_it(
     turn = threading.Thread(target=chat.say)
     turn.start()
     chat.sink.wait_for(QuestionAsked)
-    (question,) = answers.waiting(chat.store, chat.agent.conversation_id, "approval")
+    (question,) = answers.waiting(chat.store, [chat.agent.conversation_id], "approval")
     here = chat.agent.conversation_id
-    answers.give(chat.store, question["id"], "once", conversation_id=here, standing=BOB)
+    answers.give(chat.store, question["id"], "once", conversations=[here], standing=BOB)
     turn.join(30)
     assert not turn.is_alive() and len(push.runs) == 1
 

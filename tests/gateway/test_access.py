@@ -177,6 +177,7 @@ class Surface:
     agent: Agent
     standing: Standing
     is_running: bool = False
+    beside: tuple[str, ...] = ()
     opened: list[str | None] = field(default_factory=list[str | None])
     plugins: dict[str, PluginCommand] = field(default_factory=dict[str, PluginCommand])
     skills: dict[str, Skill] = field(default_factory=dict[str, Skill])
@@ -316,7 +317,7 @@ def _look_through_every_door(surface: Surface, talks: list[Talk], seen: list[Tal
                 surface.agent.store,
                 talk.question_id,
                 "once",
-                conversation_id=surface.agent.conversation_id,
+                conversations=[surface.agent.conversation_id],
                 standing=surface.standing,
             )
     assert surface.type("/approve always") == "No question waits for an answer."

@@ -79,24 +79,6 @@ def test_a_path_and_a_command_after_a_blank_are_something_to_say(world: World) -
         world.wait_for_text("a", "/new is a command, is it?")
 
 
-def test_new_while_messages_wait_answers_them_in_the_old_conversation(world: World) -> None:
-    quiet = Quiet()
-    world.play(silence(quiet, after="Half"))
-    with Inside(world) as inside:
-        world.platform.say("a", "my name is Ada")
-        assert quiet.begun.wait(_PATIENCE_S)
-        world.platform.say("a", "and I wait")
-        world.platform.wait_until(lambda: not world.platform.unacknowledged())
-        world.platform.say("a", "/reset")
-        world.wait_for_text("a", "Session reset")
-        world.wait_for_text("a", "You said: and I wait")
-        assert "Ada" in _told(world)
-        world.platform.say("a", "who am I?")
-        world.wait_for_text("a", "You said: who am I?")
-        assert "Ada" not in _told(world)
-        assert inside.store.turns.unfinished() == []
-
-
 def test_what_is_said_right_after_new_is_said_in_the_new_conversation(world: World) -> None:
     with Inside(world):
         world.platform.say("a", "my name is Ada")
@@ -215,6 +197,39 @@ def test_a_title_names_a_conversation_that_resume_finds(world: World) -> None:
         world.platform.say("a", "go on")
         world.wait_for_text("a", "You said: go on")
         assert "apple" in _told(world)
+
+
+def test_new_with_a_title_names_the_new_conversation(world: World) -> None:
+    started: list[str] = []
+    with Inside(world) as inside:
+        plugins.register_hook("on_session_start", lambda session_id: started.append(session_id))
+        world.platform.say("a", "apple")
+        world.wait_for_replies("a", 1)
+        world.platform.say("a", "/new Holiday plans")
+        world.wait_for_text("a", "This conversation is called 'Holiday plans'.")
+        world.platform.say("a", "where to?")
+        world.wait_for_text("a", "You said: where to?")
+        (entry,) = inside.runner.session_store.list_sessions()
+        row = inside.store.get_session(entry.session_id) or {}
+        assert (row["title"], row["user_id"], row["chat_id"]) == ("Holiday plans", "u1", "a")
+        assert started.count(entry.session_id) == 1
+        assert "apple" not in _told(world)
+        world.platform.say("a", "/reset Holiday plans")
+        assert "belongs to session" in world.wait_for_replies("a", 4)[3]
+        (entry,) = inside.runner.session_store.list_sessions()
+        assert inside.store.get_session(entry.session_id) is None
+
+
+def test_a_title_is_given_before_anything_is_said(world: World) -> None:
+    with Inside(world):
+        world.platform.say("a", "/title")
+        world.wait_for_text("a", "Nothing has been said")
+        world.platform.say("a", "/title Early")
+        world.wait_for_text("a", "This conversation is called 'Early'.")
+        world.platform.say("a", "hello")
+        world.wait_for_text("a", "You said: hello")
+        world.platform.say("a", "/title")
+        assert "Early" in world.wait_for_replies("a", 4)[3]
 
 
 def test_nobody_sees_the_conversations_of_others(world: World) -> None:
@@ -403,7 +418,6 @@ def test_queue_waits_and_steer_is_heard(world: World) -> None:
         assert "You said: two" in second
         assert "You said: three" in third
         world.platform.say("a", "/steer four")
-        world.wait_for_text("a", "Nothing runs; it is answered now.")
         world.wait_for_text("a", "You said: four")
         world.platform.say("a", "/queue")
         world.wait_for_text("a", "/queue needs a text.")

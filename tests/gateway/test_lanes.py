@@ -3,6 +3,7 @@
 import json
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from gateway.agents import Agents
 from gateway.lanes import Lane, Lanes, Waiting
 from gateway.origin import Origin
 from hermes_agent.testing.scripted import Quiet, call, say, silence
+from hermes_core.errors import StoreBusyError
 from hermes_state import SessionDB
 from tests.gateway.faults import disk_full_at, eventually
 from tests.gateway.living import Inside, Process, World
@@ -347,6 +349,32 @@ def test_a_message_nobody_foresaw_is_told_of_and_holds_up_no_other(world: World)
         world.platform.say("a", "this does not")
         assert "was not taken in" in world.wait_for_replies("bad", 1)[0]
         assert "this does not" in world.wait_for_replies("a", 1)[0]
+
+
+def test_a_turn_whose_place_cannot_be_read_now_is_not_overtaken(world: World) -> None:
+    quiet, failed = Quiet(), threading.Event()
+    world.play(silence(quiet, then="first"))
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "two")
+        world.platform.say("a", "three")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        (lane,) = inside.house.lanes.running
+        second, read = lane.queue[0].turn_id, inside.store.turns.get
+
+        def get(turn_id: str) -> dict[str, Any] | None:
+            if turn_id == second and not failed.is_set():
+                failed.set()
+                raise StoreBusyError("The store is locked.")
+            return read(turn_id)
+
+        inside.store.turns.get = get  # type: ignore[method-assign]
+        quiet.release()
+        _, two, three = world.wait_for_replies("a", 3)
+        assert failed.is_set()
+        assert "You said: two" in two
+        assert "You said: three" in three
 
 
 # -- who is awake ------------------------------------------------------------------------------------

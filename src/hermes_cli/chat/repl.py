@@ -60,6 +60,10 @@ class Repl:
         return False
 
     @property
+    def beside(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def standing(self) -> None:
         """Who is at the machine may see everything."""
 

@@ -1264,6 +1264,17 @@ class TurnRules:
         row = session(store, "new")
         assert (row["source"], row["cwd"], row["message_count"]) == ("cli", "/here", 2)
 
+    def test_a_title_makes_its_session_or_nothing(self, store: Store) -> None:
+        opening = Opening("p", {"user_id": "u"})
+        assert store.name_session("new", "Tea", opening)
+        assert not store.name_session("new", "Coffee", opening)
+        row = session(store, "new")
+        assert (row["title"], row["source"], row["user_id"]) == ("Coffee", "p", "u")
+        with refused(TitleError):
+            store.name_session("other", "Coffee", opening)
+        assert store.get_session("other") is None
+        assert not store.turns.accept("new", {"role": "user", "content": "x"}).makes_session
+
     def test_a_first_message_makes_the_route_of_its_chat(self, store: Store) -> None:
         opening = Opening("telegram", route=Route("chat", '{"x":1}'))
         made = store.turns.accept("new", {"role": "user", "content": "hello"}, opening=opening)
@@ -1698,6 +1709,34 @@ class RouteRules:
         }  # fmt: skip
         assert list(store.routes.load("other")) == ["elsewhere"]
 
+    def test_a_chat_that_goes_on_elsewhere_takes_along_what_waits(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        runs = accepted(store, delivery=Delivery("p", "c", "1", '{"session_key": "key"}'))
+        waits = accepted(store, delivery=Delivery("p", "c", "2", '{"session_key": "key"}'))
+        other = accepted(store, delivery=Delivery("p", "d", "3", '{"session_key": "d"}'))
+        typed = accepted(store)
+        store.turns.start(runs)
+        moved = store.succeed(
+            Route("key", '{"x": 1}'), "new", former="s", reason="why", opening=Opening("p")
+        )
+        assert moved == 1
+        turns = {one: store.turns.get(one) or {} for one in (runs, waits, other, typed)}
+        assert [turns[one]["session_id"] for one in turns] == ["s", "new", "s", "s"]
+        assert contents(store, "new") == [store.turns.user_text(waits)]
+        assert len(contents(store, "s")) == 3
+        assert (session(store, "s")["end_reason"], session(store, "new")["source"]) == ("why", "p")
+        route = store.routes.get("key")
+        assert route is not None
+        assert (route["session_id"], route["entry"]) == ("new", '{"x": 1}')
+
+    def test_a_conversation_that_a_chat_leaves_goes_on_for_others(self, store: Store) -> None:
+        chat(store, "s", "hello")
+        store.routes.save("others", "s")
+        opening = Opening("p")
+        store.succeed(Route("key"), "new", former="s", reason="why", opening=opening)
+        assert session(store, "s")["ended_at"] is None
+        assert store.get_session("new") is None, "its first message makes it"
+
 
 class LeaseRules:
     """Who may run a conversation."""
@@ -1912,6 +1951,27 @@ class QuestionRules:
             store.questions.answer(row["id"], "yes")
         with refused(StoreError):
             store.questions.answer("nothing", "yes")
+
+    def test_a_turn_that_is_over_asks_nothing_any_more(self, store: Store) -> None:
+        turn_id = running(store)
+        row = store.questions.ask(self._question(turn_id))
+        store.turns.finish(turn_id, "interrupted")
+        assert store.questions.get(row["id"])["state"] == "withdrawn"
+        assert store.questions.pending() == []
+
+    def test_buttons_are_told_of_until_they_are_off(self, store: Store) -> None:
+        row = store.questions.ask(self._question(running(store)))
+        extra = f'{{"question": "{row["id"]}", "buttons": [["Yes", "yes"]]}}'
+        key = f"question:{row['id']}:0"
+        store.outbox.put([Piece("p", "c", "Run it?", key=key, extra=extra)])
+        assert store.questions.still_shown() == []
+        store.questions.answer(row["id"], "yes")
+        (shown,) = store.questions.still_shown()
+        told = (shown["key"], shown["question_state"], shown["answer"], shown["is_turn_over"])
+        assert told == (key, "answered", "yes", 0)
+        assert store.questions.still_shown(since=clock.now() + 1) == []
+        store.outbox.without_buttons(shown["id"])
+        assert store.questions.still_shown() == []
 
     def test_a_lasting_yes_holds_where_it_was_given(self, store: Store) -> None:
         store.questions.grant(["rm"], "here")

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -11,6 +12,7 @@ import pytest
 from gateway.platforms.api_server.adapter import ApiServerAdapter
 from hermes_agent.testing.faults import Refuse
 from hermes_agent.testing.scripted import Quiet, Step, call, say
+from tests.gateway.faults import eventually
 from tests.gateway.living import PATIENCE_S, Inside, World
 
 TOKEN = "a-token-for-the-tests"
@@ -214,10 +216,35 @@ def test_a_command_that_has_something_answered_is_answered_so_and_again(gateway:
     )
 
 
-def test_work_beside_is_announced_the_same_way_to_a_repeat(gateway: Gateway) -> None:
+def test_work_beside_is_refused_where_its_result_would_reach_nobody(gateway: Gateway) -> None:
     said = [text(gateway.ask("/background count", extra_headers=keyed("k-1"))) for _ in range(2)]
     assert said[0] == said[1]
-    assert said[0].startswith("Working on it beside")
+    assert "would reach nobody" in said[0]
+    assert gateway.world.model.asked == []
+    assert gateway.store.turns.still_open() == []
+
+
+def test_what_is_to_steer_a_turn_is_answered_when_none_runs(gateway: Gateway) -> None:
+    assert text(gateway.ask("/steer and now?", extra_headers=_NOTES)).startswith(
+        "You said: and now?"
+    )
+    assert told(gateway.ask("/steer and then?", extra_headers=_NOTES, stream=True)).startswith(
+        "You said: and then?"
+    )
+
+
+def test_who_steers_a_turn_is_told_that_it_was_said_to_it(gateway: Gateway) -> None:
+    quiet = Quiet()
+    gateway.world.play(replace(call("terminal", command="true"), quiet=quiet), say("so be it"))
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(lambda: text(gateway.ask("one", extra_headers=_NOTES)))
+        assert quiet.begun.wait(PATIENCE_S)
+        second = pool.submit(lambda: text(gateway.ask("/steer two", extra_headers=_NOTES)))
+        (agent,) = gateway.house.turns.running.values()
+        eventually(lambda: bool(agent._steers), "what is to be said")
+        quiet.release()
+        assert first.result(PATIENCE_S) == "so be it"
+        assert second.result(PATIENCE_S) == "It was said to the turn that ran."
 
 
 def test_a_command_that_is_still_being_done_is_a_conflict_that_clients_try_again(

@@ -1,0 +1,53 @@
+"""Questions that are asked in a chat: by the turn that runs there, and by the jobs beside it."""
+
+from collections.abc import Iterator
+
+from gateway.lanes import Lane, Lanes
+from gateway.platforms.base import MessageEvent
+from hermes_state.protocol import Store
+from hermes_state.records import Row
+
+
+def may_be_answered(event: MessageEvent, key: str, lanes: Lanes) -> bool:
+    """Whether plain words may be the answer to what was asked in a chat."""
+    meant = _meant(event, key, lanes)
+    return any(lane.current is not None and lane.current.has_asked for lane in meant)
+
+
+def answered_by(event: MessageEvent, key: str, lanes: Lanes, store: Store) -> Row | None:
+    """What plain words answer: the question that they reply to, else that of the turn that runs.
+
+    A job's question is answered by a reply to it and by nothing else, since the person may be talking
+    about other things meanwhile.
+    """
+    asking = {lane.current.turn_id: lane.key for lane in _meant(event, key, lanes) if lane.current}
+    asked = [
+        one
+        for one in store.questions.pending()
+        if one["kind"] == "clarify" and one["turn_id"] in asking
+    ]
+    for question in asked if event.reply_to_message_id else ():
+        names = {row["platform_message_id"] for row in pieces(store, question["id"])}
+        if event.reply_to_message_id in names:
+            return question
+    return next((one for one in asked if asking[one["turn_id"]] == key), None)
+
+
+def pieces(store: Store, question_id: str) -> Iterator[Row]:
+    """The messages that a question was put in."""
+    number = 0
+    while (row := store.outbox.get(f"{name(question_id)}:{number}")) is not None:
+        yield row
+        number += 1
+
+
+def name(question_id: str) -> str:
+    """The name of a question's pieces."""
+    return f"question:{question_id}"
+
+
+def _meant(event: MessageEvent, key: str, lanes: Lanes) -> list[Lane]:
+    """The lanes whose question a message may answer."""
+    own = lanes.find(key)
+    beside = lanes.beside(key) if event.reply_to_message_id else []
+    return [*([own] if own is not None else []), *beside]

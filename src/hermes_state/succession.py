@@ -1,0 +1,70 @@
+"""Succession: a chat leaves a conversation for another one, and what waits there unanswered goes along.
+
+All of it is one change. Whoever looks, before or after a crash, finds a message that was accepted in the
+conversation that its chat is in, and nothing that would still begin in one that is over.
+"""
+
+from collections.abc import Sequence
+
+import apsw
+
+from hermes_state import records, routes, sessions, turns
+from hermes_state.records import Row
+from hermes_state.routes import Route
+from hermes_state.turns import Opening
+
+
+def succeed(
+    conn: apsw.Connection,
+    route: Route,
+    session_id: str,
+    *,
+    former: str,
+    reason: str,
+    opening: Opening,
+) -> int:
+    """Have a chat go on in another session; returns how many turns went along.
+
+    The former conversation ends for this reason, unless other chats are in it. The session is made when
+    something goes along and it is not there yet; else its first message makes it.
+    """
+    if not routes.keys_of(conn, former, route.scope) - {route.session_key}:
+        sessions.end_for_reset(conn, former, reason)
+    waiting = _waiting(conn, former, route.session_key)
+    if waiting and sessions.find(conn, session_id) is None:
+        turns.begin(conn, session_id, opening)
+    for turn in waiting:
+        _move(conn, turn, session_id)
+    routes.save(conn, route.session_key, session_id, route.entry, scope=route.scope)
+    return len(waiting)
+
+
+def _waiting(conn: apsw.Connection, session_id: str, session_key: str) -> Sequence[Row]:
+    """The turns of a conversation that came from a chat and have not begun, in their order."""
+    return records.rows(
+        conn.execute(
+            "SELECT turns.* FROM turns JOIN inbox ON inbox.turn_id = turns.id"
+            " WHERE turns.state = 'accepted' AND inbox.payload ->> '$.session_key' = ?"
+            " AND turns.session_id IN (SELECT id FROM sessions WHERE conversation_id ="
+            " (SELECT conversation_id FROM sessions WHERE id = ?))"
+            " ORDER BY turns.accepted_at, turns.rowid",
+            (session_key, session_id),
+        )
+    )
+
+
+def _move(conn: apsw.Connection, turn: Row, session_id: str) -> None:
+    """Have a turn answered elsewhere. Its message is said again there, after what was said there, and
+    does not count any more where it was.
+    """
+    columns = "role, content, parts, timestamp, token_count, platform_message_id, extra, observed"
+    conn.execute(
+        f"INSERT INTO messages (session_id, {columns}) SELECT ?, {columns} FROM messages WHERE id = ?",
+        (session_id, turn["user_message_id"]),
+    )
+    moved = conn.last_insert_rowid()
+    turns.silence(conn, turn)
+    conn.execute(
+        "UPDATE turns SET session_id = ?, user_message_id = ? WHERE id = ?",
+        (session_id, moved, turn["id"]),
+    )

@@ -1,0 +1,67 @@
+"""The buttons of a question go when it is over, whatever ended it."""
+
+import pytest
+
+from gateway.platforms.testing.loopback.server import Shown
+from hermes_agent.testing.scripted import Quiet, call, say, silence
+from hermes_state import SessionDB
+from tests.gateway.living import Inside, Process, World
+
+_DANGEROUS = call("terminal", command="rm -rf /nonexistent/hermes-test")
+
+
+def _asked(world: World) -> Shown:
+    world.play(_DANGEROUS)
+    world.platform.say("a", "clean up")
+    asked = world.wait_for_text("a", "May this run?")
+    assert asked.buttons
+    return asked
+
+
+@pytest.mark.parametrize("command", ["/stop", "/new"])
+def test_they_go_when_the_turn_that_asked_is_stopped(world: World, command: str) -> None:
+    with Inside(world) as inside:
+        asked = _asked(world)
+        world.platform.say("a", command)
+        after = world.wait_for_text("a", "This is not asked any more.")
+        assert (after.message_id, after.buttons) == (asked.message_id, ())
+        assert inside.store.questions.pending() == []
+
+
+def test_they_go_when_nobody_answers_in_time(world: World) -> None:
+    text = world.home.config.read_text()
+    world.home.config.write_text(text.replace("timeout_s = 30.0", "timeout_s = 0.1"))
+    quiet = Quiet()
+    with Inside(world):
+        world.play(_DANGEROUS, silence(quiet))
+        world.platform.say("a", "clean up")
+        assert world.wait_for_text("a", "Nobody answered in time.").buttons == ()
+        quiet.release()
+
+
+def test_they_go_when_somebody_answered_while_the_gateway_was_away(world: World) -> None:
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        asked = _asked(world)
+        gateway.kill()
+    with SessionDB(world.home.database) as store:
+        (question,) = store.questions.pending()
+        store.questions.answer(question["id"], "deny")
+    world.play(say("left it"))
+    with Inside(world):
+        world.wait_for_text("a", "left it")
+        after = world.wait_for_text("a", "🚫 Denied.")
+        assert (after.message_id, after.buttons) == (asked.message_id, ())
+
+
+def test_they_stay_over_a_restart_while_an_answer_is_waited_for(world: World) -> None:
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        asked = _asked(world)
+        gateway.kill()
+    world.play(say("done it"))
+    with Inside(world):
+        assert asked.question is not None
+        world.platform.press("a", asked.question, "once")
+        world.wait_for_text("a", "done it")
+        assert world.wait_for_text("a", "✅ Allowed once.").message_id == asked.message_id

@@ -1,0 +1,164 @@
+"""What /background has done beside a conversation: seen, answered and stopped in its chat."""
+
+import pytest
+
+from hermes_agent.testing.scripted import Quiet, call, say, silence
+from tests.gateway.faults import eventually
+from tests.gateway.living import Inside, Process, World
+
+_PATIENCE_S = 10
+
+
+def test_a_job_that_a_kill_cut_off_goes_on_beside_its_conversation(world: World) -> None:
+    before, after = Quiet(), Quiet()
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.play(silence(before))
+        world.platform.say("a", "/background look it up")
+        assert before.begun.wait(_PATIENCE_S)
+        gateway.kill()
+    world.play(silence(after, then="looked up"))
+    with Inside(world) as inside:
+        assert after.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "and meanwhile?")
+        world.wait_for_text("a", "You said: and meanwhile?")
+        assert "looked up" not in world.replies("a")
+        after.release()
+        world.wait_for_text("a", "looked up")
+        eventually(lambda: inside.store.turns.still_open() == [], "the end of the turns")
+
+
+_DANGEROUS = call("terminal", command="rm -rf /nonexistent/hermes-test")
+_CLARIFY = call("clarify", question="Which colour?", choices=["red", "blue"])
+
+
+def test_what_a_job_asks_is_allowed_by_a_button_in_its_chat(world: World) -> None:
+    world.play(_DANGEROUS, say("done it"))
+    with Inside(world):
+        world.platform.say("a", "/background clean up")
+        asked = world.wait_for_text("a", "May this run?")
+        assert asked.question is not None
+        world.platform.press("a", asked.question, "once")
+        world.wait_for_text("a", "done it")
+        assert world.wait_for_text("a", "✅ Allowed once.").message_id == asked.message_id
+
+
+@pytest.mark.parametrize(("command", "told"), [("/approve", "once"), ("/deny", "deny")])
+def test_what_a_job_asks_is_answered_in_words(world: World, command: str, told: str) -> None:
+    world.play(_DANGEROUS, say("it is over"))
+    with Inside(world):
+        world.platform.say("a", "/background clean up")
+        world.wait_for_text("a", "May this run?")
+        world.platform.say("a", "/status")
+        world.wait_for_text("a", "1 question waits for an answer")
+        world.platform.say("a", command)
+        world.wait_for_text("a", f"terminal: {told}.")
+        world.wait_for_text("a", "it is over")
+
+
+def test_what_a_job_asks_is_not_answered_from_other_chats(world: World) -> None:
+    world.play(_DANGEROUS)
+    with Inside(world):
+        world.platform.say("a", "/background clean up")
+        world.wait_for_text("a", "May this run?")
+        world.platform.say("b", "/approve", user="u2")
+        world.wait_for_text("b", "No question waits")
+
+
+def test_what_a_job_wants_to_know_is_answered_by_a_reply_and_nothing_else(world: World) -> None:
+    world.play(_CLARIFY, say("beside: said"), say("in front: said"))
+    with Inside(world) as inside:
+        world.platform.say("a", "/background paint it")
+        asked = world.wait_for_text("a", "Reply to this message to answer it.")
+        (question,) = inside.store.questions.pending()
+        shown = f"question:{question['id']}:0"
+        eventually(lambda: (inside.store.outbox.get(shown) or {})["state"] == "sent", "the note")
+        world.platform.say("a", "how are you?")
+        world.wait_for_text("a", "said")
+        assert inside.store.questions.pending() == [question]
+        world.platform.say("a", "2", reply_to=asked.message_id)
+        world.wait_for_text("a", "→ blue")
+        world.wait_for_text("a", "in front: said")
+
+
+def test_a_question_of_the_running_turn_is_answered_though_a_job_asks_too(world: World) -> None:
+    world.play(_CLARIFY)
+    with Inside(world) as inside:
+        world.platform.say("a", "/background paint it")
+        world.wait_for_text("a", "Reply to this message to answer it.")
+        world.play(call("clarify", question="How big?", choices=[]), say("as you like"))
+        world.platform.say("a", "build it")
+        world.wait_for_text("a", "How big?")
+        world.platform.say("a", "very big")
+        world.wait_for_text("a", "as you like")
+        (left,) = inside.store.questions.pending()
+        assert left["text"] == "Which colour?"
+
+
+def test_what_a_job_asked_before_a_kill_is_answered_after_it(world: World) -> None:
+    world.play(_DANGEROUS, say("done it"))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("a", "/background clean up")
+        world.wait_for_text("a", "May this run?")
+        gateway.kill()
+    with Inside(world):
+        world.platform.say("a", "/approve")
+        world.wait_for_text("a", "done it")
+
+
+def test_status_counts_the_jobs_beside_a_conversation(world: World) -> None:
+    world.play(silence(), silence())
+    with Inside(world):
+        world.platform.say("a", "/background one")
+        world.platform.say("a", "/background two")
+        world.wait_for_replies("a", 2)
+        world.platform.say("a", "/status")
+        told = world.wait_for_text("a", "2 jobs run beside it.").text
+        assert "Nothing is running." in told
+        world.platform.say("b", "/status", user="u2")
+        assert "beside" not in world.wait_for_text("b", "Nothing is running.").text
+
+
+def test_stop_names_the_jobs_that_stop_all_stops(world: World) -> None:
+    world.play(silence(), silence())
+    with Inside(world) as inside:
+        world.platform.say("a", "/background one")
+        world.platform.say("a", "/background two")
+        world.wait_for_replies("a", 2)
+        eventually(lambda: len(inside.house.lanes.running) == 2, "the jobs")
+        world.platform.say("a", "/stop")
+        world.wait_for_text("a", "Nothing is running here. 2 jobs run beside it; /stop all")
+        assert len(inside.house.lanes.running) == 2
+        world.platform.say("a", "/stop all")
+        world.wait_for_text("a", "⏹ Stopping. 2 jobs beside it are stopped.")
+        eventually(lambda: inside.store.turns.still_open() == [], "the end of the jobs")
+
+
+def test_stop_leaves_the_jobs_beside_what_it_stops(world: World) -> None:
+    beside, front = Quiet(), Quiet()
+    world.play(silence(beside, then="looked up"))
+    with Inside(world):
+        world.platform.say("a", "/background look it up")
+        assert beside.begun.wait(_PATIENCE_S)
+        world.play(silence(front))
+        world.platform.say("a", "one")
+        assert front.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "/stop")
+        world.wait_for_text("a", "⏹ Stopping. 1 job runs beside it; /stop all stops that too.")
+        beside.release()
+        world.wait_for_text("a", "looked up")
+
+
+def test_new_stops_a_job_in_the_conversation_that_it_ends(world: World) -> None:
+    beside = Quiet()
+    world.play(silence(beside))
+    with Inside(world) as inside:
+        world.platform.say("a", "/background look it up")
+        assert beside.begun.wait(_PATIENCE_S)
+        (turn,) = inside.store.turns.still_open()
+        world.platform.say("a", f"/resume {turn['session_id']}")
+        world.wait_for_text("a", "You are in")
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "Session reset")
+        assert inside.store.turns.still_open() == []

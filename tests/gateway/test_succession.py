@@ -1,0 +1,138 @@
+"""A chat that leaves its conversation: what waits goes along, and nothing runs in one that is over."""
+
+import json
+from datetime import timedelta
+
+from hermes_agent.testing.scripted import Quiet, call, silence
+from hermes_cli import plugins
+from hermes_state import SessionDB
+from tests.gateway.faults import disk_full_at, eventually
+from tests.gateway.living import Inside, Process, World
+
+_PATIENCE_S = 10
+
+
+def _told(world: World) -> str:
+    """What the model was asked last."""
+    return json.dumps(world.model.asked[-1].json["messages"])
+
+
+def _here(inside: Inside) -> str:
+    (entry,) = inside.runner.session_store.list_sessions()
+    return entry.session_id
+
+
+def _wait_until_taken(world: World) -> None:
+    world.platform.wait_until(lambda: not world.platform.unacknowledged())
+
+
+def test_new_while_messages_wait_answers_them_in_the_new_conversation(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, after="Half"))
+    with Inside(world) as inside:
+        world.platform.say("a", "my name is Ada")
+        assert quiet.begun.wait(_PATIENCE_S)
+        old = _here(inside)
+        world.platform.say("a", "and I wait")
+        world.platform.say("a", "so do I")
+        _wait_until_taken(world)
+        world.platform.say("a", "/reset")
+        world.wait_for_text("a", "2 waiting messages will be answered in it.")
+        world.wait_for_text("a", "You said: and I wait")
+        world.wait_for_text("a", "You said: so do I")
+        assert "Ada" not in _told(world)
+        assert "and I wait" in _told(world)
+        said = [one["content"] for one in inside.store.get_messages_as_conversation(old)]
+        assert "and I wait" not in said
+        assert inside.store.turns.unfinished() == []
+        assert inside.store.check() == []
+
+
+def test_nothing_runs_in_a_conversation_whose_end_was_told(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet))
+    told: list[tuple[str, str]] = []
+    with Inside(world) as inside:
+        for hook in ("on_session_finalize", "on_session_start", "on_turn_start", "on_turn_end"):
+            plugins.register_hook(
+                hook, lambda session_id, hook=hook: told.append((hook, session_id))
+            )
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        old = _here(inside)
+        world.platform.say("a", "two")
+        _wait_until_taken(world)
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "You said: two")
+        eventually(lambda: len(told) == 7, "the end of the second turn")
+        new = _here(inside)
+        assert told == [
+            ("on_session_start", old),
+            ("on_turn_start", old),
+            ("on_turn_end", old),
+            ("on_session_finalize", old),
+            ("on_session_start", new),
+            ("on_turn_start", new),
+            ("on_turn_end", new),
+        ]
+
+
+def test_what_a_message_asks_that_went_along_is_answered_where_the_chat_is(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet), call("terminal", command="rm -rf /nonexistent/hermes-test"))
+    with Inside(world):
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "clean up")
+        _wait_until_taken(world)
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "May this run?")
+        world.platform.say("a", "/deny")
+        world.wait_for_text("a", "terminal: deny.")
+
+
+def test_a_new_that_cannot_be_stored_leaves_what_waits_where_it_was(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet))
+    with Inside(world) as inside:
+        world.platform.say("a", "my name is Ada")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "who am I?")
+        _wait_until_taken(world)
+        with disk_full_at(inside.store, "UPDATE ON routes"):
+            world.platform.say("a", "/new")
+            world.wait_for_text("a", "no space left")
+        world.wait_for_text("a", "You said: who am I?")
+        assert "Ada" in _told(world)
+
+
+def test_a_conversation_at_work_is_not_reset_by_the_clock(world: World) -> None:
+    world.configure(more='reset = "idle"\nreset_idle_minutes = 60\n')
+    quiet = Quiet()
+    world.play(silence(quiet, then="done"))
+    with Inside(world) as inside:
+        world.platform.say("a", "take your time")
+        assert quiet.begun.wait(_PATIENCE_S)
+        (entry,) = inside.runner.session_store.list_sessions()
+        entry.updated_at -= timedelta(days=2)
+        world.platform.say("a", "are you there?")
+        _wait_until_taken(world)
+        quiet.release()
+        world.wait_for_text("a", "You said: are you there?")
+        assert "take your time" in _told(world)
+
+
+def test_a_turn_that_new_stopped_does_not_go_on_after_a_crash(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        gateway.kill()
+    with SessionDB(world.home.database) as store:
+        (turn,) = store.turns.still_open()
+        store.promote_to_session_reset(turn["session_id"])
+    with Inside(world) as inside:
+        assert inside.store.turns.still_open() == []
+        assert len(world.model.asked) == 1
