@@ -348,7 +348,9 @@ class House:
 
     async def models(self) -> Sequence[str]:
         found = await run_blocking(lambda: self.assembly.registry().discovery.found())
-        return [one.label for one in found] or [self.assembly.settings.model.name or "hermes"]
+        own = self.assembly.settings.model.name  # as the settings call it, which people know it by
+        names = [own, *(one.label for one in found if one.model)]
+        return list(dict.fromkeys(name for name in names if name))
 
     # -- what a message does to a turn that runs -------------------------------------------------
 

@@ -55,6 +55,20 @@ def gateway(world: World) -> Iterator[Gateway]:
         yield made
 
 
+@pytest.mark.parametrize("offered", [["scripted", "another"], ["another"]])
+def test_the_model_of_the_settings_can_be_asked_for_by_its_name(
+    gateway: Gateway, world: World, offered: list[str]
+) -> None:
+    world.model.models = {name: {} for name in offered}
+    names = [one.id for one in gateway.client.models.list()]
+    assert names[:2] == ["hermes", "scripted"]
+    assert all(name.strip("/") == name for name in names)
+    answer = gateway.client.chat.completions.create(
+        model="scripted", messages=[{"role": "user", "content": "apple"}]
+    )
+    assert "apple" in (answer.choices[0].message.content or "")
+
+
 def told(stream: Any) -> str:
     return "".join(one.choices[0].delta.content or "" for one in stream if one.choices)
 
