@@ -127,8 +127,7 @@ class Turns:
         if row is None or row["session_id"] == waiting.session_id:
             return
         waiting.session_id = row["session_id"]
-        first = self._store.turns.of_session(waiting.session_id)[0]
-        waiting.makes_session = first["id"] == waiting.turn_id
+        waiting.makes_session = self._store.turns.opens(waiting.turn_id)
 
     def _until_over(self, lane: Lane, waiting: Waiting) -> None:
         """Try until the turn is over. A store that cannot be written now, or a conversation that another
@@ -194,11 +193,11 @@ class Turns:
         self.running[lane.key] = agent
         self.on_change()
         agent.clear_interrupt()
+        self._tell_start(agent, waiting)
         if waiting.is_stopped:
             self._store.turns.finish(waiting.turn_id, "interrupted", reason=STOPPED)
             journal.ended(waiting, "interrupted")
             return True
-        self._tell_start(agent, waiting)
         if self.loop is not None:
             self._streams.begin(waiting.turn_id, waiting.origin, self.loop)
         outcome = agent.run(waiting.turn_id)

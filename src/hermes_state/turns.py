@@ -109,6 +109,7 @@ def accept(
     if known is not None:
         return known
     makes_session = tip is None and opening is not None
+    now = clock.now()  # not after its session began, by which `opens` knows it
     if tip is not None:
         session_id = tip
         if end is not None and end in over:
@@ -124,7 +125,7 @@ def accept(
     conn.execute(
         "INSERT INTO turns (id, session_id, idempotency_key, user_message_id, accepted_at)"
         " VALUES (?, ?, ?, ?, ?)",
-        (turn_id, session_id, idempotency_key, message_id, clock.now()),
+        (turn_id, session_id, idempotency_key, message_id, now),
     )
     if delivery is not None:
         inbox.make_turn(conn, delivery, turn_id)
@@ -384,6 +385,19 @@ def of_session(conn: apsw.Connection, session_id: str) -> list[Row]:
     )
 
 
+def opens(conn: apsw.Connection, turn_id: str) -> bool:
+    """Whether a session was made with this turn, which has not begun: nobody has been told of either."""
+    return bool(
+        conn.execute(
+            "SELECT count(*) FROM turns JOIN sessions ON sessions.id = turns.session_id"
+            " WHERE turns.id = ? AND turns.state = 'accepted'"
+            " AND turns.accepted_at <= sessions.started_at AND NOT EXISTS (SELECT 1 FROM messages"
+            " WHERE messages.session_id = sessions.id AND messages.id < turns.user_message_id)",
+            (turn_id,),
+        ).get
+    )
+
+
 def cut_short(conn: apsw.Connection, user_message_ids: Collection[int]) -> list[Row]:
     """The turns that failed or were stopped, of those that answer these messages."""
     return rows(
@@ -499,6 +513,9 @@ class Turns:
 
     def of_session(self, session_id: str) -> list[Row]:
         return self._db.read(lambda c: of_session(c, session_id))
+
+    def opens(self, turn_id: str) -> bool:
+        return self._db.ask(lambda c: opens(c, turn_id))
 
     def cut_short(self, user_message_ids: Collection[int]) -> list[Row]:
         return self._db.read(lambda c: cut_short(c, user_message_ids))

@@ -86,7 +86,7 @@ def recover(rt: Runtime, sid: str, session: LiveSession) -> int:
         said = [one.waiting for one in live.steering]
         ours = {one.turn_id for one in (*live.queue, *said, live.current) if one is not None}
         left = [
-            Waiting(row["id"], None, store.turns.user_text(row["id"]))
+            Waiting(row["id"], None, store.turns.user_text(row["id"]), store.turns.opens(row["id"]))
             for row in store.turns.unfinished()
             if row["conversation_id"] == conversation_id and row["id"] not in ours
         ]
@@ -207,6 +207,7 @@ def _known(rt: Runtime, session: LiveSession, waiting: Waiting) -> dict[str, Any
         if any(one and one.turn_id == waiting.turn_id for one in (*live.queue, *said)):
             return {**told, "status": "queued"}
     waiting.is_recovered = True
+    waiting.makes_session = store.turns.opens(waiting.turn_id)
     return None
 
 

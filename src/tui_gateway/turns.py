@@ -72,12 +72,12 @@ def _run(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> None:
     _wait_for_agent(rt, sid, session, waiting)
     if rt.live(session).is_closing and not waiting.stop.is_set():
         return  # it stays in the store as it is, and goes on when the conversation is resumed
+    if waiting.makes_session:
+        tell_start(rt, session)
     if waiting.stop.is_set():
         rt.db().turns.finish(waiting.turn_id, "interrupted", reason=_STOPPED)
         _tell_end(rt, sid, waiting, _completion(waiting, "", "interrupted"))
         return
-    if waiting.makes_session:
-        _tell_start(rt, session)
     _begin(rt, sid, session, waiting)
     version = session.get("history_version", 0)
     result = _ask(rt, sid, session, waiting)
@@ -118,12 +118,14 @@ def _hope(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> Herm
     return live.error
 
 
-def _tell_start(rt: Runtime, session: LiveSession) -> None:
-    """The hook for a session that its first message has made; plugins are loaded by now."""
+def tell_start(rt: Runtime, session: LiveSession) -> None:
+    """The hook for a session that its first message, its title or a branch has made."""
+    with suppress(HermesError):  # whoever needs what cannot be had says so
+        rt.assembly()  # loads the plugins
     plugins.invoke_hook(
         "on_session_start",
         session_id=info.key_of(session),
-        model=info.model_name(session.get("agent")),
+        model=info.describe(rt, session)["model"],
         platform=rt.live(session).source,
     )
 

@@ -7,6 +7,20 @@ from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_state import SessionDB
 from tests.gateway.living import Process, World
+from tests.plugins import enable
+
+DEADLY = """
+import os
+from pathlib import Path
+
+def register(ctx):
+    @ctx.hook("on_session_start")
+    def began(session_id):
+        with Path({path!r}).open("a") as file:
+            file.write(session_id + "\\n")
+        if len(Path({path!r}).read_text().split()) == 1:
+            os._exit(9)
+"""
 
 
 def test_a_message_that_was_accepted_is_answered_after_a_kill(world: World) -> None:
@@ -28,6 +42,22 @@ def test_a_message_that_was_accepted_is_answered_after_a_kill(world: World) -> N
         assert one == "one again"
         assert "two" in two
         assert len(world.replies("b")) == 1
+
+
+def test_plugins_hear_of_a_conversation_whose_first_message_was_accepted_before_a_kill(
+    world: World,
+) -> None:
+    path = world.home.root / "began.txt"
+    enable(world.home, "deadly", DEADLY.format(path=str(path)))
+    with Process(world) as first:
+        first.wait_until_up()
+        world.platform.say("a", "one")
+        assert first.child.wait(20) == 9
+    with Process(world) as second:
+        second.wait_until_up()
+        world.wait_for_replies("a", 1)
+        one, again = path.read_text().split()
+        assert one == again
 
 
 def test_a_message_that_came_while_nobody_was_there_is_answered(world: World) -> None:

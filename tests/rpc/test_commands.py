@@ -10,6 +10,7 @@ from hermes_cli import plugins
 from hermes_core import config
 from hermes_core.paths import Home
 from tests.gateway.faults import eventually
+from tests.plugins import enable
 from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
 from tui_gateway import server
 
@@ -95,14 +96,12 @@ def test_a_command_can_open_another_conversation_under_the_same_session(
 
 
 def test_the_catalogue_has_every_command_and_those_of_plugins(client: Inside, home: Home) -> None:
-    folder = home.root / "plugins" / "greeter"
-    folder.mkdir(parents=True)
-    (folder / "plugin.toml").write_text('name = "greeter"\nversion = "1"\ndescription = "x"\n')
-    (folder / "__init__.py").write_text(
+    enable(
+        home,
+        "greeter",
         "def register(ctx):\n"
-        "    ctx.command('greet', lambda who: f'Hello, {who}.', description='Greets.')\n"
+        "    ctx.command('greet', lambda who: f'Hello, {who}.', description='Greets.')\n",
     )
-    config.change(home, "plugins.enabled", ["greeter"])
     sid = client.open()
     catalog = client.call("commands.catalog")
     pairs = dict(catalog["pairs"])

@@ -11,6 +11,7 @@ import pytest
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_core import config
 from hermes_core.paths import Home
+from tests.plugins import enable
 from tests.rpc.serving import PATIENCE_S, Process, World
 from tests.rpc.test_process import WAYS_OUT, leave, speaking
 
@@ -37,11 +38,7 @@ def register(ctx):
 def listening(home: Home, trouble: str = "") -> Path:
     """Enable a plugin that writes down which ends it hears; returns the file."""
     told = home.root / "told.jsonl"
-    folder = home.root / "plugins" / "listener"
-    folder.mkdir(parents=True)
-    (folder / "plugin.toml").write_text('name = "listener"\nversion = "1"\ndescription = "x"\n')
-    (folder / "__init__.py").write_text(LISTENER.format(path=str(told), trouble=trouble or "pass"))
-    config.change(home, "plugins.enabled", ["listener"])
+    enable(home, "listener", LISTENER.format(path=str(told), trouble=trouble or "pass"))
     return told
 
 

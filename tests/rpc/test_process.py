@@ -14,9 +14,9 @@ import pytest
 
 from hermes_agent.testing.scripted import Quiet, Step, call, fail, say, silence
 from hermes_agent.testing.server import Recorded, ScriptedServer
-from hermes_core import config
 from hermes_core.errors import ModelError
 from hermes_core.paths import Home
+from tests.plugins import enable
 from tests.rpc import kills
 from tests.rpc.serving import PATIENCE_S, Process, World
 from tests.rpc.test_requests import Fuzz
@@ -40,16 +40,14 @@ def speaking(world: World, process: Process) -> tuple[str, str]:
 def test_the_first_line_is_the_greeting_and_the_output_is_kept_for_the_protocol(
     world: World, home: Home
 ) -> None:
-    folder = home.root / "plugins" / "loud"
-    folder.mkdir(parents=True)
-    (folder / "plugin.toml").write_text('name = "loud"\nversion = "1"\ndescription = "x"\n')
-    (folder / "__init__.py").write_text(
+    enable(
+        home,
+        "loud",
         "import os\n"
         "def register(ctx):\n"
         "    print('noise from Python')\n"
-        "    os.write(1, b'noise from below\\n')\n"
+        "    os.write(1, b'noise from below\\n')\n",
     )
-    config.change(home, "plugins.enabled", ["loud"])
     process = world.start()
     assert process.frames[0]["params"]["type"] == "gateway.ready"
     assert process.frames[0]["params"]["payload"]["skin"]["name"]

@@ -1275,6 +1275,21 @@ class TurnRules:
         assert store.get_session("other") is None
         assert not store.turns.accept("new", {"role": "user", "content": "x"}).makes_session
 
+    def test_a_turn_that_was_never_begun_knows_whether_its_session_was_made_with_it(
+        self, store: Store
+    ) -> None:
+        hello = {"role": "user", "content": "hello"}
+        first = store.turns.accept("new", hello, opening=Opening("p")).turn_id
+        second = store.turns.accept("new", hello).turn_id
+        assert (store.turns.opens(first), store.turns.opens(second)) == (True, False)
+        store.turns.start(first)
+        assert not store.turns.opens(first)
+        store.turns.finish(first, "answered", message={"role": "assistant", "content": "hi"})
+        store.name_session("named", "Tea", Opening("p"))
+        assert not store.turns.opens(store.turns.accept("named", hello).turn_id)
+        branch = store.branch_session("new")
+        assert not store.turns.opens(store.turns.accept(branch, hello).turn_id)
+
     def test_a_first_message_makes_the_route_of_its_chat(self, store: Store) -> None:
         opening = Opening("telegram", route=Route("chat", '{"x":1}'))
         made = store.turns.accept("new", {"role": "user", "content": "hello"}, opening=opening)

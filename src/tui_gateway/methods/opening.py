@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypedDict
 
 from hermes_core.errors import HermesError, NothingSaidError
 from hermes_state import sessions
-from tui_gateway import agents, info, intake, view
+from tui_gateway import agents, info, intake, turns, view
 from tui_gateway.params import Cols, OpenId, Params, Session, says
 from tui_gateway.projection import projected
 from tui_gateway.protocol import (
@@ -177,6 +177,7 @@ def branch(rt: Runtime, rid: Rid, params: Branch) -> Branched:
     live = Live(source=origin.source, cwd=origin.cwd, model_name=origin.model_name)
     child = _new(key, live, session.get("cols", 80))
     sid = _open(rt, child)
+    turns.tell_start(rt, child)
     rt.afterwards(lambda: agents.begin(rt, sid, child))
     title = store.get_session_title(key) or ""
     return {"session_id": sid, "stored_session_id": key, "title": title, "parent": parent}

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from hermes_core.errors import Interrupted, TitleError
-from hermes_state import titles
-from hermes_state import turns as stored_turns
 from tui_gateway import agents, info, intake, rewinding, turns, view
 from tui_gateway.params import AnyId, Cols, Params, Session, says
 from tui_gateway.projection import projected
@@ -56,10 +54,7 @@ def title(rt: Runtime, rid: Rid, params: Title) -> Titled:
         current = rt.db().get_session_title(key) or session.get("pending_title") or ""
         return {"title": current, "session_key": key}
     wanted = _cleaned(rt, params.title)
-    if rt.db().get_session(key) is None:
-        _store(rt, session, key, wanted)
-    else:
-        _set(rt, key, wanted)
+    _name(rt, session, key, wanted)
     session["pending_title"] = None
     rt.emit("session.title", params.session_id, {"session_id": key, "title": wanted})
     return {"pending": False, "title": wanted, "session_key": key}
@@ -93,20 +88,17 @@ def _set(rt: Runtime, key: str, wanted: str) -> None:
         raise RpcError(TITLE_REFUSED, error.message, fix=error.fix) from error
 
 
-def _store(rt: Runtime, session: LiveSession, key: str, wanted: str) -> None:
-    """Make the session together with its title, so that a refused one leaves nothing."""
+def _name(rt: Runtime, session: LiveSession, key: str, wanted: str) -> None:
+    """Title an open session, also one that is not stored yet; a refused title makes none."""
     live = rt.live(session)
-
-    def make(conn: Any) -> None:  # noqa: ANN401 -- the store's own
-        stored_turns.begin(conn, key, intake.opening_of(session, live))
-        titles.set_title(conn, key, wanted)
-
     rt.presence.add(key)
     try:
-        rt.db().write(make)
+        makes_session = rt.db().name_session(key, wanted, intake.opening_of(session, live))
     except TitleError as error:
         raise RpcError(TITLE_REFUSED, error.message, fix=error.fix) from error
-    live.seed = []
+    if makes_session:
+        live.seed = []
+        turns.tell_start(rt, session)
 
 
 class Stopped(TypedDict):

@@ -1,0 +1,100 @@
+"""Plugins hear once that a conversation began, whatever made it: a message, a title or a branch."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from hermes_agent.testing.scripted import Quiet, say, silence
+from hermes_agent.testing.server import ScriptedServer
+from hermes_cli import plugins
+from hermes_core.paths import Home
+from hermes_state.turns import Opening
+from tests.plugins import enable
+from tests.rpc.serving import PATIENCE_S, Inside, World
+
+Told = list[tuple[str, str]]
+
+DEADLY = """
+import os
+from pathlib import Path
+
+def register(ctx):
+    @ctx.hook("on_session_start")
+    def began(session_id):
+        with Path({path!r}).open("a") as file:
+            file.write(session_id + "\\n")
+        if len(Path({path!r}).read_text().split()) == 1:
+            os._exit(9)
+"""
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    heard: Told = []
+    plugins.register_hook(
+        "on_session_start", lambda session_id, model: heard.append((session_id, model))
+    )
+    yield heard
+
+
+def test_a_title_begins_a_conversation_and_its_first_message_not_again(
+    client: Inside, model: ScriptedServer, told: Told
+) -> None:
+    model.add("hello")
+    opened = client.call("session.create")
+    client.call("session.title", session_id=opened["session_id"], title="Tea")
+    assert told == [(opened["stored_session_id"], "scripted")]
+    client.call("session.title", session_id=opened["session_id"], title="Coffee")
+    client.say(opened["session_id"])
+    assert len(told) == 1
+
+
+def test_a_branch_begins_a_conversation(client: Inside, model: ScriptedServer, told: Told) -> None:
+    model.add("one", "two")
+    sid = client.open()
+    client.say(sid)
+    branch = client.call("session.branch", session_id=sid)
+    client.say(branch["session_id"])
+    assert told[1:] == [(branch["stored_session_id"], "scripted")]
+
+
+def test_a_first_prompt_that_is_stopped_before_it_runs_has_begun_its_conversation(
+    client: Inside, model: ScriptedServer, told: Told
+) -> None:
+    quiet = Quiet()
+    model.add(silence(quiet), "and now")
+    opened = client.call("session.create")
+    sid = opened["session_id"]
+    client.call("prompt.submit", session_id=sid, text="no, wait")
+    client.call("session.interrupt", session_id=sid)
+    client.event("message.complete", status="interrupted")
+    quiet.release()
+    client.event("session.info", running=False)
+    assert [session_id for session_id, _ in told] == [opened["stored_session_id"]]
+
+
+def test_a_first_prompt_of_a_process_that_is_gone_begins_its_conversation(
+    client: Inside, world: World, model: ScriptedServer, told: Told
+) -> None:
+    model.add("here I am")
+    with world.store() as store:
+        said = {"role": "user", "content": "anybody?"}
+        store.turns.accept("left", said, opening=Opening("tui", {"cwd": str(world.workspace)}))
+    client.call("session.resume", session_id="left")
+    client.event("message.complete", text="here I am")
+    assert told == [("left", "scripted")]
+
+
+def test_a_kill_before_the_first_run_does_not_hide_the_beginning(world: World, home: Home) -> None:
+    path = home.root / "began.txt"
+    enable(home, "deadly", DEADLY.format(path=str(path)))
+    first = world.start()
+    opened = first.call("session.create")
+    key = opened["stored_session_id"]
+    first.call("prompt.submit", session_id=opened["session_id"], text="hello")
+    assert first.process.wait(PATIENCE_S) == 9
+    world.model.add(say("here I am"))
+    second = world.start()
+    second.call("session.resume", session_id=key)
+    second.event("message.complete", text="here I am")
+    assert path.read_text().split() == [key, key]
