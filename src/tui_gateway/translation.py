@@ -162,6 +162,9 @@ class Translator:
             f" ({event.strategy}). /expand shows the originals, /undo compress takes it back."
         )
         self._emit("status.update", {"kind": "compacted", "text": text})
+        if (before := self._live.used) is not None:
+            taken = {"input_tokens": event.tokens_after, "output_tokens": 0}
+            self._use(msgspec.structs.replace(before, **taken))
 
     def _title(self, event: events.Titled) -> None:
         self._emit("session.title", {"session_id": event.session_id, "title": event.title})

@@ -38,6 +38,17 @@ def test_the_command_ends_with_a_ready_session_and_follows_the_conversation(
     assert world.row(new)["end_reason"] is None
 
 
+def test_a_shortened_conversation_fills_less_of_the_window_at_once(
+    client: Inside, model: ScriptedServer
+) -> None:
+    sid = talk(client, model)
+    before = client.call("session.usage", session_id=sid)["context_used"]
+    model.add(say(SUMMARY))
+    told = client.call("session.compress", session_id=sid)
+    assert told["usage"]["context_used"] == told["after_tokens"] < before
+    assert client.events("usage.update")[-1]["context_used"] == told["after_tokens"]
+
+
 def test_a_needless_shortening_tells_the_real_size(client: Inside, model: ScriptedServer) -> None:
     sid = client.open()
     assert client.call("session.compress", session_id=sid)["before_tokens"] == 0, "nothing is said"
