@@ -385,6 +385,11 @@ def of_session(conn: apsw.Connection, session_id: str) -> list[Row]:
     )
 
 
+def known(conn: apsw.Connection, idempotency_key: str) -> str | None:
+    """The turn that was accepted under a key."""
+    return conn.execute("SELECT id FROM turns WHERE idempotency_key = ?", (idempotency_key,)).get
+
+
 def opens(conn: apsw.Connection, turn_id: str) -> bool:
     """Whether a session was made with this turn, which has not begun: nobody has been told of either."""
     return bool(
@@ -513,6 +518,9 @@ class Turns:
 
     def of_session(self, session_id: str) -> list[Row]:
         return self._db.read(lambda c: of_session(c, session_id))
+
+    def known(self, idempotency_key: str) -> str | None:
+        return self._db.ask(lambda c: known(c, idempotency_key))
 
     def opens(self, turn_id: str) -> bool:
         return self._db.ask(lambda c: opens(c, turn_id))

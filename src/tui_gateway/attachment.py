@@ -105,12 +105,20 @@ def keep(session: LiveSession, home: Home, name: str, data: bytes) -> Path:
     """Put something a client sent into a private file of the home."""
     if len(data) > _LARGEST:
         raise RpcError(BAD_ARGUMENT, f"It is larger than {_LARGEST >> 20} MiB.")
-    number = session["image_counter"] = session.get("image_counter", 0) + 1
     safe = _UNSAFE.sub("_", Path(name).name)[-80:].lstrip(".") or "file"
-    path = make_folder(_folder(home)) / f"{session['session_key']}_{number}_{safe}"
+    path = _free(session, make_folder(_folder(home)), safe)
     with open_private(path) as file:
         file.write(data)
     return path
+
+
+def _free(session: LiveSession, folder: Path, name: str) -> Path:
+    """A file that is not there yet: who had the conversation open before may have kept some."""
+    while True:
+        number = session["image_counter"] = session.get("image_counter", 0) + 1
+        path = folder / f"{session['session_key']}_{number}_{name}"
+        if not path.exists():
+            return path
 
 
 def collapse(session: LiveSession, home: Home, text: str) -> tuple[str, Path, int]:

@@ -16,7 +16,7 @@ from hermes_core.errors import HermesError
 from hermes_core.loading import loading
 from tui_gateway import clients, methods, protocol
 from tui_gateway.pool import Pool
-from tui_gateway.protocol import NO_SUCH_SESSION, TOO_MANY, Frame, Rid, RpcError
+from tui_gateway.protocol import BUSY, NO_SUCH_SESSION, TOO_MANY, Frame, Rid, RpcError
 from tui_gateway.resources import Resources
 from tui_gateway.runtime import Live, LiveSession, Renderer, Settle
 from tui_gateway.transport import Transport, decode
@@ -34,6 +34,8 @@ MOST_SESSIONS = 256
 _MOST_REQUESTS = 8
 """How many long requests are worked on at once; the others wait."""
 _PATIENCE_S = 0.2
+_ENDING_S = 10.0
+"""How long whoever wants a conversation waits for its end, in which plugins have their say."""
 _SHOWN = 200
 
 _sessions: dict[str, LiveSession] = {}
@@ -41,7 +43,7 @@ _sessions: dict[str, LiveSession] = {}
 _sessions_lock = threading.RLock()
 _ends = threading.Condition(_sessions_lock)
 """Told when a session that was being ended has come to its end."""
-_ending: set[str] = set()
+_ending: dict[str, LiveSession] = {}
 """Sessions that are being ended: not open any more, but not over."""
 _resources = Resources()
 _pool = Pool(threads=_MOST_REQUESTS)
@@ -163,12 +165,12 @@ def _close_session_by_id(sid: str, end_reason: str = "tui_close") -> bool:
         session = _sessions.pop(sid, None)
         if session is None:
             return False
-        _ending.add(sid)
+        _ending[sid] = session
     try:
         _finalize_session(session, end_reason)
     finally:
         with _ends:
-            _ending.discard(sid)
+            _ending.pop(sid, None)
             _ends.notify_all()
     return True
 
@@ -398,6 +400,16 @@ class _Runtime:
 
     def close(self, sid: str, end_reason: str) -> bool:
         return _close_session_by_id(sid, end_reason)
+
+    def wait_for_end(self, is_meant: Callable[[LiveSession], bool]) -> None:
+        with _ends:
+            ending = dict(_ending)
+        meant = {sid for sid, session in ending.items() if is_meant(session)}
+        with _ends:
+            is_over = _ends.wait_for(lambda: meant.isdisjoint(_ending), _ENDING_S)
+        if not is_over:
+            fix = "Try again in a moment."
+            raise RpcError(BUSY, "The conversation is still being ended.", fix=fix)
 
     def finalize(self, session: LiveSession, end_reason: str) -> None:
         _finalize_session(session, end_reason)

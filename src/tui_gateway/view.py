@@ -73,12 +73,17 @@ def stored(store: Store, name: str) -> str:
 
 
 def opened(rt: Runtime, key: str) -> str | None:
-    """The open session that is in the conversation of a stored one."""
+    """The open session in the conversation of a stored one; one that is being ended is waited for."""
     store = rt.db()
     root = store.get_conversation_root(key)
+
+    def is_meant(session: LiveSession) -> bool:
+        return store.get_conversation_root(info.key_of(session)) == root
+
     for sid, session in list(rt.sessions.items()):
-        if store.get_conversation_root(info.key_of(session)) == root:
+        if is_meant(session):
             return sid
+    rt.wait_for_end(is_meant)
     return None
 
 

@@ -11,6 +11,7 @@ import pytest
 from hermes_agent.testing.faults import Hold, wrong_key
 from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
 from hermes_agent.testing.server import ScriptedServer
+from hermes_cli import plugins
 from hermes_core import config
 from hermes_core.paths import Home
 from tests.gateway.faults import eventually
@@ -326,6 +327,24 @@ def test_a_prompt_that_is_sent_again_under_its_key_is_found_not_repeated(
     assert len(model.asked) == 1
 
 
+def test_a_prompt_that_replaces_others_does_so_once_and_only_when_it_is_taken_in(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, key = started(client)
+    model.add("one", "another")
+    client.say(sid, "first")
+    (world.workspace / "text.txt").write_text("no picture")
+    instead = {"session_id": sid, "text": "instead", "truncate_before_user_ordinal": 0}
+    with pytest.raises(RefusedError):
+        client.call("prompt.submit", **instead, images=["text.txt"])
+    assert world.transcript(key) == [("user", "first"), ("assistant", "one")]
+    client.call("prompt.submit", **instead, idempotency_key="k")
+    client.event("message.complete", text="another")
+    again = client.call("prompt.submit", **instead, idempotency_key="k")
+    assert (again["duplicate"], again["status"]) == (True, "answered")
+    assert world.transcript(key) == [("user", "instead"), ("assistant", "another")]
+
+
 def test_a_prompt_that_another_conversation_has_under_its_key_is_not_run_here(
     client: Inside, world: World, model: ScriptedServer
 ) -> None:
@@ -415,6 +434,20 @@ def test_pictures_can_come_with_the_prompt_itself(
     assert picture["image_url"]["url"].startswith("data:image/png;base64,")
     client.say(sid, "and now?")
     assert world.transcript(key)[2][1] == "and now?"
+
+
+def test_what_was_attached_is_not_overwritten_when_the_conversation_is_opened_again(
+    client: Inside, model: ScriptedServer
+) -> None:
+    sid, key = started(client)
+    model.add("one")
+    client.say(sid)
+    first = client.call("paste.collapse", session_id=sid, text="the first text")
+    client.call("session.close", session_id=sid)
+    sid = client.call("session.resume", session_id=key)["session_id"]
+    second = client.call("paste.collapse", session_id=sid, text="the second text")
+    texts = [Path(one["path"]).read_text() for one in (first, second)]
+    assert texts == ["the first text", "the second text"]
 
 
 @pytest.mark.parametrize(
@@ -513,6 +546,49 @@ def test_a_session_can_be_closed_in_the_middle_of_a_turn(
     with pytest.raises(RefusedError) as refused:
         client.call("prompt.submit", session_id=sid, text="three")
     assert refused.value.number == 4001
+
+
+def test_who_opens_a_conversation_that_is_being_ended_finds_it_after_its_end(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, key = started(client)
+    model.add("one", "two")
+    client.say(sid)
+    asked, may_end = threading.Event(), threading.Event()
+
+    def end() -> None:
+        asked.set()
+        may_end.wait(PATIENCE_S)
+
+    plugins.register_hook("on_session_finalize", end)
+    closing = threading.Thread(
+        target=client.call, args=("session.close",), kwargs={"session_id": sid}
+    )
+    closing.start()
+    assert asked.wait(PATIENCE_S)
+    number = client.post("session.resume", session_id=key)
+    with pytest.raises(RefusedError, match="is open"):
+        client.call("session.activate", session_id=sid)
+    may_end.set()
+    closing.join()
+    opened = client.answer(number)
+    assert world.row(key)["end_reason"] is None, "it is open again"
+    assert key in server._resources.presence.own
+    assert client.say(opened["session_id"], "go on")["text"] == "two"
+
+
+def test_what_another_process_left_goes_on_when_who_has_it_open_looks_again(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, key = started(client)
+    model.add("one", "two")
+    client.say(sid)
+    client.event("session.info", running=False)
+    with world.store() as store:
+        store.turns.accept(key, {"role": "user", "content": "from elsewhere"})
+    assert client.call("session.resume", session_id=key)["session_id"] == sid
+    assert client.event("message.start", is_recovered=True)["user"] == "from elsewhere"
+    client.event("message.complete", text="two")
 
 
 def test_what_was_left_unfinished_goes_on_when_the_conversation_is_resumed(

@@ -212,6 +212,10 @@ def test_conversations_are_listed_searched_and_deleted(
     assert refused.value.number == 4023
     assert "/new" in refused.value.data["fix"], "a person can follow it"
     client.call("session.close", session_id=second["session_id"])
+    for name in ("2", keys[0][:-1], "Houses"):
+        with pytest.raises(RefusedError) as refused:
+            client.call("session.delete", session_id=name)
+        assert refused.value.number == 4007, "only a whole id is sure to be the one that is meant"
     assert client.call("session.delete", session_id=keys[0]) == {"deleted": keys[0]}
     assert world.store().session_count() == 1
 

@@ -8,7 +8,7 @@ from hermes_core.text import one_line, truncate
 from hermes_state.records import Row
 from tui_gateway import info, view
 from tui_gateway.params import AnyId, Limit, Nothing, Params, says
-from tui_gateway.protocol import ID_MISSING, STILL_OPEN, Rid, RpcError
+from tui_gateway.protocol import ID_MISSING, NOT_STORED, STILL_OPEN, Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime
 
 _HIDDEN = ("tool",)
@@ -197,6 +197,13 @@ def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
     if not params.session_id:
         raise RpcError(ID_MISSING, "Which conversation?", fix="Give session_id.")
     store = rt.db()
+    if (
+        store.get_session(params.session_id) is None
+    ):  # no title or beginning of an id: it is for ever
+        fix = "Give its whole id, as `session.list` tells it."
+        raise RpcError(
+            NOT_STORED, f"There is no conversation {params.session_id[:200]!r}.", fix=fix
+        )
     key = view.stored(store, params.session_id)
     if view.opened(rt, key) is not None:
         fix = "Open another one first, or start one with /new; then delete it."

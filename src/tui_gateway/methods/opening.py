@@ -116,6 +116,7 @@ def resume(rt: Runtime, rid: Rid, params: Resume) -> Snapshot:
     with live.accepting:  # what was left unfinished comes before all that is new
         with _resuming:
             if (known := view.opened(rt, key)) is not None:
+                intake.recover(rt, known, rt.session(known))  # another process may have died in it
                 return view.snapshot(rt, known, params.limit)
             intake.recall_model(rt, key, live)
             session = _new(key, live, params.cols)

@@ -40,22 +40,28 @@ def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
     _check(params.text, images)
     rt.watch(session)
     rt.live(session).waits_for_model |= params.waits_for_model
-    ordinal = params.truncate_before_user_ordinal
-    if ordinal is not None:
-        if not isinstance(ordinal, int) or isinstance(ordinal, bool):
-            raise RpcError(BAD_ARGUMENT, "truncate_before_user_ordinal has to be a whole number.")
-        rewinding.cut_before(rt, session, ordinal)
+    content = attachment.with_images(images, rt.home, params.text)
+    _take_back(rt, session, params)
     busy = rt.settings.terminal.busy if session.get("running") else ""
     if busy == "steer" and not images:
         steering = Steering(params.text, params.idempotency_key or None, rt.later(rid))
         if intake.steer(rt, session, steering):
             return None
-    content = attachment.with_images(images, rt.home, params.text)
     told = intake.submit(rt, sid, session, content, params.idempotency_key or None)
     session["attached_images"] = []
     if busy == "interrupt" and told["status"] == "queued":
         turns.interrupt(rt, session, drops_queue=False)
     return told
+
+
+def _take_back(rt: Runtime, session: LiveSession, params: Submit) -> None:
+    """Make room for a prompt that replaces earlier ones; one that is known has done so before."""
+    ordinal, key = params.truncate_before_user_ordinal, params.idempotency_key
+    if ordinal is None or (key and rt.db().turns.known(key) is not None):
+        return
+    if not isinstance(ordinal, int) or isinstance(ordinal, bool):
+        raise RpcError(BAD_ARGUMENT, "truncate_before_user_ordinal has to be a whole number.")
+    rewinding.cut_before(rt, session, ordinal)
 
 
 def _images(rt: Runtime, session: LiveSession, given: tuple[str, ...]) -> list[str]:
