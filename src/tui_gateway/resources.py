@@ -18,6 +18,8 @@ class Resources:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self._assembling = threading.Lock()
+        """Held while plugins load, which may take long: nothing but what needs them waits for that."""
         self._home: Home | None = None
         self._settings: Settings | None = None
         self._store: Store | None = None
@@ -86,9 +88,14 @@ class Resources:
             from hermes_agent.assembly import Assembly  # noqa: PLC0415
             from hermes_cli import plugins  # noqa: PLC0415
 
-        with self._lock:
+        with self._assembling:
             if self._assembly is None:
-                self._assembly = Assembly(self.home, self.settings, store, plugins)
+                settings = self.settings
+                made = Assembly(self.home, settings, store, plugins)
+                with self._lock:
+                    if settings is not self.settings:
+                        made.renew(self.settings)
+                    self._assembly = made
             return self._assembly
 
     def close(self) -> None:

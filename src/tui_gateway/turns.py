@@ -72,11 +72,13 @@ def _run(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> None:
     _wait_for_agent(rt, sid, session, waiting)
     if rt.live(session).is_closing and not waiting.stop.is_set():
         return  # it stays in the store as it is, and goes on when the conversation is resumed
-    if waiting.makes_session:
-        tell_start(rt, session)
-    if waiting.stop.is_set():
+    is_stopped = waiting.stop.is_set()
+    if is_stopped:
         rt.db().turns.finish(waiting.turn_id, "interrupted", reason=_STOPPED)
         _tell_end(rt, sid, waiting, _completion(waiting, "", "interrupted"))
+    if waiting.makes_session:
+        tell_start(rt, session)
+    if is_stopped:
         return
     _begin(rt, sid, session, waiting)
     version = session.get("history_version", 0)

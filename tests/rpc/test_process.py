@@ -18,7 +18,7 @@ from hermes_core.errors import ModelError
 from hermes_core.paths import Home
 from tests.plugins import enable
 from tests.rpc import kills
-from tests.rpc.serving import PATIENCE_S, Process, World
+from tests.rpc.serving import PATIENCE_S, Process, RefusedError, World
 from tests.rpc.test_requests import Fuzz
 from tui_gateway.transport import LONGEST_LINE
 
@@ -57,6 +57,22 @@ def test_the_first_line_is_the_greeting_and_the_output_is_kept_for_the_protocol(
     assert process.wait_for_end() == 0
     assert b"noise from Python" in process.errors
     assert b"noise from below" in process.errors
+
+
+def test_a_plugin_that_never_loads_keeps_nobody_but_the_agent(world: World, home: Home) -> None:
+    enable(home, "stuck", "import threading\nthreading.Event().wait()\ndef register(ctx): pass\n")
+    process = world.start()
+    opened = process.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    assert process.call("prompt.submit", session_id=sid, text="hello")["status"] == "streaming"
+    assert process.call("session.list")["sessions"][0]["id"] == key
+    with pytest.raises(RefusedError):
+        process.call("no.such.method")
+    process.call("session.interrupt", session_id=sid)
+    process.event("message.complete", status="interrupted")
+    process.signal(signal.SIGTERM)
+    assert process.process.wait(PATIENCE_S) == 0
+    assert world.states(key) == ["interrupted"]
 
 
 def leave(process: Process, how: str) -> None:

@@ -392,9 +392,10 @@ def test_a_session_works_in_the_folder_it_is_told(
         with pytest.raises(RefusedError) as refused:
             client.call("session.cwd.set", session_id=sid, cwd=cwd)
         assert refused.value.number == number
-    with pytest.raises(RefusedError) as refused:
-        client.open(cwd="/no/such/place")
-    assert refused.value.number == 4017
+    for nowhere in ("/no/such/place", "~nobody-of-this-name", "x" * 5000, "a\0b"):
+        with pytest.raises(RefusedError) as refused:
+            client.open(cwd=nowhere)
+        assert refused.value.number == 4017
     model.add("hi")
     client.say(sid)
     key = client.call("session.title", session_id=sid)["session_key"]

@@ -52,7 +52,7 @@ TABLE: dict[str, Entry] = {
     "session.search": Entry("listing", "search", is_long=True, code=5006),
     "session.tree": Entry("listing", "tree", is_long=True, code=5006),
     "session.delete": Entry("listing", "delete", is_long=True, code=5036),
-    "session.title": Entry("session", "title", code=5007),
+    "session.title": Entry("session", "title", is_long=True, code=5007),
     "session.interrupt": Entry("session", "interrupt"),
     "session.steer": Entry("session", "steer"),
     "session.undo": Entry("session", "undo", is_long=True),

@@ -191,7 +191,7 @@ def _write(rt: Runtime, asked: str, key: str, value: object) -> Changed:
     rt.reload()
     holds = _setting(rt, key)
     told: Changed = {"key": asked, "value": holds}
-    if holds != parsed and key != _SECRET:
+    if parsed is not None and holds != parsed and key != _SECRET:
         told["warning"] = f"{key} is set in the environment, which is stronger."
     elif key.startswith(("approvals.", "tools.", "model.")) and rt.sessions:
         told["warning"] = "It holds for conversations that are opened from now on."

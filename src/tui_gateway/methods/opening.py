@@ -6,13 +6,12 @@ from typing import Annotated, Any, TypedDict
 
 from hermes_core.errors import HermesError, NothingSaidError
 from hermes_state import sessions
-from tui_gateway import agents, info, intake, turns, view
+from tui_gateway import agents, folder, info, intake, turns, view
 from tui_gateway.params import Cols, OpenId, Params, Session, says
 from tui_gateway.projection import projected
 from tui_gateway.protocol import (
     BAD_ARGUMENT,
     ID_MISSING,
-    NO_FOLDER,
     Rid,
     RpcError,
 )
@@ -231,10 +230,7 @@ def _open(rt: Runtime, session: LiveSession) -> str:
 
 
 def _folder(name: str) -> Path:
-    path = Path(name).expanduser().absolute() if name else Path.cwd()
-    if not path.is_dir():
-        raise RpcError(NO_FOLDER, f"{path} is no folder.", fix="Make it, or name another.")
-    return path
+    return folder.named(name) if name else Path.cwd()
 
 
 def _seed(message: SeedMessage) -> dict[str, Any]:

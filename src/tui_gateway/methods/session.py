@@ -1,16 +1,14 @@
 """What can be done with an open session: title, stop, steer, undo, shorten, look, move."""
 
-from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from hermes_core.errors import Interrupted, TitleError
-from tui_gateway import agents, info, intake, rewinding, turns, view
+from tui_gateway import agents, folder, info, intake, rewinding, turns, view
 from tui_gateway.params import AnyId, Cols, Params, Session, says
 from tui_gateway.projection import projected
 from tui_gateway.protocol import (
     BAD_ARGUMENT,
     FOLDER_MISSING,
-    NO_FOLDER,
     NOTHING_RUNS,
     TITLE_EMPTY,
     TITLE_REFUSED,
@@ -306,9 +304,7 @@ def set_cwd(rt: Runtime, rid: Rid, params: SetCwd) -> dict[str, Any]:
     session = rt.session(params.session_id)
     if not params.cwd:
         raise RpcError(FOLDER_MISSING, "Which folder?", fix="Give cwd.")
-    path = Path(params.cwd).expanduser().absolute()
-    if not path.is_dir():
-        raise RpcError(NO_FOLDER, f"{path} is no folder.", fix="Make it, or name another.")
+    path = folder.named(params.cwd)
     check_idle(session, rt.live(session))
     rt.live(session).cwd = path
     if (agent := session.get("agent")) is not None:
