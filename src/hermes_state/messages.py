@@ -5,7 +5,7 @@ from typing import Any
 
 import apsw
 
-from hermes_core.errors import SessionNotFoundError
+from hermes_core.errors import ConversationBusyError, SessionNotFoundError
 from hermes_core.text import one_line, truncate
 from hermes_state import lineage, sessions
 from hermes_state.records import (
@@ -13,6 +13,7 @@ from hermes_state.records import (
     Row,
     conversation_messages,
     decode,
+    encode,
     insert_message,
     rows,
 )
@@ -153,34 +154,75 @@ def around(conn: apsw.Connection, session_id: str, message_id: int, window: int)
 
 
 def rewind(conn: apsw.Connection, session_id: str, message_id: int) -> Row:
-    """Take back a user message and all after it; they stay in the store, out of the conversation."""
+    """Take back a user message and all after it; they stay in the store, out of the conversation.
+
+    Prompts that are still to be answered were said to what comes next, and stay; raises
+    ConversationBusyError when this one is.
+    """
     found = conversation_messages(
         conn, "session_id = ? AND id = ? AND active = 1", (session_id, message_id)
     )
     if not found or found[0]["role"] != "user":
         raise ValueError(f"message {message_id} is no user message of session {session_id}")
-    conn.execute(
-        "UPDATE messages SET active = 0 WHERE session_id = ? AND id >= ? AND active = 1",
-        (session_id, message_id),
-    )
-    count = conn.changes()
+    taken = _from(conn, session_id, message_id)
+    _set_active(conn, session_id, taken, is_active=False)
     conn.execute("UPDATE sessions SET rewind_count = rewind_count + 1 WHERE id = ?", (session_id,))
-    sessions.recount(conn, session_id)
     head = conn.execute(
         "SELECT max(id) FROM messages WHERE session_id = ? AND active = 1", (session_id,)
     ).get
-    return {"rewound_count": count, "target_message": found[0], "new_head_id": head}
+    return {"rewound_count": len(taken), "target_message": found[0], "new_head_id": head}
+
+
+def _from(conn: apsw.Connection, session_id: str, message_id: int) -> list[int]:
+    """A user message and those after it, in the order of the conversation, that are not still open."""
+    fields = ("id", "role", "kind", "origin_id", "answers")
+    found = conn.execute(
+        f"SELECT {', '.join(fields)} FROM messages WHERE session_id = ? AND active = 1 ORDER BY id",
+        (session_id,),
+    )
+    known = ({n: v for n, v in zip(fields, row, strict=True) if v is not None} for row in found)
+    unanswered = conn.execute(
+        "SELECT user_message_id FROM turns WHERE state IN ('accepted', 'running')"
+    )
+    open_ = {id_ for (id_,) in unanswered}
+    ordered = _exchange_by_exchange(list(known))
+    first = next(place for place, one in enumerate(ordered) if one["id"] == message_id)
+    if _asked(ordered[first]) in open_:
+        raise ConversationBusyError(
+            "What was said last has no answer yet.", fix="Wait for the answer, or stop it first."
+        )
+    return [one["id"] for one in ordered[first:] if _asked(one) not in open_]
+
+
+def _asked(message: Row) -> int:
+    """The user message that a message belongs to, as it was first said."""
+    return message.get("answers") or message.get("origin_id") or message["id"]
+
+
+def _set_active(
+    conn: apsw.Connection, session_id: str, ids: Sequence[int], *, is_active: bool
+) -> None:
+    """Have messages count, or not; also where they were said before the conversation was compacted."""
+    changed = conn.execute(
+        "UPDATE messages SET active = ? WHERE active = ? AND session_id IN (SELECT id FROM sessions"
+        " WHERE conversation_id = (SELECT conversation_id FROM sessions WHERE id = ?))"
+        " AND coalesce(origin_id, id) IN (SELECT coalesce(origin_id, id) FROM messages"
+        " WHERE id IN (SELECT value FROM json_each(?))) RETURNING session_id",
+        (is_active, not is_active, session_id, encode(list(ids))),
+    ).fetchall()
+    for (member,) in set(changed):
+        sessions.recount(conn, member)
 
 
 def restore(conn: apsw.Connection, session_id: str, since_message_id: int) -> int:
     """Bring back what a rewind took, from this message on."""
-    conn.execute(
-        "UPDATE messages SET active = 1 WHERE session_id = ? AND id >= ? AND active = 0",
+    found = conn.execute(
+        "SELECT id FROM messages WHERE session_id = ? AND id >= ? AND active = 0",
         (session_id, since_message_id),
     )
-    count = conn.changes()
-    sessions.recount(conn, session_id)
-    return count
+    taken = [id_ for (id_,) in found]
+    _set_active(conn, session_id, taken, is_active=True)
+    return len(taken)
 
 
 def recent_user_messages(

@@ -91,7 +91,7 @@ def recover(rt: Runtime, sid: str, session: LiveSession) -> int:
             if row["conversation_id"] == conversation_id and row["id"] not in ours
         ]
         for waiting in left:
-            waiting.is_recovered = True
+            waiting.is_recovered, waiting.came = True, -1
         with live.lock:
             live.queue.extendleft(reversed(left))  # they came before all that is new
             was_running = bool(session.get("running"))

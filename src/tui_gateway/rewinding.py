@@ -10,30 +10,32 @@ from tui_gateway.runtime import LiveSession, Runtime, check_idle
 
 def take_back_last(rt: Runtime, session: LiveSession) -> int:
     """Take back the last exchange; returns how many messages went."""
-    store, key = _idle_store(rt, session)
-    requests = _requests(store.get_messages_as_conversation(key))
-    if not requests:
-        raise RpcError(NOTHING_SAID, "There is nothing to take back in this conversation.")
-    return _rewind(rt, store, session, requests[-1])
+    with rt.live(session).accepting:  # a prompt that comes now is not what is meant
+        store, key = _idle_store(rt, session)
+        requests = _requests(store.get_messages_as_conversation(key))
+        if not requests:
+            raise RpcError(NOTHING_SAID, "There is nothing to take back in this conversation.")
+        return _rewind(rt, store, session, requests[-1])
 
 
 def cut_before(rt: Runtime, session: LiveSession, ordinal: int) -> int:
     """Take back the user message with this number, counted from 0, and all after it."""
-    store, key = _idle_store(rt, session)
-    originals = _requests(store.get_messages_as_conversation(key, include_ancestors=True))
-    if not 0 <= ordinal < len(originals):
+    with rt.live(session).accepting:
+        store, key = _idle_store(rt, session)
+        originals = _requests(store.get_messages_as_conversation(key, include_ancestors=True))
+        if not 0 <= ordinal < len(originals):
+            raise RpcError(
+                OUT_OF_RANGE, f"There is no user message {ordinal}; there are {len(originals)}."
+            )
+        wanted = _number(originals[ordinal])
+        for message in _requests(store.get_messages_as_conversation(key)):
+            if _number(message) == wanted:
+                return _rewind(rt, store, session, message)
         raise RpcError(
-            OUT_OF_RANGE, f"There is no user message {ordinal}; there are {len(originals)}."
+            OUT_OF_RANGE,
+            "This message was summed up and cannot be taken back.",
+            fix="/undo compress brings back what was said before.",
         )
-    wanted = _number(originals[ordinal])
-    for message in _requests(store.get_messages_as_conversation(key)):
-        if _number(message) == wanted:
-            return _rewind(rt, store, session, message)
-    raise RpcError(
-        OUT_OF_RANGE,
-        "This message was summed up and cannot be taken back.",
-        fix="/undo compress brings back what was said before.",
-    )
 
 
 def _idle_store(rt: Runtime, session: LiveSession) -> tuple[Store, str]:

@@ -4,9 +4,11 @@ A session is a dictionary, because scenarios build it as one and may leave keys 
 to remember of it is in `Live`, under one of its keys.
 """
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Required, TypedDict
 
@@ -41,6 +43,8 @@ class Waiting(msgspec.Struct):
     text: str
     makes_session: bool = False
     """Whether the session was made by accepting it."""
+    came: int = msgspec.field(default_factory=partial(next, itertools.count()))
+    """Its place among those that this process took in; what was left by another comes before."""
     is_recovered: bool = False
     """Whether it was accepted by a process that is gone."""
     stop: threading.Event = msgspec.field(default_factory=threading.Event)

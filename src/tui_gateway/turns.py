@@ -1,6 +1,7 @@
 """Running the turns of a session, one after the other, in a thread that lives as long as any wait."""
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -59,11 +60,12 @@ def _next(session: LiveSession, live: Live) -> Waiting | None:
 
 
 def _line_up_unheard(live: Live) -> None:
-    """What was said to a turn that ended before it heard it is a prompt of its own."""
+    """What was said to a turn that ended before it heard it is a prompt of its own, in its place."""
     with live.lock:
         live.takes_steers = False
         unheard, live.steering = live.steering, []
-        live.queue.extend(one.waiting for one in unheard if one.waiting is not None)
+        late = [one.waiting for one in unheard if one.waiting is not None]
+        live.queue = deque(sorted((*live.queue, *late), key=lambda one: one.came))
     for one in unheard:
         one.tell("queued")
 

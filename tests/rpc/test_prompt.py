@@ -295,6 +295,42 @@ def test_what_the_turn_does_not_hear_any_more_is_the_next_prompt(
     assert refused.value.number == 4010
 
 
+def test_what_the_turn_does_not_hear_keeps_its_place_before_what_came_later(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    (world.workspace / "pixel.png").write_bytes(PIXEL)
+    client.call("config.set", key="busy", value="steer")
+    sid, _ = started(client)
+    quiet = held(model)
+    model.add("two", "three")
+    client.call("prompt.submit", session_id=sid, text="one")
+    assert quiet.begun.wait(PATIENCE_S)
+    unheard = client.post("prompt.submit", session_id=sid, text="second")
+    client.call("prompt.submit", session_id=sid, text="third", images=["pixel.png"])
+    quiet.release()
+    assert client.answer(unheard)["status"] == "queued"
+    client.event("message.complete", text="three")
+    starts = [start["user"].splitlines()[0] for start in client.events("message.start")]
+    assert starts == ["one", "second", "third"]
+
+
+def test_what_was_pasted_is_said_to_the_running_turn_as_it_is(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    client.call("config.set", key="busy", value="steer")
+    sid, key = started(client)
+    quiet = Quiet()
+    model.add(silence(quiet, after="Let me see."), "I have it.")
+    client.call("prompt.submit", session_id=sid, text="one")
+    assert quiet.begun.wait(PATIENCE_S)
+    pasted = client.call("paste.collapse", session_id=sid, text="a long text\nof two lines")
+    unheard = client.post("prompt.submit", session_id=sid, text=pasted["placeholder"])
+    quiet.release()
+    client.answer(unheard)
+    client.event("message.complete", text="I have it.")
+    assert ("user", "a long text\nof two lines") in world.transcript(key)
+
+
 def test_who_said_something_to_a_turn_that_is_stopped_is_told_that_it_was_not_heard(
     client: Inside, world: World, model: ScriptedServer
 ) -> None:

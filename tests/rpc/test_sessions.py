@@ -1,6 +1,7 @@
 """Sessions: opened, resumed, listed, titled, branched, undone, shortened, closed."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +307,24 @@ def test_what_is_not_over_stays_out_of_a_branch(
     asked = [m["content"] for m in model.asked[-1].json["messages"] if m["role"] != "system"]
     assert asked == ["first", "one", "and there"]
     assert [text for _, text in world.transcript(key)][2:] == ["second", "slowly", "third", "three"]
+
+
+def test_a_prompt_that_comes_while_another_is_taken_back_is_not_lost(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    opened = client.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    for number in range(10):
+        model.add("base", "new")
+        client.say(sid, f"base {number}")
+        client.event("session.info", running=False)
+        undo = client.post("session.undo", session_id=sid)
+        client.call("prompt.submit", session_id=sid, text=f"new {number}")
+        client.event("message.complete", text="new")
+        client.event("session.info", running=False)
+        with suppress(RefusedError):  # it may have come too late
+            client.answer(undo)
+        assert ("user", f"new {number}") in world.transcript(key)
 
 
 def test_undo_takes_back_the_last_exchange(

@@ -13,6 +13,7 @@ from hermes_core import clock, secrets
 from hermes_core.errors import (
     AlreadySettledError,
     BudgetSpent,
+    ConversationBusyError,
     ConversationOverError,
     IllegalTransitionError,
     LeaseLostError,
@@ -458,6 +459,41 @@ class MessageRules:
         assert len(store.list_recent_user_messages("s", include_inactive=True)) == 2
         assert store.restore_rewound("s", ids[2]) == 2
         assert contents(store, "s") == ["a", "b", "c", "d"]
+        assert store.check() == []
+
+    def test_a_rewind_takes_whole_exchanges_and_leaves_what_is_still_to_be_answered(
+        self, store: Store
+    ) -> None:
+        store.create_session("s", "p")
+        turns = [
+            store.turns.accept("s", {"role": "user", "content": text}).turn_id for text in "abc"
+        ]
+        for turn_id, text in zip(turns[:2], "AB", strict=True):
+            store.turns.start(turn_id)
+            message = {"role": "assistant", "content": text}
+            store.turns.finish(turn_id, "answered", message=message)
+        assert contents(store, "s") == ["a", "A", "b", "B", "c"]
+        (second,) = [one["id"] for one in store.get_messages("s") if one["content"] == "b"]
+        assert store.rewind_to_message("s", second)["rewound_count"] == 2
+        assert contents(store, "s") == ["a", "A", "c"]
+        assert store.restore_rewound("s", second) == 2
+        assert contents(store, "s") == ["a", "A", "b", "B", "c"]
+        with refused(ConversationBusyError):
+            store.rewind_to_message("s", store.get_messages("s")[2]["id"])
+
+    def test_what_is_taken_back_after_a_compaction_is_taken_back_from_the_whole_conversation(
+        self, store: Store
+    ) -> None:
+        ids = chat(store, "s", "a", "b", "c", "d")
+        child = store.rotate_session("s", [summary(), *ids[2:]])
+        (copied,) = [one["id"] for one in store.get_messages(child) if one["content"] == "c"]
+        store.rewind_to_message(child, copied)
+        whole = store.get_messages_as_conversation(child, include_ancestors=True)
+        assert [one["content"] for one in whole] == ["a", "b"]
+        assert [one["content"] for one in store.get_conversation_page(child)] == ["a", "b"]
+        store.restore_rewound(child, copied)
+        whole = store.get_messages_as_conversation(child, include_ancestors=True)
+        assert [one["content"] for one in whole] == ["a", "b", "c", "d"]
         assert store.check() == []
 
     def test_only_a_user_message_of_the_session_can_be_rewound_to(self, store: Store) -> None:

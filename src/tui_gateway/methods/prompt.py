@@ -41,13 +41,16 @@ def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
     rt.watch(session)
     rt.live(session).waits_for_model |= params.waits_for_model
     content = attachment.with_images(images, rt.home, params.text)
-    _take_back(rt, session, params)
-    busy = rt.settings.terminal.busy if session.get("running") else ""
-    if busy == "steer" and not images:
-        steering = Steering(params.text, params.idempotency_key or None, rt.later(rid))
-        if intake.steer(rt, session, steering):
-            return None
-    told = intake.submit(rt, sid, session, content, params.idempotency_key or None)
+    with rt.live(
+        session
+    ).accepting:  # nothing comes between what is taken back and what replaces it
+        _take_back(rt, session, params)
+        busy = rt.settings.terminal.busy if session.get("running") else ""
+        if busy == "steer" and not images:
+            steering = Steering(content, params.idempotency_key or None, rt.later(rid))
+            if intake.steer(rt, session, steering):
+                return None
+        told = intake.submit(rt, sid, session, content, params.idempotency_key or None)
     session["attached_images"] = []
     if busy == "interrupt" and told["status"] == "queued":
         turns.interrupt(rt, session, drops_queue=False)
