@@ -75,7 +75,10 @@ def _line_up(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> s
 
 
 def recover(rt: Runtime, sid: str, session: LiveSession) -> int:
-    """Queue the turns that a process which is gone left unfinished; returns how many."""
+    """Take up the turns that a process which is gone left unfinished; returns how many.
+
+    They run when the client has its answer, which may tell of them.
+    """
     store, live = rt.db(), rt.live(session)
     key = info.key_of(session)
     if key in rt.presence.elsewhere():
@@ -94,10 +97,11 @@ def recover(rt: Runtime, sid: str, session: LiveSession) -> int:
             waiting.is_recovered, waiting.came = True, -1
         with live.lock:
             live.queue.extendleft(reversed(left))  # they came before all that is new
-            was_running = bool(session.get("running"))
-            session["running"] = was_running or bool(left)
-    if left and not was_running:
-        _start(rt, sid, session)
+            is_due = bool(left) and not session.get("running")
+            if is_due:
+                live.current, session["running"] = live.queue.popleft(), True
+    if is_due:
+        rt.afterwards(lambda: _start(rt, sid, session))
     return len(left)
 
 

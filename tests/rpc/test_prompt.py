@@ -637,6 +637,9 @@ def test_what_was_left_unfinished_goes_on_when_the_conversation_is_resumed(
     assert client.call("session.list")["sessions"][0]["pending"] == 2
     model.add("first", "second", "third")
     resumed = client.call("session.resume", session_id="cut")
+    assert (resumed["messages"], resumed["running"]) == ([], True)
+    assert resumed["inflight"]["user"] == "one"
+    assert [prompt["text"] for prompt in resumed["queued"]] == ["two"]
     client.call("prompt.submit", session_id=resumed["session_id"], text="three")
     texts = [client.event("message.complete")["text"] for _ in range(3)]
     assert texts == ["first", "second", "third"]

@@ -122,9 +122,8 @@ def resume(rt: Runtime, rid: Rid, params: Resume) -> Snapshot:
             sid = _open(rt, session)
         intake.reopen(rt, key)
         rt.afterwards(lambda: agents.begin(rt, sid, session))
-        found = view.snapshot(rt, sid, params.limit)
         intake.recover(rt, sid, session)
-    return found
+        return view.snapshot(rt, sid, params.limit)
 
 
 class Activate(Session, frozen=True):
