@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 _RENEW_EVERY_S = DEFAULT_TTL_S / 4
 _numbers = itertools.count(1)
+_holders: set[str] = set()
+"""Those of this process that hold a conversation, or are about to."""
 
 
 @contextlib.contextmanager
@@ -54,13 +56,19 @@ def acquire(store: Store, conversation_id: str) -> Lease:
 
 def _taken(store: Store, conversation_id: str, take: Callable[[str], T | None]) -> T:
     mine = f"{_process()}:{next(_numbers)}"
-    taken = take(mine)
+    _holders.add(mine)
+    try:
+        taken = take(mine)
+        if taken is None:
+            former = store.leases.holder_of(conversation_id)
+            if former is not None and (is_gone(former) or _is_left(former)):
+                store.leases.take_over(conversation_id, former, mine)
+                taken = take(mine)
+    except BaseException:
+        _holders.discard(mine)
+        raise
     if taken is None:
-        former = store.leases.holder_of(conversation_id)
-        if former is not None and is_gone(former):
-            store.leases.take_over(conversation_id, former, mine)
-            taken = take(mine)
-    if taken is None:
+        _holders.discard(mine)
         raise ConversationBusyError(
             f"The conversation {conversation_id} is being run by another process.",
             fix="Wait for it to end, or stop it there.",
@@ -76,6 +84,7 @@ def _kept(store: Store, lease: Lease, on_lost: Callable[[], None]) -> Generator[
         yield
     finally:
         _keeper.drop(lease)
+        _holders.discard(lease.holder)
         if store.leases.holder_of(lease.conversation_id) == lease.holder:
             store.leases.release(lease)
 
@@ -86,6 +95,11 @@ def free_the_dead(store: Store) -> None:
         if is_gone(holder):
             # For no time: whoever looks for unfinished turns at this moment finds nobody holding them.
             store.leases.take_over(conversation_id, holder, f"{_process()}:0", ttl_s=0)
+
+
+def _is_left(holder: str) -> bool:
+    """Whether this process held it and could not give it back, as with a full disk."""
+    return holder.startswith(f"{_process()}:") and holder not in _holders
 
 
 def is_gone(holder: str) -> bool:

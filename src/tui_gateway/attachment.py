@@ -28,11 +28,16 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 
 def with_images(images: Sequence[str], home: Home, text: str) -> Any:  # noqa: ANN401 -- text or parts
     """The content of a prompt: what was typed and pasted, and the pictures that go along."""
-    text = _PASTE.sub(lambda found: _pasted(home, found), text)
+    text = with_pasted(home, text)
     if not images:
         return text
     marks = "\n".join(_MARK.format(path) for path in images)
     return [{"type": "text", "text": f"{text}\n{marks}".strip()}, *map(_picture, images)]
+
+
+def with_pasted(home: Home, text: str) -> str:
+    """A text with what was pasted in the place of what stands for it."""
+    return _PASTE.sub(lambda found: _pasted(home, found), text)
 
 
 def _picture(path: str) -> dict[str, Any]:

@@ -13,13 +13,13 @@ logger = logging.getLogger(__name__)
 
 _PATIENCE_S = 0.5
 """How long the end of a running turn is waited for."""
-_CUT_OFF = frozenset({"tui_shutdown", "ws_disconnect", "ws_orphan_reap"})
-"""Ends that nobody asked for: prompts that wait stay in the store and go on when it is resumed."""
+_LEAVES = frozenset({"tui_close", "tui_shutdown", "ws_disconnect", "ws_orphan_reap"})
+"""Ends of a client, not of what was asked: prompts that wait go on when the conversation is resumed."""
 
 
 def let_go(rt: Runtime, session: LiveSession, end_reason: str) -> None:
     """End the conversation of a session as every surface does; nothing is left of an empty one."""
-    leaving = _Leaving(rt, session, drops_queue=end_reason not in _CUT_OFF)
+    leaving = _Leaving(rt, session, drops_queue=end_reason not in _LEAVES)
     if leaving.is_ours_to_end():
         ending.let_go(leaving, end_reason, completed=False, interrupted=True)
     else:
@@ -43,12 +43,13 @@ class _Leaving:
         return info.key_of(self._session)
 
     def is_ours_to_end(self) -> bool:
-        """Whether something was said in it, and no other process is running it."""
+        """Whether something was said in it, and no other process runs it or has it open."""
         try:
             store = self._rt.db()
             is_stored = store.get_session(self.session_id) is not None
             root = store.get_conversation_root(self.session_id)
-            is_elsewhere = is_stored and ending.is_run_elsewhere(store, root)
+            others = map(store.get_conversation_root, self._rt.presence.elsewhere())
+            is_elsewhere = is_stored and (root in others or ending.is_run_elsewhere(store, root))
         except Exception:
             logger.exception("ending %s: the store does not say whose it is", self.session_id)
             return True  # then as much as can be done is done
@@ -56,8 +57,9 @@ class _Leaving:
 
     def stop(self) -> None:
         live = self._rt.live(self._session)
-        with live.lock:
+        with live.accepting, live.lock:  # a prompt that is being taken in is in line, or refused
             live.is_closing = True  # from now on there comes no agent, and no turn begins
+            live.is_over = self._drops_queue
             self._agent = self._session.get("agent")
         if self._agent is not None or self._drops_queue:
             turns.interrupt(self._rt, self._session, drops_queue=self._drops_queue)

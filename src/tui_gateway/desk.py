@@ -1,6 +1,7 @@
 """The desk: an open session as slash commands see it."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from threading import Lock
 from typing import Any, cast
 
@@ -57,11 +58,15 @@ class Desk:
 
     def open(self, session_id: str | None, end_reason: str) -> None:
         """Have the session go on with another conversation, under the same id for its clients."""
-        if session_id is not None and view.opened(self._rt, session_id) not in (None, self._sid):
-            raise RpcError(STILL_OPEN, "That conversation is open in another window.")
-        before = self._rt.live(self._session)
-        self._rt.finalize(self._session, end_reason)
-        self._turn_to(session_id, before)
+        with view.deciding if session_id is not None else nullcontext():
+            if session_id is not None and view.opened(self._rt, session_id) not in (
+                None,
+                self._sid,
+            ):
+                raise RpcError(STILL_OPEN, "That conversation is open in another window.")
+            before = self._rt.live(self._session)
+            self._rt.finalize(self._session, end_reason)
+            self._turn_to(session_id, before)
         agents.begin(self._rt, self._sid, self._session)
         if session_id is not None:
             self._rt.afterwards(lambda: self._go_on())

@@ -222,4 +222,5 @@ def _is_of(store: Store, session_id: str, session: LiveSession) -> bool:
 
 
 def _start(rt: Runtime, sid: str, session: LiveSession) -> None:
-    rt.afterwards(lambda: rt.spawn(lambda: turns.run_waiting(rt, sid, session)))
+    live = rt.live(session)
+    rt.afterwards(lambda: rt.spawn(lambda: turns.run_waiting(rt, sid, session, live)))

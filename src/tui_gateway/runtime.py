@@ -131,6 +131,8 @@ class Live(msgspec.Struct):
     warning: str = ""
     """Something a person should know about this conversation."""
     is_closing: bool = False
+    is_over: bool = False
+    """Whether nothing of it is to go on, also not what was about to begin."""
     detached_at: float | None = None
     """When the last client went away."""
 

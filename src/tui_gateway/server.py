@@ -43,7 +43,7 @@ _sessions: dict[str, LiveSession] = {}
 _sessions_lock = threading.RLock()
 _ends = threading.Condition(_sessions_lock)
 """Told when a session that was being ended has come to its end."""
-_ending: dict[str, LiveSession] = {}
+_ending: list[LiveSession] = []
 """Sessions that are being ended: not open any more, but not over."""
 _resources = Resources()
 _pool = Pool(threads=_MOST_REQUESTS)
@@ -165,14 +165,20 @@ def _close_session_by_id(sid: str, end_reason: str = "tui_close") -> bool:
         session = _sessions.pop(sid, None)
         if session is None:
             return False
-        _ending[sid] = session
+        _ending.append(session)
+    _end(session, end_reason)
+    return True
+
+
+def _end(session: LiveSession, end_reason: str) -> None:
+    """Bring a session to its end that is noted as ending."""
     try:
         _finalize_session(session, end_reason)
     finally:
         with _ends:
-            _ending.pop(sid, None)
+            # the same one may be noted twice, and two that are alike are not the same
+            _ending.pop(next(n for n, one in enumerate(_ending) if one is session))
             _ends.notify_all()
-    return True
 
 
 def _shutdown_sessions(end_reason: str = "tui_shutdown") -> None:
@@ -289,7 +295,7 @@ def dispatch(request: object, transport: Transport | None = None) -> Frame | Non
     entry = methods.TABLE.get(name) if isinstance(name, str) else None
     if entry is None or not entry.is_long:
         _answer(cast("object", request), transport)
-    elif not _pool.run(partial(_answer, frame, transport)):
+    elif not (_turns if entry.asks_model else _pool).run(partial(_answer, frame, transport)):
         busy = "Too many requests are waiting."
         transport.write(protocol.refusal(frame.get("id"), protocol.SERVER_ERROR, busy))
     return None
@@ -403,16 +409,18 @@ class _Runtime:
 
     def wait_for_end(self, is_meant: Callable[[LiveSession], bool]) -> None:
         with _ends:
-            ending = dict(_ending)
-        meant = {sid for sid, session in ending.items() if is_meant(session)}
+            ending = list(_ending)
+        meant = {id(session) for session in ending if is_meant(session)}
         with _ends:
-            is_over = _ends.wait_for(lambda: meant.isdisjoint(_ending), _ENDING_S)
+            is_over = _ends.wait_for(lambda: meant.isdisjoint(map(id, _ending)), _ENDING_S)
         if not is_over:
             fix = "Try again in a moment."
             raise RpcError(BUSY, "The conversation is still being ended.", fix=fix)
 
     def finalize(self, session: LiveSession, end_reason: str) -> None:
-        _finalize_session(session, end_reason)
+        with _sessions_lock:
+            _ending.append(session)
+        _end(session, end_reason)
 
     def sync_key(self, sid: str, session: LiveSession, *, clear_pending_title: bool) -> None:
         _sync_session_key_after_compress(sid, session, clear_pending_title=clear_pending_title)

@@ -6,14 +6,24 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, cast
 
+from hermes_agent import ending
 from hermes_cli import plugins
-from hermes_core.errors import ConversationBusyError, HermesError, StoreError
+from hermes_core.errors import (
+    ConversationBusyError,
+    HermesError,
+    LeaseLostError,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+)
 from tui_gateway import agents, info
 from tui_gateway.protocol import NO_AGENT, RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime, Waiting
 
 if TYPE_CHECKING:
     from hermes_agent.turn import Outcome
+    from hermes_state.protocol import Store
 
 logger = logging.getLogger(__name__)
 
@@ -26,18 +36,22 @@ _STOPPED = "stopped by the user"
 Result = dict[str, Any]
 
 
-def run_waiting(rt: Runtime, sid: str, session: LiveSession) -> None:
-    """Answer what waits until nothing does. The boundary of a turn: what fails is told, once."""
-    live = rt.live(session)
+def run_waiting(rt: Runtime, sid: str, session: LiveSession, live: Live) -> None:
+    """Answer what waits until nothing does. The boundary of a turn: what fails is told, once.
+
+    `live` is the session as it was when this was due: it may have been moved to another conversation.
+    """
     waiting = _first(session, live)
     while waiting is not None:
         try:
             _run(rt, sid, session, waiting)
-        except HermesError as error:
+        except LeaseLostError as error:  # whoever has it now ends it
             _tell_failure(rt, sid, session, waiting, str(error))
+        except HermesError as error:
+            _fail(rt, sid, session, waiting, str(error))
         except Exception as error:
             logger.exception("turn %s failed", waiting.turn_id)
-            _tell_failure(rt, sid, session, waiting, f"Something went wrong: {error!r}")
+            _fail(rt, sid, session, waiting, f"Something went wrong: {error!r}")
         _line_up_unheard(live)
         ended, waiting = waiting, _next(session, live)
         ended.done.set()
@@ -48,14 +62,15 @@ def run_waiting(rt: Runtime, sid: str, session: LiveSession) -> None:
 def _first(session: LiveSession, live: Live) -> Waiting | None:
     """What this thread was started for, if it was one prompt: it may have been stopped already."""
     with live.lock:
-        begun = None if live.is_closing else live.current
+        begun = live.current if live.is_over or not live.is_closing else None
     return begun or _next(session, live)
 
 
 def _next(session: LiveSession, live: Live) -> Waiting | None:
     with live.lock:
         live.current = live.queue.popleft() if live.queue and not live.is_closing else None
-        session["running"] = live.current is not None
+        if session.get("live", live) is live:
+            session["running"] = live.current is not None
         return live.current
 
 
@@ -90,6 +105,8 @@ def _run(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> None:
     told = cast("Result", result)
     if not _knows_turns(session.get("agent")):
         _settle(rt, waiting, told)
+    if told.get("failed"):
+        _end_on_disk(rt, sid, session, waiting, str(told.get("error") or ""))
     warning = _take_over(session, told, version)
     rt.sync_key(sid, session, clear_pending_title=False)
     _complete(rt, sid, session, waiting, told, warning)
@@ -285,6 +302,36 @@ def _reasoning(told: Result) -> str:
     if not messages or messages[-1].get("role") != "assistant":
         return ""
     return str(messages[-1].get("reasoning") or "")
+
+
+def _fail(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting, reason: str) -> None:
+    _end_on_disk(rt, sid, session, waiting, reason)
+    _tell_failure(rt, sid, session, waiting, reason)
+
+
+def _end_on_disk(
+    rt: Runtime, sid: str, session: LiveSession, waiting: Waiting, reason: str
+) -> None:
+    """Have a failed turn end in the store before its end is told; a full disk is waited for."""
+    live, is_told = rt.live(session), False
+    while not live.is_closing:
+        try:
+            _finish(rt.db(), waiting.turn_id, reason)
+        except (StoreBusyError, StoreFullError, StoreReadOnlyError) as error:
+            if not is_told:
+                rt.emit("status.update", sid, {"kind": "waiting", "text": str(error)})
+                is_told = True
+            waiting.done.wait(_ASK_AGAIN_S)
+        else:
+            return
+
+
+def _finish(store: "Store", turn_id: str, reason: str) -> None:
+    row = store.turns.get(turn_id)
+    if row is None or row["ended_at"] is not None:
+        return
+    if not ending.is_run_elsewhere(store, store.get_conversation_root(row["session_id"])):
+        store.turns.finish(turn_id, "failed", reason=reason)
 
 
 def _tell_failure(

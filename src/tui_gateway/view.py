@@ -1,5 +1,6 @@
 """A conversation as a client finds it: what was said, what runs, what waits, what is asked."""
 
+from threading import Lock
 from typing import Any, TypedDict
 
 from hermes_core.loading import loading
@@ -12,6 +13,9 @@ from tui_gateway.runtime import Live, LiveSession, Runtime
 
 PAGE = 50
 _SHOWN = 200
+deciding = Lock()
+"""Held while it is found out whether a conversation is open and what follows from that is done, so that
+it is opened once, and not deleted while it is being opened."""
 
 
 class Snapshot(TypedDict):

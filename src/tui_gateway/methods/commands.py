@@ -8,7 +8,7 @@ from hermes_agent.commands import Parsed
 from hermes_agent.skills import Shelf, Skill
 from hermes_cli import plugins
 from hermes_core.errors import Interrupted, UsageError
-from tui_gateway import info, intake, view
+from tui_gateway import attachment, info, intake, view
 from tui_gateway.desk import Desk
 from tui_gateway.methods.session import STOPPED, Title, title
 from tui_gateway.params import Nothing, Params, Session, says
@@ -16,7 +16,7 @@ from tui_gateway.projection import text_of
 from tui_gateway.protocol import BAD_ARGUMENT, UNKNOWN_COMMAND, USE_DISPATCH, Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime, Steering
 
-_OURS = {
+OURS = {
     "queue": "Have this answered after what runs.",
     "steer": "Say this to the running turn.",
 }
@@ -24,12 +24,13 @@ _OURS = {
 
 
 class Outcome(TypedDict):
-    """What a command did. `send`, `skill`: the client submits `message`. `session`: what is open now,
-    when the command opened another conversation."""
+    """What a command did. `send`, `skill`: the client submits `message`, with `busy` if there is one.
+    `session`: what is open now, when the command opened another conversation."""
 
     type: str
     output: str
     message: NotRequired[str]
+    busy: NotRequired[str]
     name: NotRequired[str]
     session: NotRequired[view.Snapshot]
     leave: NotRequired[bool]
@@ -70,7 +71,7 @@ def dispatch(rt: Runtime, rid: Rid, params: Dispatch) -> Outcome | None:
 
 def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
     session = rt.session(sid)
-    if parsed.name in _OURS:
+    if parsed.name in OURS:
         return _run_ours(rt, rid, sid, parsed)
     if (skill := _skill(rt, parsed.name)) is not None:
         message = skills.prompt(skill, parsed.argument)
@@ -108,7 +109,7 @@ def _change(session: LiveSession, parsed: Parsed, before: str) -> str:
 
 def _skill(rt: Runtime, name: str) -> Skill | None:
     rt.assembly()  # loads the plugins, whose commands come first
-    return commands.skill_of(name, skills.found(rt.home), {*plugins.commands(), *_OURS})
+    return commands.skill_of(name, skills.found(rt.home), {*plugins.commands(), *OURS})
 
 
 def _output(rt: Runtime, rid: Rid, sid: str, desk: Desk, parsed: Parsed) -> str:
@@ -130,13 +131,14 @@ def _run_ours(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None
     if not parsed.argument:
         raise RpcError(BAD_ARGUMENT, "There is nothing to say.")
     if parsed.name == "queue":
-        return {"type": "send", "output": "", "message": parsed.argument}
+        return {"type": "send", "output": "", "message": parsed.argument, "busy": "queue"}
     settle = rt.later(rid)
 
     def told(result: Any) -> None:  # noqa: ANN401 -- a result or an error
         settle({"type": "exec", "output": result["status"]} if isinstance(result, dict) else result)
 
-    if intake.steer(rt, rt.session(sid), Steering(parsed.argument, None, told)):
+    said = attachment.with_pasted(rt.home, parsed.argument)
+    if intake.steer(rt, rt.session(sid), Steering(said, None, told)):
         return None
     return {"type": "send", "output": "", "message": parsed.argument}
 
@@ -214,7 +216,7 @@ def catalog(rt: Runtime, rid: Rid, params: Nothing) -> Catalog:
 
 def _categories(shelf: Shelf) -> dict[str, list[tuple[str, str, tuple[str, ...]]]]:
     shared = [(c.name, c.help, c.aliases) for c in commands.COMMANDS]
-    ours = [(name, text, ()) for name, text in _OURS.items()]
+    ours = [(name, text, ()) for name, text in OURS.items()]
     theirs = [(c.name, c.description, ()) for c in plugins.commands().values()]
     instructions = [(skill.name, skill.description, ()) for skill in usable(shelf.skills)]
     return {"Hermes": [*shared, *ours], "Plugins": theirs, "Skills": instructions}
@@ -222,7 +224,7 @@ def _categories(shelf: Shelf) -> dict[str, list[tuple[str, str, tuple[str, ...]]
 
 def usable(found: Mapping[str, Skill]) -> list[Skill]:
     """The skills that are commands here."""
-    return commands.skills_of(found, {*plugins.commands(), *_OURS})
+    return commands.skills_of(found, {*plugins.commands(), *OURS})
 
 
 class Said(TypedDict):

@@ -8,7 +8,7 @@ from typing import Annotated, TypedDict
 from hermes_agent import commands, skills
 from hermes_cli import plugins
 from hermes_core.paths import Home
-from tui_gateway.methods.commands import usable
+from tui_gateway.methods.commands import OURS, usable
 from tui_gateway.params import Params, says
 from tui_gateway.protocol import Rid
 from tui_gateway.runtime import Runtime
@@ -160,7 +160,7 @@ def slash(rt: Runtime, rid: Rid, params: SlashText) -> Completions:
 
 
 def _commands(start: str, home: Home) -> Iterator[Item]:
-    helps = {c.name: c.help for c in commands.COMMANDS}
+    helps = OURS | {c.name: c.help for c in commands.COMMANDS}
     helps |= {alias: f"/{c.name}" for c in commands.COMMANDS for alias in c.aliases}
     helps |= {c.name: c.description for c in plugins.commands().values()}
     helps |= {skill.name: skill.description for skill in usable(skills.found(home))}

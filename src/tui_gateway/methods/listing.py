@@ -205,13 +205,14 @@ def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
             NOT_STORED, f"There is no conversation {params.session_id[:200]!r}.", fix=fix
         )
     key = view.stored(store, params.session_id)
-    if view.opened(rt, key) is not None:
-        fix = "Open another one first, or start one with /new; then delete it."
-        raise RpcError(STILL_OPEN, "The conversation is open.", fix=fix)
-    if key in rt.presence.elsewhere():
-        fix = "Leave it there first; then delete it."
-        raise RpcError(STILL_OPEN, "The conversation is open in another window.", fix=fix)
-    store.delete_session(key)
+    with view.deciding:
+        if view.opened(rt, key) is not None:
+            fix = "Open another one first, or start one with /new; then delete it."
+            raise RpcError(STILL_OPEN, "The conversation is open.", fix=fix)
+        if key in rt.presence.elsewhere():
+            fix = "Leave it there first; then delete it."
+            raise RpcError(STILL_OPEN, "The conversation is open in another window.", fix=fix)
+        store.delete_session(key)
     return {"deleted": key}
 
 

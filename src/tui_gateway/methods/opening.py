@@ -25,8 +25,6 @@ _PAGE = (
     | None
 )
 _MOST_SEEDS = 10_000
-_resuming = Lock()
-"""Held while it is found out whether a conversation is open, so that two clients open it once."""
 
 
 class Created(TypedDict):
@@ -111,9 +109,9 @@ def resume(rt: Runtime, rid: Rid, params: Resume) -> Snapshot:
         closes_with_client=params.close_on_disconnect,
         is_rendered=params.render,
     )
-    key = view.stored(rt.db(), params.session_id)
     with live.accepting:  # what was left unfinished comes before all that is new
-        with _resuming:
+        with view.deciding:
+            key = view.stored(rt.db(), params.session_id)
             if (known := view.opened(rt, key)) is not None:
                 intake.recover(rt, known, rt.session(known))  # another process may have died in it
                 return view.snapshot(rt, known, params.limit)
@@ -195,7 +193,10 @@ class Close(Params, frozen=True):
 
 
 def close(rt: Runtime, rid: Rid, params: Close) -> Closed:
-    """End a session: its turn is stopped, what is not stored is stored, the conversation is ended."""
+    """End a session: its turn is stopped, what is not stored is stored, the conversation is ended.
+
+    Prompts that wait go on when it is resumed.
+    """
     del rid
     return {"closed": rt.close(params.session_id, "tui_close")}
 

@@ -1,6 +1,6 @@
 """Prompts: submitted, and those that wait."""
 
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from tui_gateway import attachment, intake, rewinding, turns
 from tui_gateway.params import Session, says
@@ -23,6 +23,10 @@ class Submit(Session, frozen=True):
     images: Annotated[
         tuple[str, ...], says("Files of pictures that go along, beside those attached before.")
     ] = ()
+    busy: Annotated[
+        Literal["", "queue", "steer", "interrupt"],
+        says("What happens while a turn runs; empty: what the setting terminal.busy says."),
+    ] = ""
     waits_for_model: Annotated[
         bool, says("Without a model, wait until `model.pull` has fetched the one that is offered.")
     ] = False
@@ -45,13 +49,14 @@ def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
         session
     ).accepting:  # nothing comes between what is taken back and what replaces it
         _take_back(rt, session, params)
-        busy = rt.settings.terminal.busy if session.get("running") else ""
+        busy = (params.busy or rt.settings.terminal.busy) if session.get("running") else ""
         if busy == "steer" and not images:
             steering = Steering(content, params.idempotency_key or None, rt.later(rid))
             if intake.steer(rt, session, steering):
                 return None
         told = intake.submit(rt, sid, session, content, params.idempotency_key or None)
-    session["attached_images"] = []
+    if not told.get("duplicate"):
+        session["attached_images"] = []
     if busy == "interrupt" and told["status"] == "queued":
         turns.interrupt(rt, session, drops_queue=False)
     return told

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, TypedDict
 
 from hermes_core.errors import Interrupted, TitleError
-from tui_gateway import agents, folder, info, intake, rewinding, turns, view
+from tui_gateway import agents, attachment, folder, info, intake, rewinding, turns, view
 from tui_gateway.params import AnyId, Cols, Params, Session, says
 from tui_gateway.projection import projected
 from tui_gateway.protocol import (
@@ -127,7 +127,8 @@ def steer(rt: Runtime, rid: Rid, params: Steer) -> dict[str, Any] | None:
     if not params.text.strip():
         raise RpcError(BAD_ARGUMENT, "There is nothing to say.")
     session = rt.session(params.session_id)
-    if not intake.steer(rt, session, Steering(params.text, None, rt.later(rid))):
+    said = attachment.with_pasted(rt.home, params.text)
+    if not intake.steer(rt, session, Steering(said, None, rt.later(rid))):
         raise RpcError(NOTHING_RUNS, "No turn runs that could hear it.", fix="Send it as a prompt.")
     return None
 

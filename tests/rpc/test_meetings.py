@@ -1,0 +1,128 @@
+"""Things that happen at the same moment: none of them loses what the other was promised."""
+
+import threading
+
+from hermes_agent.testing.scripted import Quiet, say, silence
+from hermes_agent.testing.server import ScriptedServer
+from hermes_cli import plugins
+from hermes_core.paths import Home
+from hermes_state import SessionDB
+from tests.gateway.faults import disk_full_at
+from tests.plugins import enable
+from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
+from tui_gateway import server
+
+
+def test_a_prompt_that_meets_a_new_conversation_is_refused_or_told_its_end(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid = client.open()
+    for number in range(15):
+        model.add("one", "two")
+        client.say(sid, "hello")
+        moving = client.post("slash.exec", session_id=sid, command="/new")
+        try:
+            turn_id = client.call("prompt.submit", session_id=sid, text=f"{number}")["turn_id"]
+        except RefusedError as refused:
+            assert refused.number == 4001
+        else:
+            client.event("message.complete", turn_id=turn_id)
+        try:
+            client.answer(moving)
+        except RefusedError as refused:
+            assert "has to wait" in str(refused)
+    client.event("session.info", running=False)
+    with world.store() as store:
+        assert store.turns.still_open() == []
+
+
+def test_a_server_that_ends_waits_for_the_end_of_what_a_command_left(
+    client: Inside, model: ScriptedServer
+) -> None:
+    sid = client.open()
+    model.add("one")
+    client.say(sid)
+    asked, may_end, heard = threading.Event(), threading.Event(), []
+
+    def end() -> None:
+        asked.set()
+        may_end.wait(PATIENCE_S)
+
+    plugins.register_hook("on_session_end", end)
+    plugins.register_hook("on_session_finalize", lambda session_id: heard.append(session_id))
+    client.post("slash.exec", session_id=sid, command="/new")
+    assert asked.wait(PATIENCE_S)
+    shutting_down = threading.Thread(target=server.shut_down)
+    shutting_down.start()
+    may_end.set()
+    shutting_down.join()
+    assert len(heard) == 1
+
+
+def test_a_conversation_that_is_open_elsewhere_is_not_ended_by_who_leaves_it(
+    world: World, model: ScriptedServer
+) -> None:
+    model.add("one")
+    first, second = world.start(), world.start()
+    opened = first.call("session.create")
+    key = opened["stored_session_id"]
+    first.say(opened["session_id"])
+    second.call("session.resume", session_id=key)
+    second.hang_up()
+    second.wait_for_end()
+    assert world.row(key)["ended_at"] is None
+    first.hang_up()
+    first.wait_for_end()
+    assert world.row(key)["end_reason"] == "tui_shutdown"
+
+
+def test_a_turn_that_cannot_be_stored_is_told_when_its_end_is_on_disk(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    opened = client.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    model.add("one", "two", "three")
+    client.say(sid)
+    store = server._get_db()
+    assert isinstance(store, SessionDB)
+    with disk_full_at(store, "UPDATE OF state ON turns"):
+        client.call("prompt.submit", session_id=sid, text="no room")
+        assert "no space left" in client.event("status.update", kind="waiting")["text"]
+        assert len(client.events("message.complete")) == 1
+    assert client.event("message.complete")["status"] == "error"
+    assert world.states(key) == ["answered", "failed"]
+    assert client.say(sid, "and now")["status"] == "complete"
+
+
+def test_what_waits_for_a_model_keeps_nobody_else_waiting(
+    client: Inside, world: World, home: Home
+) -> None:
+    enable(
+        home,
+        "slow",
+        "import threading\n"
+        "done = threading.Event()\n"
+        "def register(ctx):\n"
+        "    ctx.command('slow', lambda _: done.wait() and 'done', description='x')\n"
+        "    ctx.command('done', lambda _: done.set() or 'yes', description='x')\n",
+    )
+    sid = client.open()
+    slow = [client.post("slash.exec", session_id=sid, command="/slow") for _ in range(12)]
+    assert client.call("session.list")["sessions"] == []
+    client.call("slash.exec", session_id=sid, command="/done")
+    assert [client.answer(number)["output"] for number in slow] == ["done"] * 12
+
+
+def test_a_prompt_that_is_to_wait_stops_nothing(client: Inside, model: ScriptedServer) -> None:
+    client.call("config.set", key="busy", value="interrupt")
+    sid = client.open()
+    quiet = Quiet()
+    model.add(silence(quiet, then="Done."), say("Also done."))
+    client.call("prompt.submit", session_id=sid, text="one")
+    assert quiet.begun.wait(PATIENCE_S)
+    told = client.call("slash.exec", session_id=sid, command="/queue two")
+    assert (told["type"], told["message"], told["busy"]) == ("send", "two", "queue")
+    client.call("prompt.submit", session_id=sid, text=told["message"], busy=told["busy"])
+    quiet.release()
+    assert client.event("message.complete")["text"] == "Done."
+    assert client.event("message.complete")["text"] == "Also done."
