@@ -71,6 +71,15 @@ def so_far(conn: apsw.Connection, session_id: str) -> Row:
     )[0]
 
 
+def last_taken(conn: apsw.Connection, session_id: str) -> int | None:
+    """How many tokens the last request of a session and its reply were; None before there was one."""
+    return conn.execute(
+        "SELECT input_tokens + output_tokens FROM usage WHERE session_id = ? AND task = ''"
+        " ORDER BY id DESC LIMIT 1",
+        (session_id,),
+    ).get
+
+
 def since(conn: apsw.Connection, moment: float) -> Row:
     """The sum of everything spent since a point in time."""
     return rows(
@@ -109,6 +118,9 @@ class Usage:
 
     def so_far(self, session_id: str) -> Row:
         return self._db.ask(lambda c: so_far(c, session_id))
+
+    def last_taken(self, session_id: str) -> int | None:
+        return self._db.ask(lambda c: last_taken(c, session_id))
 
     def of_turn(self, turn_id: str, session_id: str) -> Row:
         return self._db.ask(lambda c: of_turn(c, turn_id, session_id))

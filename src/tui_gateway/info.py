@@ -9,7 +9,7 @@ from typing import Any
 from hermes_core.errors import HermesError
 from hermes_core.loading import loading
 from hermes_core.version import VERSION
-from tui_gateway.runtime import Live, LiveSession, Runtime
+from tui_gateway.runtime import LiveSession, Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +92,7 @@ def tell_change(rt: Runtime, session: LiveSession, reason: str) -> None:
 
 def usage(rt: Runtime, session: LiveSession) -> Payload:
     """What the conversation has used so far, all its sessions together."""
-    live, key = rt.live(session), key_of(session)
-    facts = _facts(session.get("agent"))
+    key, facts = key_of(session), _facts(session.get("agent"))
     row = rt.db().usage.so_far(key)
     total: Payload = {
         name: row[column]
@@ -114,22 +113,27 @@ def usage(rt: Runtime, session: LiveSession) -> Payload:
         "compressions": row["compactions"],
         "active_subagents": 0,
     }
-    if facts is not None:
-        total["context_max"] = facts.window
-    return total | window_share(live)
+    return total | window_share(rt, session)
 
 
-def window_share(live: Live) -> Payload:
-    """How full the window was at the last model call; nothing when there was none."""
-    used = live.used
-    if used is None or not used.window:
+def window_share(rt: Runtime, session: LiveSession) -> Payload:
+    """How full the window of the model is, as far as that is known."""
+    facts, taken = _facts(session.get("agent")), rt.live(session).taken
+    if facts is None:
         return {}
-    taken = used.input_tokens + used.output_tokens
-    return {
-        "context_used": taken,
-        "context_max": used.window,
-        "context_percent": round(100 * taken / used.window, 1),
-    }
+    if taken is None:
+        taken = rt.db().usage.last_taken(key_of(session))
+    share = {"context_max": facts.window}
+    if taken is None or not facts.window:
+        return share
+    percent = round(100 * taken / facts.window, 1)
+    return {**share, "context_used": taken, "context_percent": percent}
+
+
+def estimate(rt: Runtime, session: LiveSession) -> None:
+    """Find out how full the window is after something else than a turn has changed the conversation."""
+    count = getattr(session.get("agent"), "context_tokens", None)
+    rt.live(session).taken = count() if count is not None else None
 
 
 def model_name(agent: object) -> str:

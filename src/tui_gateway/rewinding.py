@@ -57,6 +57,7 @@ def _rewind(rt: Runtime, store: Store, session: LiveSession, message: Row) -> in
         ):  # who keeps no transcript looks into the store
             session["history"] = store.get_messages_as_conversation(key)
             agent._session_messages = session["history"]
+    info.estimate(rt, session)
     info.tell_change(rt, session, "undo")
     return taken["rewound_count"]
 

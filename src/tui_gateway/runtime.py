@@ -23,7 +23,6 @@ if (
     TYPE_CHECKING
 ):  # each of these brings parts of the agent, which a session loads when it needs them
     from hermes_agent.assembly import Assembly
-    from hermes_agent.events import Used
     from hermes_core.paths import Home
     from hermes_core.settings import Settings
     from hermes_state.protocol import Store
@@ -117,8 +116,8 @@ class Live(msgspec.Struct):
     steering: list[Steering] = msgspec.field(default_factory=list[Steering])
     takes_steers: bool = False
     """Whether a turn runs that hears what is said to it."""
-    used: "Used | None" = None
-    """What the last model call took."""
+    taken: int | None = None
+    """How many tokens of the window are in use; None when only the store may know."""
     is_building: bool = False
     ready: threading.Event = msgspec.field(default_factory=threading.Event)
     """Set when there is an agent, or none could be made."""

@@ -149,8 +149,11 @@ class Translator:
         self._emit("status.update", {"kind": "retry", "text": text, "void": True})
 
     def _use(self, event: events.Used) -> None:
-        self._live.used = event
-        self._emit("usage.update", info.window_share(self._live))
+        self._fill(event.input_tokens + event.output_tokens)
+
+    def _fill(self, tokens: int) -> None:
+        self._live.taken = tokens
+        self._emit("usage.update", info.window_share(self._rt, self._session))
 
     def _compact(self, event: events.Compacting) -> None:
         text = f"Shortening {event.message_count} messages, {event.tokens} tokens."
@@ -162,9 +165,7 @@ class Translator:
             f" ({event.strategy}). /expand shows the originals, /undo compress takes it back."
         )
         self._emit("status.update", {"kind": "compacted", "text": text})
-        if (before := self._live.used) is not None:
-            taken = {"input_tokens": event.tokens_after, "output_tokens": 0}
-            self._use(msgspec.structs.replace(before, **taken))
+        self._fill(event.tokens_after)
 
     def _title(self, event: events.Titled) -> None:
         self._emit("session.title", {"session_id": event.session_id, "title": event.title})

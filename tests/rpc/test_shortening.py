@@ -49,6 +49,20 @@ def test_a_shortened_conversation_fills_less_of_the_window_at_once(
     assert client.events("usage.update")[-1]["context_used"] == told["after_tokens"]
 
 
+def test_how_full_the_window_is_is_known_again_when_the_conversation_is_opened_again(
+    client: Inside, model: ScriptedServer
+) -> None:
+    sid = talk(client, model)
+    before = client.call("session.usage", session_id=sid)["context_used"]
+    key = client.call("session.activate", session_id=sid)["session_key"]
+    client.call("session.close", session_id=sid)
+    sid = client.call("session.resume", session_id=key)["session_id"]
+    client.event("session.info", lazy=None)
+    assert client.call("session.usage", session_id=sid)["context_used"] == before
+    client.call("session.undo", session_id=sid)
+    assert 0 < client.call("session.usage", session_id=sid)["context_used"] < before
+
+
 def test_a_needless_shortening_tells_the_real_size(client: Inside, model: ScriptedServer) -> None:
     sid = client.open()
     assert client.call("session.compress", session_id=sid)["before_tokens"] == 0, "nothing is said"

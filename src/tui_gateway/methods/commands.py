@@ -83,6 +83,7 @@ def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
     before = info.key_of(session)
     output = _output(rt, rid, sid, desk, parsed)
     if reason := _change(session, parsed, before):
+        info.estimate(rt, session)
         info.tell_change(rt, session, reason)
     told: Outcome = {"type": "plugin" if is_plugin else "exec", "output": output}
     if desk.sent is not None:

@@ -280,7 +280,7 @@ def context_breakdown(rt: Runtime, rid: Rid, params: Session) -> Breakdown:
     agents.wait(rt, params.session_id, session)
     agent = session.get("agent")
     parts: dict[str, int] = agent.context_parts() if agent is not None else {}
-    window, total = info.window_share(rt.live(session)), sum(parts.values())
+    window, total = info.window_share(rt, session), sum(parts.values())
     most = window.get("context_max") or (agent.model.facts.window if agent is not None else 0)
     used = window.get("context_used") or total
     return {
