@@ -9,17 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from hermes_core import pictures
 from hermes_core.paths import Home, make_folder, open_private
 from tui_gateway.protocol import BAD_ARGUMENT, RpcError
 from tui_gateway.runtime import LiveSession
 
-_KINDS = {
-    ".png": "image/png",
-    ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".gif": "image/gif",
-    ".webp": "image/webp",
-}
+_SUFFIXES = (".gif", ".jpeg", ".jpg", ".png", ".webp")
 _LARGEST = 20 * 1024 * 1024
 _MARK = "[Attached image: {}]"
 _PASTE = re.compile(r"\[Pasted text #\d+: \d+ lines? → ([^\]\n]+)\]")
@@ -41,39 +36,40 @@ def with_pasted(home: Home, text: str) -> str:
 
 
 def _picture(path: str) -> dict[str, Any]:
-    data = base64.b64encode(_read(Path(path))).decode()
-    return {"type": "image_url", "image_url": {"url": f"data:{_kind(Path(path))};base64,{data}"}}
+    data = _read(Path(path))
+    kind, text = check_picture(Path(path).name, data), base64.b64encode(data).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{text}"}}
 
 
 def _pasted(home: Home, found: re.Match[str]) -> str:
     """The text behind a placeholder; one that is not ours stays what it is."""
     path = Path(found[1])
-    if path.parent != _folder(home) or not path.is_file():
+    if path.parent != home.attachments or not path.is_file():
         return found[0]
     return path.read_text("utf-8", "replace")
 
 
 def attach(session: LiveSession, path: Path) -> int:
     """Have a picture go along with the next prompt; returns how many do."""
-    _kind(path)
-    _read(path)
+    check_picture(path.name, _read(path))
     images = session.setdefault("attached_images", [])
     if str(path) not in images:
         images.append(str(path))
     return len(images)
 
 
-def _kind(path: Path) -> str:
-    kind = _KINDS.get(path.suffix.lower())
-    if kind is None:
-        known = ", ".join(sorted(_KINDS))
-        raise RpcError(BAD_ARGUMENT, f"{path.name} is no picture that models know.", fix=known)
+def check_picture(name: str, data: bytes) -> str:
+    """The kind of a picture; raises RpcError when it is none, whatever its name says."""
+    kind = pictures.kind_of(data)
+    if not kind:
+        known = f"Models know {', '.join(_SUFFIXES)}."
+        raise RpcError(BAD_ARGUMENT, f"{name} is no picture that models know.", fix=known)
     return kind
 
 
 def is_image(path: Path) -> bool:
     """Whether a file has the name of a picture."""
-    return path.suffix.lower() in _KINDS
+    return path.suffix.lower() in _SUFFIXES
 
 
 def _read(path: Path) -> bytes:
@@ -111,7 +107,7 @@ def keep(session: LiveSession, home: Home, name: str, data: bytes) -> Path:
     if len(data) > _LARGEST:
         raise RpcError(BAD_ARGUMENT, f"It is larger than {_LARGEST >> 20} MiB.")
     safe = _UNSAFE.sub("_", Path(name).name)[-80:].lstrip(".") or "file"
-    path = _free(session, make_folder(_folder(home)), safe)
+    path = _free(session, make_folder(home.attachments), safe)
     with open_private(path) as file:
         file.write(data)
     return path
@@ -155,7 +151,3 @@ def _readings(text: str) -> list[str]:
     except ValueError:
         words = []
     return [text, *(words if len(words) == 1 else [])]
-
-
-def _folder(home: Home) -> Path:
-    return home.root / "attachments"

@@ -340,7 +340,8 @@ def handle_request(request: object) -> Frame | None:
     except Exception as error:
         logger.exception("the request %s failed", str(frame.get("method"))[:_SHOWN])
         response = protocol.refusal(rid, protocol.INTERNAL_ERROR, f"Unexpected error: {error!r}.")
-    return response if "id" in frame else None
+    is_notification = "id" not in frame and isinstance(frame.get("method"), str)
+    return None if is_notification else response
 
 
 def _handle(frame: Frame, rid: Rid) -> Frame | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core import clock
-from hermes_core.paths import Home
+from hermes_core.paths import Home, make_folder
 from hermes_state import SessionDB
 from hermes_state.effects import Call
 from hermes_state.turns import Opening
@@ -153,12 +153,17 @@ def test_rename_gives_a_title_and_refuses_one_that_is_taken(talk: SessionDB, she
     assert "has no title now" in shell.run("sessions rename 'Blue house' ''")
 
 
-def test_delete_needs_a_yes(talk: SessionDB, shell: Shell) -> None:
+def test_delete_needs_a_yes(talk: SessionDB, home: Home, shell: Shell) -> None:
+    folder = make_folder(home.attachments)
+    kept = [folder / "20261101_100000_aaaaaa_1_a.txt", folder / "20261102_100000_bbbbbb_1_b.txt"]
+    for path in kept:
+        path.write_text("x")
     shell.run("sessions delete 20261102", status=2)
     assert "--yes" in shell.errors
     assert shell.run("sessions delete 20261102 --yes") == "Deleted 1 conversation.\n"
     assert [row["id"] for row in shell.json("sessions list --all")] == ["20261101_100000_aaaaaa"]
     assert shell.json("sessions search blue", status=3) == []
+    assert list(folder.iterdir()) == kept[:1], "what was kept for it is gone, too"
 
 
 def test_prune_says_what_would_go_and_then_takes_it(store: SessionDB, shell: Shell) -> None:

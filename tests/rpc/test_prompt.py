@@ -484,6 +484,9 @@ def test_what_was_attached_is_not_overwritten_when_the_conversation_is_opened_ag
     second = client.call("paste.collapse", session_id=sid, text="the second text")
     texts = [Path(one["path"]).read_text() for one in (first, second)]
     assert texts == ["the first text", "the second text"]
+    client.call("session.close", session_id=sid)
+    client.call("session.delete", session_id=key)
+    assert list(Path(first["path"]).parent.iterdir()) == [], "deleted for good"
 
 
 @pytest.mark.parametrize(
@@ -494,6 +497,8 @@ def test_what_was_attached_is_not_overwritten_when_the_conversation_is_opened_ag
         ("image.attach", {"path": ""}),
         ("image.attach_bytes", {"content_base64": "!!", "ext": "png"}),
         ("image.attach_bytes", {"content_base64": "", "ext": "png"}),
+        ("image.attach", {"path": "text.png"}),
+        ("image.attach_bytes", {"content_base64": "bm90aGluZw==", "ext": "png"}),
         ("file.attach", {"path": "/"}),
         ("paste.collapse", {"text": ""}),
         ("prompt.submit", {"text": "  "}),
@@ -505,10 +510,12 @@ def test_what_was_attached_is_not_overwritten_when_the_conversation_is_opened_ag
 def test_what_cannot_go_along_is_refused(
     client: Inside, world: World, method: str, params: dict[str, Any]
 ) -> None:
-    (world.workspace / "text.txt").write_text("no picture")
+    for name in ("text.txt", "text.png"):
+        (world.workspace / name).write_text("no picture")
     with pytest.raises(RefusedError) as refused:
         client.call(method, session_id=client.open(), **params)
     assert refused.value.number == 4004
+    assert list(world.home.attachments.glob("*")) == []
 
 
 def test_a_dropped_file_is_recognised(client: Inside, world: World) -> None:

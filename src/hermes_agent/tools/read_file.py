@@ -6,18 +6,13 @@ from pathlib import Path
 
 from hermes_agent.tools import files, schema
 from hermes_agent.tools.base import Args, Call, Result, Tool
+from hermes_core import pictures
 from hermes_core.errors import ToolError
 from hermes_core.text import truncate
 
 _MOST_LINES = 2_000
 _LONGEST_LINE = 2_000
 _MOST_IMAGE_BYTES = 4 * 1024 * 1024
-_IMAGES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF8": "image/gif",
-    b"RIFF": "image/webp",
-}
 _NOTE_ROOM = 120
 
 
@@ -29,7 +24,7 @@ def _run(args: Args, call: Call) -> Result:
             beginning = f.read(8_192)
     except OSError as error:
         raise ToolError(f"{path} cannot be read: {error.strerror}.") from error
-    kind = _image_kind(beginning)
+    kind = pictures.kind_of(beginning)
     if kind:
         return _picture(path, kind, size)
     if files.is_binary(beginning):
@@ -38,13 +33,6 @@ def _run(args: Args, call: Call) -> Result:
         )
     room = call.bench.settings.tools.output_limit - _NOTE_ROOM
     return _lines(path, args.get("offset", 1), args.get("limit", _MOST_LINES), room)
-
-
-def _image_kind(beginning: bytes) -> str:
-    for mark, kind in _IMAGES.items():
-        if beginning.startswith(mark) and (mark != b"RIFF" or beginning[8:12] == b"WEBP"):
-            return kind
-    return ""
 
 
 def _picture(path: Path, kind: str, size: int) -> Result:

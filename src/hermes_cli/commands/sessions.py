@@ -9,7 +9,7 @@ import click
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_cli.commands.group import Entry, LazyGroup
-from hermes_core import clock
+from hermes_core import attachments, clock
 from hermes_core.errors import SessionNotFoundError, UsageError
 from hermes_core.text import one_line, truncate, visible
 from hermes_state import SessionDB
@@ -287,7 +287,9 @@ def delete(app: App, sessions: tuple[str, ...], yes: bool) -> None:
     with app.store() as store:
         ids = [chosen(store, name) for name in sessions]
         confirm(app, f"Delete {_amount(len(set(ids)), 'conversation')} for good?", yes)
+        doomed = [member for id_ in ids for member in store.get_compression_lineage(id_)]
         count = store.delete_sessions(ids)
+        attachments.forget(app.home, doomed)
         store.index.catch_up()
     if app.as_json:
         app.emit({"deleted": ids, "sessions": count})

@@ -50,6 +50,7 @@ def attach_image_bytes(rt: Runtime, rid: Rid, params: Bytes) -> Attached:
         raise RpcError(BAD_ARGUMENT, "The picture is empty.")
     suffix = f".{params.ext.lstrip('.')}" if params.ext else ""
     name = params.filename if params.filename.endswith(suffix) else params.filename + suffix
+    attachment.check_picture(name, data)
     path = attachment.keep(session, rt.home, name, data)
     count = attachment.attach(session, path)
     return {"attached": True, "path": str(path), "name": path.name, "count": count}

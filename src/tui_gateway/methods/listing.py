@@ -3,6 +3,7 @@
 from typing import Annotated, Any, TypedDict
 
 from hermes_agent import lease
+from hermes_core import attachments
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line, truncate
 from hermes_state.records import Row
@@ -212,7 +213,9 @@ def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
         if key in rt.presence.elsewhere():
             fix = "Leave it there first; then delete it."
             raise RpcError(STILL_OPEN, "The conversation is open in another window.", fix=fix)
+        kept = store.get_compression_lineage(key)
         store.delete_session(key)
+        attachments.forget(rt.home, kept)
     return {"deleted": key}
 
 
