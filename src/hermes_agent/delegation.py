@@ -27,6 +27,8 @@ from hermes_state.turns import Opening
 if TYPE_CHECKING:
     from hermes_agent.agent import Agent
 
+_DONE = "delegate_done"
+
 
 class SubAgents(DelegateFor):
     """Sends sub-agents for one agent."""
@@ -62,10 +64,18 @@ class SubAgents(DelegateFor):
                 told = child.run_turn(accepted.turn_id)
         finally:
             child.bench.processes.close()
+        self._end(child.session_id, accepted.turn_id)
         stop.check()
         if told["failed"]:
             raise ToolError(f"The sub-agent failed: {told['error']}")
         return Result(told["final_response"] or "The sub-agent had nothing to report.")
+
+    def _end(self, session_id: str, turn_id: str) -> None:
+        """A sub-agent has done its task, or never will; one that is put off goes on with its parent."""
+        store = self._parent.store
+        turn = store.turns.get(turn_id)
+        if turn is not None and turn["ended_at"] is not None:
+            store.end_session(session_id, _DONE)
 
 
 def _relay(turn: Turn, call_id: str) -> Sink:

@@ -214,6 +214,8 @@ def test_a_sub_agent_is_resumed_and_not_sent_twice(make_chat: MakeChat, store: S
     parent = chat.agent.session_id
     tree = store.get_session_tree(parent)
     assert [row["relation"] for row in tree] == [None, "delegate"]
+    child = store.get_session(tree[1]["id"])
+    assert child is not None and child["end_reason"] == "delegate_done", "it is over with its task"
     (effect,) = store.effects.of_turn(chat.turns()[0]["id"])
     assert effect["read_only"], "it may be started again: it finds its own work"
     again = chat.agent.toolbox.get("delegate")

@@ -327,6 +327,12 @@ def test_a_prompt_that_comes_while_another_is_taken_back_is_not_lost(
         assert ("user", f"new {number}") in world.transcript(key)
 
 
+def test_a_conversation_cannot_be_the_branch_of_one_that_is_not_there(client: Inside) -> None:
+    with pytest.raises(RefusedError) as refused:
+        client.call("session.create", parent_session_id="nobody")
+    assert refused.value.number == 4007
+
+
 def test_undo_takes_back_the_last_exchange(
     client: Inside, world: World, model: ScriptedServer
 ) -> None:

@@ -12,6 +12,7 @@ from tui_gateway.projection import projected
 from tui_gateway.protocol import (
     BAD_ARGUMENT,
     ID_MISSING,
+    NOT_STORED,
     Rid,
     RpcError,
 )
@@ -65,6 +66,8 @@ class Create(Params, frozen=True):
 def create(rt: Runtime, rid: Rid, params: Create) -> Created:
     """Open a new conversation. Nothing is stored before its first message or title."""
     del rid
+    if params.parent_session_id and rt.db().get_session(params.parent_session_id) is None:
+        raise RpcError(NOT_STORED, "There is no conversation with the id in parent_session_id.")
     live = Live(
         source=params.source,
         cwd=_folder(params.cwd),
