@@ -525,7 +525,8 @@ class Double:
         return {"text": text}
 
     def approval_respond(self, params: Json) -> Json:
-        self.answer = params["choice"]
+        if self.waits.get(params["session_id"]) == "approval.respond":
+            self.answer = params["choice"]
         return {"resolved": 1}
 
     def clarify_respond(self, params: Json) -> Json:

@@ -284,6 +284,11 @@ async def test_a_line_that_comes_in_one_burst_while_reading_is_sent(ui: Interfac
     assert ui.composer.text == ""
 
 
+async def test_corrections_in_a_burst_are_made_in_their_order(ui: Interface) -> None:
+    ui.press_at_once("h", "o", "backspace", "i", "home", "o", "enter")
+    await ui.until(lambda: ui.replies == ["You said: ohi"])
+
+
 async def test_enter_while_reading_sends_nothing_that_was_left_in_the_composer(
     ui: Interface,
 ) -> None:

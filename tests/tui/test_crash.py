@@ -83,6 +83,14 @@ async def test_a_question_that_was_open_goes_away_with_the_server(ui: Interface)
     assert ui.composer.has_focus
 
 
+async def test_words_typed_at_a_question_outlive_the_server(ui: Interface) -> None:
+    await ui.send("danger")
+    await ui.until(lambda: (card := ui.app.chat.cards.current) and card.is_armed)
+    await ui.press(*"mv")
+    await kill_the_server(ui)
+    assert ui.composer.text == "mv"
+
+
 async def test_ten_deaths_in_a_row_lose_nothing(
     ui: Interface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
