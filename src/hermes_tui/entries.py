@@ -21,6 +21,8 @@ class Said:
     """False until the server has it on disk."""
     whole: str = ""
     """What the server was told, when that is more than is shown."""
+    pastes: dict[str, str] = field(default_factory=dict)
+    """What is shown of pasted texts, and those texts."""
 
     def says(self, text: str) -> bool:
         """Whether this is the message that the server knows as `text`."""

@@ -65,9 +65,9 @@ class Prompts:
         """Whether a turn is to begin, so that there is something to stop."""
         return bool(self._held or self._flying or self._due)
 
-    async def send(self, shown: str, whole: str, images: list[str]) -> None:
+    async def send(self, said: Said) -> None:
         """Hand a prompt over; raises HermesError when it is refused, and then it is shown no more."""
-        prompt = Prompt(Said(shown, images, is_sent=False, whole=whole))
+        prompt = Prompt(said)
         self._held.append(prompt)  # before it is drawn: it can be stopped from now on
         if self._session.conversation.is_running or not self._session.is_open:
             self._wait(prompt)

@@ -469,7 +469,7 @@ class Double:
 
     def prompt_submit(self, params: Json) -> Json:
         live, text = params["session_id"], params["text"]
-        if text == "refuse":
+        if "refuse" in text:
             return {
                 "code": 5032,
                 "message": "It cannot be taken.",

@@ -233,8 +233,7 @@ class ChatScreen(Screen[None]):
 
     def keep_draft(self) -> None:
         """Put what is typed into the history, where a later start finds it."""
-        for text in self.composer.kept():
-            self._history.add(text)
+        self.composer.keep()
 
     def _tell_waiting(self, waiting: list[str]) -> None:
         self.session.conversation.waiting = waiting

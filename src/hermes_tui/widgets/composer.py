@@ -4,6 +4,7 @@ Everything is typed here, what answers a card too: one field gets every key in i
 that appears can take the rest of a sentence.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from textual import events
@@ -18,6 +19,8 @@ from hermes_tui.widgets.completion import CompletionList
 
 _LONG_LINES = 8
 _LONG_CHARACTERS = 1200
+_LONGEST_SHOWN = 50_000
+"""Characters that the field shows of what is given back."""
 _NEWLINES = ("shift+enter", "shift+\r", "ctrl+j", "alt+enter", "ctrl+enter")
 """Several names, because terminals have several ways to tell Enter from Enter with another key."""
 _EDITS = {
@@ -39,6 +42,7 @@ class Composer(TextArea):
 
         shown: str
         whole: str
+        pastes: dict[str, str]
 
     @dataclass
     class Completing(Message):
@@ -49,14 +53,8 @@ class Composer(TextArea):
         start: int
 
     @dataclass
-    class PastedMuch(Message):
-        """More was pasted than is pleasant to look at."""
-
-        text: str
-
-    @dataclass
     class PastedPath(Message):
-        """What was pasted looks like the name of a file."""
+        """What was pasted looks like the name of a file; it may be a picture's."""
 
         text: str
 
@@ -86,6 +84,8 @@ class Composer(TextArea):
         self._history = history
         self._completions = completions
         self._pastes: dict[str, str] = {}
+        self._paste_count = 0
+        """Never counted anew: what is given back is known by its number."""
         self._is_recalling = False
         self.may_be_empty = False
         """Whether something goes along that needs no words, such as a picture."""
@@ -105,26 +105,33 @@ class Composer(TextArea):
         if not (shown or self.may_be_empty):
             return
         whole = self.expanded()
-        self._history.add(whole)
+        self._history.add(whole, shown)
+        pastes = {name: text for name, text in self._pastes.items() if name in shown}
         self.empty()
-        self.post_message(self.Sent(shown, whole))
+        self.post_message(self.Sent(shown, whole, pastes))
 
     def empty(self) -> None:
         """Start anew."""
         self._completions.hide()
-        self._pastes.clear()
+        self._pastes = {name: text for name, text in self._pastes.items() if name in self._aside}
         self.load_text("")
 
     def expanded(self) -> str:
         """What is typed, with every attachment in full."""
-        whole = self.text.strip()
-        for placeholder, text in self._pastes.items():
-            whole = whole.replace(placeholder, text)
-        return whole
+        return self._expanded(self.text)
 
-    def give_back(self, text: str) -> None:
+    def _expanded(self, text: str) -> str:
+        text = text.strip()
+        for placeholder, pasted in self._pastes.items():
+            text = text.replace(placeholder, pasted)
+        return text
+
+    def give_back(self, text: str, pastes: Mapping[str, str]) -> None:
         """Have a text in the field that was not taken; what was typed meanwhile stays after it."""
         self.write()
+        self._pastes.update(pastes)
+        if len(text) > _LONGEST_SHOWN:
+            text = self._placeholder_of(text)
         self._put_before(text)
 
     def _put_before(self, text: str) -> None:
@@ -143,14 +150,21 @@ class Composer(TextArea):
         self.move_cursor(self.document.end)
         self._completions.hide()
 
-    def attach(self, placeholder: str, text: str) -> None:
-        """Insert something that stands for a longer text."""
+    def _placeholder_of(self, text: str) -> str:
+        """Something that stands for a longer text."""
+        self._paste_count += 1
+        lines = text.count("\n") + 1
+        placeholder = f"[Pasted text #{self._paste_count}: {lines} line{'s' * (lines > 1)}]"
         self._pastes[placeholder] = text
-        self.insert(placeholder)
+        return placeholder
 
-    @property
-    def paste_count(self) -> int:
-        return len(self._pastes)
+    def take_out(self, text: str) -> bool:
+        """Remove a text that was pasted; False when it is not here any more."""
+        before, found, after = self.text.rpartition(text)
+        if found:
+            start, end = self._location(self.text, len(before)), len(before) + len(text)
+            self.delete(start, self._location(before + found + after, end))
+        return bool(found)
 
     # -- answering ---------------------------------------------------------------------------
 
@@ -229,7 +243,7 @@ class Composer(TextArea):
                 return
             card.pick(number)
         elif whole and card.words and commands.parse(whole) is None:
-            self._history.add(whole)
+            self._history.add(whole, self.text.strip())
             card.say(whole)
         else:
             self.send()
@@ -237,9 +251,10 @@ class Composer(TextArea):
         self.empty()
         self.write()
 
-    def kept(self) -> list[str]:
-        """All that is typed here, in full."""
-        return [text for text in (self._aside, self.expanded()) if text.strip()]
+    def keep(self) -> None:
+        """Put all that is typed into the history."""
+        for text in (self._aside, self.text):
+            self._history.add(self._expanded(text), text)
 
     # -- keys --------------------------------------------------------------------------------
 
@@ -318,11 +333,14 @@ class Composer(TextArea):
         """Take what was pasted; terminals end its lines in several ways."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         if text.count("\n") >= _LONG_LINES or len(text) > _LONG_CHARACTERS:
-            self.post_message(self.PastedMuch(text))
-        elif _looks_like_a_path(text):
+            self._paste(self._placeholder_of(text))
+            return
+        self._paste(text)
+        if _looks_like_a_path(text):
             self.post_message(self.PastedPath(text))
-        else:
-            self.replace(text, *self.selection, maintain_selection_offset=False)
+
+    def _paste(self, text: str) -> None:
+        self.replace(text, *self.selection, maintain_selection_offset=False)
 
     # -- completion --------------------------------------------------------------------------
 
