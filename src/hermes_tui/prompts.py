@@ -179,13 +179,20 @@ class Prompts:
         self._tell([])
         return given_up
 
-    async def settle(self, queued: Sequence[wire.Queued]) -> None:
-        """A conversation was opened: know what waits in it, and send again what may not have arrived."""
-        waiting = [Prompt(Said(one.text, whole=one.text), one.turn_id) for one in queued]
+    def know(self, queued: Sequence[wire.Queued]) -> None:
+        """A conversation was opened: what waits in it is known before any of its turns begins."""
+        before = {prompt.turn_id: prompt for prompt in self._waiting if prompt.turn_id}
+        waiting = [
+            before.get(one.turn_id) or Prompt(Said(one.text, whole=one.text), one.turn_id)
+            for one in queued
+        ]
         told = {one.text for one in queued}
         under_way = [p for p in self._flying if p.entry.whole not in told]
         self._waiting = waiting + [p for p in self._waiting if p in (*self._held, *under_way)]
         self._tell(self.waiting)
+
+    async def send_again(self) -> None:
+        """Hand over once more what may not have arrived at a server that died."""
         doubtful, self._doubtful = self._doubtful, []
         for prompt in doubtful:
             self._wait(prompt)

@@ -148,6 +148,7 @@ class ChatScreen(Screen[None]):
         self.stage.post_message(Stage.Set(entries, earlier.fetch if has_more else None))
         if opened.running:
             self.session.conversation.begin(time.monotonic())
+        self.stage.prompts.know(opened.queued)
         self._settle(opened)
         self._tell_news()
         self.status.tell()
@@ -156,7 +157,7 @@ class ChatScreen(Screen[None]):
     async def _settle(self, opened: wire.Opened) -> None:
         await self.cards.clear(but=opened.session_id)
         try:
-            await self.stage.prompts.settle(opened.queued)
+            await self.stage.prompts.send_again()
         except HermesError as error:
             await self.stage.complain(error)
 
