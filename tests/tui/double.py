@@ -411,7 +411,11 @@ class Double:
 
     def session_search(self, params: Json) -> Json:
         hits = [
-            {"session_id": stored, "title": conversation["title"], "snippet": message["text"][:60]}
+            {
+                "session_id": stored,
+                "title": conversation["title"],
+                "snippet": f">>>{message['text'][:60]}<<<",
+            }
             for stored, conversation in self.stored.items()
             for message in conversation["messages"]
             if params["query"].lower() in message["text"].lower()
@@ -572,7 +576,15 @@ class Double:
             return None
         if params["command"].startswith("/nonsense"):
             return {"code": 4011, "message": "There is no command /nonsense."}
+        if params["command"] == "/help":
+            return {"output": "/help   Show the commands.\n/new    A new one.\ndone: /help"}
+        if params["command"].startswith("/search"):
+            return {"output": "[1] to >>>read<<< a file"}
         return {"output": f"done: {params['command']}"}
+
+    def session_usage(self, params: Json) -> Json:
+        messages = self.stored[self.open[params["session_id"]]]["messages"]
+        return {"cost_usd": 0.01 * len(messages), "context_max": 32000}
 
     def complete_slash(self, params: Json) -> Json:
         known = {"/help": "Show the commands.", "/title": "Set the title.", "/undo": "Take back."}

@@ -91,7 +91,7 @@ async def test_enter_completes_first_and_sends_then(ui: Interface) -> None:
     await ui.press("enter")
     assert ui.composer.text == "/help "
     await ui.press("enter")
-    await ui.until(lambda: "done: /help" in ui.notes)
+    await ui.until(lambda: any("done: /help" in note for note in ui.notes))
 
 
 async def test_files_are_completed_inside_a_sentence(ui: Interface) -> None:
@@ -321,6 +321,18 @@ async def test_ctrl_c_stops_a_command_that_takes_its_time(ui: Interface) -> None
     await ui.until(lambda: "Nothing was shortened." in ui.notes)
     assert len(ui.requests("session.interrupt")) == 1
     await ui.until(lambda: "● ready" in ui.picture())
+
+
+async def test_the_help_has_our_commands_beside_those_of_the_server(ui: Interface) -> None:
+    await ui.say("/help")
+    lines = [line.split()[0] for line in ui.notes[-1].splitlines() if line.startswith("/")]
+    assert lines[:2] == ["/help", "/new"] and lines.count("/new") == 1
+    assert {"/tree", "/theme", "/keys", "/copy"} <= set(lines)
+
+
+async def test_what_a_search_says_has_no_marks(ui: Interface) -> None:
+    await ui.say("/search read")
+    assert ui.notes[-1] == "[1] to read a file"
 
 
 async def test_an_unknown_command_is_told(ui: Interface) -> None:

@@ -152,6 +152,16 @@ class ChatScreen(Screen[None]):
         self._settle(opened)
         self._tell_news()
         self.status.tell()
+        if opened.messages and self.session.conversation.info.usage.cost_usd is None:
+            self._learn_cost()
+
+    @work(exclusive=True, group="cost")
+    async def _learn_cost(self) -> None:
+        """A conversation that is opened again has cost something before its agent is made."""
+        with contextlib.suppress(HermesError):
+            usage = await self.session.call("session.usage")
+            self.session.conversation.learn({"usage": usage})
+            self.status.tell()
 
     @work(group="prompts")
     async def _settle(self, opened: wire.Opened) -> None:
@@ -247,11 +257,19 @@ class ChatScreen(Screen[None]):
 
     # -- keys --------------------------------------------------------------------------------
 
-    def action_stop(self) -> None:
+    def action_stop_or_leave(self) -> None:
         """Stop the turn; a second press soon after it leaves."""
         if self._is_second_press:
             app_of(self).run_worker(app_of(self).run_action("app.leave"))
             return
+        self.action_stop()
+        self._is_second_press = True
+        self.status.hint = "Ctrl+C again leaves"
+        self.status.tell()
+        self.set_timer(_SECOND_PRESS_S, self._forget_press)
+
+    def action_stop(self) -> None:
+        """Stop whatever is under way."""
         if self.fetch.is_running:
             self.fetch.stop()
         elif (
@@ -260,10 +278,6 @@ class ChatScreen(Screen[None]):
             or self.desk.is_commanding
         ):
             self._stop()
-        self._is_second_press = True
-        self.status.hint = "Ctrl+C again leaves"
-        self.status.tell()
-        self.set_timer(_SECOND_PRESS_S, self._forget_press)
 
     def _forget_press(self) -> None:
         self._is_second_press = False

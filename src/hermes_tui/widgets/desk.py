@@ -118,7 +118,8 @@ class Desk(Vertical):
             self._commands -= 1
         if outcome.output:
             # After the conversation, which may be shown anew.
-            self._stage.post_message(Stage.Noted(Note(outcome.output)))
+            text = commands.shown(parsed.name, outcome.output)
+            self._stage.post_message(Stage.Noted(Note(text)))
         if outcome.prefill:
             self.composer.recall(outcome.prefill)
         if outcome.send:
