@@ -26,6 +26,8 @@ class Said:
     """What the server was told, when that is more than is shown."""
     pastes: dict[str, str] = field(default_factory=dict)
     """What is shown of pasted texts, and those texts."""
+    busy: str = ""
+    """What becomes of it while a turn runs; empty: what the settings say."""
 
     def says(self, text: str) -> bool:
         """Whether this is the message that the server knows as `text`."""

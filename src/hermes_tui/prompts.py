@@ -83,9 +83,8 @@ class Prompts:
         self._held.remove(prompt)
         self._flying.append(prompt)
         try:
-            told = await self._session.say(
-                prompt.entry.whole, prompt.key, list(prompt.entry.images)
-            )
+            entry = prompt.entry
+            told = await self._session.say(entry.whole, prompt.key, [*entry.images], entry.busy)
         except ConnectionLostError:
             self._doubtful.append(prompt)
             return

@@ -578,6 +578,8 @@ class Double:
             return {"code": 4011, "message": "There is no command /nonsense."}
         if params["command"] == "/help":
             return {"output": "/help   Show the commands.\n/new    A new one.\ndone: /help"}
+        if params["command"].startswith("/queue "):
+            return {"type": "send", "message": params["command"][7:], "busy": "queue"}
         if params["command"].startswith("/search"):
             return {"output": "[1] to >>>read<<< a file"}
         return {"output": f"done: {params['command']}"}

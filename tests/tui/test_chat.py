@@ -122,6 +122,15 @@ async def test_an_open_call_shows_its_command_in_full(ui: Interface) -> None:
     await ui.until(lambda: "make part29" in ui.picture())
 
 
+async def test_the_output_of_an_open_call_is_scrolled_with_keys(ui: Interface) -> None:
+    await ran(ui, "\n".join(f"output {number}" for number in range(60)))
+    await ui.press("ctrl+t")
+    await ui.until(lambda: "output 2" in ui.picture() and "output 59" not in ui.picture())
+    ui.app.screen.query(".fold-body").last().focus()
+    await ui.press("end")
+    await ui.until(lambda: "output 59" in ui.picture())
+
+
 async def test_a_command_that_ends_with_another_status_than_0_has_failed(ui: Interface) -> None:
     call = await ran(ui, "no such target\n[exit code 3]\n[the folder is now /tmp]")
     assert call.state == "failed"

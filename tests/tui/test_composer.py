@@ -145,6 +145,16 @@ async def test_what_is_typed_at_once_after_a_long_paste_stands_after_it(ui: Inte
     await ui.until(lambda: _sent(ui) == [f"{LONG}!"])
 
 
+@pytest.mark.parametrize("keys", [["backspace"], ["left"] * 5 + ["delete"]])
+async def test_deleting_in_what_stands_for_a_paste_takes_it_off(
+    ui: Interface, keys: list[str]
+) -> None:
+    ui.type("Read this: ")
+    ui.composer.paste(LONG)
+    await ui.press(*keys, "end", *"no", "enter")
+    await ui.until(lambda: _sent(ui) == ["Read this: no"])
+
+
 async def test_a_path_that_is_pasted_and_sent_at_once_is_sent(ui: Interface) -> None:
     ui.app.post_message(events.Paste("/tmp/cat.png"))
     ui.press_at_once("enter")
@@ -333,6 +343,12 @@ async def test_the_help_has_our_commands_beside_those_of_the_server(ui: Interfac
 async def test_what_a_search_says_has_no_marks(ui: Interface) -> None:
     await ui.say("/search read")
     assert ui.notes[-1] == "[1] to read a file"
+
+
+async def test_a_command_says_what_becomes_of_a_prompt_while_a_turn_runs(ui: Interface) -> None:
+    await ui.say("/queue hello")
+    [sent] = ui.requests("prompt.submit")
+    assert (sent["text"], sent["busy"]) == ("hello", "queue")
 
 
 async def test_an_unknown_command_is_told(ui: Interface) -> None:

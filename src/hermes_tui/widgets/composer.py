@@ -158,6 +158,20 @@ class Composer(TextArea):
         self._pastes[placeholder] = text
         return placeholder
 
+    def _takes_off(self, key: str) -> bool:
+        """Take an attachment off: a picture before the first letter, a paste as a whole."""
+        if key == "backspace" and self.cursor_location == (0, 0):
+            self.post_message(self.Erasing())
+            return True
+        text, place = self.text, len(self._before_cursor()) - (key == "backspace")
+        for placeholder in self._pastes:
+            start = text.find(placeholder)
+            if start >= 0 and start <= place < start + len(placeholder):
+                end = self._location(text, start + len(placeholder))
+                self.delete(self._location(text, start), end)
+                return True
+        return False
+
     def take_out(self, text: str) -> bool:
         """Remove a text that was pasted; False when it is not here any more."""
         before, found, after = self.text.rpartition(text)
@@ -278,8 +292,8 @@ class Composer(TextArea):
                 self._remember(self._history.back(self.text))
             case "down" if self.cursor_at_last_line:
                 self._remember(self._history.forward())
-            case "backspace" if self.cursor_location == (0, 0) and not self.selected_text:
-                self.post_message(self.Erasing())
+            case "backspace" | "delete" if not self.selected_text:
+                return self._takes_off(key)
             case "escape" if self.answering is not None:
                 self.write()
             case "question_mark" if not self.text and self.answering is None:

@@ -123,7 +123,7 @@ class Desk(Vertical):
         if outcome.prefill:
             self.composer.recall(outcome.prefill)
         if outcome.send:
-            self._say(Said(outcome.send, whole=outcome.send))
+            self._say(Said(outcome.send, whole=outcome.send, busy=outcome.busy))
         if outcome.leaves:
             await self._run_local("exit", "")
 

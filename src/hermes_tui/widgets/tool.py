@@ -1,7 +1,7 @@
 """Tool calls: one line each, with live output while they run, diffs, and the whole result on request."""
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
@@ -87,7 +87,7 @@ class ToolCall(Fold):
         whole = [Static(text, markup=False)] if text else []
         if entry.diff:
             whole.append(Static(diff.rendered(entry.diff), markup=False))
-        return Vertical(*(whole or [Static("(nothing)", classes="empty")]))
+        return VerticalScroll(*(whole or [Static("(nothing)", classes="empty")]))
 
     def on_mount(self) -> None:
         self._show()
