@@ -125,7 +125,7 @@ async def test_enter_alone_allows_nothing_and_says_what_is_missing(ui: Interface
 async def test_a_lasting_yes_tells_what_it_is_for(ui: Interface) -> None:
     await taken(ui)
     await ui.until(lambda: "Allow such calls always" in ui.picture())
-    assert "It deletes folders. Such calls do the same, to anything." in ui.picture()
+    assert "It deletes folders. Such calls do the same, maybe to something else." in ui.picture()
 
 
 async def test_what_enter_picks_is_marked_and_can_be_taken_back(ui: Interface) -> None:

@@ -11,7 +11,7 @@ _CHOICES = {
     "always": Choice("always", "Allow such calls always", "a"),
     "deny": Choice("deny", "Do not allow it, or type why", "n"),
 }
-_LASTING = "Such calls do the same, to anything."
+_LASTING = "Such calls do the same, maybe to something else."
 """The server remembers why it asked, not what it asked about."""
 
 
