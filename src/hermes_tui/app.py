@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.filter import LineFilter, NoColor
@@ -88,6 +89,13 @@ class HermesApp(App[int], inherit_bindings=False):
         """Leave when the terminal has gone and no signal said so; reading from it would never end."""
         if not self.is_headless and terminal.is_gone():
             await self.action_leave()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Tell the chat of what is typed before it is known who gets it."""
+        is_new = isinstance(event, events.Key | events.Paste) and not event.is_forwarded
+        if is_new and self.is_furnished and self.screen is self.chat:
+            self.chat.prepare(event)
+        await super().on_event(event)
 
     # -- dialogs -----------------------------------------------------------------------------
 

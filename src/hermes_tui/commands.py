@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from hermes_tui.wire import Item
+from hermes_tui.wire import Item, unmarked
 
 _LINE = re.compile(r"/([a-zA-Z][\w-]*)(?:\s+(.*))?\s*", re.DOTALL)
 
@@ -54,6 +54,26 @@ def local(parsed: Parsed) -> str | None:
         if parsed.name == name or parsed.name in command.aliases:
             return None if command.takes == "no" and parsed.argument else name
     return None
+
+
+def shown(name: str, output: str) -> str:
+    """What a command of the server says, as it is shown here."""
+    match name:
+        case "help" | "h":
+            return helped(output)
+        case "search":
+            return unmarked(output)
+        case _:
+            return output
+
+
+def helped(text: str) -> str:
+    """The help of the server, with our commands that it does not know."""
+    known = {line.split(" ")[0] for line in text.splitlines()}
+    ours = [(f"/{name}", local.help) for name, local in LOCAL.items() if f"/{name}" not in known]
+    column = max((len(name) for name, _ in ours), default=0) + 2
+    lines = [f"{name:<{column}}{help}" for name, help in ours]
+    return "\n".join([text, "", "Of this interface", *lines]) if ours else text
 
 
 def completed(typed: str, items: list[Item]) -> list[Item]:

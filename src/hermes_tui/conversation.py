@@ -45,8 +45,13 @@ class Conversation:
         self.learn(opened.info)
 
     def learn(self, news: wire.Json) -> None:
-        """Take over what the server says; what it does not mention stays."""
-        known = {**self._known, **{key: value for key, value in news.items() if value is not None}}
+        """Take over what the server says; what it does not mention or does not know stays."""
+        told = {
+            key: value
+            for key, value in news.items()
+            if value is not None and (key, value) != ("usage", {})
+        }
+        known = {**self._known, **told}
         try:
             self.info = wire.read(known, wire.Info)
         except msgspec.ValidationError:

@@ -1,5 +1,6 @@
 """What a transcript consists of, as plain values; widgets are made of them when they are seen."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -7,6 +8,8 @@ from typing import Literal
 from hermes_tui import wire
 
 _KEPT_OUTPUT = 200_000
+_COMMANDS = frozenset({"terminal", "execute_code"})
+_EXIT = re.compile(r"\[(exit code -?\d+)\]")
 _PART = 1500
 """Characters of a reply from which on it is parted."""
 
@@ -21,6 +24,10 @@ class Said:
     """False until the server has it on disk."""
     whole: str = ""
     """What the server was told, when that is more than is shown."""
+    pastes: dict[str, str] = field(default_factory=dict)
+    """What is shown of pasted texts, and those texts."""
+    busy: str = ""
+    """What becomes of it while a turn runs; empty: what the settings say."""
 
     def says(self, text: str) -> bool:
         """Whether this is the message that the server knows as `text`."""
@@ -64,8 +71,24 @@ class Call:
     seconds: float | None = None
     state: CallState = "running"
 
+    def end(self, *, is_error: bool) -> None:
+        """It is over; a command that ended with another status than 0 has failed, too."""
+        code = _exit_code(self.result) if self.name in _COMMANDS else ""
+        self.state = "failed" if is_error or code else "done"
+        self.summary = self.summary or code
+
     def add_output(self, text: str) -> None:
         self.output = (self.output + text)[-_KEPT_OUTPUT:]
+
+
+def _exit_code(result: str) -> str:
+    """What a command ended with, from the notes below its output; empty when that was 0."""
+    for line in reversed(result.rstrip().splitlines()):
+        if found := _EXIT.fullmatch(line):
+            return found[1]
+        if not line.startswith("["):
+            break
+    return ""
 
 
 Tone = Literal["info", "warning", "error"]
@@ -182,11 +205,12 @@ def lines_of(entry: Entry, columns: int) -> int:
 
 
 def _call_of(message: wire.Message) -> Call:
-    return Call(
+    call = Call(
         "",
         message.name or "tool",
         message.context or "",
         result=message.result_text or message.text or "",
         diff=message.inline_diff or "",
-        state="failed" if message.is_error else "done",
     )
+    call.end(is_error=message.is_error)
+    return call

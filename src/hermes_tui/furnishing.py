@@ -58,5 +58,9 @@ def keep_theme(home: Home, liked: Preferences, theme: str) -> Preferences:
     if theme == liked.theme:
         return liked
     liked = structs.replace(liked, theme=theme)
-    files.save(home, liked)
+    try:
+        kept = files.load(home)
+    except ConfigError:  # told at the start; what a person wrote is not thrown away
+        return liked
+    files.save(home, structs.replace(kept, theme=theme))
     return liked

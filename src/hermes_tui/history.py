@@ -17,7 +17,11 @@ from hermes_core.secrets import redact
 logger = logging.getLogger(__name__)
 
 _READ_BYTES = 1_000_000
+_MOST_BYTES = 64_000_000
 _KEPT = 1000
+_ENOUGH = 100
+_LONGEST = 100_000
+"""Characters from which on a text is kept in its short form only: it would push the others out."""
 
 
 class InputHistory:
@@ -31,21 +35,36 @@ class InputHistory:
 
     def load(self) -> None:
         """Read the end of the file; a disk that fails costs only the history."""
+        found: list[str] = []
         try:
-            with self._path.open("rb") as f:
-                f.seek(max(0, self._path.stat().st_size - _READ_BYTES))
-                lines = f.read().decode("utf-8", "replace").split("\n")
+            size, window = self._path.stat().st_size, _READ_BYTES
+            found = self._read(size, window)
+            while len(found) < _ENOUGH and window < min(size, _MOST_BYTES):
+                window *= 4  # something long stands at the end
+                found = self._read(size, window)
         except FileNotFoundError:
             return
         except OSError:
             logger.warning("the history %s cannot be read", self._path, exc_info=True)
             return
-        self.texts = [*_texts(lines), *self.texts][-_KEPT:]
+        self.texts = [*found, *self.texts][-_KEPT:]
 
-    def add(self, text: str) -> None:
-        """Remember a text, for later starts too; secrets are replaced by their names."""
+    def _read(self, size: int, window: int) -> list[str]:
+        """The texts in the last so many bytes, without one that begins before them."""
+        with self._path.open("rb") as f:
+            f.seek(max(0, size - window))
+            lines = f.read().decode("utf-8", "replace").split("\n")
+        if window < size:
+            lines = lines[next((n for n, line in enumerate(lines) if not line), 0) :]
+        return [text for text in _texts(lines) if len(text) <= _LONGEST]
+
+    def add(self, text: str, short: str = "") -> None:
+        """Remember a text, for later starts too; secrets are replaced by their names.
+
+        Of one that is very long the short form is remembered.
+        """
         self.rest()
-        text = redact(text.strip("\n"))
+        text = redact((text if len(text) <= _LONGEST else short[:_LONGEST]).strip("\n"))
         if not text.strip() or (self.texts and self.texts[-1] == text):
             return
         self.texts.append(text)

@@ -18,7 +18,7 @@ class Key(NamedTuple):
 
 
 KEYS: tuple[Key, ...] = (
-    Key("stop", "ctrl+c", "stop", "Stop the turn; twice: leave", "Conversation"),
+    Key("stop", "ctrl+c", "stop_or_leave", "Stop the turn; twice: leave", "Conversation"),
     Key("new", "ctrl+n", "app.new", "Start a new conversation", "Conversation"),
     Key("open", "f3,ctrl+o", "app.pick", "Open another conversation", "Conversation"),
     Key("tree", "f5", "app.tree", "Show branches and shortenings", "Conversation"),

@@ -76,7 +76,7 @@ def _row_of(hit: wire.Hit) -> wire.Row:
     return wire.Row(
         hit.session_id,
         hit.title,
-        hit.snippet,
+        wire.unmarked(hit.snippet or ""),
         last_active=hit.timestamp,
         message_count=hit.message_count,
     )

@@ -65,9 +65,9 @@ class Prompts:
         """Whether a turn is to begin, so that there is something to stop."""
         return bool(self._held or self._flying or self._due)
 
-    async def send(self, shown: str, whole: str, images: list[str]) -> None:
+    async def send(self, said: Said) -> None:
         """Hand a prompt over; raises HermesError when it is refused, and then it is shown no more."""
-        prompt = Prompt(Said(shown, images, is_sent=False, whole=whole))
+        prompt = Prompt(said)
         self._held.append(prompt)  # before it is drawn: it can be stopped from now on
         if self._session.conversation.is_running or not self._session.is_open:
             self._wait(prompt)
@@ -83,9 +83,8 @@ class Prompts:
         self._held.remove(prompt)
         self._flying.append(prompt)
         try:
-            told = await self._session.say(
-                prompt.entry.whole, prompt.key, list(prompt.entry.images)
-            )
+            entry = prompt.entry
+            told = await self._session.say(entry.whole, prompt.key, [*entry.images], entry.busy)
         except ConnectionLostError:
             self._doubtful.append(prompt)
             return
@@ -179,13 +178,20 @@ class Prompts:
         self._tell([])
         return given_up
 
-    async def settle(self, queued: Sequence[wire.Queued]) -> None:
-        """A conversation was opened: know what waits in it, and send again what may not have arrived."""
-        waiting = [Prompt(Said(one.text, whole=one.text), one.turn_id) for one in queued]
+    def know(self, queued: Sequence[wire.Queued]) -> None:
+        """A conversation was opened: what waits in it is known before any of its turns begins."""
+        before = {prompt.turn_id: prompt for prompt in self._waiting if prompt.turn_id}
+        waiting = [
+            before.get(one.turn_id) or Prompt(Said(one.text, whole=one.text), one.turn_id)
+            for one in queued
+        ]
         told = {one.text for one in queued}
         under_way = [p for p in self._flying if p.entry.whole not in told]
         self._waiting = waiting + [p for p in self._waiting if p in (*self._held, *under_way)]
         self._tell(self.waiting)
+
+    async def send_again(self) -> None:
+        """Hand over once more what may not have arrived at a server that died."""
         doubtful, self._doubtful = self._doubtful, []
         for prompt in doubtful:
             self._wait(prompt)

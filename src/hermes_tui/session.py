@@ -27,6 +27,8 @@ class Outcome:
     output: str = ""
     send: str = ""
     """To be sent as if it had been typed."""
+    busy: str = ""
+    """What becomes of that while a turn runs, when the command says so."""
     prefill: str = ""
     """To be put into the composer."""
     leaves: bool = False
@@ -163,7 +165,7 @@ class Session:
         live = self.conversation.live_id
         return await self.client.ask(kind, method, session_id=live, **params)
 
-    async def say(self, text: str, key: str, images: list[str]) -> wire.Json:
+    async def say(self, text: str, key: str, images: list[str], busy: str = "") -> wire.Json:
         """Hand over a prompt with its pictures; returns once it is on disk, with what becomes of it.
 
         The server takes a prompt once, however often it is sent with the same key.
@@ -174,6 +176,7 @@ class Session:
             idempotency_key=key,
             waits_for_model=True,
             **({"images": images} if images else {}),
+            **({"busy": busy} if busy else {}),
         )
 
     async def stop(self) -> wire.Json:
@@ -229,7 +232,7 @@ def _outcome(told: wire.Json) -> Outcome:
     output = "\n".join(part for part in (str(told.get("output") or ""), notice) if part)
     match told.get("type"):
         case "send" | "skill":
-            return Outcome(output, send=message)
+            return Outcome(output, send=message, busy=str(told.get("busy") or ""))
         case "prefill":
             return Outcome(output, prefill=message)
         case _:

@@ -107,12 +107,12 @@ class TurnView:
             started = m.ToolStarted(event.session_id, event.tool_id, event.name, event.context)
             await self.start_call(started)
             call = self._calls[event.tool_id]
-        failed = event.is_error or bool(event.error)
-        call.state = "failed" if failed else "done"
+        call.arguments = call.arguments or _told(event.args)
         call.seconds = event.duration_s
         call.summary = event.summary or ""
         call.diff = event.inline_diff or ""
         call.result = event.result_text or event.error or _text_of(event.result)
+        call.end(is_error=event.is_error or bool(event.error))
         await self._transcript.changed(call)
 
     async def status(self, event: m.StatusChanged) -> None:
@@ -178,6 +178,16 @@ class TurnView:
             thought.is_done = True
             thought.seconds = time.monotonic() - self._thinking_since
             await self._transcript.changed(thought)
+
+
+def _told(arguments: object) -> str:
+    """The arguments of a call in full, each after its name; a single one needs none."""
+    if not isinstance(arguments, dict):
+        return ""
+    given = cast("dict[str, object]", arguments)
+    if len(given) == 1:
+        return str(*given.values())
+    return "\n".join(f"{name}: {value}" for name, value in given.items())
 
 
 def _text_of(result: object) -> str:

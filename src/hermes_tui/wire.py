@@ -20,6 +20,7 @@ _SEQUENCE = re.compile(
 )
 _OVERWRITTEN = re.compile(r"[^\n\r]*\r")
 """What a lone carriage return goes back over, as progress bars do."""
+_FIND = re.compile(r">>>(.*?)<<<")
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -221,6 +222,11 @@ class Items(msgspec.Struct, frozen=True):
 
     items: list[Item] = []
     replace_from: int = 0
+
+
+def unmarked(text: str) -> str:
+    """A text that was found by a search, without the marks around what was searched for."""
+    return _FIND.sub(r"\1", text)
 
 
 def read(value: object, kind: type[T]) -> T:

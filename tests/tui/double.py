@@ -204,7 +204,7 @@ class Double:
         self.said: dict[str, str] = {}
         self.queues: dict[str, list[str]] = {}
         self.answer = ""
-        self.is_poor = (folder / "poor").exists()
+        self.is_poor = self.was_poor = (folder / "poor").exists()
         """Without a model: prompts wait until it was fetched, and a fetch until there is a prompt."""
         self.shortening: int | None = None
         self.parked: list[tuple[str, str]] = []
@@ -238,6 +238,7 @@ class Double:
                 continue
             kind = "error" if "code" in result else "result"
             self.write({"id": request["id"], kind: result})
+            self.recover()
             for live in list(self.turns):
                 self.play(live, request["method"])
             if request["method"] in ("session.create", "session.resume") and self.is_poor:
@@ -308,14 +309,31 @@ class Double:
         )
 
     def next(self, live: str) -> None:
+        conversation = self.stored[self.open[live]]
+        conversation["running"] = ""
         if self.queues.get(live):
-            self.start(live, self.queues[live].pop(0))
+            text = self.queues[live].pop(0)
+            conversation["queued"] = list(self.queues[live])
+            if not self.was_poor:
+                self.keep(conversation, "user", text)
+            self.start(live, text)
             self.play(live, "")
+        self.save()
 
-    def start(self, live: str, text: str) -> None:
+    def start(self, live: str, text: str, *, is_recovered: bool = False) -> None:
         self.said[live] = ""
         self.turns[live] = SCRIPTS.get(text.partition(" ")[0], echo)(text)
-        self.emit("message.start", live, {"user": text})
+        self.stored[self.open[live]]["running"] = text
+        told = {"user": text, "turn_id": f"turn of {text}", "is_recovered": is_recovered}
+        self.emit("message.start", live, told)
+
+    def recover(self) -> None:
+        """Go on with the turn that a dead process left, when prompts wait for its end."""
+        for live, stored in self.open.items():
+            conversation = self.stored.get(stored, {})
+            if conversation.get("queued") and live not in self.turns:
+                self.queues[live] = list(conversation["queued"])
+                self.start(live, conversation["running"], is_recovered=True)
 
     # -- methods -----------------------------------------------------------------------------
 
@@ -342,6 +360,10 @@ class Double:
             "messages": messages[-limit:] if limit else messages,
             "info": {**self.info(stored), "offer": {}},  # an event tells when it is looked for
             "running": live in self.turns,
+            "queued": [
+                {"turn_id": f"turn of {text}", "text": text}
+                for text in self.stored.get(stored, {}).get("queued", [])
+            ],
         }
 
     def session_create(self, _params: Json) -> Json:
@@ -389,7 +411,11 @@ class Double:
 
     def session_search(self, params: Json) -> Json:
         hits = [
-            {"session_id": stored, "title": conversation["title"], "snippet": message["text"][:60]}
+            {
+                "session_id": stored,
+                "title": conversation["title"],
+                "snippet": f">>>{message['text'][:60]}<<<",
+            }
             for stored, conversation in self.stored.items()
             for message in conversation["messages"]
             if params["query"].lower() in message["text"].lower()
@@ -443,7 +469,10 @@ class Double:
         return {"closed": stored is not None}
 
     def session_interrupt(self, params: Json) -> Json:
-        self.queues.pop(params["session_id"], None)
+        live = params["session_id"]
+        self.queues.pop(live, None)
+        if self.open.get(live) in self.stored:
+            self.stored[self.open[live]]["queued"] = []
         if self.shortening is not None:
             self.emit("status.update", params["session_id"], {"kind": "ready", "text": ""})
             self.write({"id": self.shortening, "result": {"output": "Nothing was shortened."}})
@@ -469,7 +498,7 @@ class Double:
 
     def prompt_submit(self, params: Json) -> Json:
         live, text = params["session_id"], params["text"]
-        if text == "refuse":
+        if "refuse" in text:
             return {
                 "code": 5032,
                 "message": "It cannot be taken.",
@@ -483,16 +512,19 @@ class Double:
         if params["idempotency_key"] in keys:
             return {"status": "answered", "duplicate": True}
         keys.append(params["idempotency_key"])
+        if live in self.turns:
+            self.queues.setdefault(live, []).append(text)
+            conversation["queued"] = list(self.queues[live])
+            self.save()
+            return {"status": "queued", "turn_id": f"turn of {text}"}
         self.keep(conversation, "user", text)
         if self.is_poor:
             self.emit("status.update", live, {"kind": "waiting", "text": "waits for a model"})
             self.parked.append((live, text))
             self.arrive()
             return {"status": "queued" if len(self.parked) > 1 else "streaming"}
-        if live in self.turns:
-            self.queues.setdefault(live, []).append(text)
-            return {"status": "queued", "turn_id": f"turn of {text}"}
         self.start(live, text)
+        self.save()
         return {"status": "streaming"}
 
     def model_pull(self, params: Json) -> None:
@@ -521,11 +553,15 @@ class Double:
 
     def prompt_unqueue(self, params: Json) -> Json:
         text = params["turn_id"].removeprefix("turn of ")
-        self.queues[params["session_id"]].remove(text)
+        live = params["session_id"]
+        self.queues[live].remove(text)
+        self.stored[self.open[live]]["queued"] = list(self.queues[live])
+        self.save()
         return {"text": text}
 
     def approval_respond(self, params: Json) -> Json:
-        self.answer = params["choice"]
+        if self.waits.get(params["session_id"]) == "approval.respond":
+            self.answer = params["choice"]
         return {"resolved": 1}
 
     def clarify_respond(self, params: Json) -> Json:
@@ -540,7 +576,17 @@ class Double:
             return None
         if params["command"].startswith("/nonsense"):
             return {"code": 4011, "message": "There is no command /nonsense."}
+        if params["command"] == "/help":
+            return {"output": "/help   Show the commands.\n/new    A new one.\ndone: /help"}
+        if params["command"].startswith("/queue "):
+            return {"type": "send", "message": params["command"][7:], "busy": "queue"}
+        if params["command"].startswith("/search"):
+            return {"output": "[1] to >>>read<<< a file"}
         return {"output": f"done: {params['command']}"}
+
+    def session_usage(self, params: Json) -> Json:
+        messages = self.stored[self.open[params["session_id"]]]["messages"]
+        return {"cost_usd": 0.01 * len(messages), "context_max": 32000}
 
     def complete_slash(self, params: Json) -> Json:
         known = {"/help": "Show the commands.", "/title": "Set the title.", "/undo": "Take back."}

@@ -52,6 +52,13 @@ class Interface:
         """Press the keys of a text, one after the other."""
         await self.press(*("space" if key == " " else key for key in text))
 
+    async def send_keys(self, text: str) -> None:
+        """Press the keys of a text and Enter, and once more when that only completes it."""
+        await self.write(text)
+        await self.press("enter")
+        if self.composer.text:
+            await self.press("enter")
+
     def press_at_once(self, *keys: str) -> None:
         """Keys that are all there before the first of them is dealt with."""
         for key in keys:

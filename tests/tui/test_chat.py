@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from textual.widgets import Input
 
 from hermes_core.paths import Home
 from hermes_tui.entries import Call, Divider, Note, Thought
+from hermes_tui.messages import ToolEnded, ToolStarted
 from hermes_tui.opening import Opening
 from hermes_tui.screens import chat as chat_module
 from hermes_tui.widgets import card as card_module
@@ -92,6 +92,75 @@ async def test_a_running_call_shows_the_end_of_its_output(ui: Interface) -> None
     assert "test 3 of 400" not in ui.picture()
 
 
+LONG = "cd project && " + " && ".join(f"make part{number}" for number in range(30))
+
+
+async def ran(ui: Interface, result: str, *, name: str = "terminal") -> Call:
+    """A call that has ended."""
+    live, stage = ui.app.session.conversation.live_id, ui.app.chat.stage
+    stage.post_message(ToolStarted(live, "x1", name, LONG[:200]))
+    args = {"command": LONG}
+    ended = ToolEnded(live, "x1", name, LONG[:200], args, duration_s=12.5, result_text=result)
+    stage.post_message(ended)
+    await ui.until(lambda: isinstance(ui.entries[-1], Call) and ui.entries[-1].seconds)
+    call = ui.entries[-1]
+    assert isinstance(call, Call)
+    return call
+
+
+async def test_a_long_command_leaves_room_for_how_long_it_took(ui: Interface) -> None:
+    await ran(ui, "fine")
+    await ui.until(lambda: "✓ terminal  cd project" in ui.picture() and "12.5s" in ui.picture())
+    await ui.pilot.resize_terminal(50, 24)
+    await ui.until(lambda: "…  12.5s" in ui.picture())
+
+
+async def test_an_open_call_shows_its_command_in_full(ui: Interface) -> None:
+    await ran(ui, "fine")
+    assert "make part29" not in ui.picture()
+    await ui.press("ctrl+t")
+    await ui.until(lambda: "make part29" in ui.picture())
+
+
+async def test_the_output_of_an_open_call_is_scrolled_with_keys(ui: Interface) -> None:
+    await ran(ui, "\n".join(f"output {number}" for number in range(60)))
+    await ui.press("ctrl+t")
+    await ui.until(lambda: "output 2" in ui.picture() and "output 59" not in ui.picture())
+    ui.app.screen.query(".fold-body").last().focus()
+    await ui.press("end")
+    await ui.until(lambda: "output 59" in ui.picture())
+
+
+async def test_a_command_that_ends_with_another_status_than_0_has_failed(ui: Interface) -> None:
+    call = await ran(ui, "no such target\n[exit code 3]\n[the folder is now /tmp]")
+    assert call.state == "failed"
+    await ui.until(lambda: "✗ terminal" in ui.picture() and "exit code 3  12.5s" in ui.picture())
+
+
+async def test_words_in_the_output_of_a_command_are_no_status(ui: Interface) -> None:
+    assert (await ran(ui, "[exit code 3]\nsays the log")).state == "done"
+    assert (await ran(ui, "[exit code 3]", name="read_file")).state == "done"
+
+
+async def test_what_pops_up_leaves_the_composer_in_sight(ui: Interface) -> None:
+    ui.type("a draft")
+    ui.app.notify("Something that is worth to know, and takes its lines. " * 4, title="News")
+    await ui.until(lambda: "worth to know" in ui.picture())
+    shown = ui.app.screen.query_one("Toast").region
+    assert shown.bottom < ui.composer.region.y
+    assert "a draft" in ui.picture()
+
+
+async def test_stopping_by_command_is_no_first_press(ui: Interface) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    await ui.send("/stop")
+    await ui.until(lambda: "Stopped." in ui.notes and ui.state == "ready")
+    await ui.press("ctrl+c")
+    await ui.until(lambda: "Ctrl+C again leaves" in ui.picture())
+    assert ui.app.return_code is None
+
+
 async def test_all_details_open_and_close_with_one_key(ui: Interface) -> None:
     await ui.say("tool")
     await ui.press("ctrl+t")
@@ -154,10 +223,10 @@ async def test_an_approval_is_answered_by_a_key(ui: Interface) -> None:
     await ui.send("danger")
     await armed(ui)
     assert ui.state == "waiting"
-    await ui.press("n")
+    await ui.press("n", "enter")
     await ui.until(lambda: ui.state == "ready")
     assert ui.replies == ["You said: deny."]
-    assert ui.composer.has_focus
+    assert ui.composer.has_focus and ui.composer.text == ""
 
 
 async def test_an_approval_is_answered_with_the_arrows(ui: Interface) -> None:
@@ -179,22 +248,21 @@ async def test_an_approval_is_answered_by_a_click(ui: Interface) -> None:
 async def test_a_denied_call_shows_what_was_denied(ui: Interface) -> None:
     await ui.send("danger")
     await armed(ui)
-    await ui.press("n")
+    await ui.press("n", "enter")
     await ui.until(lambda: ui.state == "ready")
     await ui.until(lambda: "✗ terminal  rm -rf build dist" in ui.picture())
 
 
 async def test_who_is_typing_does_not_answer_by_accident(ui: Interface) -> None:
     await ui.send("danger")
-    ui.composer.focus()
-    ui.type("yes and no")
     card = await armed(ui)
-    ui.composer.focus()
+    await ui.press("escape")
+    ui.type("yes and no")
     await ui.press("y")
     assert ui.composer.text == "yes and noy"
     await ui.press("f2")
-    assert card.has_focus
-    await ui.press("n")
+    await ui.until(lambda: card.has_keys and ui.composer.text == "")
+    await ui.press("n", "enter")
     await ui.until(lambda: ui.state == "ready")
     assert ui.replies == ["You said: deny."]
     assert ui.composer.text == "yes and noy"
@@ -251,7 +319,7 @@ async def test_what_is_typed_before_a_card_was_seen_is_written(
     monkeypatch.setattr(card_module, "_ARMING_S", 3600.0)
     await ui.send("danger")
     await ui.until(lambda: ui.app.chat.cards.current is not None)
-    await ui.until(lambda: ui.app.chat.cards.has_focus_within)
+    await ui.until(lambda: ui.composer.answering is not None)
     await ui.write("and yes")
     assert ui.composer.text == "and yes"
     assert not ui.requests("approval.respond")
@@ -260,13 +328,11 @@ async def test_what_is_typed_before_a_card_was_seen_is_written(
 async def test_a_question_is_answered_by_number_or_in_own_words(ui: Interface) -> None:
     await ui.send("question")
     await armed(ui)
-    await ui.press("2")
+    await ui.press("2", "enter")
     await ui.until(lambda: ui.state == "ready")
     assert ui.replies == ["You said: The documentation."]
     await ui.send("question")
-    card = await armed(ui)
-    await ui.press("down", "down")
-    assert card.query_one(Input).has_focus
+    await armed(ui)
     await ui.press(*"Both", "enter")
     await ui.until(lambda: ui.state == "ready")
     assert ui.replies[-1] == "You said: Both."

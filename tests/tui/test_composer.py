@@ -7,7 +7,8 @@ import pytest
 from textual import events
 
 from hermes_core import secrets
-from hermes_core.paths import Home
+from hermes_core.paths import Home, make_folder
+from hermes_tui.history import InputHistory
 from hermes_tui.screens.help import HelpScreen
 from tests.tui.interface import Interface, running
 
@@ -90,7 +91,7 @@ async def test_enter_completes_first_and_sends_then(ui: Interface) -> None:
     await ui.press("enter")
     assert ui.composer.text == "/help "
     await ui.press("enter")
-    await ui.until(lambda: "done: /help" in ui.notes)
+    await ui.until(lambda: any("done: /help" in note for note in ui.notes))
 
 
 async def test_files_are_completed_inside_a_sentence(ui: Interface) -> None:
@@ -116,12 +117,87 @@ async def test_a_long_paste_is_an_attachment_and_sent_whole(ui: Interface) -> No
     pasted = "\n".join(f"line {number}" for number in range(40))
     ui.type("Read this: ")
     ui.app.post_message(events.Paste(pasted))
-    await ui.until(lambda: "[Pasted: 40 lines]" in ui.composer.text)
+    await ui.until(lambda: "[Pasted text #1: 40 lines]" in ui.composer.text)
     await ui.press("enter")
     await ui.until(lambda: ui.state == "ready" and ui.replies)
-    assert ui.said == ["Read this: [Pasted: 40 lines]"]
+    assert ui.said == ["Read this: [Pasted text #1: 40 lines]"]
     [sent] = ui.requests("prompt.submit")
     assert sent["text"] == f"Read this: {pasted}"
+
+
+LONG = "\n".join(f"line {number}" for number in range(40))
+
+
+def _sent(ui: Interface) -> list[str]:
+    return [asked["text"] for asked in ui.requests("prompt.submit")]
+
+
+async def test_a_long_paste_and_enter_at_once_go_together(ui: Interface) -> None:
+    ui.type("Read this: ")
+    ui.app.post_message(events.Paste(LONG))
+    ui.press_at_once("enter")
+    await ui.until(lambda: _sent(ui) == [f"Read this: {LONG}"])
+
+
+async def test_what_is_typed_at_once_after_a_long_paste_stands_after_it(ui: Interface) -> None:
+    ui.app.post_message(events.Paste(LONG))
+    ui.press_at_once("!", "enter")
+    await ui.until(lambda: _sent(ui) == [f"{LONG}!"])
+
+
+@pytest.mark.parametrize("keys", [["backspace"], ["left"] * 5 + ["delete"]])
+async def test_deleting_in_what_stands_for_a_paste_takes_it_off(
+    ui: Interface, keys: list[str]
+) -> None:
+    ui.type("Read this: ")
+    ui.composer.paste(LONG)
+    await ui.press(*keys, "end", *"no", "enter")
+    await ui.until(lambda: _sent(ui) == ["Read this: no"])
+
+
+async def test_a_path_that_is_pasted_and_sent_at_once_is_sent(ui: Interface) -> None:
+    ui.app.post_message(events.Paste("/tmp/cat.png"))
+    ui.press_at_once("enter")
+    await ui.until(lambda: _sent(ui) == ["/tmp/cat.png"])
+    await ui.until(lambda: ui.requests("input.detect_drop"))
+    await ui.rest()
+    assert not ui.app.chat.desk.images and ui.composer.text == ""
+
+
+async def test_a_prompt_that_is_refused_comes_back_with_its_pastes_as_they_were(
+    ui: Interface,
+) -> None:
+    ui.type("Read this: ")
+    ui.app.post_message(events.Paste("refuse" + LONG))
+    ui.press_at_once("enter")
+    await ui.until(lambda: "It cannot be taken." in ui.notes)
+    await ui.until(lambda: ui.composer.text == "Read this: [Pasted text #1: 40 lines]")
+    await ui.press("enter")
+    await ui.until(lambda: _sent(ui) == [f"Read this: refuse{LONG}"] * 2)
+
+
+async def test_a_paste_of_megabytes_leaves_the_history_what_it_was(
+    folder: Path, home: Home
+) -> None:
+    async with running(folder, home) as ui:
+        await ui.say("before")
+        ui.app.post_message(events.Paste("compacted " + "a line of text\n" * 200_000))
+        ui.press_at_once("enter")
+        await ui.until(lambda: ui.replies and len(ui.replies) > 1 and ui.state == "ready")
+    async with running(folder, home) as ui:
+        await ui.press("up")
+        assert ui.composer.text == "[Pasted text #1: 200001 lines]"
+        await ui.press("up")
+        assert ui.composer.text == "before"
+
+
+def test_a_history_that_ends_with_something_long_has_what_was_before(home: Home) -> None:
+    make_folder(home.root)
+    kept = "".join(f"\n# moment\n+text {number}\n" for number in range(200))
+    home.history.write_text(kept + "\n# moment\n" + "+line\n" * 500_000)
+    history = InputHistory(home.history)
+    history.load()
+    assert history.texts == [f"text {number}" for number in range(200)]
 
 
 async def test_a_short_paste_is_text(ui: Interface) -> None:
@@ -136,7 +212,7 @@ async def test_a_paste_has_ordinary_line_ends_whatever_the_terminal_sends(
     ui.app.post_message(events.Paste(f"two{end}lines "))
     await ui.until(lambda: ui.composer.text == "two\nlines ")
     ui.app.post_message(events.Paste(end.join(map(str, range(200)))))
-    await ui.until(lambda: "[Pasted: 200 lines]" in ui.composer.text)
+    await ui.until(lambda: "[Pasted text #1: 200 lines]" in ui.composer.text)
     await ui.press("enter")
     await ui.until(lambda: ui.replies)
     [sent] = ui.requests("prompt.submit")
@@ -257,6 +333,24 @@ async def test_ctrl_c_stops_a_command_that_takes_its_time(ui: Interface) -> None
     await ui.until(lambda: "● ready" in ui.picture())
 
 
+async def test_the_help_has_our_commands_beside_those_of_the_server(ui: Interface) -> None:
+    await ui.say("/help")
+    lines = [line.split()[0] for line in ui.notes[-1].splitlines() if line.startswith("/")]
+    assert lines[:2] == ["/help", "/new"] and lines.count("/new") == 1
+    assert {"/tree", "/theme", "/keys", "/copy"} <= set(lines)
+
+
+async def test_what_a_search_says_has_no_marks(ui: Interface) -> None:
+    await ui.say("/search read")
+    assert ui.notes[-1] == "[1] to read a file"
+
+
+async def test_a_command_says_what_becomes_of_a_prompt_while_a_turn_runs(ui: Interface) -> None:
+    await ui.say("/queue hello")
+    [sent] = ui.requests("prompt.submit")
+    assert (sent["text"], sent["busy"]) == ("hello", "queue")
+
+
 async def test_an_unknown_command_is_told(ui: Interface) -> None:
     await ui.say("/nonsense")
     assert ui.notes[-1] == "There is no command /nonsense."
@@ -282,6 +376,11 @@ async def test_a_line_that_comes_in_one_burst_while_reading_is_sent(ui: Interfac
     ui.press_at_once("h", "i", "enter")
     await ui.until(lambda: ui.replies[-1] == "You said: hi")
     assert ui.composer.text == ""
+
+
+async def test_corrections_in_a_burst_are_made_in_their_order(ui: Interface) -> None:
+    ui.press_at_once("h", "o", "backspace", "i", "home", "o", "enter")
+    await ui.until(lambda: ui.replies == ["You said: ohi"])
 
 
 async def test_enter_while_reading_sends_nothing_that_was_left_in_the_composer(

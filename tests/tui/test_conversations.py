@@ -66,6 +66,23 @@ async def test_the_last_conversation_goes_on(folder: Path, home: Home) -> None:
         assert ui.app.session.conversation.stored_id == stored
         assert ui.said == ["remember me"]
         assert "You said: remember me" in ui.picture()
+        await ui.until(lambda: "$0.0200" in ui.picture())
+
+
+async def test_a_conversation_that_is_found_by_a_message_has_no_marks_of_the_search(
+    folder: Path, home: Home
+) -> None:
+    asked = [
+        {"id": 1, "role": "user", "text": "hello"},
+        {"id": 2, "role": "assistant", "text": "a needle in hay"},
+    ]
+    keep(folder, {"Hay": {"title": "", "messages": asked}})
+    async with running(folder, home) as ui:
+        screen = await picker(ui)
+        await ui.press(*"needle")
+        rows = screen.query_one(OptionList)
+        await ui.until(lambda: rows.option_count and "needle in hay" in str(rows.options[0].prompt))
+        assert ">>>" not in ui.picture() and "<<<" not in str(rows.options[0].prompt)
 
 
 async def test_what_went_wrong_is_seen_again_when_a_conversation_is_opened_again(

@@ -10,6 +10,8 @@ import pytest
 
 from hermes_core.paths import Home
 from hermes_tui import client as module
+from hermes_tui.entries import Reply, Said
+from hermes_tui.messages import ReplyDelta, TurnEnded, TurnStarted
 from hermes_tui.transport import ChildTransport
 from tests.tui.interface import Interface, running
 
@@ -81,6 +83,72 @@ async def test_a_question_that_was_open_goes_away_with_the_server(ui: Interface)
     await kill_the_server(ui)
     assert ui.app.chat.cards.current is None
     assert ui.composer.has_focus
+
+
+async def test_words_typed_at_a_question_outlive_the_server(ui: Interface) -> None:
+    await ui.send("danger")
+    await ui.until(lambda: (card := ui.app.chat.cards.current) and card.is_armed)
+    await ui.press(*"mv")
+    await kill_the_server(ui)
+    assert ui.composer.text == "mv"
+
+
+async def killed_with_prompts_waiting(ui: Interface) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    for text in ("one", "two"):
+        await ui.send(text)
+    await ui.until(lambda: all(p.turn_id for p in ui.app.chat.stage.prompts._waiting))
+    before = ui.app.session.conversation.live_id
+    os.kill(ui.transport.pid, signal.SIGKILL)
+    await ui.until(lambda: ui.app.session.conversation.live_id not in ("", before))
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+
+
+async def test_prompts_that_waited_wait_on_after_a_death(ui: Interface) -> None:
+    await killed_with_prompts_waiting(ui)
+    assert ui.said == ["slow"]
+    await ui.until(lambda: "next  one" in ui.picture() and "then  two" in ui.picture())
+    await ui.until(lambda: "2 waiting" in ui.picture())
+    await ui.press("alt+up")
+    await ui.until(lambda: ui.composer.text == "two")
+    assert ui.app.session.conversation.waiting == ["one"]
+
+
+async def test_prompts_that_waited_are_given_back_after_a_death(ui: Interface) -> None:
+    await killed_with_prompts_waiting(ui)
+    await ui.press("ctrl+c")
+    await ui.until(lambda: ui.composer.text == "one\ntwo" and ui.state == "ready")
+    assert ui.said == ["slow"] and ui.app.session.conversation.waiting == []
+
+
+async def test_a_prompt_that_waited_stands_above_its_reply_after_a_death(ui: Interface) -> None:
+    await killed_with_prompts_waiting(ui)
+    live = ui.app.session.conversation.live_id
+    stage = ui.app.chat.stage
+    stage.post_message(TurnEnded(live, "This takes a while"))
+    stage.post_message(TurnStarted(live, "turn of one", "one", is_recovered=True))
+    stage.post_message(ReplyDelta(live, "The answer to one."))
+    await ui.until(lambda: ui.replies[-1] == "The answer to one.")
+    shown = [e.text for e in ui.entries if isinstance(e, Said | Reply)]
+    assert shown[-3:] == ["This takes a while", "one", "The answer to one."]
+    assert ui.app.session.conversation.waiting == ["two"]
+
+
+async def test_what_was_pasted_into_a_waiting_prompt_comes_back_as_it_was_after_a_death(
+    ui: Interface,
+) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    ui.composer.paste("line\n" * 40)
+    await ui.press("enter")
+    await ui.until(lambda: all(p.turn_id for p in ui.app.chat.stage.prompts._waiting))
+    before = ui.app.session.conversation.live_id
+    os.kill(ui.transport.pid, signal.SIGKILL)
+    await ui.until(lambda: ui.app.session.conversation.live_id not in ("", before))
+    await ui.until(lambda: ui.state == "working" and ui.app.session.conversation.waiting)
+    await ui.press("alt+up")
+    await ui.until(lambda: ui.composer.text == "[Pasted text #1: 41 lines]")
 
 
 async def test_ten_deaths_in_a_row_lose_nothing(

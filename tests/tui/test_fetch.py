@@ -56,8 +56,8 @@ async def test_a_prompt_sent_before_agreeing_is_answered_after_the_fetch(ui: Int
     await ui.press("escape")
     await ui.send("hello")
     await ui.until(lambda: "waits for a model" in ui.picture())
-    await ui.until(lambda: "Enter, or a key" in ui.picture())
-    await ui.press("1")
+    await ui.until(lambda: "a key, then Enter" in ui.picture())
+    await ui.press("1", "enter")
     await ui.until(lambda: ui.replies == ["You said: hello"] and ui.state == "ready")
 
 
@@ -72,7 +72,7 @@ async def test_the_offer_does_not_take_the_keys_from_who_writes_on_and_names_the
     await ui.until(lambda: "waits for a model" in ui.picture())
     assert ui.composer.has_focus and "F2 to answer" in ui.picture()
     await ui.press("f2")
-    await ui.until(lambda: "Enter, or a key" in ui.picture())
+    await ui.until(lambda: "a key, then Enter" in ui.picture())
 
 
 async def test_ctrl_c_stops_the_fetch_and_a_later_prompt_offers_it_again(ui: Interface) -> None:
@@ -86,7 +86,7 @@ async def test_ctrl_c_stops_the_fetch_and_a_later_prompt_offers_it_again(ui: Int
 
 async def test_who_does_not_want_it_is_asked_again_with_the_next_prompt(ui: Interface) -> None:
     await ui.until(lambda: ui.app.chat.fetch.card and ui.app.chat.fetch.card.is_armed)
-    await ui.press("2")
+    await ui.press("2", "enter")
     await ui.until(lambda: ui.app.chat.fetch.card is None)
     assert ui.app.focused is ui.composer
     await ui.send("hello")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from textual.events import Key
 
-from hermes_core.paths import Home
+from hermes_core.paths import Home, make_folder
 from hermes_tui import keymap, preferences
 from hermes_tui.app import HermesApp
 from hermes_tui.opening import Opening
@@ -36,6 +36,16 @@ async def test_a_theme_is_kept_for_the_next_start(folder: Path, home: Home) -> N
         await ui.until(lambda: ui.app.theme == "nord")
     async with running(folder, home) as ui:
         assert ui.app.theme == "nord"
+
+
+async def test_a_broken_file_is_not_overwritten_by_a_theme(folder: Path, home: Home) -> None:
+    make_folder(home.root)
+    written = '{"keys": {"help": "f9"},,}'
+    preferences.path(home).write_text(written)
+    async with running(folder, home) as ui:
+        await ui.send("/theme nord")
+        await ui.until(lambda: ui.app.theme == "nord")
+        assert preferences.path(home).read_text() == written
 
 
 async def test_an_unknown_theme_is_told_with_those_there_are(ui: Interface) -> None:

@@ -157,7 +157,7 @@ def test_an_approval_in_a_terminal(terminal: Tmux, tmp_path: Path) -> None:
     terminal.type(f'call terminal {{"command": "rm -rf {doomed}"}}')
     terminal.press("Enter")
     terminal.wait_for("May this be done?", "Allow this once", "a key, then Enter")
-    terminal.press("n")
+    terminal.press("n", "Enter")
     terminal.wait_for("● ready", without="May this be done?")
     assert doomed.is_dir()
     terminal.press("C-q")

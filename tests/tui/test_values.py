@@ -145,6 +145,14 @@ def test_a_shortened_conversation_is_resumed_by_its_new_id() -> None:
     assert conversation.stored_id == "new"
 
 
+def test_what_goes_on_leaves_room_for_who_answers_and_the_hint() -> None:
+    conversation = Conversation(state="working", activity="The model is overloaded. " * 9)
+    conversation.learn({"model": "scripted-1", "usage": {"context_used": 1, "context_max": 10**6}})
+    told = line(conversation, 80, 0.0, "Ctrl+C again leaves").plain
+    assert "overloaded" in told and "scripted-1" in told and told.endswith("Ctrl+C again leaves")
+    assert "of 1M" in line(conversation, 120, 0.0).plain
+
+
 @pytest.mark.parametrize("columns", [20, 40, 60, 80, 200])
 def test_the_status_fits_into_its_line(columns: int) -> None:
     conversation = Conversation(state="working", began_at=0.0, waiting=["a", "b"])

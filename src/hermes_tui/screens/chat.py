@@ -19,6 +19,7 @@ from hermes_tui.failures import CallError, ConnectionLostError
 from hermes_tui.history import InputHistory
 from hermes_tui.host import app_of
 from hermes_tui.session import Session
+from hermes_tui.widgets.card import Card
 from hermes_tui.widgets.cards import Cards
 from hermes_tui.widgets.composer import Composer
 from hermes_tui.widgets.desk import Desk, RunLocal
@@ -42,12 +43,12 @@ class ChatScreen(Screen[None]):
         super().__init__()
         self.session = session
         self.stage = Stage(session, self._tell_waiting)
-        self.cards = Cards(session)
         self.desk = Desk(session, history, self.stage, run_local)
         self.composer = self.desk.composer
+        self.cards = Cards(session, self.composer)
         self.status = StatusLine(session.conversation)
         self._history = history
-        self.fetch = Fetch(session, self.stage, is_agreed=session.pulls)
+        self.fetch = Fetch(session, self.stage, self.composer, is_agreed=session.pulls)
         self._queue = WaitingPrompts()
         session.shown = self._show
         self._welcome = Welcome()
@@ -147,15 +148,26 @@ class ChatScreen(Screen[None]):
         self.stage.post_message(Stage.Set(entries, earlier.fetch if has_more else None))
         if opened.running:
             self.session.conversation.begin(time.monotonic())
+        self.stage.prompts.know(opened.queued)
         self._settle(opened)
         self._tell_news()
         self.status.tell()
+        if opened.messages and self.session.conversation.info.usage.cost_usd is None:
+            self._learn_cost()
+
+    @work(exclusive=True, group="cost")
+    async def _learn_cost(self) -> None:
+        """A conversation that is opened again has cost something before its agent is made."""
+        with contextlib.suppress(HermesError):
+            usage = await self.session.call("session.usage")
+            self.session.conversation.learn({"usage": usage})
+            self.status.tell()
 
     @work(group="prompts")
     async def _settle(self, opened: wire.Opened) -> None:
         await self.cards.clear(but=opened.session_id)
         try:
-            await self.stage.prompts.settle(opened.queued)
+            await self.stage.prompts.send_again()
         except HermesError as error:
             await self.stage.complain(error)
 
@@ -170,8 +182,7 @@ class ChatScreen(Screen[None]):
             self._tell_news()
             self._tell_who()
             await self.stage.transcript.changed(self._welcome)
-            is_free = not self.composer.text.strip()
-            await self.fetch.consider(take_focus=is_free, again=is_waiting)
+            await self.fetch.consider(again=is_waiting)
 
     @on(m.ModelProgress)
     def _fetching(self, event: m.ModelProgress) -> None:
@@ -210,7 +221,7 @@ class ChatScreen(Screen[None]):
     @on(m.ApprovalAsked)
     @on(m.QuestionAsked)
     async def _asked(self, event: m.Event) -> None:
-        await self.cards.ask(event, take_focus=not self.composer.text.strip())
+        await self.cards.ask(event)
         app_of(self).bell()
 
     @on(m.RequestExpired)
@@ -233,7 +244,7 @@ class ChatScreen(Screen[None]):
 
     def keep_draft(self) -> None:
         """Put what is typed into the history, where a later start finds it."""
-        self._history.add(self.composer.expanded())
+        self.composer.keep()
 
     def _tell_waiting(self, waiting: list[str]) -> None:
         self.session.conversation.waiting = waiting
@@ -246,11 +257,19 @@ class ChatScreen(Screen[None]):
 
     # -- keys --------------------------------------------------------------------------------
 
-    def action_stop(self) -> None:
+    def action_stop_or_leave(self) -> None:
         """Stop the turn; a second press soon after it leaves."""
         if self._is_second_press:
             app_of(self).run_worker(app_of(self).run_action("app.leave"))
             return
+        self.action_stop()
+        self._is_second_press = True
+        self.status.hint = "Ctrl+C again leaves"
+        self.status.tell()
+        self.set_timer(_SECOND_PRESS_S, self._forget_press)
+
+    def action_stop(self) -> None:
+        """Stop whatever is under way."""
         if self.fetch.is_running:
             self.fetch.stop()
         elif (
@@ -259,10 +278,6 @@ class ChatScreen(Screen[None]):
             or self.desk.is_commanding
         ):
             self._stop()
-        self._is_second_press = True
-        self.status.hint = "Ctrl+C again leaves"
-        self.status.tell()
-        self.set_timer(_SECOND_PRESS_S, self._forget_press)
 
     def _forget_press(self) -> None:
         self._is_second_press = False
@@ -304,7 +319,7 @@ class ChatScreen(Screen[None]):
 
     def action_answer(self) -> None:
         if (card := self.cards.current or self.fetch.card) is not None:
-            card.focus()
+            self.composer.post_message(Composer.Answering(card))
         else:
             self.notify("Nothing waits for an answer.")
 
@@ -317,7 +332,7 @@ class ChatScreen(Screen[None]):
     def _read(self) -> VerticalScroll:
         """What is being read: the text of the card that has the keys, else the transcript."""
         card = self.cards.current
-        return card.text if card is not None and card.has_focus_within else self.stage.transcript
+        return card.text if card is not None and card.has_keys else self.stage.transcript
 
     def action_first(self) -> None:
         self.stage.transcript.scroll_home(animate=False)
@@ -339,22 +354,22 @@ class ChatScreen(Screen[None]):
     def key_escape(self) -> None:
         self.composer.focus()
 
-    def on_key(self, event: events.Key) -> None:
-        """Who reads and starts to type wants to write; also the rest of a burst is for the composer."""
-        card = self.cards.current
-        if card is not None and card.is_armed and card.has_focus_within:
-            return
-        if event.is_printable and event.character:
+    def prepare(self, event: events.Event) -> None:
+        """Who reads and starts to type or to paste wants to write: that and all after it is written."""
+        if isinstance(event, events.Paste) or (
+            isinstance(event, events.Key) and event.is_printable
+        ):
             self.set_focus(self.composer)
-            self.composer.insert(event.character)
-        elif event.key == "enter" and self.focused is self.composer:
-            self.composer.send()
 
-    def on_paste(self, event: events.Paste) -> None:
-        """What is pasted while reading is written, as what is typed then."""
-        event.stop()
-        self.composer.focus()
-        self.composer.paste(event.text)
+    @on(Card.Wanted)
+    def _answer_wanted(self) -> None:
+        self.action_answer()
+
+    @on(events.ScreenResume)
+    def _seen_again(self) -> None:
+        """What was typed in a dialog is no answer to a card behind it."""
+        if self.composer.answering is not None:
+            self.composer.answering.gain_keys(is_sudden=True)
 
     @on(events.TextSelected)
     def _selected(self) -> None:

@@ -6,35 +6,40 @@ from hermes_tui.messages import ApprovalAsked
 from hermes_tui.widgets.card import Card, Choice
 
 _CHOICES = {
-    "once": Choice("once", "Allow this once", "y", takes_enter=True),
-    "session": Choice("session", "Allow it in this conversation", "s", takes_enter=True),
-    "always": Choice("always", "Allow it always", "a", takes_enter=True),
+    "once": Choice("once", "Allow this once", "y"),
+    "session": Choice("session", "Allow such calls in this conversation", "s"),
+    "always": Choice("always", "Allow such calls always", "a"),
     "deny": Choice("deny", "Do not allow it, or type why", "n"),
 }
+_LASTING = "Such calls do the same, maybe to something else."
+"""The server remembers why it asked, not what it asked about."""
 
 
 class ApprovalCard(Card):
     """What is to be done, why it is dangerous, and who may say yes: the person in front of it."""
-
-    DEFAULT_CSS = """
-    ApprovalCard Words {
-        display: none;  /* until somebody types: the choices need the lines of a low screen */
-    }
-    """
 
     def __init__(self, asked: ApprovalAsked) -> None:
         wanted = asked.choices or ["once", "session", "always", "deny"]
         if not asked.allow_permanent:
             wanted = [choice for choice in wanted if choice != "always"]
         choices = [
-            _CHOICES.get(value, Choice(value, value.capitalize(), str(number), takes_enter=True))
+            _CHOICES.get(value, Choice(value, value.capitalize(), str(number)))
             for number, value in enumerate(wanted, 1)
         ]
         command = Content.styled(asked.command, "bold")
-        note = (asked.description or "").strip()
-        words = "What to do instead …"
+        reason = (asked.description or "").strip().removesuffix(".")
+        notes = [f"{reason}." if reason else ""]
+        if {"session", "always"} & set(wanted):
+            notes.append(_LASTING)
+        note = " ".join(filter(None, notes))
+        words = "A key and Enter, or what to do instead …"
         super().__init__(asked.request_id, "May this be done?", command, choices, note, words)
         self.add_class("approval")
+        self._values = {"deny", *wanted, *_CHOICES}
+
+    def say(self, words: str) -> None:
+        """Words are a no, also those that the server knows as a yes."""
+        self.answer(f'"{words}"' if words in self._values else words)
 
     def reply(self, answer: str) -> tuple[str, dict[str, str]]:
         return "approval.respond", {"choice": answer, "request_id": self.request_id}

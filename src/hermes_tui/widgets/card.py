@@ -1,9 +1,11 @@
-"""A question with choices that are picked by a key, by the arrows or by the mouse, or answered in words.
+"""A question with choices, above the composer: an answer is typed there, and given with Enter.
 
+The key of a choice and nothing beside it is that choice, all else are words. So no letter of a sentence
+picks anything, in whichever pieces it arrives and whatever appears meanwhile.
 A card that has just appeared takes no key for a moment: what was typed before it was seen is no answer.
-Nor is the first letter of a sentence: a choice that allows something takes its key and Enter.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,35 +15,21 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import Input, Static
+from textual.timer import Timer
+from textual.widgets import Static
 
 from hermes_tui import keymap
 
 _ARMING_S = 0.4
+_HOW = "↑↓ or a key, then Enter"
 
 
 class Choice(NamedTuple):
-    """One answer: what the server is told, what a person reads, which key picks it."""
+    """One answer: what the server is told, what a person reads, which key stands for it."""
 
     value: str
     label: str
     key: str
-    takes_enter: bool = False
-    """Whether its key only marks it, for Enter to pick it."""
-
-
-class Words(Input):
-    """A line for an answer in own words."""
-
-    DEFAULT_CSS = """
-    Words, Words:focus {
-        border: none;
-        border-left: outer $primary;
-        height: 1;
-        padding: 0 1;
-        background: $panel;
-    }
-    """
 
 
 class ChoiceLine(Static):
@@ -85,7 +73,7 @@ class ChoiceLine(Static):
         self.post_message(self.Picked(self.number))
 
 
-class Card(Vertical, can_focus=True):
+class Card(Vertical):
     """Something that waits for an answer."""
 
     DEFAULT_CSS = """
@@ -99,7 +87,7 @@ class Card(Vertical, can_focus=True):
         border-title-style: bold;
         border-subtitle-color: $text-muted;
         background: $surface;
-        &:focus, &:focus-within {
+        &.-has-keys {
             border: round $warning;
         }
         .card-text {
@@ -132,6 +120,9 @@ class Card(Vertical, can_focus=True):
         card: "Card"
         answer: str
 
+    class Wanted(Message):
+        """Somebody wants to answer it."""
+
     def __init__(
         self,
         request_id: str,
@@ -140,10 +131,12 @@ class Card(Vertical, can_focus=True):
         choices: Sequence[Choice],
         note: str = "",
         words: str = "",
+        marked: int | None = None,
     ) -> None:
         """A long `text` is scrolled; the `note` and the choices are always in sight.
 
-        With `words`, which say what they are for, it can be answered in one's own.
+        With `words`, which say what they are for, it can be answered in one's own. Enter picks the
+        choice that is `marked`, which is none until a person marks one.
         """
         super().__init__(classes="card")
         self.request_id = request_id
@@ -151,14 +144,17 @@ class Card(Vertical, can_focus=True):
         self.border_title = title
         self.more = 0
         """How many cards wait behind this one."""
+        self.words = words
+        self.has_keys = False
+        """Whether it is answered by what is typed now."""
         self._text = text
         self._note = note
-        self._words = words
         self._choices = list(choices)
-        self._place = 0
-        self._begun = ""
-        """The key of a choice that waits for Enter; with another letter after it, it begins a word."""
-        self.is_armed = False
+        self._first = self._marked = marked
+        self._arming: Timer | None = None
+        self._armed_at: float | None = None
+        self._is_pressed = False
+        """Whether somebody pressed Enter without having chosen."""
         self._is_answered = False
 
     def compose(self) -> ComposeResult:
@@ -167,149 +163,139 @@ class Card(Vertical, can_focus=True):
         with Vertical(classes="card-answers"):
             if self._note:
                 yield Static(self._note, classes="card-note", markup=False)
-            yield from self.answers()
-
-    def answers(self) -> ComposeResult:
-        """What can be answered; always in sight, however long the text is."""
-        with Vertical(classes="choices"):
-            for number, choice in enumerate(self._choices):
-                yield ChoiceLine(number, choice)
-        if self._words:
-            yield Words(placeholder=self._words, select_on_focus=False)
+            with Vertical(classes="choices"):
+                for number, choice in enumerate(self._choices):
+                    yield ChoiceLine(number, choice)
 
     def on_mount(self) -> None:
-        self._highlight(0)
-        self._arm_soon()
+        self._mark(self._marked)
+        if self._armed_at is None:
+            self._arm_soon()
 
-    def take_keys(self) -> None:
-        """Have the keys without being asked to: what was just typed is no answer."""
-        self._arm_soon()
-        self.focus()
+    # -- having the keys ---------------------------------------------------------------------
+
+    def gain_keys(self, *, is_sudden: bool) -> None:
+        """Be answered by what is typed; suddenly: what was just typed is no answer."""
+        self.has_keys, self._marked = True, self._first
+        self.add_class("-has-keys")
+        self._mark(self._marked)
+        if is_sudden:
+            self._arm_soon()
+        else:
+            self.arm()
+
+    def lose_keys(self) -> None:
+        """Be answered no more by what is typed."""
+        self.has_keys, self._marked = False, self._first
+        self.remove_class("-has-keys")
+        self._mark(self._marked)
 
     def _arm_soon(self) -> None:
-        self.is_armed = False
+        self._armed_at = None
         self.tell_keys()
-        self.set_timer(_ARMING_S, self.arm)
+        self._stop_arming()
+        self._arming = self.set_timer(_ARMING_S, self.arm)
+
+    def _stop_arming(self) -> None:
+        if self._arming is not None:
+            self._arming.stop()
 
     def arm(self) -> None:
         """Take keys from now on."""
-        self.is_armed = True
+        self._stop_arming()
+        self._armed_at = time.monotonic()
         self.tell_keys()
 
+    @property
+    def is_armed(self) -> bool:
+        return self._armed_at is not None
+
+    def has_been_seen(self, event: events.Event) -> bool:
+        """Whether a key was pressed, or a text pasted, by somebody who could have read this."""
+        return self._armed_at is not None and event.time >= self._armed_at
+
     def tell_keys(self) -> None:
-        """Say which keys answer; without the focus, which one leads here."""
+        """Say which keys answer; without them, which one leads here."""
         told = [f"{self.more} more after this"] if self.more else []
-        if not self.has_focus_within:
+        if not self.has_keys:
             told.append(f"{keymap.keys_of('answer')} to answer")
         elif self.is_armed:
-            told += ["PgDn shows more"] if self.text.max_scroll_y else []
+            told += ["PgDn shows more"] if self.is_mounted and self.text.max_scroll_y else []
             told.append(self._how())
         self.border_subtitle = " · ".join(told)
 
     def _how(self) -> str:
-        if not self.has_focus:
-            return "↑ choices, Enter answers" if self._choices else "Enter answers"
-        takes_enter = any(choice.takes_enter for choice in self._choices)
-        return "↑↓ or a key, then Enter" if takes_enter else "↑↓ Enter, or a key"
+        if not self._choices:
+            return "Enter answers"
+        return f"Nothing is chosen: {_HOW}" if self._is_pressed else _HOW
 
     @property
     def text(self) -> VerticalScroll:
         """What is asked, which may be longer than the card."""
         return self.query_one(".card-text", VerticalScroll)
 
-    @on(events.Focus)
-    @on(events.Blur)
-    @on(events.DescendantFocus)
-    @on(events.DescendantBlur)
     @on(events.Resize)
-    def _moved(self) -> None:
+    def _resized(self) -> None:
         self.call_after_refresh(self.tell_keys)
 
-    def _highlight(self, place: int) -> None:
-        self._begun = ""
-        if self._choices:
-            self._place = place % len(self._choices)
-        for line in self.query(ChoiceLine):
-            line.tell(is_highlighted=line.number == self._place)
+    # -- choosing ----------------------------------------------------------------------------
 
-    def on_key(self, event: events.Key) -> None:
-        if self._takes(event):
-            event.stop()
-            event.prevent_default()
-
-    def _takes(self, event: events.Key) -> bool:
-        """Do what a key means here; False: nothing."""
-        if not self.has_focus:
-            return self._leaves_words(event.key)
-        if event.key == "enter":
-            self._pick(self._place)
-        elif event.key in ("up", "down"):
-            self._move(1 if event.key == "down" else -1)
-        else:
-            return self.is_armed and self._typed(event)
-        return True
-
-    def _move(self, step: int) -> None:
-        if self._words and self._place + step == len(self._choices):
-            self.open_words().focus()
-        else:
-            self._highlight(self._place + step)
-
-    def open_words(self) -> Words:
-        """The line for own words, in sight."""
-        words = self.query_one(Words)
-        words.display = True
-        return words
-
-    def _leaves_words(self, key: str) -> bool:
-        if key != "up" or not self._choices:
-            return False
-        self.focus()
-        return True
-
-    def _typed(self, event: events.Key) -> bool:
-        """The key of a choice, or words; False: neither."""
-        number = None if self._begun else self._number_of(event)
-        if number is None:
-            return self._write(event)
-        if not self._choices[number].takes_enter:
-            self._pick(number)
-        else:
-            self._highlight(number)
-            self._begun = event.character or ""
-        return True
-
-    def _number_of(self, event: events.Key) -> int | None:
-        """Which choice a key stands for, by its letter or its number."""
+    def choice_of(self, text: str) -> int | None:
+        """Which choice a text stands for: its key or its number, and nothing beside."""
         for number, choice in enumerate(self._choices):
-            if choice.key in (event.key, event.character) or str(number + 1) == event.character:
+            if text in (choice.key, str(number + 1)):
                 return number
         return None
 
-    def _write(self, event: events.Key) -> bool:
-        """What is no key of a choice is a word, together with a key that was taken for one."""
-        if not (self._words and event.is_printable and event.character):
+    def show_typed(self, text: str) -> None:
+        """Mark the choice that Enter picks with what is typed now."""
+        self._mark(self.choice_of(text) if text else self._marked)
+
+    def takes(self, key: str) -> bool:
+        """Deal with a key when nothing is typed; False when that means nothing here."""
+        if key == "enter":
+            self.pick(self._marked)
+        elif key in ("up", "down") and self._choices:
+            self._move(1 if key == "down" else -1)
+        else:
             return False
-        words = self.open_words()
-        words.insert_text_at_cursor(self._begun + event.character)
-        self._begun = ""
-        words.focus()
         return True
 
-    @on(Input.Submitted)
-    def _written(self, event: Input.Submitted) -> None:
-        event.stop()
-        if self.is_armed and event.value.strip():
-            self.answer(event.value.strip())
+    def forget_mark(self) -> None:
+        """Whoever begins to type has not chosen what the arrows had marked."""
+        self._marked = None
+
+    def _move(self, step: int) -> None:
+        start = -1 if self._marked is None and step > 0 else self._marked or 0
+        self._marked = (start + step) % len(self._choices)
+        self._mark(self._marked)
+
+    def _mark(self, place: int | None) -> None:
+        self._is_pressed = self._is_pressed and place is None
+        for line in self.query(ChoiceLine):
+            line.tell(is_highlighted=line.number == place)
+        self.tell_keys()
 
     @on(ChoiceLine.Picked)
     def _clicked(self, event: ChoiceLine.Picked) -> None:
         event.stop()
-        self._pick(event.number)
+        if self.is_armed:
+            self.pick(event.number)
 
-    def _pick(self, number: int) -> None:
-        if self.is_armed and 0 <= number < len(self._choices):
+    def on_click(self) -> None:
+        self.post_message(self.Wanted())
+
+    def pick(self, number: int | None) -> None:
+        """Answer with a choice; without one say that none was made."""
+        if number is not None:
             self.answer(self._choices[number].value)
+        elif self._choices:
+            self._is_pressed = True
+            self.tell_keys()
+
+    def say(self, words: str) -> None:
+        """Answer in own words."""
+        self.answer(words)
 
     def reply(self, answer: str) -> tuple[str, dict[str, str]]:
         """The call that tells the server the answer, and what it takes beside the session."""
@@ -320,3 +306,7 @@ class Card(Vertical, can_focus=True):
         if not self._is_answered:
             self._is_answered = True
             self.post_message(self.Answered(self, value))
+
+    @property
+    def is_answered(self) -> bool:
+        return self._is_answered

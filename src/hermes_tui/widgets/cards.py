@@ -11,6 +11,7 @@ from hermes_tui import messages as m
 from hermes_tui.failures import ConnectionLostError
 from hermes_tui.session import Session
 from hermes_tui.widgets.card import Card
+from hermes_tui.widgets.composer import Composer
 
 _KINDS: dict[type[m.Event], tuple[str, str]] = {
     m.ApprovalAsked: ("approval", "ApprovalCard"),
@@ -24,16 +25,18 @@ class Cards(Vertical):
     class Settled(Message):
         """A card was put away."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, composer: Composer) -> None:
+        """Answers are typed into the `composer`."""
         super().__init__(id="cards")
         self._session = session
+        self._composer = composer
 
     @property
     def current(self) -> Card | None:
         """The card that can be answered now."""
         return next(iter(self.query(Card)), None)
 
-    async def ask(self, event: m.Event, *, take_focus: bool) -> None:
+    async def ask(self, event: m.Event) -> None:
         """Show a question; it gets the keys only when nothing is being typed."""
         module, name = _KINDS[type(event)]
         # By name: most conversations never see one.
@@ -46,8 +49,8 @@ class Cards(Vertical):
             return
         await self.mount(card)
         self._arrange()
-        if take_focus and self.current is card:
-            card.focus()
+        if self.current is card:
+            self._composer.offer(card)
 
     async def expire(self, request_id: str) -> None:
         """Put the card of a request away that nobody waits for any more."""
@@ -62,11 +65,11 @@ class Cards(Vertical):
                 await self._put_away(card)
 
     async def _put_away(self, card: Card) -> None:
-        had_keys = card.has_focus_within or card.has_focus
+        self._composer.release(card)
         await card.remove()
         self._arrange()
-        if had_keys and self.current is not None:
-            self.current.focus()
+        if self.current is not None and not self.current.has_keys:
+            self._composer.offer(self.current)
         self.post_message(self.Settled())
 
     def _arrange(self) -> None:

@@ -1,18 +1,36 @@
-"""Where a person writes: several lines, history, completion, long pastes as attachments."""
+"""Where a person writes: several lines, history, completion, long pastes as attachments.
 
+Everything is typed here, what answers a card too: one field gets every key in its order, so that nothing
+that appears can take the rest of a sentence.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from textual import events
+from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import TextArea
 
+from hermes_tui import commands
 from hermes_tui.history import InputHistory
+from hermes_tui.widgets.card import Card
 from hermes_tui.widgets.completion import CompletionList
 
 _LONG_LINES = 8
 _LONG_CHARACTERS = 1200
+_LONGEST_SHOWN = 50_000
+"""Characters that the field shows of what is given back."""
 _NEWLINES = ("shift+enter", "shift+\r", "ctrl+j", "alt+enter", "ctrl+enter")
 """Several names, because terminals have several ways to tell Enter from Enter with another key."""
+_EDITS = {
+    key.strip(): binding.action
+    for binding in TextArea.BINDINGS
+    if isinstance(binding, Binding)
+    for key in binding.key.split(",")
+}
+"""What keys do in every text field; done here, because the application gets to it after later keys."""
+_PLACEHOLDER = "Ask anything.  / commands  @ files  F1 help"
 
 
 class Composer(TextArea):
@@ -24,6 +42,7 @@ class Composer(TextArea):
 
         shown: str
         whole: str
+        pastes: dict[str, str]
 
     @dataclass
     class Completing(Message):
@@ -34,19 +53,19 @@ class Composer(TextArea):
         start: int
 
     @dataclass
-    class PastedMuch(Message):
-        """More was pasted than is pleasant to look at."""
-
-        text: str
-
-    @dataclass
     class PastedPath(Message):
-        """What was pasted looks like the name of a file."""
+        """What was pasted looks like the name of a file; it may be a picture's."""
 
         text: str
 
     class Erasing(Message):
         """Backspace was pressed before the first letter."""
+
+    @dataclass
+    class Answering(Message):
+        """A card is to be answered, after the keys that were pressed before."""
+
+        card: Card
 
     class Helpless(Message):
         """Somebody wants to know the keys."""
@@ -60,65 +79,205 @@ class Composer(TextArea):
             soft_wrap=True,
             show_line_numbers=False,
             highlight_cursor_line=False,
-            placeholder="Ask anything.  / commands  @ files  F1 help",
+            placeholder=_PLACEHOLDER,
         )
         self._history = history
         self._completions = completions
         self._pastes: dict[str, str] = {}
+        self._paste_count = 0
+        """Never counted anew: what is given back is known by its number."""
         self._is_recalling = False
         self.may_be_empty = False
         """Whether something goes along that needs no words, such as a picture."""
+        self.answering: Card | None = None
+        """The card that is answered by what is typed."""
+        self._aside = ""
+        """What was being written before that."""
+        self._unanswered = ""
+        """The request that what is typed was to answer when its card went away."""
 
     # -- sending -----------------------------------------------------------------------------
 
     def send(self) -> None:
         """Hand over what is typed and start anew."""
+        self._unanswered = ""
         shown = self.text.strip()
         if not (shown or self.may_be_empty):
             return
         whole = self.expanded()
-        self._history.add(whole)
+        self._history.add(whole, shown)
+        pastes = {name: text for name, text in self._pastes.items() if name in shown}
         self.empty()
-        self.post_message(self.Sent(shown, whole))
+        self.post_message(self.Sent(shown, whole, pastes))
 
     def empty(self) -> None:
         """Start anew."""
         self._completions.hide()
-        self._pastes.clear()
+        self._pastes = {name: text for name, text in self._pastes.items() if name in self._aside}
         self.load_text("")
 
     def expanded(self) -> str:
         """What is typed, with every attachment in full."""
-        whole = self.text.strip()
-        for placeholder, text in self._pastes.items():
-            whole = whole.replace(placeholder, text)
-        return whole
+        return self._expanded(self.text)
 
-    def give_back(self, text: str) -> None:
+    def _expanded(self, text: str) -> str:
+        text = text.strip()
+        for placeholder, pasted in self._pastes.items():
+            text = text.replace(placeholder, pasted)
+        return text
+
+    def give_back(self, text: str, pastes: Mapping[str, str]) -> None:
         """Have a text in the field that was not taken; what was typed meanwhile stays after it."""
+        self.write()
+        self._pastes.update(pastes)
+        if len(text) > _LONGEST_SHOWN:
+            text = self._placeholder_of(text)
+        self._put_before(text)
+
+    def _put_before(self, text: str) -> None:
         typed = self.text
-        self.recall(f"{text}\n{typed}" if typed.strip() else text)
+        self._load(f"{text}\n{typed}" if typed.strip() else text)
 
     def recall(self, text: str) -> None:
-        """Put a text into the field and the cursor to its end."""
+        """Put a text into the field and the cursor to its end; it was not typed to answer a card."""
+        self.write()
+        self._unanswered = ""
+        self._load(text)
+
+    def _load(self, text: str) -> None:
         self._is_recalling = True
         self.load_text(text)
         self.move_cursor(self.document.end)
         self._completions.hide()
 
-    def attach(self, placeholder: str, text: str) -> None:
-        """Insert something that stands for a longer text."""
+    def _placeholder_of(self, text: str) -> str:
+        """Something that stands for a longer text."""
+        self._paste_count += 1
+        lines = text.count("\n") + 1
+        placeholder = f"[Pasted text #{self._paste_count}: {lines} line{'s' * (lines > 1)}]"
         self._pastes[placeholder] = text
-        self.insert(placeholder)
+        return placeholder
 
-    @property
-    def paste_count(self) -> int:
-        return len(self._pastes)
+    def _takes_off(self, key: str) -> bool:
+        """Take an attachment off: a picture before the first letter, a paste as a whole."""
+        if key == "backspace" and self.cursor_location == (0, 0):
+            self.post_message(self.Erasing())
+            return True
+        text, place = self.text, len(self._before_cursor()) - (key == "backspace")
+        for placeholder in self._pastes:
+            start = text.find(placeholder)
+            if start >= 0 and start <= place < start + len(placeholder):
+                end = self._location(text, start + len(placeholder))
+                self.delete(self._location(text, start), end)
+                return True
+        return False
+
+    def take_out(self, text: str) -> bool:
+        """Remove a text that was pasted; False when it is not here any more."""
+        before, found, after = self.text.rpartition(text)
+        if found:
+            start, end = self._location(self.text, len(before)), len(before) + len(text)
+            self.delete(start, self._location(before + found + after, end))
+        return bool(found)
+
+    # -- answering ---------------------------------------------------------------------------
+
+    def offer(self, card: Card) -> None:
+        """Have a card answered by what is typed next, unless something is being written."""
+        if self.answering not in (None, card):
+            return
+        is_meant = self._unanswered and self._unanswered == card.request_id
+        is_free = not (self.text or self._aside)
+        if is_free or (is_meant and card.choice_of(self.text) is None):
+            self._turn_to(card, is_sudden=True)
+
+    def answer(self, card: Card) -> None:
+        """Have a card answered by what is typed next; what is being written waits until then."""
+        if self.answering is not card:
+            self.write()
+            self._aside = self.text
+            self._load("")
+        self._turn_to(card, is_sudden=False)
+
+    def release(self, card: Card) -> None:
+        """A card goes away: what is typed stays, for the conversation or until it is asked again."""
+        if self.answering is card:
+            self.write()
+            self._unanswered = card.request_id if self.text else ""
+
+    def write(self) -> None:
+        """What is typed is for the conversation, and what waited is there again."""
+        card, self.answering = self.answering, None
+        if card is None:
+            return
+        card.lose_keys()
+        self.placeholder, self.border_subtitle = _PLACEHOLDER, ""
+        aside, self._aside = self._aside, ""
+        if aside:
+            self._put_before(aside)
+
+    def _turn_to(self, card: Card, *, is_sudden: bool) -> None:
+        self.answering, self._unanswered = card, ""
+        card.gain_keys(is_sudden=is_sudden)
+        self.placeholder = card.words or _PLACEHOLDER
+        self.border_subtitle = f"answers: {card.border_title}" if card.words else ""
+        self.screen.set_focus(self)
+
+    def on_composer_answering(self, event: Answering) -> None:
+        event.stop()
+        if not event.card.is_answered:
+            self.answer(event.card)
+
+    def _answers(self, event: events.Key) -> bool:
+        """Have a key choose; only before the first letter, and not what was pressed too early."""
+        if self.answering is not None and self.answering.is_answered:
+            self.release(self.answering)
+        card = self.answering
+        if card is None or self.text:
+            return False
+        if not card.has_been_seen(event):
+            if event.is_printable:
+                self.write()
+            return event.key in ("enter", "up", "down")
+        if event.is_printable:
+            card.forget_mark()
+            if not card.words and card.choice_of(event.character or "") is None:
+                self.write()
+            return False
+        is_taken = card.takes(event.key)
+        if card.is_answered:
+            self.write()
+        return is_taken
+
+    def _answer(self, card: Card) -> None:
+        """Answer with what is typed: a choice when it is the key of one, else words."""
+        whole = self.expanded()
+        if (number := card.choice_of(self.text)) is not None:
+            if not card.is_armed:
+                return
+            card.pick(number)
+        elif whole and card.words and commands.parse(whole) is None:
+            self._history.add(whole, self.text.strip())
+            card.say(whole)
+        else:
+            self.send()
+            return
+        self.empty()
+        self.write()
+
+    def keep(self) -> None:
+        """Put all that is typed into the history."""
+        for text in (self._aside, self.text):
+            self._history.add(self._expanded(text), text)
 
     # -- keys --------------------------------------------------------------------------------
 
     async def _on_key(self, event: events.Key) -> None:
-        if self._takes(event.key):
+        is_taken = self._answers(event) or self._takes(event.key)
+        if not is_taken and event.key in _EDITS:
+            await self.run_action(_EDITS[event.key])
+            is_taken = True
+        if is_taken:
             event.stop()
             event.prevent_default()
 
@@ -133,9 +292,11 @@ class Composer(TextArea):
                 self._remember(self._history.back(self.text))
             case "down" if self.cursor_at_last_line:
                 self._remember(self._history.forward())
-            case "backspace" if self.cursor_location == (0, 0) and not self.selected_text:
-                self.post_message(self.Erasing())
-            case "question_mark" if not self.text:
+            case "backspace" | "delete" if not self.selected_text:
+                return self._takes_off(key)
+            case "escape" if self.answering is not None:
+                self.write()
+            case "question_mark" if not self.text and self.answering is None:
                 self.post_message(self.Helpless())
             case "ctrl+d" if not self.text:
                 self.post_message(self.Leaving())
@@ -166,6 +327,8 @@ class Composer(TextArea):
         if before.endswith("\\"):
             row, column = self.cursor_location
             self.replace("\n", (row, column - 1), (row, column))
+        elif self.answering is not None:
+            self._answer(self.answering)
         else:
             self.send()
 
@@ -176,21 +339,28 @@ class Composer(TextArea):
     async def _on_paste(self, event: events.Paste) -> None:
         event.stop()
         event.prevent_default()
+        if self.answering is not None and not self.answering.has_been_seen(event):
+            self.write()
         self.paste(event.text)
 
     def paste(self, text: str) -> None:
         """Take what was pasted; terminals end its lines in several ways."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         if text.count("\n") >= _LONG_LINES or len(text) > _LONG_CHARACTERS:
-            self.post_message(self.PastedMuch(text))
-        elif _looks_like_a_path(text):
+            self._paste(self._placeholder_of(text))
+            return
+        self._paste(text)
+        if _looks_like_a_path(text):
             self.post_message(self.PastedPath(text))
-        else:
-            self.replace(text, *self.selection, maintain_selection_offset=False)
+
+    def _paste(self, text: str) -> None:
+        self.replace(text, *self.selection, maintain_selection_offset=False)
 
     # -- completion --------------------------------------------------------------------------
 
     def on_text_area_changed(self) -> None:
+        if self.answering is not None:
+            self.answering.show_typed(self.text)
         if self._is_recalling:
             self._is_recalling = False
             return

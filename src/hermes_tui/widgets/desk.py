@@ -1,6 +1,5 @@
 """The desk: the composer, what completes its words, what is attached to it, and sending it."""
 
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
 from textual import on, work
@@ -50,7 +49,7 @@ class Desk(Vertical):
     def give_back(self, said: Sequence[Said]) -> None:
         """Have messages here again that were not taken, in their order, before what is typed now."""
         for one in reversed(said):
-            self.composer.give_back(one.whole)
+            self.composer.give_back(one.text, one.pastes)
         self._attach_images([image for one in said for image in one.images])
 
     def take_images(self) -> list[str]:
@@ -84,20 +83,20 @@ class Desk(Vertical):
         event.stop()
         parsed = commands.parse(event.whole)
         if parsed is None:
-            self._say(event.shown, event.whole)
+            self._say(Said(event.shown, whole=event.whole, pastes=event.pastes))
         elif (name := commands.local(parsed)) is not None:
             self._carry_out(name, parsed.argument)
         else:
             self._command(parsed)
 
     @work(group="prompts")
-    async def _say(self, shown: str, whole: str) -> None:
-        images = self.take_images()
+    async def _say(self, said: Said) -> None:
+        said.images, said.is_sent = self.take_images(), False
         await self._stage.transcript.to_end()
         try:
-            await self._stage.prompts.send(shown, whole, images)
+            await self._stage.prompts.send(said)
         except HermesError as error:
-            self.give_back([Said(shown, images, whole=whole)])
+            self.give_back([said])
             await self._stage.complain(error)
 
     @work(group="commands")
@@ -119,11 +118,12 @@ class Desk(Vertical):
             self._commands -= 1
         if outcome.output:
             # After the conversation, which may be shown anew.
-            self._stage.post_message(Stage.Noted(Note(outcome.output)))
+            text = commands.shown(parsed.name, outcome.output)
+            self._stage.post_message(Stage.Noted(Note(text)))
         if outcome.prefill:
             self.composer.recall(outcome.prefill)
         if outcome.send:
-            self._say(outcome.send, outcome.send)
+            self._say(Said(outcome.send, whole=outcome.send, busy=outcome.busy))
         if outcome.leaves:
             await self._run_local("exit", "")
 
@@ -170,21 +170,6 @@ class Desk(Vertical):
 
     # -- attachments -------------------------------------------------------------------------
 
-    @on(Composer.PastedMuch)
-    def _pasted_much(self, event: Composer.PastedMuch) -> None:
-        event.stop()
-        self._attach_text(event.text)
-
-    @work(group="paste")
-    async def _attach_text(self, text: str) -> None:
-        number, lines = self.composer.paste_count + 1, text.count("\n") + 1
-        placeholder = f"[Pasted text #{number}: {lines} line{'s' * (lines > 1)}]"
-        with contextlib.suppress(HermesError):  # it is attached all the same, from memory
-            if self._session.is_open:
-                told = await self._session.call("paste.collapse", text=text)
-                placeholder = str(told.get("placeholder") or placeholder)
-        self.composer.attach(placeholder, text)
-
     @on(Composer.PastedPath)
     def _pasted_path(self, event: Composer.PastedPath) -> None:
         event.stop()
@@ -192,13 +177,12 @@ class Desk(Vertical):
 
     @work(group="paste")
     async def _attach_path(self, text: str) -> None:
-        """Attach a picture that was dropped; any other path is text."""
+        """Attach a picture that was dropped; any other path is text, and so is one that was sent."""
         try:
             dropped = await self._session.call("input.detect_drop", text=text)
             path = str(dropped.get("path") or "")
-            if dropped.get("matched") and dropped.get("is_image") and path:
+            is_picture = dropped.get("matched") and dropped.get("is_image") and path
+            if is_picture and self.composer.take_out(text):
                 self._attach_images([path])
-                return
         except HermesError as error:
             self.notify(one_line(str(error)), severity="warning", markup=False)
-        self.composer.insert(text)

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from textual import events, on, work
+from textual import on, work
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
@@ -16,6 +16,7 @@ from hermes_tui.failures import ConnectionLostError
 from hermes_tui.messages import ModelProgress
 from hermes_tui.session import Session
 from hermes_tui.widgets.card import Card, Choice
+from hermes_tui.widgets.composer import Composer
 from hermes_tui.widgets.stage import Stage
 
 _BAR = 24
@@ -62,10 +63,7 @@ class Journey:
 
 
 class OfferCard(Card):
-    """Whether to fetch it; letters pick nothing, because who types one begins a prompt.
-
-    The rest of that prompt may be here before the composer has the keys, Enter and all: it is no answer.
-    """
+    """Whether to fetch it; who types a letter begins a prompt."""
 
     def __init__(self, offer: wire.Offer) -> None:
         text = (
@@ -76,18 +74,7 @@ class OfferCard(Card):
             Choice(_YES, f"Fetch it once ({_size(offer.bytes)})", "1"),
             Choice(_NO, "Not now", "2"),
         ]
-        super().__init__("", "There is no model yet", text, choices)
-        self._picks = {choice.key for choice in choices}
-        self._is_typed_past = False
-
-    def on_key(self, event: events.Key) -> None:
-        if event.is_printable and event.character not in self._picks:
-            self._is_typed_past = True
-        if self._is_typed_past:
-            event.prevent_default()
-
-    def on_focus(self) -> None:
-        self._is_typed_past = False
+        super().__init__("", "There is no model yet", text, choices, marked=0)
 
 
 class Fetch(Vertical):
@@ -99,8 +86,11 @@ class Fetch(Vertical):
     class Declined(Message):
         """Nothing is fetched, so nobody answers what was sent."""
 
-    def __init__(self, session: Session, stage: Stage, *, is_agreed: bool) -> None:
+    def __init__(
+        self, session: Session, stage: Stage, composer: Composer, *, is_agreed: bool
+    ) -> None:
         super().__init__(id="fetch")
+        self._composer = composer
         self._session = session
         self._stage = stage
         self._is_agreed = is_agreed
@@ -116,30 +106,34 @@ class Fetch(Vertical):
     def is_running(self) -> bool:
         return self._journey is not None
 
-    async def consider(self, *, take_focus: bool, again: bool = False) -> None:
+    async def consider(self, *, again: bool = False) -> None:
         """Offer what can be fetched now; `again`: also when it was declined before."""
         offer = self._session.conversation.info.offer
         self._is_declined = self._is_declined and not again
         if not offer.name:
-            await self.query(Card).remove()
-        elif self.card is not None and again and take_focus:
-            self.card.take_keys()
+            await self._put_away()
+        elif self.card is not None and again:
+            self._composer.offer(self.card)
         elif not (self.is_running or self._is_declined or self.card):
             if self._is_agreed:
                 self._run(offer)
             else:
-                await self._ask(offer, take_focus=take_focus)
+                await self._ask(offer)
 
-    async def _ask(self, offer: wire.Offer, *, take_focus: bool) -> None:
+    async def _ask(self, offer: wire.Offer) -> None:
         card = OfferCard(offer)
         await self.mount(card)
-        if take_focus:
-            card.focus()
+        self._composer.offer(card)
+
+    async def _put_away(self) -> None:
+        for card in self.query(Card):
+            self._composer.release(card)
+            await card.remove()
 
     @on(Card.Answered)
     async def _answered(self, event: Card.Answered) -> None:
         event.stop()
-        await event.card.remove()
+        await self._put_away()
         self.post_message(self.Settled())
         if event.answer == _YES:
             self._run(self._session.conversation.info.offer)
@@ -167,7 +161,7 @@ class Fetch(Vertical):
                 await self._stage.tell(error.message)
             else:
                 await self._stage.complain(error)
-                await self._ask(offer, take_focus=False)
+                await self._ask(offer)
         finally:
             self._journey = None
             await self.query(".bar").remove()

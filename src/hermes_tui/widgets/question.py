@@ -1,7 +1,7 @@
 """The card that asks a person something, to be answered by a choice or in own words."""
 
 from hermes_tui.messages import QuestionAsked
-from hermes_tui.widgets.card import Card, Choice, Words
+from hermes_tui.widgets.card import Card, Choice
 
 
 class QuestionCard(Card):
@@ -11,7 +11,7 @@ class QuestionCard(Card):
     QuestionCard {
         border: round $primary 60%;
         border-title-color: $text-primary;
-        &:focus, &:focus-within {
+        &.-has-keys {
             border: round $primary;
         }
     }
@@ -21,15 +21,11 @@ class QuestionCard(Card):
         choices = [
             Choice(text, text, str(number)) for number, text in enumerate(asked.choices or [], 1)
         ]
-        words = "Or answer in your own words …" if choices else "Your answer …"
+        words = "A key and Enter, or your own words …" if choices else "Your answer …"
         super().__init__(
             asked.request_id, "A question for you", asked.question, choices, words=words
         )
         self.add_class("question")
-
-    def on_focus(self) -> None:
-        if not self._choices:
-            self.query_one(Words).focus()
 
     def reply(self, answer: str) -> tuple[str, dict[str, str]]:
         return "clarify.respond", {"request_id": self.request_id, "answer": answer}

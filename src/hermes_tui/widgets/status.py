@@ -5,7 +5,7 @@ import time
 from textual.content import Content
 from textual.widgets import Static
 
-from hermes_core.text import truncate, width
+from hermes_core.text import one_line, truncate, width
 from hermes_tui.conversation import Conversation
 
 _STATES = {
@@ -19,6 +19,7 @@ _STATES = {
 _HINT = "F1 help"
 _LONGEST_MODEL = 26
 _FULL = 80.0
+_LEAST_WORDS = 24
 
 
 class StatusLine(Static):
@@ -48,7 +49,7 @@ class StatusLine(Static):
 def line(conversation: Conversation, columns: int, now: float, hint: str = "") -> Content:
     """The status in one line of so many columns."""
     mark, word, style = _STATES[conversation.state]
-    word = conversation.activity or word
+    word = truncate(one_line(conversation.activity), max(_LEAST_WORDS, columns // 3)) or word
     if conversation.began_at is not None and now - conversation.began_at >= 1:
         word += f" {now - conversation.began_at:.0f}s"
     left = f"{mark} {word}"
@@ -94,7 +95,9 @@ def _share(conversation: Conversation) -> float | None:
 
 
 def _thousands(tokens: int | None) -> str:
-    return f"{tokens / 1000:.0f}k" if tokens else "it"
+    if not tokens:
+        return "it"
+    return f"{tokens / 1e6:.3g}M" if tokens >= 999_500 else f"{tokens / 1000:.0f}k"
 
 
 def _warmth(share: float) -> str:

@@ -1,20 +1,24 @@
 """Tool calls: one line each, with live output while they run, diffs, and the whole result on request."""
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from hermes_core.text import one_line, truncate
+from hermes_core.text import fit, one_line, width
 from hermes_tui.entries import Call
+from hermes_tui.host import app_of
 from hermes_tui.widgets import diff
 from hermes_tui.widgets.fold import Fold
 
 _TAIL = 6
 _DIFF_LINES = 16
 _BODY = 40_000
-_TITLE = 300
+_AROUND = 8
+"""Columns of the title for the marks, the blanks between its parts and beside it."""
+_MARGIN = 4
+_LEAST = 12
 
 _MARKS = {
     "running": ("● ", "$text-warning"),
@@ -44,13 +48,22 @@ class ToolCall(Fold):
     def title(self) -> Content:
         entry = self.entry
         mark, style = _MARKS[entry.state]
-        what = truncate(one_line(entry.context), _TITLE)
+        outcome = self._outcome()
+        room = self._columns() - _AROUND - width(entry.name) - width(outcome)
+        what = fit(one_line(entry.context), max(room, _LEAST)).rstrip()
         return Content.assemble(
             (mark, style),
             (entry.name, "bold"),
             (f"  {what}" if what else "", "$text-muted"),
-            (self._outcome(), "dim"),
+            (outcome, "dim"),
         )
+
+    def _columns(self) -> int:
+        """How wide the title is, or will be about when it is seen first."""
+        return self.size.width or app_of(self).size.width - _MARGIN
+
+    def on_resize(self) -> None:
+        self.retitle()
 
     def _outcome(self) -> str:
         entry = self.entry
@@ -68,12 +81,13 @@ class ToolCall(Fold):
 
     def body(self) -> Widget:
         entry = self.entry
-        parts = (entry.arguments, entry.result or entry.output)
+        told = entry.context if entry.diff else entry.arguments or entry.context
+        parts = (told, entry.result or entry.output)
         text = "\n\n".join(part.strip("\n")[:_BODY] for part in parts if part.strip())
         whole = [Static(text, markup=False)] if text else []
         if entry.diff:
             whole.append(Static(diff.rendered(entry.diff), markup=False))
-        return Vertical(*(whole or [Static("(nothing)", classes="empty")]))
+        return VerticalScroll(*(whole or [Static("(nothing)", classes="empty")]))
 
     def on_mount(self) -> None:
         self._show()
