@@ -38,7 +38,7 @@ class House(Protocol):
     def reset(self, came_from: Origin) -> str: ...
     def interrupt(self, key: str) -> bool: ...
     def withdraw(self, key: str, turn_id: str, reason: str) -> bool: ...
-    def steer(self, key: str, waiting: Waiting) -> bool: ...
+    def steer(self, key: str, waiting: Waiting) -> str: ...
     def restart(self) -> None: ...
     def describe(self, came_from: Origin) -> str: ...
     def pair(self, came_from: Origin, argument: str) -> str: ...
@@ -134,11 +134,14 @@ class Chat:
         self._accept(session_id, jobs.lane_key(self.key, session_id), text)
         return session_id
 
-    def steer(self, text: str) -> None:
-        """Say something to the turn that runs; what it does not hear any more is answered next."""
+    def steer(self, text: str) -> str:
+        """Say something to the turn that runs; what it does not hear is answered next.
+
+        Returns why it may not hear it, when that is so.
+        """
         entry = self.house.sessions.get_or_create_session(self.came_from.place)
         waiting = self._accept(entry.session_id, self.key, text)
-        self.house.steer(self.key, waiting)
+        return self.house.steer(self.key, waiting)
 
     def _accept(self, session_id: str, key: str, content: Any) -> Waiting:  # noqa: ANN401 -- text or parts
         place = self.came_from.place
@@ -212,10 +215,12 @@ class Chat:
 
     def stop(self) -> str:
         """Stop what runs, at once; tells what goes on."""
-        lanes = self.house.lanes
+        lanes, turns = self.house.lanes, self.house.turns
         is_stopped = self.house.interrupt(self.key)
+        # What a turn has heard by now is over, and in its lane until its turn comes.
+        waiting = [one for one in lanes.waiting(self.key) if not turns.is_over(one.turn_id)]
         left = [
-            _so_many(len(lanes.waiting(self.key)), "waiting message", "follows", "follow"),
+            _so_many(len(waiting), "waiting message", "follows", "follow"),
             _so_many(len(lanes.beside(self.key)), "job", "runs beside it", "run beside it"),
         ]
         rest = " and ".join(one for one in left if one)
@@ -286,8 +291,7 @@ def _queue(context: Context, text: str) -> str:
 
 def _steer(context: Context, text: str) -> str:
     _needs(text, "/steer")
-    _chat(context).steer(text)
-    return ""
+    return _chat(context).steer(text)
 
 
 def _background(context: Context, text: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import commands, config, journal, origin, results
-from gateway.access import Access
+from gateway.access import Access, are_alike
 from gateway.attachments import Attachments
 from gateway.buttons import Buttons
 from gateway.commands import Chat
@@ -67,6 +67,10 @@ from hermes_state.inbox import Delivery
 logger = logging.getLogger(__name__)
 
 _PUT_OFF = "⏸ I have to restart now. I go on with this afterwards; you need not send it again."
+_OTHER_RIGHTS = (
+    "What runs here was asked for by somebody with other rights. Yours is answered next."
+)
+_NOT_WORDS = "A picture cannot be said to what runs. It is answered next."
 _AFTER_PUT_OFF_S = 5.0
 _SETTLE_S = 20.0
 _LOOK_AGAIN_S = 0.5
@@ -354,11 +358,21 @@ class House:
 
     # -- what a message does to a turn that runs -------------------------------------------------
 
-    def steer(self, key: str, waiting: Waiting) -> bool:
+    def steer(self, key: str, waiting: Waiting) -> str:
+        """Say what waits to the turn that runs; returns why it has to wait nevertheless, if it does.
+
+        A turn does what its own person may: who may do other things is answered in one of their own.
+        """
         agent = self.turns.running.get(key)
-        if agent is None or not waiting.text:
-            return False
-        return agent.steer(waiting.text, waiting.turn_id)
+        if agent is None:
+            return ""
+        theirs = self.standing_of(waiting.origin)
+        if agent.standing is not None and not are_alike(agent.standing, theirs):
+            return _OTHER_RIGHTS
+        if not waiting.text:
+            return _NOT_WORDS
+        agent.steer(waiting.text, waiting.turn_id)
+        return ""
 
     def interrupt(self, key: str, waiting: Waiting | None = None) -> bool:
         """Stop what runs in a lane, but not the turn that it is stopped for."""

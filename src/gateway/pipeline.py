@@ -31,6 +31,7 @@ from hermes_core.errors import (
     ConversationOverError,
     HermesError,
     SessionNotFoundError,
+    StoreError,
 )
 from hermes_core.paths import Home
 from hermes_state import sessions
@@ -57,7 +58,7 @@ _NOT_TAKEN = (
 class Busy(Protocol):
     """What can be done to a turn that runs, or waits."""
 
-    def steer(self, key: str, waiting: Waiting) -> bool: ...
+    def steer(self, key: str, waiting: Waiting) -> str: ...
     def interrupt(self, key: str, waiting: Waiting) -> bool: ...
     def withdraw(self, key: str, turn_id: str, reason: str) -> bool: ...
 
@@ -359,8 +360,17 @@ class Pipeline:
         ahead = self.lanes.put(key, waiting)
         if ahead and self.busy_mode == "interrupt":
             self.busy.interrupt(key, waiting)
-        elif ahead and self.busy_mode == "steer":
-            self.busy.steer(key, waiting)
+        elif ahead and self.busy_mode == "steer" and waiting.text:
+            self._tell(waiting, self.busy.steer(key, waiting))
+
+    def _tell(self, waiting: Waiting, text: str) -> None:
+        """Say in a chat what is to be known of a message; it is accepted also when that fails."""
+        try:
+            pieces = self.replies.pieces(waiting.origin, text, name=f"waits:{waiting.turn_id}")
+            self.store.outbox.put(pieces)
+        except StoreError as error:
+            logger.warning("that a message waits is not told: %s", error)
+        self.wake_delivery()
 
     def _edited(self, event: MessageEvent, key: str, delivery: Delivery) -> Receipt | None:
         """A new version of a message: it replaces one that waits, and follows one that was read."""

@@ -273,7 +273,8 @@ class GatewayRunner:
         lanes, turns = self._house.lanes, self._house.turns
         with closing.at_rest(lanes, turns, key, old.session_id) as (lane, is_cut_off):
             agent = turns.agents.drop(key)
-            return self._replace(old, source, agent, is_cut_off=is_cut_off), len(lane.queue)
+            made = self._replace(old, source, agent, is_cut_off=is_cut_off)
+            return made, sum(not turns.is_over(one.turn_id) for one in lane.queue)
 
     def _replace(
         self, old: SessionEntry, source: SessionSource, agent: Agent | None, *, is_cut_off: bool
