@@ -105,6 +105,8 @@ class MessageEvent:
     """Whether it is a command in a group that does not say for which bot: it is for who has it."""
     edits: str | None = None
     """The message that this one is a new version of."""
+    parts: list[str] = field(default_factory=list[str])
+    """The messages that it is made of, where the platform delivers one as several: an album."""
     answers: str | None = None
     """The question that a pressed button answers; `text` is the choice."""
     options: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -74,6 +74,7 @@ def together(parts: Sequence[Heard]) -> Heard:
         events[0],
         text="\n".join(one.text for one in events if one.text),
         message_id=f"{events[0].message_id}-{events[-1].message_id}",
+        parts=[one.message_id or "" for one in events],
         is_mention=any(one.is_mention for one in events),
     )
     return Heard(event, tuple(file for one in parts for file in one.files))
