@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from gateway import closing, jobs
@@ -19,7 +20,7 @@ from hermes_agent.commands import Command, Context, PluginCommand
 from hermes_agent.conversation import Asleep, Conversation
 from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
-from hermes_core.errors import HermesError, StoreError, UsageError
+from hermes_core.errors import HermesError, Interrupted, StoreError, UsageError
 from hermes_core.text import counted, one_line
 from hermes_state import sessions
 from hermes_state.inbox import Delivery
@@ -59,6 +60,8 @@ class Chat:
     event: MessageEvent
     is_settled: bool = False
     """Whether what the command did has settled its delivery already."""
+    is_under_way: Future[str] = field(default_factory=Future[str])
+    """Done when a command that takes long has begun: what comes after it need not wait for its end."""
 
     @property
     def key(self) -> str:
@@ -85,7 +88,13 @@ class Chat:
 
     @property
     def is_running(self) -> bool:
-        return self.house.lanes.is_busy(self.key, self.house.turns.is_over)
+        return self.is_being_shortened or self.house.lanes.is_busy(
+            self.key, self.house.turns.is_over
+        )
+
+    @property
+    def is_being_shortened(self) -> bool:
+        return self.key in self.house.turns.shortenings
 
     @property
     def beside(self) -> Collection[str]:
@@ -175,6 +184,16 @@ class Chat:
         )
         self.house.lanes.put(key, waiting)
         return waiting
+
+    def compress(self, focus: str) -> str:
+        """Shorten the conversation; it can be stopped, and what is said meanwhile waits."""
+        turns = self.house.turns
+        with turns.shortenings.running(self.house.lanes, self.key, self.agent):
+            self.is_under_way.set_result("")
+            try:
+                return _SHARED["compress"](self, focus)
+            except Interrupted:
+                return "⏹ Stopped; nothing was shortened."
 
     def name(self, title: str) -> None:
         """Give the conversation its title, also before anything is said; raises TitleError."""
@@ -289,6 +308,16 @@ def _title(context: Context, title: str) -> str:
     return _SHARED["title"](context, "")
 
 
+def _compress(context: Context, focus: str) -> str:
+    return _chat(context).compress(focus)
+
+
+def _status(context: Context, _argument: str) -> str:
+    if _chat(context).is_being_shortened:
+        return commands.status_text(context, "The conversation is being shortened.")
+    return _SHARED["status"](context, "")
+
+
 def _stop(context: Context, what: str) -> str:
     return _chat(context).stop_all() if what == "all" else _chat(context).stop()
 
@@ -378,6 +407,8 @@ _OWN: Sequence[Command] = (
     Command("sethome", "Send notices to this chat.", _sethome, ("set-home",), while_running=True),
     Command("restart", "Restart the gateway.", _restart, while_running=True),
     Command("start", "Say hello.", _start, while_running=True),
+    Command("compress", "Shorten the conversation now.", _compress, ("compact",), "[FOCUS]"),
+    Command("status", "Show where things stand.", _status, while_running=True),
     Command("resume", "Open another conversation.", _resume, argument="[ID|TITLE]"),
 )
 _HERE = {command.name for command in _OWN}

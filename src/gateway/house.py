@@ -380,10 +380,14 @@ class House:
         return ""
 
     def interrupt(self, key: str, waiting: Waiting | None = None) -> bool:
-        """Stop what runs in a lane, but not the turn that it is stopped for."""
+        """Stop what runs in a lane, but not the turn that it is stopped for.
+
+        A shortening is stopped by a person's wish; for a message it is finished.
+        """
         lane = self.lanes.find(key)
         but = waiting.turn_id if waiting is not None else None
-        return lane is not None and self.turns.stop(self.lanes, lane, but)
+        is_stopped = lane is not None and self.turns.stop(self.lanes, lane, but)
+        return is_stopped or (waiting is None and self.turns.shortenings.stop(key))
 
     def withdraw(self, key: str, turn_id: str, reason: str) -> bool:
         """Take a turn back that waits; False when it does not (any more)."""
@@ -416,17 +420,18 @@ class House:
     def run_command(self, event: MessageEvent, delivery: Delivery, came_from: Origin) -> str:
         """Do a command beside the way of messages; one that answers in place is waited for.
 
-        Others are waited for a while, so that what is said after /new is said in the new conversation.
+        Others are waited for a while, so that what is said after /new is said in the new conversation;
+        one that takes long says itself when what follows may be taken in.
         """
-        done = self._commands.submit(self._obey, event, delivery, came_from)
+        chat = Chat(self, came_from, delivery, event)
+        done = self._commands.submit(self._obey, event, chat)
         if came_from.is_in_place:
             return done.result()
-        futures.wait([done], _IN_ORDER_S)
+        futures.wait([done, chat.is_under_way], _IN_ORDER_S, futures.FIRST_COMPLETED)
         return ""
 
-    def _obey(self, event: MessageEvent, delivery: Delivery, came_from: Origin) -> str:
+    def _obey(self, event: MessageEvent, chat: Chat) -> str:
         """The boundary of a command: whatever happens, it has a reply and is settled."""
-        chat = Chat(self, came_from, delivery, event)
         about = journal.of_command(event, commands.TABLE, chat.plugins)
         try:
             text = self._do(event, chat) if event.answers is None else chat.answer(event)

@@ -98,6 +98,8 @@ class GatewayRunner:
         if self._house is None:
             return False
         turns = self._house.turns
+        if session_key in turns.shortenings:
+            return True
         if self._house.lanes.is_busy(session_key, turns.is_over):
             return True
         agent = turns.agents.peek(session_key)

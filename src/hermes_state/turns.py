@@ -443,6 +443,7 @@ def opens(conn: apsw.Connection, turn_id: str) -> bool:
         conn.execute(
             "SELECT count(*) FROM turns JOIN sessions ON sessions.id = turns.session_id"
             " WHERE turns.id = ? AND turns.state = 'accepted'"
+            " AND sessions.relation IS NOT 'continuation'"
             " AND turns.accepted_at <= sessions.started_at AND NOT EXISTS (SELECT 1 FROM messages"
             " WHERE messages.session_id = sessions.id AND messages.id < turns.user_message_id)",
             (turn_id,),
