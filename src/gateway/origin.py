@@ -73,7 +73,13 @@ def delivery_of(
         model=str(event.options.get("model") or ""),
     )
     payload = encode(msgspec.to_builtins(origin))
-    return Delivery(source.platform.value, source.chat_id, event.message_id, payload)
+    return named(event, source, payload)
+
+
+def named(event: MessageEvent, source: SessionSource, payload: str = "{}") -> Delivery:
+    """A message by the name that its repeats have too."""
+    within = event.named_within or source.chat_id
+    return Delivery(source.platform.value, within, event.message_id or "", payload)
 
 
 def digest(text: str) -> str:

@@ -101,7 +101,7 @@ class Pipeline:
         """
         source = _source(event)
         return (
-            self._known(_bare(event, source)) is None
+            self._known(origin.named(event, source)) is None
             and self.access.role_of(source) is not None
             and not self._is_overheard(event, source)
             and (not self._is_command(event) or takes_files(event.get_command() or ""))
@@ -158,7 +158,7 @@ class Pipeline:
     def give_up(self, event: MessageEvent) -> Receipt:
         """Note a message that cannot be taken in, and tell its chat so."""
         source = _source(event)
-        delivery = _bare(event, source)
+        delivery = origin.named(event, source)
         if (known := self._known(delivery)) is not None:
             return known
         piece = Piece(
@@ -454,11 +454,6 @@ def _source(event: MessageEvent) -> SessionSource:
 def _message(event: MessageEvent, content: object) -> dict[str, object]:
     """A message as its conversation keeps it."""
     return {"role": "user", "content": content, "platform_message_id": event.message_id}
-
-
-def _bare(event: MessageEvent, source: SessionSource) -> Delivery:
-    """A message by its name alone."""
-    return Delivery(source.platform.value, source.chat_id, event.message_id or "")
 
 
 def _use(skill: Skill, event: MessageEvent) -> None:

@@ -85,6 +85,8 @@ class MessageEvent:
     raw_message: Any = None
     message_id: str | None = None
     """Its name on the platform, unique within its chat: a second delivery has the same."""
+    named_within: str | None = None
+    """Where its name is unique, if that is not its chat: a client's key counts in all conversations."""
     platform_update_id: int | None = None
     media_urls: list[str] = field(default_factory=list[str])
     media_types: list[str] = field(default_factory=list[str])
