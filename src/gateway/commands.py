@@ -119,6 +119,7 @@ class Chat:
         if session_id is None:
             self.house.reset(self.came_from)
             return
+        self._check_company(session_id)
         routes = self.house.sessions
         old = routes.get_or_create_session(self.came_from.place)
         switched: list[object] = []
@@ -134,6 +135,15 @@ class Chat:
             )
         if not switched:
             raise StoreError("The conversation could not be opened; this chat is where it was.")
+
+    def _check_company(self, session_id: str) -> None:
+        """Refuse to go on in private with what a group reads: its next answer would know all of it."""
+        row = self.house.assembly.store.get_session(session_id) or {}
+        if not self.came_from.place.is_group and row.get("chat_type") not in (None, "dm"):
+            raise UsageError(
+                "This conversation is a group's: what you say in it is read there.",
+                fix="Open it in the group, or copy what you need from it.",
+            )
 
     def send(self, content: Any) -> None:  # noqa: ANN401 -- text or parts
         """Have this answered as if the person had sent it: the command's delivery becomes a turn."""

@@ -237,11 +237,11 @@ class Turns:
         )
 
     def _report(self, key: str, event: Event) -> None:
-        waiting = self._current.get(key)
-        if waiting is None:
-            return  # a title, which comes after its turn
         if isinstance(event, Compacted):
             self._on_moved(key, event.old_session_id, event.new_session_id)
+        waiting = self._current.get(key)
+        if waiting is None:
+            return  # a title, which comes after its turn, or a shortening without one
         if isinstance(event, QuestionAsked):
             waiting.has_asked = True
             is_beside = key != waiting.origin.session_key

@@ -63,6 +63,8 @@ def test_what_is_said_meanwhile_is_taken_in_at_once_and_answered_afterwards(worl
         world.wait_for_text("a", "You said: are you there?")
         assert "A summary" in str(world.model.asked[-1].json["messages"])
         assert began == [], "it is the same conversation"
+        (entry,) = inside.runner.session_store.list_sessions()
+        assert entry.session_id == inside.store.get_compression_tip(entry.session_id)
 
 
 def test_new_stops_a_shortening_with_a_word(world: World) -> None:
