@@ -113,7 +113,8 @@ class House:
         trusted = [one.name for one in manifests if not one.needs_pairing]
         self.access = Access(self.store, assembly.settings, trusted)
         self.pairing = Pairing(self.store, assembly.settings)
-        self.replies = Replies(self.store, self._abilities.get)
+        names = [one.name for one in commands.TABLE]
+        self.replies = Replies(self.store, self._abilities.get, names)
         self.moves = Moves(self.store, [one.name for one in manifests], sessions.is_spoken_in)
         self.streams = Streams(self.store, self._reached, is_on=settings.streaming)
         self.watchers = Watchers()

@@ -221,7 +221,9 @@ class Pipeline:
             return False
         if event.names_nobody and not self._has(event):
             return True  # another bot may know it, and a person sees when none does
-        return self.groups_need_mention and not event.is_mention
+        if not self.groups_need_mention or event.is_mention:
+            return False
+        return not questions.is_asked(event, self.sessions.key_of(source), self.lanes, self.store)
 
     def _has(self, event: MessageEvent) -> bool:
         """Whether there is a command or a skill of the name that a message begins with."""

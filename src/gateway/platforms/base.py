@@ -188,6 +188,8 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     typing_every_s: float = 4.0
     has_buttons: bool = False
     can_send_files: bool = False
+    command_prefix: str = "/"
+    """What people write before the name of a command, where clients keep the slash for themselves."""
     answers_in_place: bool = False
     """Whether the reply goes back on the request itself, so that there is nothing to deliver."""
 
