@@ -120,6 +120,14 @@ class Access:
         )
 
 
+def are_alike(one: Standing, other: Standing) -> bool:
+    """Whether two people may speak into each other's turns: they may use and see the same there, and
+    what one asks for is not paid from a limit that the other has for themselves.
+    """
+    rights = [(who.role, who.tools, who.scope, who.usd_per_day) for who in (one, other)]
+    return rights[0] == rights[1] and (one.person == other.person or not one.usd_per_day)
+
+
 def unknown_platforms(settings: GatewaySettings, platforms: Collection[str]) -> list[str]:
     """The platforms that are named for their people and are not there, each with its setting.
 

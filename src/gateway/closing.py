@@ -15,7 +15,7 @@ _STOPPING_S = 3.0
 
 @contextmanager
 def at_rest(lanes: Lanes, turns: Turns, key: str, session_id: str) -> Generator[tuple[Lane, bool]]:
-    """Stop what runs in a chat's conversation and begin nothing meanwhile, also if a job runs it.
+    """Stop what works on a chat's conversation and begin nothing meanwhile, also if a job runs it.
 
     Gives the chat's lane, and whether a turn was cut off. What waits goes on afterwards, where its chat
     is then.
@@ -24,8 +24,10 @@ def at_rest(lanes: Lanes, turns: Turns, key: str, session_id: str) -> Generator[
     with ExitStack() as held:
         own, *others = [held.enter_context(lanes.held_back(one)) for one in (key, *jobs)]
         stopped = [lane for lane in (own, *others) if turns.stop(lanes, lane)]
+        turns.shortenings.stop(key)
         for lane in stopped:
             lanes.wait_for_end(lane, _STOPPING_S)
+        turns.shortenings.wait_for_end(key, _STOPPING_S)
         yield own, bool(stopped)
 
 

@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from gateway import closing, jobs
@@ -11,6 +12,7 @@ from gateway.origin import Origin
 from gateway.platforms.base import MessageEvent
 from gateway.session import SessionEntry, SessionStore
 from gateway.turns import STOPPED, Turns
+from gateway.wording import Wording
 from hermes_agent import answers, commands, meter, skills, standing
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
@@ -18,7 +20,7 @@ from hermes_agent.commands import Command, Context, PluginCommand
 from hermes_agent.conversation import Asleep, Conversation
 from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
-from hermes_core.errors import HermesError, StoreError, UsageError
+from hermes_core.errors import HermesError, Interrupted, StoreError, UsageError
 from hermes_core.text import counted, one_line
 from hermes_state import sessions
 from hermes_state.inbox import Delivery
@@ -34,11 +36,12 @@ class House(Protocol):
     lanes: Lanes
     turns: Turns
     assembly: Assembly
+    wording: Wording
 
     def reset(self, came_from: Origin) -> str: ...
     def interrupt(self, key: str) -> bool: ...
     def withdraw(self, key: str, turn_id: str, reason: str) -> bool: ...
-    def steer(self, key: str, waiting: Waiting) -> bool: ...
+    def steer(self, key: str, waiting: Waiting) -> str: ...
     def restart(self) -> None: ...
     def describe(self, came_from: Origin) -> str: ...
     def pair(self, came_from: Origin, argument: str) -> str: ...
@@ -54,8 +57,11 @@ class Chat:
     house: House
     came_from: Origin
     delivery: Delivery
+    event: MessageEvent
     is_settled: bool = False
     """Whether what the command did has settled its delivery already."""
+    is_under_way: Future[str] = field(default_factory=Future[str])
+    """Done when a command that takes long has begun: what comes after it need not wait for its end."""
 
     @property
     def key(self) -> str:
@@ -82,7 +88,13 @@ class Chat:
 
     @property
     def is_running(self) -> bool:
-        return self.house.lanes.is_busy(self.key, self.house.turns.is_over)
+        return self.is_being_shortened or self.house.lanes.is_busy(
+            self.key, self.house.turns.is_over
+        )
+
+    @property
+    def is_being_shortened(self) -> bool:
+        return self.key in self.house.turns.shortenings
 
     @property
     def beside(self) -> Collection[str]:
@@ -107,6 +119,7 @@ class Chat:
         if session_id is None:
             self.house.reset(self.came_from)
             return
+        self._check_company(session_id)
         routes = self.house.sessions
         old = routes.get_or_create_session(self.came_from.place)
         switched: list[object] = []
@@ -123,22 +136,41 @@ class Chat:
         if not switched:
             raise StoreError("The conversation could not be opened; this chat is where it was.")
 
+    def _check_company(self, session_id: str) -> None:
+        """Refuse to go on in private with what a group reads: its next answer would know all of it."""
+        row = self.house.assembly.store.get_session(session_id) or {}
+        if not self.came_from.place.is_group and row.get("chat_type") not in (None, "dm"):
+            raise UsageError(
+                "This conversation is a group's: what you say in it is read there.",
+                fix="Open it in the group, or copy what you need from it.",
+            )
+
     def send(self, content: Any) -> None:  # noqa: ANN401 -- text or parts
         """Have this answered as if the person had sent it: the command's delivery becomes a turn."""
         entry = self.house.sessions.get_or_create_session(self.came_from.place)
         self._accept(entry.session_id, self.key, content)
 
+    def queue(self, text: str) -> None:
+        """Have something answered after what runs, as words without a command are."""
+        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        self.send(self.house.wording.of(self.event, text, entry.session_id))
+
     def background(self, text: str) -> str:
         """Have something answered beside the conversation, in one of its own."""
         session_id = sessions.new_id()
-        self._accept(session_id, jobs.lane_key(self.key, session_id), text)
+        content = self.house.wording.of(self.event, text, session_id)
+        self._accept(session_id, jobs.lane_key(self.key, session_id), content)
         return session_id
 
-    def steer(self, text: str) -> None:
-        """Say something to the turn that runs; what it does not hear any more is answered next."""
+    def steer(self, text: str) -> str:
+        """Say something to the turn that runs; what it does not hear is answered next.
+
+        Returns why it may not hear it, when that is so.
+        """
         entry = self.house.sessions.get_or_create_session(self.came_from.place)
-        waiting = self._accept(entry.session_id, self.key, text)
-        self.house.steer(self.key, waiting)
+        content = self.house.wording.of(self.event, text, entry.session_id)
+        waiting = self._accept(entry.session_id, self.key, content)
+        return self.house.steer(self.key, waiting)
 
     def _accept(self, session_id: str, key: str, content: Any) -> Waiting:  # noqa: ANN401 -- text or parts
         place = self.came_from.place
@@ -162,6 +194,16 @@ class Chat:
         )
         self.house.lanes.put(key, waiting)
         return waiting
+
+    def compress(self, focus: str) -> str:
+        """Shorten the conversation; it can be stopped, and what is said meanwhile waits."""
+        turns = self.house.turns
+        with turns.shortenings.running(self.house.lanes, self.key, self.agent):
+            self.is_under_way.set_result("")
+            try:
+                return _SHARED["compress"](self, focus)
+            except Interrupted:
+                return "⏹ Stopped; nothing was shortened."
 
     def name(self, title: str) -> None:
         """Give the conversation its title, also before anything is said; raises TitleError."""
@@ -212,10 +254,12 @@ class Chat:
 
     def stop(self) -> str:
         """Stop what runs, at once; tells what goes on."""
-        lanes = self.house.lanes
+        lanes, turns = self.house.lanes, self.house.turns
         is_stopped = self.house.interrupt(self.key)
+        # What a turn has heard by now is over, and in its lane until its turn comes.
+        waiting = [one for one in lanes.waiting(self.key) if not turns.is_over(one.turn_id)]
         left = [
-            _so_many(len(lanes.waiting(self.key)), "waiting message", "follows", "follow"),
+            _so_many(len(waiting), "waiting message", "follows", "follow"),
             _so_many(len(lanes.beside(self.key)), "job", "runs beside it", "run beside it"),
         ]
         rest = " and ".join(one for one in left if one)
@@ -274,24 +318,33 @@ def _title(context: Context, title: str) -> str:
     return _SHARED["title"](context, "")
 
 
+def _compress(context: Context, focus: str) -> str:
+    return _chat(context).compress(focus)
+
+
+def _status(context: Context, _argument: str) -> str:
+    if _chat(context).is_being_shortened:
+        return commands.status_text(context, "The conversation is being shortened.")
+    return _SHARED["status"](context, "")
+
+
 def _stop(context: Context, what: str) -> str:
     return _chat(context).stop_all() if what == "all" else _chat(context).stop()
 
 
 def _queue(context: Context, text: str) -> str:
-    _needs(text, "/queue")
-    context.send(text)
+    _needs(context, text, "/queue")
+    _chat(context).queue(text)
     return ""
 
 
 def _steer(context: Context, text: str) -> str:
-    _needs(text, "/steer")
-    _chat(context).steer(text)
-    return ""
+    _needs(context, text, "/steer")
+    return _chat(context).steer(text)
 
 
 def _background(context: Context, text: str) -> str:
-    _needs(text, "/background")
+    _needs(context, text, "/background")
     if _chat(context).came_from.is_in_place:
         raise UsageError(
             "What is done beside is told later, and here that would reach nobody.",
@@ -346,8 +399,8 @@ def _where(context: Context) -> str:
     return f"You are in {one_line(title)!r} now ({here.session_id}): {said}, the last one {last}."
 
 
-def _needs(text: str, command: str) -> None:
-    if not text:
+def _needs(context: Context, text: str, command: str) -> None:
+    if not text and not _chat(context).event.attachments:
         raise UsageError(f"{command} needs a text.", fix=f"Write {command} and what is to be done.")
 
 
@@ -364,10 +417,13 @@ _OWN: Sequence[Command] = (
     Command("sethome", "Send notices to this chat.", _sethome, ("set-home",), while_running=True),
     Command("restart", "Restart the gateway.", _restart, while_running=True),
     Command("start", "Say hello.", _start, while_running=True),
+    Command("compress", "Shorten the conversation now.", _compress, ("compact",), "[FOCUS]"),
+    Command("status", "Show where things stand.", _status, while_running=True),
     Command("resume", "Open another conversation.", _resume, argument="[ID|TITLE]"),
 )
 _HERE = {command.name for command in _OWN}
 _SHARED = {command.name: command.run for command in commands.COMMANDS}
+_TAKING_FILES = frozenset({"queue", "steer", "background"})
 TABLE: Sequence[Command] = (
     *_OWN,
     *(c for c in commands.COMMANDS if c.name not in _HERE and c.name != "exit"),
@@ -379,3 +435,9 @@ MENU = [(command.name, command.help) for command in TABLE if command.name not in
 """What a platform shows to whoever opens its menu; an owner's /help has the rest."""
 EVERYBODYS = frozenset({"help", "whoami", "start", "stop"})
 """What also a guest may use, whatever else is restricted."""
+
+
+def takes_files(name: str) -> bool:
+    """Whether a command has something answered that files may go along with."""
+    command = commands.find(name, TABLE)
+    return command is not None and command.name in _TAKING_FILES

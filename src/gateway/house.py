@@ -6,6 +6,7 @@ stop, then begin no more turns, wait for those that run, put off what does not e
 
 import asyncio
 import logging
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent import futures
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import commands, config, journal, origin, results
-from gateway.access import Access
+from gateway.access import Access, are_alike
 from gateway.attachments import Attachments
 from gateway.buttons import Buttons
 from gateway.commands import Chat
@@ -47,6 +48,7 @@ from gateway.supervision import Supervisor, end
 from gateway.threads import run_blocking
 from gateway.turns import Turns
 from gateway.watchers import Watchers
+from gateway.wording import Wording
 from hermes_agent import commands as shared
 from hermes_agent import skills
 from hermes_agent.assembly import Assembly
@@ -67,11 +69,16 @@ from hermes_state.inbox import Delivery
 logger = logging.getLogger(__name__)
 
 _PUT_OFF = "⏸ I have to restart now. I go on with this afterwards; you need not send it again."
+_OTHER_RIGHTS = (
+    "What runs here was asked for by somebody with other rights. Yours is answered next."
+)
+_NOT_WORDS = "A picture cannot be said to what runs. It is answered next."
 _AFTER_PUT_OFF_S = 5.0
 _SETTLE_S = 20.0
 _LOOK_AGAIN_S = 0.5
 _RECOVERY_TRIES = 60
 _IN_ORDER_S = 5.0
+_LONG_DASH = re.compile(r"(?<!\S)[–—](?=[A-Za-z])")
 
 
 class House:
@@ -106,7 +113,8 @@ class House:
         trusted = [one.name for one in manifests if not one.needs_pairing]
         self.access = Access(self.store, assembly.settings, trusted)
         self.pairing = Pairing(self.store, assembly.settings)
-        self.replies = Replies(self.store, self._abilities.get)
+        names = [one.name for one in commands.TABLE]
+        self.replies = Replies(self.store, self._abilities.get, names)
         self.moves = Moves(self.store, [one.name for one in manifests], sessions.is_spoken_in)
         self.streams = Streams(self.store, self._reached, is_on=settings.streaming)
         self.watchers = Watchers()
@@ -129,12 +137,14 @@ class House:
         self.attachments = Attachments(
             assembly.home.attachments, settings.attachment_limit_mb * 1024 * 1024
         )
+        self.wording = Wording(self.store, sessions)
         self.pipeline = Pipeline(
             home=assembly.home,
             store=self.store,
             sessions=sessions,
             lanes=self.lanes,
             replies=self.replies,
+            wording=self.wording,
             access=self.access,
             pairing=self.pairing,
             busy=self,
@@ -354,17 +364,31 @@ class House:
 
     # -- what a message does to a turn that runs -------------------------------------------------
 
-    def steer(self, key: str, waiting: Waiting) -> bool:
+    def steer(self, key: str, waiting: Waiting) -> str:
+        """Say what waits to the turn that runs; returns why it has to wait nevertheless, if it does.
+
+        A turn does what its own person may: who may do other things is answered in one of their own.
+        """
         agent = self.turns.running.get(key)
-        if agent is None or not waiting.text:
-            return False
-        return agent.steer(waiting.text, waiting.turn_id)
+        if agent is None:
+            return ""
+        theirs = self.standing_of(waiting.origin)
+        if agent.standing is not None and not are_alike(agent.standing, theirs):
+            return _OTHER_RIGHTS
+        if not waiting.text:
+            return _NOT_WORDS
+        agent.steer(waiting.text, waiting.turn_id)
+        return ""
 
     def interrupt(self, key: str, waiting: Waiting | None = None) -> bool:
-        """Stop what runs in a lane, but not the turn that it is stopped for."""
+        """Stop what runs in a lane, but not the turn that it is stopped for.
+
+        A shortening is stopped by a person's wish; for a message it is finished.
+        """
         lane = self.lanes.find(key)
         but = waiting.turn_id if waiting is not None else None
-        return lane is not None and self.turns.stop(self.lanes, lane, but)
+        is_stopped = lane is not None and self.turns.stop(self.lanes, lane, but)
+        return is_stopped or (waiting is None and self.turns.shortenings.stop(key))
 
     def withdraw(self, key: str, turn_id: str, reason: str) -> bool:
         """Take a turn back that waits; False when it does not (any more)."""
@@ -374,6 +398,11 @@ class House:
         self.lanes.take_back(key, turn_id)
         self.watchers.over(turn_id)
         return True
+
+    def replace(self, key: str, turn_id: str, waiting: Waiting) -> None:
+        """Have a turn run in the place of one that waited; the store says so already."""
+        self.lanes.replace(key, turn_id, waiting)
+        self.watchers.over(turn_id)
 
     def send_now(self, source: SessionSource, text: str) -> bool:
         """Send something past the outbox, from a thread; tells whether it arrived."""
@@ -392,17 +421,18 @@ class House:
     def run_command(self, event: MessageEvent, delivery: Delivery, came_from: Origin) -> str:
         """Do a command beside the way of messages; one that answers in place is waited for.
 
-        Others are waited for a while, so that what is said after /new is said in the new conversation.
+        Others are waited for a while, so that what is said after /new is said in the new conversation;
+        one that takes long says itself when what follows may be taken in.
         """
-        done = self._commands.submit(self._obey, event, delivery, came_from)
+        chat = Chat(self, came_from, delivery, event)
+        done = self._commands.submit(self._obey, event, chat)
         if came_from.is_in_place:
             return done.result()
-        futures.wait([done], _IN_ORDER_S)
+        futures.wait([done, chat.is_under_way], _IN_ORDER_S, futures.FIRST_COMPLETED)
         return ""
 
-    def _obey(self, event: MessageEvent, delivery: Delivery, came_from: Origin) -> str:
+    def _obey(self, event: MessageEvent, chat: Chat) -> str:
         """The boundary of a command: whatever happens, it has a reply and is settled."""
-        chat = Chat(self, came_from, delivery)
         about = journal.of_command(event, commands.TABLE, chat.plugins)
         try:
             text = self._do(event, chat) if event.answers is None else chat.answer(event)
@@ -437,6 +467,8 @@ class House:
     def _do(self, event: MessageEvent, chat: Chat) -> str:
         parsed = shared.Parsed(event.get_command() or "", event.get_command_args())
         command = shared.find(parsed.name, commands.TABLE)
+        if command is None:
+            parsed = parsed._replace(argument=_with_options(parsed.argument))
         role = self.access.role_of(chat.came_from.place)
         if command is not None and command.name in commands.OWNERS_ONLY and role != "owner":
             raise UsageError(f"/{command.name} is for owners.", fix="/whoami shows what you are.")
@@ -467,6 +499,11 @@ class House:
 
     def restart(self) -> None:
         self.on_restart()
+
+
+def _with_options(argument: str) -> str:
+    """The argument of a plugin's command, whose options a telephone may have given a longer dash."""
+    return _LONG_DASH.sub("--", argument)
 
 
 def configured(settings: config.GatewaySettings) -> list[Manifest]:

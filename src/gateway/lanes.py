@@ -144,6 +144,17 @@ class Lanes:
             if lane is not None:
                 lane.queue = deque(one for one in lane.queue if one.turn_id != turn_id)
 
+    def replace(self, key: str, turn_id: str, waiting: Waiting) -> None:
+        """Have a turn run in the place of one that waits, or was about to begin and is over."""
+        with self._lock:
+            if self._is_closed:
+                return  # it is on disk, and runs after the next start
+            lane = self._lanes.setdefault(key, Lane(key))
+            if all(one.turn_id != turn_id for one in lane.queue):
+                lane.queue.appendleft(waiting)
+            lane.queue = deque(waiting if one.turn_id == turn_id else one for one in lane.queue)
+            self._serve(lane)
+
     def while_current(self, lane: Lane, waiting: Waiting, do: Callable[[], object]) -> bool:
         """Do something to the turn that runs, not to the one after it; tells whether it runs."""
         with self._lock:

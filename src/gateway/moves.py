@@ -99,6 +99,7 @@ class Moves:
         event.source = replace(source, chat_id=place.first, thread_id=thread_id)
         event.message_id = place.inside(event.message_id)
         event.edits = place.inside(event.edits)
+        event.parts = [place.inside(one) or "" for one in event.parts]
         event.reply_to_message_id = place.inside(event.reply_to_message_id)
 
     def through(

@@ -1,10 +1,12 @@
 """Where a turn came from, kept with its delivery: enough to answer it after any restart."""
 
+import hashlib
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gateway.platforms.base import MessageEvent
+from gateway.platforms.base import Attachment, MessageEvent
 from gateway.source import SessionSource
 from hermes_state.inbox import Delivery
 from hermes_state.protocol import Store
@@ -19,6 +21,12 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     message_id: str | None = None
     text: str = ""
     """What was written, for a command; the words of a turn are in its conversation."""
+    said: str = ""
+    """What was written in any message, as a digest: enough to tell whether a new version says more."""
+    files: list[tuple[str, str, str]] = []
+    """The path, the kind and the name of what came along."""
+    parts: list[str] = []
+    """The messages that it was made of, where these are several."""
     subject: str = ""
     edits: str | None = None
     answers: str | None = None
@@ -29,6 +37,10 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the reply goes back on the request itself, so that there is nothing to deliver."""
     model: str = ""
     """The model that a program asked for with its message."""
+
+    @property
+    def attachments(self) -> list[Attachment]:
+        return [Attachment(Path(path), kind, name) for path, kind, name in self.files]
 
     @property
     def place(self) -> SessionSource:
@@ -49,6 +61,9 @@ def delivery_of(
         session_key=session_key,
         message_id=event.message_id,
         text="" if is_turn else event.text,
+        said=digest(event.text),
+        files=[(str(one.path), one.kind, one.name) for one in event.attachments],
+        parts=event.parts,
         subject=str(event.metadata.get("subject", "")),
         edits=event.edits,
         answers=event.answers,
@@ -58,7 +73,18 @@ def delivery_of(
         model=str(event.options.get("model") or ""),
     )
     payload = encode(msgspec.to_builtins(origin))
-    return Delivery(source.platform.value, source.chat_id, event.message_id, payload)
+    return named(event, source, payload)
+
+
+def named(event: MessageEvent, source: SessionSource, payload: str = "{}") -> Delivery:
+    """A message by the name that its repeats have too."""
+    within = event.named_within or source.chat_id
+    return Delivery(source.platform.value, within, event.message_id or "", payload)
+
+
+def digest(text: str) -> str:
+    """Words in a form that tells nobody what they are."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 
 def decode(payload: str) -> Origin:

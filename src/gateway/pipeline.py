@@ -8,12 +8,12 @@ way, and one that was decided about is not decided about twice.
 import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from gateway import attachments, origin, questions, wish
+from gateway import origin, questions, versions, wish
 from gateway.access import Access
-from gateway.commands import TABLE
+from gateway.commands import TABLE, takes_files
 from gateway.config import BusyMode
 from gateway.lanes import Lanes, Waiting
 from gateway.origin import Origin
@@ -23,6 +23,8 @@ from gateway.recovery import name_of
 from gateway.replies import Replies
 from gateway.session import OVER, SessionEntry, SessionStore
 from gateway.source import SessionSource
+from gateway.versions import Version
+from gateway.wording import Wording
 from hermes_agent import commands, skills
 from hermes_agent.skills import Skill
 from hermes_cli import plugins
@@ -31,6 +33,7 @@ from hermes_core.errors import (
     ConversationOverError,
     HermesError,
     SessionNotFoundError,
+    StoreError,
 )
 from hermes_core.paths import Home
 from hermes_state import sessions
@@ -57,9 +60,9 @@ _NOT_TAKEN = (
 class Busy(Protocol):
     """What can be done to a turn that runs, or waits."""
 
-    def steer(self, key: str, waiting: Waiting) -> bool: ...
+    def steer(self, key: str, waiting: Waiting) -> str: ...
     def interrupt(self, key: str, waiting: Waiting) -> bool: ...
-    def withdraw(self, key: str, turn_id: str, reason: str) -> bool: ...
+    def replace(self, key: str, turn_id: str, waiting: Waiting) -> None: ...
 
 
 class RunCommand(Protocol):
@@ -77,6 +80,7 @@ class Pipeline:
     sessions: SessionStore
     lanes: Lanes
     replies: Replies
+    wording: Wording
     access: Access
     pairing: Pairing
     busy: Busy
@@ -92,13 +96,15 @@ class Pipeline:
     """Platforms on which strangers hear nothing."""
 
     def wants_files(self, event: MessageEvent) -> bool:
-        """Whether files are to be kept: the message is new, allowed, meant for us, and no command."""
+        """Whether files are to be kept: the message is new, allowed and meant for us, and something
+        is to be answered that they may be about.
+        """
         source = _source(event)
         return (
-            self._known(_bare(event, source)) is None
+            self._known(origin.named(event, source)) is None
             and self.access.role_of(source) is not None
             and not self._is_overheard(event, source)
-            and not self._is_command(event)
+            and (not self._is_command(event) or takes_files(event.get_command() or ""))
         )
 
     def take(self, event: MessageEvent) -> Receipt:
@@ -107,8 +113,10 @@ class Pipeline:
         key = self.sessions.key_of(source)
         is_in_place = self.replies.abilities(source.platform.value).answers_in_place
         is_turn = not self._is_command(event)
-        delivery = origin.delivery_of(event, key, is_turn=is_turn, is_in_place=is_in_place)
         role = self.access.role_of(source)
+        last = versions.before(self.store, event) if role is not None else None
+        versions.complete(event, last)
+        delivery = origin.delivery_of(event, key, is_turn=is_turn, is_in_place=is_in_place)
         if role is not None and self._is_everyday(event, source, key):
             entry = self.sessions.going_on(key)
             with suppress(ConversationOverError, SessionNotFoundError):
@@ -120,22 +128,37 @@ class Pipeline:
             return self._turn_away(source, delivery)
         if self._is_overheard(event, source):
             return self._ignore(delivery)
+        if last is not None and versions.says_the_same(event, last, self.store):
+            return self._ignore(delivery)
         text = self._heard(event, source)
         if text is None:
             return self._ignore(delivery)
         event.text = text
+        return self._decide(event, source, key, delivery, last)
+
+    def _decide(
+        self,
+        event: MessageEvent,
+        source: SessionSource,
+        key: str,
+        delivery: Delivery,
+        last: Version | None,
+    ) -> Receipt:
+        """A message that is new and meant for us: a command, an answer, or something to say."""
         if event.answers is not None or self._is_command(event):
             return self._obey(event, delivery)
         if (skill := self._skill(event)) is not None:
             _use(skill, event)
-        elif self._answers_question(event, source, key, delivery):
+        elif last is None and self._answers_question(event, source, key, delivery):
             return Receipt("command")
+        if last is not None and last.was_heard:
+            return self._say_anew(event, source, key, delivery, last)
         return self._say(event, source, key, delivery)
 
     def give_up(self, event: MessageEvent) -> Receipt:
         """Note a message that cannot be taken in, and tell its chat so."""
         source = _source(event)
-        delivery = _bare(event, source)
+        delivery = origin.named(event, source)
         if (known := self._known(delivery)) is not None:
             return known
         piece = Piece(
@@ -198,7 +221,9 @@ class Pipeline:
             return False
         if event.names_nobody and not self._has(event):
             return True  # another bot may know it, and a person sees when none does
-        return self.groups_need_mention and not event.is_mention
+        if not self.groups_need_mention or event.is_mention:
+            return False
+        return not questions.is_asked(event, self.sessions.key_of(source), self.lanes, self.store)
 
     def _has(self, event: MessageEvent) -> bool:
         """Whether there is a command or a skill of the name that a message begins with."""
@@ -275,10 +300,47 @@ class Pipeline:
     def _say(
         self, event: MessageEvent, source: SessionSource, key: str, delivery: Delivery
     ) -> Receipt:
-        if event.edits is not None and (done := self._edited(event, key, delivery)) is not None:
-            return done
         entry = self._entry(event, source, key)
         return self._accept(event, entry, delivery, self._opening(entry, event, source))
+
+    def _say_anew(
+        self,
+        event: MessageEvent,
+        source: SessionSource,
+        key: str,
+        delivery: Delivery,
+        last: Version,
+    ) -> Receipt:
+        """A new version of a message: it replaces one that waits, and follows one that was read."""
+        if (done := self._replace(event, key, delivery, last)) is not None:
+            return done
+        text = f"I corrected my message. It now says:\n{event.text}"
+        corrected = replace(event, text=text, attachments=versions.new_files(event, last))
+        return self._say(corrected, source, key, delivery)
+
+    def _replace(
+        self, event: MessageEvent, key: str, delivery: Delivery, last: Version
+    ) -> Receipt | None:
+        """Put a new version in the place of one that waits; None when that does not (any more)."""
+        found = [one for one in self.lanes.waiting(key) if one.turn_id == last.turn_id]
+        if not found:
+            return None
+        old = found[0]
+        content = self.wording.of(event, event.text, old.session_id)
+        accepted = self.store.turns.replace(old.turn_id, _message(event, content), delivery)
+        if accepted is None:
+            return None
+        waiting = Waiting(
+            accepted.turn_id,
+            accepted.session_id,
+            origin.decode(delivery.payload),
+            text=content if isinstance(content, str) else "",
+            makes_session=old.makes_session,
+            model_name=old.model_name,
+        )
+        self.busy.replace(key, old.turn_id, waiting)
+        self._say_to_what_runs(key, waiting)
+        return Receipt("turn", accepted.turn_id, accepted.session_id)
 
     def _accept(
         self,
@@ -288,16 +350,12 @@ class Pipeline:
         opening: Opening | None = None,
     ) -> Receipt:
         """Store a message as a turn; without an opening, only in a conversation that goes on."""
-        content = attachments.as_content(_with_quote(event), event.attachments)
+        content = self.wording.of(event, event.text, entry.session_id)
         self._tell_reset(entry, delivery)
         try:
             accepted = self.store.turns.accept(
                 entry.session_id,
-                {
-                    "role": "user",
-                    "content": content,
-                    "platform_message_id": event.message_id,
-                },
+                _message(event, content),
                 delivery=delivery,
                 opening=opening,
                 reopens=True,
@@ -359,19 +417,21 @@ class Pipeline:
         ahead = self.lanes.put(key, waiting)
         if ahead and self.busy_mode == "interrupt":
             self.busy.interrupt(key, waiting)
-        elif ahead and self.busy_mode == "steer":
-            self.busy.steer(key, waiting)
+        elif ahead:
+            self._say_to_what_runs(key, waiting)
 
-    def _edited(self, event: MessageEvent, key: str, delivery: Delivery) -> Receipt | None:
-        """A new version of a message: it replaces one that waits, and follows one that was read."""
-        before = self.store.inbox.get(delivery._replace(message_id=event.edits or ""))
-        if before is None or before["turn_id"] is None:
-            return None if before is None else self._ignore(delivery)
-        if self.store.turns.user_text(before["turn_id"]) == event.text:
-            return self._ignore(delivery)
-        if not self.busy.withdraw(key, before["turn_id"], "replaced by its new version"):
-            event.text = f"I corrected my message. It now says:\n{event.text}"
-        return None
+    def _say_to_what_runs(self, key: str, waiting: Waiting) -> None:
+        if self.busy_mode == "steer" and waiting.text:
+            self._tell(waiting, self.busy.steer(key, waiting))
+
+    def _tell(self, waiting: Waiting, text: str) -> None:
+        """Say in a chat what is to be known of a message; it is accepted also when that fails."""
+        try:
+            pieces = self.replies.pieces(waiting.origin, text, name=f"waits:{waiting.turn_id}")
+            self.store.outbox.put(pieces)
+        except StoreError as error:
+            logger.warning("that a message waits is not told: %s", error)
+        self.wake_delivery()
 
     def _tell_reset(self, entry: SessionEntry, delivery: Delivery) -> None:
         """Say once that a new conversation began by itself, when there was something before it."""
@@ -393,23 +453,15 @@ def _source(event: MessageEvent) -> SessionSource:
     return event.source
 
 
-def _bare(event: MessageEvent, source: SessionSource) -> Delivery:
-    """A message by its name alone."""
-    return Delivery(source.platform.value, source.chat_id, event.message_id or "")
+def _message(event: MessageEvent, content: object) -> dict[str, object]:
+    """A message as its conversation keeps it."""
+    return {"role": "user", "content": content, "platform_message_id": event.message_id}
 
 
 def _use(skill: Skill, event: MessageEvent) -> None:
     """Have a message say what its skill says, with the words after its name."""
     _, *words = event.text.split(maxsplit=1)
     event.text = skills.prompt(skill, "".join(words))
-
-
-def _with_quote(event: MessageEvent) -> str:
-    """The words, with what they reply to when that is not ours: ours is in the conversation."""
-    if not event.reply_to_text or event.reply_to_is_own_message:
-        return event.text
-    quoted = "\n".join(f"> {line}" for line in event.reply_to_text[:2000].splitlines())
-    return f"{quoted}\n\n{event.text}"
 
 
 def _choice(text: str, choices: list[str]) -> str:

@@ -7,6 +7,8 @@ from gateway.platforms.base import MessageEvent
 from hermes_state.protocol import Store
 from hermes_state.records import Row
 
+_ANSWERS = ("approve", "deny")
+
 
 def may_be_answered(event: MessageEvent, key: str, lanes: Lanes) -> bool:
     """Whether plain words may be the answer to what was asked in a chat."""
@@ -31,6 +33,22 @@ def answered_by(event: MessageEvent, key: str, lanes: Lanes, store: Store) -> Ro
         if event.reply_to_message_id in names:
             return question
     return next((one for one in asked if asking[one["turn_id"]] == key), None)
+
+
+def is_asked(event: MessageEvent, key: str, lanes: Lanes, store: Store) -> bool:
+    """Whether a message answers what its sender is asked in a conversation: it is meant for us then,
+    also in a group and without our name. An approval is answered by a command alone.
+    """
+    lane, source = lanes.find(key), event.source
+    current = lane.current if lane is not None else None
+    if source is None or current is None or not current.has_asked:
+        return False
+    if current.origin.place.person != source.person or event.files or event.edits is not None:
+        return False
+    command = event.get_command()
+    kind = "clarify" if command is None else "approval" if command in _ANSWERS else None
+    asked = [one for one in store.questions.pending() if one["turn_id"] == current.turn_id]
+    return any(one["kind"] == kind for one in asked)
 
 
 def pieces(store: Store, question_id: str) -> Iterator[Row]:

@@ -5,7 +5,8 @@ nor be there twice.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -22,6 +23,10 @@ from hermes_state.protocol import Store
 REPEAT_MARK = "(This may be a repeat.)"
 _UNKNOWN = Abilities(text_limit=2000)
 """Of a platform that is switched off: what is sent when it is back must fit any."""
+
+
+_SLASH = "/"
+_HOW_TO_ALLOW = "Answer /approve (or /approve session, /approve always) or /deny."
 
 
 class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,9 +51,19 @@ def decode(text: str | None) -> Extra:
 class Replies:
     """Makes pieces for chats."""
 
-    def __init__(self, store: Store, abilities_of: Callable[[str], Abilities | None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        abilities_of: Callable[[str], Abilities | None],
+        commands: Collection[str] = (),
+    ) -> None:
+        """`commands` are the names that a slash stands before in what we say ourselves."""
         self._store = store
         self._abilities_of = abilities_of
+        names = "|".join(map(re.escape, sorted(commands, key=len, reverse=True)))
+        self._command = (
+            re.compile(rf"(?<![\w/.]){_SLASH}(?=(?:{names})(?![\w/-]|\.\w))") if names else None
+        )
 
     def abilities(self, platform: str) -> Abilities:
         return self._abilities_of(platform) or _UNKNOWN
@@ -112,8 +127,16 @@ class Replies:
             for number, part in enumerate(parts)
         ]
 
+    def as_typed(self, came_from: Origin, text: str) -> str:
+        """Words of our own in which commands are written as people write them on that platform."""
+        prefix = self.abilities(came_from.place.platform.value).command_prefix
+        if self._command is None or prefix == _SLASH:
+            return text
+        return self._command.sub(lambda _: prefix, text)
+
     def answer(self, came_from: Origin, text: str, *, name: str) -> list[Piece]:
         """What a command says; what it says on the request itself is kept for who asks again."""
+        text = self.as_typed(came_from, text)
         if not came_from.is_in_place or not text:
             return self.pieces(came_from, text, name=name)
         place = came_from.place
@@ -142,7 +165,7 @@ class Replies:
             lines.append(f"```\n{asked.detail[:1500]}\n```")
         buttons = _buttons(asked) if abilities.has_buttons else []
         if is_approval and not buttons:
-            lines.append("Answer /approve (or /approve session, /approve always) or /deny.")
+            lines.append(self.as_typed(came_from, _HOW_TO_ALLOW))
         elif not buttons and asked.choices:
             lines += [f"{number}. {choice}" for number, choice in enumerate(asked.choices, 1)]
             lines.append("Answer with a number or in your own words.")

@@ -98,6 +98,8 @@ class GatewayRunner:
         if self._house is None:
             return False
         turns = self._house.turns
+        if session_key in turns.shortenings:
+            return True
         if self._house.lanes.is_busy(session_key, turns.is_over):
             return True
         agent = turns.agents.peek(session_key)
@@ -259,24 +261,38 @@ class GatewayRunner:
         self.session_store._ensure_loaded()
         key = self.session_store._generate_session_key(source)
         old = self.session_store._entries.get(key)
-        made, waiting = self._renew(old, source) if old is not None else (self._first(source), 0)
-        self._tell_reset(made, source.platform.value)
+        waiting = self._renew(key, old, source)
         word = "Session reset." if old is not None else "New session."
         more = f"{counted(waiting, 'waiting message')} will be answered in it." if waiting else ""
         return " ".join(one for one in ("✨", word, self._format_session_info(), more) if one)
 
-    def _renew(self, old: SessionEntry, source: SessionSource) -> tuple[SessionEntry, int]:
-        """End a conversation and start another; returns it, and how many messages go along."""
-        key = old.session_key
+    def _renew(self, key: str, old: SessionEntry | None, source: SessionSource) -> int:
+        """End a conversation and start another; returns how many messages go along.
+
+        These begin when plugins have been told of the new one.
+        """
         if self._house is None:
-            return self._replace(old, source, None, is_cut_off=False), 0
+            self._replace(old, source, None, is_cut_off=False)
+            return 0
         lanes, turns = self._house.lanes, self._house.turns
-        with closing.at_rest(lanes, turns, key, old.session_id) as (lane, is_cut_off):
-            agent = turns.agents.drop(key)
-            return self._replace(old, source, agent, is_cut_off=is_cut_off), len(lane.queue)
+        session_id = old.session_id if old is not None else ""
+        with closing.at_rest(lanes, turns, key, session_id) as (lane, is_cut_off):
+            self._replace(old, source, turns.agents.drop(key), is_cut_off=is_cut_off)
+            return sum(not turns.is_over(one.turn_id) for one in lane.queue)
 
     def _replace(
-        self, old: SessionEntry, source: SessionSource, agent: Agent | None, *, is_cut_off: bool
+        self,
+        old: SessionEntry | None,
+        source: SessionSource,
+        agent: Agent | None,
+        *,
+        is_cut_off: bool,
+    ) -> None:
+        made = self._first(source) if old is None else self._next(old, source, agent, is_cut_off)
+        self._tell_reset(made, source.platform.value)
+
+    def _next(
+        self, old: SessionEntry, source: SessionSource, agent: Agent | None, is_cut_off: bool
     ) -> SessionEntry:
         new: list[SessionEntry | None] = []
         closing.let_go(

@@ -12,6 +12,7 @@ from gateway import journal, session_context
 from gateway.agents import Agents
 from gateway.lanes import Lane, Lanes, Waiting
 from gateway.replies import Replies
+from gateway.shortening import Shortenings
 from gateway.source import SessionSource
 from gateway.streams import Streams
 from gateway.watchers import Watchers
@@ -75,10 +76,14 @@ class Turns:
         """Told when something that was asked may be over."""
         self.running: dict[str, Agent] = {}
         """The agents whose turns run now, by key."""
-        self.agents = Agents(is_running=lambda agent: agent in self.running.values())
+        self.shortenings = Shortenings()
+        self.agents = Agents(is_running=self._is_at_work)
         self._current: dict[str, Waiting] = {}
         self._closing = threading.Event()
         self.answered_count = self.failed_count = 0
+
+    def _is_at_work(self, agent: Agent) -> bool:
+        return agent in self.running.values() or self.shortenings.is_worked_on_by(agent)
 
     def agent(self, key: str, session_id: str, place: SessionSource, model_name: str = "") -> Agent:
         """The agent of a conversation for somebody who speaks in it, woken when it sleeps.
@@ -232,11 +237,11 @@ class Turns:
         )
 
     def _report(self, key: str, event: Event) -> None:
-        waiting = self._current.get(key)
-        if waiting is None:
-            return  # a title, which comes after its turn
         if isinstance(event, Compacted):
             self._on_moved(key, event.old_session_id, event.new_session_id)
+        waiting = self._current.get(key)
+        if waiting is None:
+            return  # a title, which comes after its turn, or a shortening without one
         if isinstance(event, QuestionAsked):
             waiting.has_asked = True
             is_beside = key != waiting.origin.session_key

@@ -27,6 +27,7 @@ from hermes_state.scope import Scope
 
 _LINE = re.compile(r"/([a-zA-Z][\w-]*)(?:\s+(.*))?\s*", re.DOTALL)
 _SHOWN = 10
+_IDLE = "Nothing is running."
 
 
 class Context(Protocol):
@@ -391,6 +392,11 @@ def _usage(context: Context, _argument: str) -> str:
 
 
 def _status(context: Context, _argument: str) -> str:
+    return status_text(context, "A turn is running." if context.is_running else _IDLE)
+
+
+def status_text(context: Context, doing: str) -> str:
+    """Where things stand in a conversation, with what is being done in it."""
     here = context.conversation
     row = here.store.get_session(here.session_id)
     title = (row and row["title"]) or "no title"
@@ -400,7 +406,7 @@ def _status(context: Context, _argument: str) -> str:
         *_who_answers(context),
         f"Messages: {row['message_count'] if row else 0}"
         + (f", shortened {row['depth']} times" if row and row["depth"] else ""),
-        "A turn is running." if context.is_running else "Nothing is running.",
+        doing,
     ]
     if jobs := len(context.beside):
         lines.append(f"{counted(jobs, 'job')} {'runs' if jobs == 1 else 'run'} beside it.")
@@ -434,7 +440,7 @@ def _model(context: Context, name: str) -> str:
 
 def _stop(context: Context, _argument: str) -> str:
     if not context.is_running:
-        return "Nothing is running."
+        return _IDLE
     context.agent.interrupt()
     return "Stopping."
 

@@ -60,7 +60,7 @@ class SubAgents(DelegateFor):
         )
         child = parent.sub_agent(accepted.session_id, turn.id, _relay(turn, call_id))
         try:
-            with stop.undoing(child.interrupt):
+            with stop.undoing(lambda: child.suspend() if stop.is_suspended else child.interrupt()):
                 told = child.run_turn(accepted.turn_id)
         finally:
             child.bench.processes.close()

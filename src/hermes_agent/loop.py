@@ -120,6 +120,7 @@ class Loop(msgspec.Struct):
         while True:
             self.turn.stop.check()
             self._act()
+            self.turn.stop.check()  # a turn that is stopped hears nothing more: that waits
             self._take_in()
             reply, receipt = self._ask()
             if not reply.tool_calls:

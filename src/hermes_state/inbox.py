@@ -70,6 +70,20 @@ def find(conn: apsw.Connection, delivery: Delivery) -> Row | None:
     return found[0] if found else None
 
 
+def versions(conn: apsw.Connection, delivery: Delivery) -> list[Row]:
+    """The message of this name, and what says of itself that it is a new version of it (`edits`) or has
+    it as one of its `parts`; the oldest first.
+    """
+    return rows(
+        conn.execute(
+            "SELECT * FROM inbox WHERE platform = ?1 AND chat_id = ?2 AND (message_id = ?3"
+            " OR instr(payload, json_quote(?3)) AND (payload ->> '$.edits' = ?3"
+            " OR ?3 IN (SELECT value FROM json_each(payload, '$.parts')))) ORDER BY received_at",
+            delivery.key,
+        )
+    )
+
+
 def unsettled(conn: apsw.Connection) -> list[Row]:
     """Deliveries nobody has decided about yet, oldest first."""
     return rows(conn.execute("SELECT * FROM inbox WHERE outcome IS NULL ORDER BY received_at"))
@@ -95,6 +109,9 @@ class Inbox:
 
     def get(self, delivery: Delivery) -> Row | None:
         return self._db.ask(lambda c: find(c, delivery))
+
+    def versions(self, delivery: Delivery) -> list[Row]:
+        return self._db.read(lambda c: versions(c, delivery))
 
     def unsettled(self) -> list[Row]:
         return self._db.read(unsettled)

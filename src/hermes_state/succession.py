@@ -34,7 +34,7 @@ def succeed(
     if waiting and sessions.find(conn, session_id) is None:
         turns.begin(conn, session_id, opening)
     for turn in waiting:
-        _move(conn, turn, session_id)
+        turns.say_again(conn, turn, session_id)
     routes.save(conn, route.session_key, session_id, route.entry, scope=route.scope)
     return len(waiting)
 
@@ -50,21 +50,4 @@ def _waiting(conn: apsw.Connection, session_id: str, session_key: str) -> Sequen
             " ORDER BY turns.accepted_at, turns.rowid",
             (session_key, session_id),
         )
-    )
-
-
-def _move(conn: apsw.Connection, turn: Row, session_id: str) -> None:
-    """Have a turn answered elsewhere. Its message is said again there, after what was said there, and
-    does not count any more where it was.
-    """
-    columns = "role, content, parts, timestamp, token_count, platform_message_id, extra, observed"
-    conn.execute(
-        f"INSERT INTO messages (session_id, {columns}) SELECT ?, {columns} FROM messages WHERE id = ?",
-        (session_id, turn["user_message_id"]),
-    )
-    moved = conn.last_insert_rowid()
-    turns.silence(conn, turn)
-    conn.execute(
-        "UPDATE turns SET session_id = ?, user_message_id = ? WHERE id = ?",
-        (session_id, moved, turn["id"]),
     )

@@ -47,6 +47,8 @@ _NO_KEY = (None, None, None)
 FOLDED = "said to the turn before it"
 """The reason of a turn that was over before it began, because the one before it answers it too."""
 
+REPLACED = "replaced by its new version"
+
 End = Literal["answered", "failed", "interrupted"]
 
 
@@ -283,6 +285,50 @@ def withdraw(conn: apsw.Connection, turn_id: str, reason: str) -> None:
     finish(conn, turn_id, "interrupted", reason=reason)
 
 
+def replace(
+    conn: apsw.Connection, turn_id: str, message: Mapping[str, Any], delivery: Delivery
+) -> Accepted | None:
+    """Have a new version of a message answered in the place of one that waits; None: it waits no more.
+
+    What waits behind it is said again, so that it stays behind.
+    """
+    turn = fetch(conn, turn_id)
+    if turn["state"] != "accepted":
+        return None
+    behind = rows(
+        conn.execute(
+            "SELECT * FROM turns WHERE session_id = ? AND state = 'accepted'"
+            " AND user_message_id > ? ORDER BY user_message_id",
+            (turn["session_id"], turn["user_message_id"]),
+        )
+    )
+    withdraw(conn, turn_id, REPLACED)
+    made = accept(conn, turn["session_id"], message, delivery=delivery)
+    conn.execute(
+        "UPDATE turns SET accepted_at = ? WHERE id = ?", (turn["accepted_at"], made.turn_id)
+    )
+    for one in behind:
+        say_again(conn, one, turn["session_id"])
+    return made
+
+
+def say_again(conn: apsw.Connection, turn: Row, session_id: str) -> None:
+    """Have the message of a turn that waits said in a session, after what was said there; it does not
+    count any more where it was.
+    """
+    columns = "role, content, parts, timestamp, token_count, platform_message_id, extra, observed"
+    conn.execute(
+        f"INSERT INTO messages (session_id, {columns}) SELECT ?, {columns} FROM messages WHERE id = ?",
+        (session_id, turn["user_message_id"]),
+    )
+    message_id = conn.last_insert_rowid()
+    silence(conn, turn)
+    conn.execute(
+        "UPDATE turns SET session_id = ?, user_message_id = ? WHERE id = ?",
+        (session_id, message_id, turn["id"]),
+    )
+
+
 def silence(conn: apsw.Connection, turn: Row) -> None:
     """Have the message of a turn count no more where it was said; the store keeps it."""
     conn.execute(
@@ -316,7 +362,8 @@ def find(conn: apsw.Connection, turn_id: str) -> Row | None:
 def user_text(conn: apsw.Connection, turn_id: str) -> str:
     """What the turn is to answer, as text."""
     found: Any = conn.execute(
-        "SELECT coalesce(content, parts, '') FROM messages WHERE id ="
+        "SELECT coalesce(content, (SELECT group_concat(value ->> '$.text', char(10))"
+        " FROM json_each(parts) WHERE value ->> '$.type' = 'text'), '') FROM messages WHERE id ="
         " (SELECT user_message_id FROM turns WHERE id = ?)",
         (turn_id,),
     ).get
@@ -396,6 +443,7 @@ def opens(conn: apsw.Connection, turn_id: str) -> bool:
         conn.execute(
             "SELECT count(*) FROM turns JOIN sessions ON sessions.id = turns.session_id"
             " WHERE turns.id = ? AND turns.state = 'accepted'"
+            " AND sessions.relation IS NOT 'continuation'"
             " AND turns.accepted_at <= sessions.started_at AND NOT EXISTS (SELECT 1 FROM messages"
             " WHERE messages.session_id = sessions.id AND messages.id < turns.user_message_id)",
             (turn_id,),
@@ -497,6 +545,11 @@ class Turns:
 
     def withdraw(self, turn_id: str, reason: str) -> None:
         self._db.write(lambda c: withdraw(c, turn_id, reason))
+
+    def replace(
+        self, turn_id: str, message: Mapping[str, Any], delivery: Delivery
+    ) -> Accepted | None:
+        return self._db.write(lambda c: replace(c, turn_id, message, delivery))
 
     def fold(self, turn_id: str, into: str) -> int | None:
         return self._db.write(lambda c: fold(c, turn_id, into))

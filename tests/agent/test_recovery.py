@@ -10,11 +10,14 @@ import pytest
 
 from hermes_agent import lease, recovery
 from hermes_agent.delegation import SubAgents
+from hermes_agent.events import QuestionAsked
 from hermes_agent.stop import Stop
 from hermes_agent.testing import validity
 from hermes_agent.testing.scripted import PATIENCE_S, Quiet, call, silence, together
+from hermes_agent.tools import schema
 from hermes_agent.tools.base import Args, Tool
 from hermes_agent.tools.base import Call as ToolCall
+from hermes_agent.tools.clarify import TOOL as CLARIFY
 from hermes_agent.turn import Turn
 from hermes_core.errors import ConversationBusyError
 from hermes_core.settings import AgentSettings, Settings
@@ -114,6 +117,46 @@ def test_a_turn_that_was_put_off_again_and_again_is_answered(make_chat: MakeChat
         running.join()
     assert chat.agent.run_turn(turn_id)["final_response"] == "Done."
     assert chat.states() == ["answered"]
+
+
+def test_what_was_asked_when_a_turn_was_put_off_can_be_answered_until_it_goes_on(
+    make_chat: MakeChat,
+) -> None:
+    chat = make_chat([call("clarify", question="Which one?"), "Fine."], [CLARIFY], can_ask=True)
+    turn_id = chat.agent.accept("choose").turn_id
+    running = threading.Thread(target=chat.agent.run_turn, args=(turn_id,))
+    running.start()
+    asked = chat.sink.wait_for(QuestionAsked)
+    chat.agent.suspend()
+    running.join()
+    assert [one["id"] for one in chat.store.questions.pending()] == [asked.question_id]
+    chat.agent.answer(asked.question_id, "the blue one")
+    assert chat.agent.run_turn(turn_id)["final_response"] == "Fine."
+    assert ("tool", "the blue one") in chat.transcript()
+
+
+def test_a_call_that_was_cut_off_when_its_turn_was_put_off_is_told_as_unknown(
+    make_chat: MakeChat,
+) -> None:
+    begun = threading.Event()
+
+    def run(_args: Args, tool_call: ToolCall) -> str:
+        begun.set()
+        tool_call.stop.wait(PATIENCE_S)
+        return "never"
+
+    tool = Tool(name="wait", description="Waits.", parameters=schema.of([]), run=run)
+    chat = make_chat([call("wait"), "Fine."], [tool])
+    turn_id = chat.agent.accept("go").turn_id
+    running = threading.Thread(target=chat.agent.run_turn, args=(turn_id,))
+    running.start()
+    assert begun.wait(PATIENCE_S)
+    chat.agent.suspend()
+    running.join()
+    assert chat.agent.run_turn(turn_id)["final_response"] == "Fine."
+    ((_, told),) = [one for one in chat.transcript() if one[0] == "tool"]
+    assert "unknown" in told
+    assert "Stopped by the user" not in told
 
 
 def test_a_turn_that_never_began_is_run(make_chat: MakeChat, store: SessionDB) -> None:

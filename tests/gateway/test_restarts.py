@@ -4,7 +4,7 @@ import json
 import signal
 
 from hermes_agent import lease
-from hermes_agent.testing.scripted import Quiet, say, silence
+from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
 from tests.gateway.living import Process, World
 from tests.plugins import enable
@@ -98,6 +98,25 @@ def test_what_does_not_end_in_time_is_put_off_with_a_notice_and_goes_on(world: W
     with Process(world) as gateway:
         gateway.wait_until_up()
         assert world.wait_for_replies("a", 2)[1] == "here it is"
+
+
+def test_what_was_asked_before_a_restart_is_answered_after_it(world: World) -> None:
+    world.configure(drain=0.0)
+    world.play(call("clarify", question="Which size?", choices=["small", "large"]))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("a", "order one")
+        asked = world.wait_for_text("a", "Which size?")
+        assert gateway.terminate() == 0
+    world.play(say("ordered"))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        assert asked.question is not None
+        world.platform.press("a", asked.question, "large")
+        world.wait_for_text("a", "ordered")
+        told = world.model.asked[-1].json["messages"][-1]
+        assert (told["role"], told["content"]) == ("tool", "large")
+        assert len([one for one in world.replies("a") if "Which size?" in one]) == 1
 
 
 def test_a_lost_answer_is_not_shown_twice_where_the_platform_knows_the_key(world: World) -> None:

@@ -1,6 +1,7 @@
 """A chat that leaves its conversation: what waits goes along, and nothing runs in one that is over."""
 
 import json
+import threading
 from datetime import timedelta
 
 from hermes_agent.testing.scripted import Quiet, call, silence
@@ -46,6 +47,28 @@ def test_new_while_messages_wait_answers_them_in_the_new_conversation(world: Wor
         assert "and I wait" not in said
         assert inside.store.turns.unfinished() == []
         assert inside.store.check() == []
+
+
+def test_plugins_are_told_of_a_reset_before_what_waits_begins(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet))
+    told: list[str] = []
+    with Inside(world):
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        begins = threading.Event()
+
+        def reset() -> None:
+            begins.wait(0.3)  # a plugin that takes its time
+            told.append("on_session_reset")
+
+        plugins.register_hook("on_session_reset", reset)
+        plugins.register_hook("on_session_start", lambda: told.append("on_session_start"))
+        plugins.register_hook("on_turn_start", begins.set)
+        world.platform.say("a", "two")
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "You said: two")
+        assert told == ["on_session_reset", "on_session_start"]
 
 
 def test_nothing_runs_in_a_conversation_whose_end_was_told(world: World) -> None:

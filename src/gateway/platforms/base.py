@@ -85,6 +85,8 @@ class MessageEvent:
     raw_message: Any = None
     message_id: str | None = None
     """Its name on the platform, unique within its chat: a second delivery has the same."""
+    named_within: str | None = None
+    """Where its name is unique, if that is not its chat: a client's key counts in all conversations."""
     platform_update_id: int | None = None
     media_urls: list[str] = field(default_factory=list[str])
     media_types: list[str] = field(default_factory=list[str])
@@ -94,13 +96,19 @@ class MessageEvent:
     """The files that came along and are not fetched yet."""
     reply_to_message_id: str | None = None
     reply_to_text: str | None = None
+    """The text of the message that this one replies to, or the part of it that is quoted."""
     reply_to_is_own_message: bool = False
+    """Whether that message is the bot's."""
+    quotes_part: bool = False
+    """Whether `reply_to_text` is a part of it that the person chose."""
     is_mention: bool = False
     """Whether a message in a group is meant for us: named, replied to, or a command for us."""
     names_nobody: bool = False
     """Whether it is a command in a group that does not say for which bot: it is for who has it."""
     edits: str | None = None
     """The message that this one is a new version of."""
+    parts: list[str] = field(default_factory=list[str])
+    """The messages that it is made of, where the platform delivers one as several: an album."""
     answers: str | None = None
     """The question that a pressed button answers; `text` is the choice."""
     options: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -114,18 +122,16 @@ class MessageEvent:
 
     def get_command(self) -> str | None:
         """The name after the slash, in small letters and without `@bot`; None for paths and texts."""
-        if not self.is_command():
-            return None
-        name = self.text[1:].split(maxsplit=1)[0].lower() if self.text[1:].strip() else ""
-        name = name.partition("@")[0]
+        first, *_ = self.text.split(maxsplit=1) if self.is_command() else ("",)
+        name = first[1:].lower().partition("@")[0]
         return name if name and "/" not in name else None
 
     def get_command_args(self) -> str:
-        """What follows the name; dashes that a telephone made longer are two again."""
-        _, _, rest = self.text.partition(" ")
-        return (
-            rest.strip().replace("—", "--").replace("–", "--") if self.is_command() else self.text
-        )
+        """What follows the name, as it was written; of what is no command, all of it."""
+        if not self.is_command():
+            return self.text
+        _, *rest = self.text.split(maxsplit=1)
+        return "".join(rest).strip()
 
 
 @dataclass
@@ -182,6 +188,8 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     typing_every_s: float = 4.0
     has_buttons: bool = False
     can_send_files: bool = False
+    command_prefix: str = "/"
+    """What people write before the name of a command, where clients keep the slash for themselves."""
     answers_in_place: bool = False
     """Whether the reply goes back on the request itself, so that there is nothing to deliver."""
 

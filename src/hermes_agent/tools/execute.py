@@ -292,6 +292,7 @@ class _Worker:
         self._wake = threading.Event()
         self._is_back = threading.Event()
         self._result: Result | None = None
+        self._is_cut_off = False
         self._stopped_at = 0.0
         context = executor.call_for(turn, call, self._stop)
         name = f"tool-{call.tool.name}"
@@ -301,6 +302,7 @@ class _Worker:
         try:
             self._result = as_result(self._call.tool.run(self._call.args, context))
         except Interrupted:
+            self._is_cut_off = True
             self._result = Result("Stopped by the user before it was done.", is_error=True)
         except ToolError as error:
             self._result = Result(str(error), is_error=True)
@@ -312,7 +314,11 @@ class _Worker:
         self._wake.set()
 
     def outcome(self) -> Ran:
-        """Wait for the tool, but not past a stop or its time."""
+        """Wait for the tool, but not past a stop or its time.
+
+        Raises Interrupted when the turn is put off before it was done: the call stays open, and what
+        becomes of it is decided when the turn goes on.
+        """
         with self._turn.stop.undoing(self._stopped):
             self._wake.wait(self._call.tool.timeout_s)
         if not self._is_back.is_set():
@@ -321,6 +327,8 @@ class _Worker:
             grace = self._stopped_at + _GRACE_S - time.monotonic()
             self._is_back.wait(max(grace, 0) if self._stopped_at else _TIMEOUT_GRACE_S)
         seconds = time.monotonic() - self._began
+        if self._turn.stop.is_suspended and (self._is_cut_off or self._result is None):
+            raise Interrupted
         if self._result is not None:
             return Ran(self._result, seconds)
         why = "was stopped" if self._turn.stop.is_set else f"gave no answer within {seconds:.0f} s"
@@ -329,7 +337,10 @@ class _Worker:
 
     def _stopped(self) -> None:
         self._stopped_at = time.monotonic()
-        self._stop.set()
+        if self._turn.stop.is_suspended:
+            self._stop.suspend()
+        else:
+            self._stop.set()
         self._wake.set()
 
 

@@ -1201,6 +1201,40 @@ class TurnRules:
         with refused(StoreError):
             store.turns.withdraw(running(store, "other"), "too late")
 
+    def test_a_message_that_waits_is_replaced_in_its_place(self, store: Store) -> None:
+        chat(store, "s", "hello")
+        deliveries = [Delivery("p", "c", str(number)) for number in range(4)]
+        said = [{"role": "user", "content": text} for text in ("one", "tow", "three", "two")]
+        runs, waits, behind = (
+            store.turns.accept("s", one, delivery=delivery).turn_id
+            for one, delivery in zip(said[:3], deliveries[:3], strict=True)
+        )
+        store.turns.start(runs)
+        made = store.turns.replace(waits, said[3], deliveries[3])
+        assert made is not None
+        assert contents(store, "s") == ["hello", "one", "two", "three"]
+        still_open = [one["id"] for one in store.turns.still_open()]
+        assert still_open == [runs, made.turn_id, behind]
+        rows = [store.turns.get(one) or {} for one in (made.turn_id, behind)]
+        assert rows[0]["user_message_id"] < rows[1]["user_message_id"]
+        assert (store.turns.get(waits) or {})["state"] == "interrupted"
+        assert (store.inbox.get(deliveries[3]) or {})["turn_id"] == made.turn_id
+        assert store.turns.replace(runs, said[3], Delivery("p", "c", "9")) is None
+        assert store.inbox.get(Delivery("p", "c", "9")) is None
+
+    def test_the_versions_of_a_message_are_found(self, store: Store) -> None:
+        rows = {
+            "1": "{}",
+            "1:e": '{"edits":"1"}',
+            "0-1": '{"parts":["0","1"]}',
+            "2": '{"edits":"11"}',
+        }
+        for message_id, payload in rows.items():
+            store.inbox.receive(Delivery("p", "c", message_id, payload))
+        store.inbox.receive(Delivery("p", "other", "1:e", '{"edits":"1"}'))
+        found = store.inbox.versions(Delivery("p", "c", "1"))
+        assert [one["message_id"] for one in found] == ["1", "1:e", "0-1"]
+
     def test_a_turn_for_nobody_is_not_accepted(self, store: Store) -> None:
         delivery = Delivery("telegram", "room", "1")
         with refused(SessionNotFoundError):

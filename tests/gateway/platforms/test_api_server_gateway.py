@@ -151,6 +151,18 @@ def test_a_repeat_gets_the_first_answer_also_after_a_restart(world: World) -> No
     assert len([one for one in world.model.requests if one.method == "POST"]) == 1
 
 
+@pytest.mark.parametrize("said", ["pay", "/title Invoices"])
+def test_a_key_counts_in_all_conversations(gateway: Gateway, said: str) -> None:
+    answers = [
+        gateway.ask(said, extra_headers={"Idempotency-Key": "k-1", "X-Hermes-Conversation": name})
+        for name in ("bills", "letters")
+    ]
+    assert answers[0].choices[0].message.content == answers[1].choices[0].message.content
+    asked = [one for one in gateway.world.model.requests if one.method == "POST"]
+    assert len(asked) == (said == "pay")
+    assert len(gateway.store.list_sessions_rich()) == 1
+
+
 def test_a_reply_that_the_model_had_to_cut_is_told_as_such_to_a_repeat_too(
     gateway: Gateway,
 ) -> None:

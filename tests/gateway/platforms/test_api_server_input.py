@@ -34,6 +34,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
 BAD = [
     (b"", "invalid_json", None),
     (b"{", "invalid_json", None),
+    (b'{"metadata": ' + b"[" * 5000 + b"]" * 5000 + b"}", "invalid_json", None),
     (b"\xff\xfe", "invalid_json", None),
     (b'{"model": "\xff"}', "invalid_json", None),
     ([], "invalid_value", None),

@@ -1,5 +1,6 @@
 """What Telegram delivers is on disk before it is acknowledged, whatever breaks on the way."""
 
+import asyncio
 import json
 import logging
 import os
@@ -15,11 +16,12 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from gateway.platforms.base import PlatformError
+from gateway.platforms.base import MessageEvent, PlatformError, Receipt
 from gateway.platforms.telegram import polling
-from gateway.platforms.testing.telegram import ANNA, BotApi, Cut, Fail, Hold
+from gateway.platforms.testing.telegram import ANNA, BEN, BotApi, Cut, Fail, Hold
 from hermes_core import clock
 from hermes_core.errors import StoreBusyError
+from tests.gateway.platforms.desk import PATIENCE_S
 from tests.gateway.platforms.telegram_bot import Desk, running, unconnected
 from tests.gateway.servers.ports import free_port
 
@@ -68,6 +70,73 @@ def test_nothing_is_acknowledged_while_the_desk_has_not_taken_it(api: BotApi, de
         desk.gate.set()
         desk.hear(2)
         confirmed(api)
+
+
+def test_a_chat_that_takes_long_holds_up_no_other(api: BotApi) -> None:
+    desk = _Slow("a large file")
+    with running(api, desk):
+        api.world.write("a large file", person=ANNA)
+        desk.wait_for(lambda: len(desk.arrivals) == 1)
+        api.world.write("after it", person=ANNA)
+        api.world.write("one", person=BEN)
+        desk.hear(1)
+        api.world.write("two", person=BEN)
+        assert [one.text for one in desk.hear(2)] == ["one", "two"]
+        assert len(api.world.updates) == 4, "the first is not on disk, and may have to come again"
+
+        desk.go_on.set()
+        texts = [one.text for one in desk.hear(4)]
+        assert texts == ["one", "two", "a large file", "after it"]
+        confirmed(api)
+    assert len(desk.arrivals) == 4, "nothing is handed in twice"
+
+
+def test_what_another_chat_took_in_meanwhile_is_known_after_a_crash(api: BotApi) -> None:
+    desk = _Slow("a large file")
+    with running(api, desk) as bot:
+        api.world.write("a large file", person=ANNA)
+        api.world.write("one", person=BEN)
+        desk.hear(1)
+        bot.crash()
+        desk.go_on.set()
+    with running(api, desk):
+        assert sorted(one.text for one in desk.hear(2)) == ["a large file", "one"]
+        confirmed(api)
+
+
+def test_a_group_that_moved_stays_behind_what_was_said_before_it(api: BotApi) -> None:
+    desk = _Slow("before")
+    api.world.add_chat(-77, "group")
+    with running(api, desk):
+        api.world.write("before", chat=-77)
+        desk.wait_for(lambda: len(desk.arrivals) == 1)
+        api.world.upgrade(-77, -1077)
+        api.world.write("after", chat=-1077)
+        api.world.write("elsewhere")
+        desk.hear(1)
+        api.world.write("and after that", chat=-1077)
+        api.world.write("elsewhere again")
+        assert [one.text for one in desk.hear(2)] == ["elsewhere", "elsewhere again"]
+        desk.go_on.set()
+        texts = [one.text for one in desk.hear(5)]
+        assert texts[2:] == ["before", "after", "and after that"]
+
+
+class _Slow(Desk):
+    """A desk at which one message takes as long as a test wants."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+        self.go_on = threading.Event()
+
+    async def accept(self, event: MessageEvent) -> Receipt:
+        if event.text == self._text:
+            self.arrivals.append(event.message_id)
+            self._tell()
+            await asyncio.to_thread(self.go_on.wait, PATIENCE_S)
+            self.arrivals.remove(event.message_id)
+        return await super().accept(event)
 
 
 def test_a_store_that_fails_gets_the_message_again_until_it_takes_it(

@@ -147,6 +147,7 @@ def test_a_reply_to_somebody_else_tells_what_it_is_about(ear: Ear) -> None:
     assert first.message_id is not None
     quote = {"text": "story", "position": 7}
     event = ear.say("which?", chat=GROUP, reply_to=int(first.message_id), quote=quote)
+    assert event.quotes_part
 
     assert not event.is_mention and not event.reply_to_is_own_message
     assert (event.reply_to_message_id, event.reply_to_text) == (first.message_id, "story")
@@ -277,7 +278,8 @@ def test_an_album_is_one_message(ear: Ear) -> None:
     album, after = ear.desk.hear(before + 2)[before:]
 
     assert (album.text, album.message_id) == ("look", f"{ids[0]}-{ids[-1]}")
-    assert ear.desk.saved[-3:] == [PNG + bytes([number]) for number in range(3)]
+    assert len(album.attachments) == 3
+    assert album.parts == [str(one) for one in ids]
     assert len(album.attachments) == 3
     assert after.text == "after it"
 

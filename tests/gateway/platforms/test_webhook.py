@@ -209,7 +209,12 @@ def test_each_hook_has_its_own_secret() -> None:
         assert server.post(BODY, mine, "build").status_code == 401
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'"text"', b"7", b"payload=%7B%7D", b"null"])
+_DEEP = b"[" * 5000 + b"]" * 5000
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"\xff", b'"text"', b"7", b"payload=%7B%7D", b"null", _DEEP]
+)
 def test_a_body_that_is_no_object_and_no_list_is_refused(server: Server, body: bytes) -> None:
     answer = server.post(body, signed(body, "d-1"))
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_json")

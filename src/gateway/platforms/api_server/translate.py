@@ -111,6 +111,7 @@ def event(asked: Asked, place: Place, user: str) -> MessageEvent:
         text=asked.text,
         source=SessionSource(Platform.API_SERVER, place.chat_id, user_id=user, user_name=user),
         message_id=place.message_id,
+        named_within=f"keys of {user}" if place.has_key else None,
         files=[IncomingFile(one.name, at_hand(one.content), True) for one in asked.pictures],
         is_mention=True,
         options={name: value for name, value in options.items() if value},
@@ -130,7 +131,7 @@ def _read(body: bytes, kind: type[T]) -> T:
         param = where.rstrip("`").removeprefix("$").removeprefix(".") or None
         text = f"{param}: {what}." if param else f"{what}."
         raise _refused(text + _advice(param or ""), param) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedRequest(400, f"The body is no JSON: {error}.", code="invalid_json") from error
 
 

@@ -7,6 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from nio.responses import ProfileGetDisplayNameResponse, Response
 from peewee import PeeweeException
 
@@ -55,6 +56,8 @@ class MatrixAdapter(BasePlatformAdapter):
 
     def __init__(self, config: PlatformConfig, settings: MatrixSettings, folder: Path) -> None:
         super().__init__(config, Platform.MATRIX)
+        prefix = settings.command_prefix or "/"
+        self.abilities = msgspec.structs.replace(self.abilities, command_prefix=prefix)  # pyright: ignore[reportAttributeAccessIssue] -- as its settings are
         self._settings = settings
         self._folder = folder
         self._client: Client | None = None

@@ -7,12 +7,13 @@ goes up after the desk took the updates in: a crash anywhere before brings them 
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import groupby, takewhile
 from typing import Any
 
 from telegram.error import Conflict, InvalidToken, TelegramError
 
+from gateway.platforms.base import PlatformError
 from gateway.platforms.telegram.failures import connection_error
 from gateway.platforms.telegram.translate import moved
 from gateway.platforms.telegram.wire import FloodError, Wire, table
@@ -28,11 +29,17 @@ _LONGEST_PAUSE = 60
 _TICK_S = 5.0
 _NAP_S = 20.0
 _CONFIRM_S = 5.0
+_LOOK_AGAIN_S = 0.5
+"""How long the other chats wait while one is taken in."""
 _log = logging.getLogger(__name__)
 
 
 class Poller:
-    """Fetches the updates of one bot and hands them on, those of each chat in order."""
+    """Fetches the updates of one bot and hands them on, those of each chat in order.
+
+    Chats do not wait for each other. While one takes long, as with a large file, the offset stays, every
+    poll brings what was fetched before again, and of it what is new is handed on.
+    """
 
     def __init__(
         self,
@@ -48,22 +55,41 @@ class Poller:
         self._pause_s = pause_s
         self._stopping = asyncio.Event()
         self._is_over = asyncio.Event()
+        self._lanes: dict[str, deque[Raw]] = {}
+        """What is to be taken in, by chat; a chat is there as long as it is at work."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_taken: dict[int, bool] = {}
+        """Every update that was fetched and not acknowledged, in order, and whether it is on disk."""
+        self._former: dict[str, str] = {}
+        """Chats that are the continuation of others, whose updates come first."""
 
     async def run(self) -> None:
         """Poll until stopped; raises PlatformError when that is no use any more."""
-        failures = 0
         try:
-            while not self._stopping.is_set():
-                try:
-                    updates = await self._fetch_whole()
-                except TelegramError as error:
-                    failures += 1
-                    await self._bear(error, failures)
-                else:
-                    failures = 0
-                    await self._take_all(updates)
+            async with asyncio.TaskGroup() as group:
+                refusal = await self._poll(group)
         finally:
             self._is_over.set()
+        if refusal is not None:
+            raise refusal
+
+    async def _poll(self, group: asyncio.TaskGroup) -> PlatformError | None:
+        """Poll until stopped; returns why it is no use any more, when that is so."""
+        failures = 0
+        while not self._stopping.is_set():
+            try:
+                updates = await self._fetch_whole()
+            except TelegramError as error:
+                failures += 1
+                if (refusal := _refusal(error, failures)) is not None:
+                    return refusal
+                await self._bear(error, failures)
+            else:
+                failures = 0
+                self._hand_on(updates, group)
+                if self._tasks:
+                    await asyncio.wait(self._tasks, timeout=_LOOK_AGAIN_S)
+        return None
 
     async def stop(self) -> None:
         """Let what is being taken in be finished, and confirm it."""
@@ -76,11 +102,11 @@ class Poller:
 
     async def _fetch_whole(self) -> list[Raw]:
         """What is new, and the rest of an album: its pictures come one by one, a moment apart."""
-        updates = await self._fetch(self._timeout_s)
-        while updates and album(updates[-1]):
+        updates = await self._fetch(0 if self._lanes else self._timeout_s)
+        while (fresh := self._fresh(updates)) and album(fresh[-1]):
             await self._pause(1)
             more = await self._fetch(0)
-            if len(more) <= len(updates):
+            if len(self._fresh(more)) <= len(fresh):
                 break
             updates = more
         return updates
@@ -98,36 +124,56 @@ class Poller:
             await asyncio.gather(poll, *others, return_exceptions=True)
 
     async def _bear(self, error: TelegramError, failures: int) -> None:
-        """Wait after a failure; raises PlatformError when it will not go away by itself."""
-        reason = connection_error(error)
-        if isinstance(error, InvalidToken) or failures >= PATIENCE:
-            raise reason from None
-        _log.warning("%s Attempt %d follows.", reason.message, failures + 1)
+        """Wait after a failure."""
+        _log.warning("%s Attempt %d follows.", connection_error(error).message, failures + 1)
         wait = error.retry_after if isinstance(error, FloodError) else None
         # Telegram ends the older of two polls: a quick retry would only throw the other one out.
         await self._pause(failures + isinstance(error, Conflict), wait)
 
-    async def _take_all(self, updates: Sequence[Raw]) -> None:
-        before = {new: old for old, new in filter(None, map(moved, updates))}
-        lanes: dict[str, list[Raw]] = {}
-        for one in updates:
-            chat = _chat(one)
-            lanes.setdefault(before.get(chat, chat), []).append(one)
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._take_lane(lane)) for lane in lanes.values()]
-        taken = {number for task in tasks for number in task.result()}
-        for one in takewhile(lambda one: one["update_id"] in taken, updates):
-            self.offset = one["update_id"] + 1
+    # -- what was fetched, on its way to the desk ------------------------------------------------
 
-    async def _take_lane(self, updates: Sequence[Raw]) -> list[int]:
-        """Take the updates of one chat in, one after the other; the numbers of those come back."""
-        taken: list[int] = []
-        for _, group in groupby(updates, lambda one: album(one) or one["update_id"]):
-            parts = list(group)
+    def _hand_on(self, updates: Sequence[Raw], group: asyncio.TaskGroup) -> None:
+        """Put updates that are new behind those of their chat; a group that moved is one chat."""
+        fresh = self._fresh(updates)
+        self._former |= {new: old for old, new in filter(None, map(moved, fresh))}
+        for one in fresh:
+            self._is_taken[one["update_id"]] = False
+            chat = _chat(one)
+            chat = self._former.get(chat, chat)
+            if chat in self._lanes:
+                self._lanes[chat].append(one)
+            else:
+                self._lanes[chat] = deque([one])
+                task = group.create_task(self._take_lane(chat))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    def _fresh(self, updates: Sequence[Raw]) -> list[Raw]:
+        """Those that were not fetched before: what is not acknowledged comes with every poll."""
+        return [one for one in updates if one["update_id"] not in self._is_taken]
+
+    async def _take_lane(self, chat: str) -> None:
+        """Take the updates of one chat in, one after the other, until there are no more."""
+        lane = self._lanes[chat]
+        while lane:
+            parts = [lane.popleft()]
+            while lane and album(lane[0]) and album(lane[0]) == album(parts[0]):
+                parts.append(lane.popleft())
             if not await self._taken(parts):
-                break
-            taken += [one["update_id"] for one in parts]
-        return taken
+                return
+            self._is_taken |= {one["update_id"]: True for one in parts}
+            self._acknowledge()
+        del self._lanes[chat]
+        if not self._lanes:
+            self._former.clear()
+
+    def _acknowledge(self) -> None:
+        """Have the next poll forget what is on disk, up to the first update that is not."""
+        for number, is_taken in list(self._is_taken.items()):
+            if not is_taken:
+                return
+            self.offset = number + 1
+            del self._is_taken[number]
 
     async def _taken(self, updates: Sequence[Raw]) -> bool:
         """Take updates in, however long the store refuses; False when we are stopped before."""
@@ -150,6 +196,12 @@ class Poller:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(longer if wait_s is None else wait_s):
                 await self._stopping.wait()
+
+
+def _refusal(error: TelegramError, failures: int) -> PlatformError | None:
+    """Why it is no use to go on after a failure; None: it may go away by itself."""
+    is_final = isinstance(error, InvalidToken) or failures >= PATIENCE
+    return connection_error(error) if is_final else None
 
 
 async def _woken() -> None:

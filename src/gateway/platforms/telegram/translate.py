@@ -74,6 +74,7 @@ def together(parts: Sequence[Heard]) -> Heard:
         events[0],
         text="\n".join(one.text for one in events if one.text),
         message_id=f"{events[0].message_id}-{events[-1].message_id}",
+        parts=[one.message_id or "" for one in events],
         is_mention=any(one.is_mention for one in events),
     )
     return Heard(event, tuple(file for one in parts for file in one.files))
@@ -100,6 +101,7 @@ def _heard(update: Update, message: Message, me: User, *, is_edit: bool) -> Hear
         reply_to_message_id=str(replied.message_id) if replied else None,
         reply_to_text=replied_text,
         reply_to_is_own_message=is_reply_to_us,
+        quotes_part=message.quote is not None,
         is_mention=is_named or is_command,
         names_nobody=is_command and not is_named,
         edits=original if is_edit else None,

@@ -21,7 +21,7 @@ def payload(body: bytes) -> dict[str, Any] | list[Any]:
     """The JSON of a delivery: an object or a list; raises RefusedRequest."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any] | list[Any])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         text = f"The body must be a JSON object or list, as application/json: {error}."
         raise RefusedRequest(400, text, code="invalid_json") from error
 

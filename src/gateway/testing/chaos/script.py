@@ -22,8 +22,9 @@ _LINES = {"slow": 8, "long": 130, "failing": 1}
 _SLOW_S = 0.03
 """Between the words of a slow reply."""
 _TOKEN = re.compile(r"\b(k\d+)n(\d+)\b")
-_ASKED = re.compile(r"(?:[\w ]+\n\n|@\w+ )?(k\d+)n(\d+) wants a (\w+) reply")
-"""A question as the model is shown it: below the subject of a mail, or with our name before it."""
+_ASKED = re.compile(r"(?:\[[\w ]+\] )?(?:[\w ]+\n\n|@\w+ )?(k\d+)n(\d+) wants a (\w+) reply")
+"""A question as the model is shown it: said by somebody in a shared conversation, below the subject of a
+mail, or with our name before it."""
 _LINE = re.compile(r"\b(k\d+n\d+) (\d+)/(\d+)\b")
 
 

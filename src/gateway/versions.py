@@ -1,0 +1,76 @@
+"""Versions: a message that its sender changed, and what became of it before."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from gateway import origin
+from gateway.origin import Origin
+from gateway.platforms.base import Attachment, MessageEvent
+from hermes_state.inbox import Delivery
+from hermes_state.protocol import Store
+from hermes_state.records import Row
+
+
+class Version(NamedTuple):
+    """A message as it was taken in last."""
+
+    outcome: str | None
+    turn_id: str | None
+    origin: Origin | None
+    """None: it was ignored, and nothing of it was kept."""
+
+    @property
+    def was_heard(self) -> bool:
+        """Whether the model has been told its words, or will be: as a turn, or as an answer."""
+        is_answer = self.outcome == "command" and self.origin is not None and not self.origin.text
+        return self.turn_id is not None or is_answer
+
+
+def before(store: Store, event: MessageEvent) -> Version | None:
+    """The last version of the message that this one is a new version of; None: it never came."""
+    source = event.source
+    if source is None or event.edits is None:
+        return None
+    named = Delivery(source.platform.value, source.chat_id, event.edits)
+    found = [row for row in store.inbox.versions(named) if row["message_id"] != event.message_id]
+    return _version(found[-1]) if found else None
+
+
+def _version(row: Row) -> Version:
+    try:
+        came_from = origin.decode(row["payload"])
+    except msgspec.ValidationError:
+        came_from = None
+    return Version(row["outcome"], row["turn_id"], came_from)
+
+
+def complete(event: MessageEvent, last: Version | None) -> None:
+    """Give a new version what it keeps of the last one; once more changes nothing.
+
+    Who changes one picture of an album, or its words, changes nothing of the others; and some platforms
+    tell the words alone.
+    """
+    if last is None or last.origin is None:
+        return
+    event.parts = last.origin.parts
+    if event.parts or not event.attachments:
+        event.attachments = [*last.origin.attachments, *new_files(event, last)]
+
+
+def new_files(event: MessageEvent, last: Version) -> list[Attachment]:
+    """The files that the version before did not have."""
+    kept = last.origin.attachments if last.origin is not None else []
+    return [one for one in event.attachments if one not in kept]
+
+
+def says_the_same(event: MessageEvent, last: Version, store: Store) -> bool:
+    """Whether nothing of a message is new: platforms also tell of links that got a preview."""
+    came_from = last.origin
+    if came_from is None:
+        return False
+    if not came_from.said:  # noted before versions were told apart by it
+        words = store.turns.user_text(last.turn_id) if last.turn_id else came_from.text
+        return words == event.text
+    is_same = came_from.said == origin.digest(event.text)
+    return is_same and set(came_from.attachments) == set(event.attachments)

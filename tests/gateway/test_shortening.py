@@ -1,0 +1,87 @@
+"""/compress in a chat: it can be seen and stopped, and holds up nothing but its own conversation."""
+
+from hermes_agent.testing.scripted import Quiet, say, silence
+from hermes_cli import plugins
+from tests.gateway.faults import eventually
+from tests.gateway.living import Inside, World
+
+_PATIENCE_S = 10
+
+
+def _spoken_in(world: World) -> None:
+    """A conversation that is long enough to be shortened."""
+    for number in range(8):
+        world.platform.say("a", f"word number {number} is {'blue ' * 600}")
+        world.wait_for_replies("a", number + 1)
+
+
+def _small_window(world: World) -> None:
+    text = world.home.config.read_text()
+    small = "retries = 1\ncontext_window = 16000\nmax_output_tokens = 500"
+    world.home.config.write_text(text.replace("retries = 1", small))
+
+
+def _being_shortened(world: World) -> Quiet:
+    quiet = Quiet()
+    world.play(silence(quiet, then="A summary: they said blue a lot."))
+    world.platform.say("a", "/compress")
+    assert quiet.begun.wait(_PATIENCE_S)
+    return quiet
+
+
+def test_a_shortening_is_told_and_can_be_stopped(world: World) -> None:
+    _small_window(world)
+    with Inside(world) as inside:
+        _spoken_in(world)
+        before = inside.runner.session_store.list_sessions()[0].session_id
+        _being_shortened(world)
+        world.platform.say("a", "/status")
+        world.wait_for_text("a", "The conversation is being shortened.")
+        world.platform.say("a", "/compress")
+        world.wait_for_text("a", "/compress has to wait")
+        world.platform.say("a", "/stop")
+        world.wait_for_text("a", "⏹ Stopping.")
+        world.wait_for_text("a", "⏹ Stopped; nothing was shortened.")
+        world.platform.say("a", "/status")
+        world.wait_for_text("a", "Nothing is running.")
+        assert inside.runner.session_store.list_sessions()[0].session_id == before
+
+
+def test_what_is_said_meanwhile_is_taken_in_at_once_and_answered_afterwards(world: World) -> None:
+    _small_window(world)
+    with Inside(world) as inside:
+        _spoken_in(world)
+        began: list[str] = []
+        plugins.register_hook("on_session_start", lambda session_id: began.append(session_id))
+        quiet = _being_shortened(world)
+        world.platform.say("a", "are you there?", message_id="next")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged(), timeout=3)
+        assert len(world.replies("a")) == 8
+        assert inside.house.lanes.held
+        quiet.release()
+        world.wait_for_text("a", "The conversation goes on in")
+        world.wait_for_text("a", "You said: are you there?")
+        assert "A summary" in str(world.model.asked[-1].json["messages"])
+        assert began == [], "it is the same conversation"
+        (entry,) = inside.runner.session_store.list_sessions()
+        assert entry.session_id == inside.store.get_compression_tip(entry.session_id)
+
+
+def test_new_stops_a_shortening_with_a_word(world: World) -> None:
+    _small_window(world)
+    with Inside(world) as inside:
+        _spoken_in(world)
+        before = inside.runner.session_store.list_sessions()[0].session_id
+        _being_shortened(world)
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "Session reset.")
+        world.wait_for_text("a", "⏹ Stopped; nothing was shortened.")
+        world.play(say("a fresh start"))
+        world.platform.say("a", "hello")
+        world.wait_for_text("a", "a fresh start")
+        assert "blue" not in str(world.model.asked[-1].json["messages"])
+        ended = inside.store.get_session(before)
+        assert ended is not None
+        assert ended["end_reason"] == "session_reset"
+        eventually(lambda: not inside.house.lanes.held)
+        assert not any("went wrong" in one for one in world.replies("a"))

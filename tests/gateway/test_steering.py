@@ -1,0 +1,105 @@
+"""What is said to a turn that runs: who may say it, and that none of it is lost."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.access import are_alike
+from hermes_agent.standing import Standing
+from hermes_agent.testing.scripted import Quiet, call, say, silence
+from hermes_state.scope import Scope
+from tests.gateway.living import Inside, World
+
+_PATIENCE_S = 10
+_THREAD: dict[str, Any] = {"chat_type": "group", "thread": "t"}
+
+
+def _with_a_member(world: World, busy: str = "queue") -> None:
+    world.configure(busy=busy)
+    text = world.home.config.read_text()
+    members = '[gateway.allow]\nloopback = ["m1"]\n\n[gateway.owners]'
+    world.home.config.write_text(text.replace("[gateway.owners]", members))
+
+
+def _offered(world: World) -> set[str]:
+    """The tools that the model was offered last."""
+    return {tool["function"]["name"] for tool in world.model.asked[-1].json["tools"]}
+
+
+@pytest.mark.parametrize(
+    ("busy", "said"), [("queue", "/steer and run this"), ("steer", "and run this")]
+)
+def test_nobody_speaks_into_the_turn_of_somebody_with_other_rights(
+    world: World, busy: str, said: str
+) -> None:
+    _with_a_member(world, busy)
+    quiet = Quiet()
+    world.play(replace(call("todo"), quiet=quiet), say("for the owner"))
+    with Inside(world):
+        world.platform.say("g", "one", **_THREAD)
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("g", said, user="m1", **_THREAD)
+        world.wait_for_text("g", "somebody with other rights")
+        quiet.release()
+        world.wait_for_text("g", "for the owner")
+        world.wait_for_text("g", "and run this")
+        to_the_owner, to_the_member = world.model.asked[-2:]
+        assert "and run this" not in json.dumps(to_the_owner.json)
+        assert "and run this" in json.dumps(to_the_member.json)
+        assert "terminal" not in _offered(world)
+
+
+def test_owners_speak_into_each_others_turns(world: World) -> None:
+    quiet = Quiet()
+    world.play(replace(call("todo"), quiet=quiet), say("both done"))
+    with Inside(world):
+        world.platform.say("g", "one", **_THREAD)
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("g", "/steer and blue, please", user="u2", **_THREAD)
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        quiet.release()
+        world.wait_for_text("g", "both done")
+        assert "and blue, please" in json.dumps(world.model.asked[-1].json)
+        assert world.replies("g") == ["both done"]
+
+
+def test_people_are_alike_who_may_use_the_same_and_pay_from_no_purse_of_their_own() -> None:
+    anna = Standing("telegram:1", "member", Scope("telegram"), is_private=False)
+    ben = Standing("telegram:2", "member", Scope("telegram"), is_private=False)
+    frugal = Standing("telegram:2", "member", Scope("telegram"), False, usd_per_day=1.0)
+    busy = Standing("telegram:2", "member", Scope("telegram"), False, tools=frozenset({"todo"}))
+    guest = Standing("telegram:2", "guest", Scope("telegram"), is_private=False)
+    assert are_alike(anna, ben)
+    assert are_alike(frugal, frugal)
+    assert not any(are_alike(anna, other) for other in (frugal, busy, guest))
+    assert not are_alike(frugal, msgspec.structs.replace(frugal, person="telegram:3"))
+
+
+@pytest.mark.parametrize("stop", ["/stop", "/new"])
+def test_what_a_stopped_turn_did_not_hear_is_answered_next(world: World, stop: str) -> None:
+    world.play(call("clarify", question="Which one?"))
+    with Inside(world):
+        world.platform.say("a", "one")
+        world.wait_for_text("a", "Which one?")
+        world.platform.say("a", "/steer and blue, please")
+        world.platform.say("a", stop)
+        world.wait_for_text("a", "1 waiting message")
+        world.wait_for_text("a", "You said: and blue, please")
+
+
+def test_what_a_turn_has_heard_does_not_follow_it(world: World) -> None:
+    quiet = Quiet()
+    world.play(call("clarify", question="Which one?"), silence(quiet))
+    with Inside(world):
+        world.platform.say("a", "one")
+        world.wait_for_text("a", "Which one?")
+        world.platform.say("a", "/steer and blue, please")
+        world.platform.say("a", "the first")
+        assert quiet.begun.wait(_PATIENCE_S)
+        assert "and blue, please" in json.dumps(world.model.asked[-1].json)
+        world.platform.say("a", "/stop")
+        world.wait_for_text("a", "Stopping.")
+        assert not any("waiting message" in one for one in world.replies("a"))

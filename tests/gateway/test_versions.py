@@ -1,0 +1,195 @@
+"""Messages that their sender changed: nothing is answered twice, nothing loses its place."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.config import Platform
+from gateway.platforms.base import IncomingFile, MessageEvent, at_hand
+from gateway.source import SessionSource
+from hermes_agent.testing.scripted import Quiet, call, silence
+from hermes_state import SessionDB
+from tests.gateway.faults import eventually
+from tests.gateway.living import Inside, Process, World
+
+_PATIENCE_S = 10
+_CORRECTED = "I corrected my message. It now says:\n"
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8"
+    "cfc0000003010100c9fe92ef0000000049454e44ae426082"
+)
+
+
+def _event(
+    text: str, message_id: str, *, files: tuple[bytes, ...] = (), **more: Any
+) -> MessageEvent:
+    source = SessionSource(Platform("loopback"), "a", user_id="u1")
+    kept = [IncomingFile("dot.png", at_hand(content)) for content in files]
+    return MessageEvent(text, source=source, message_id=message_id, files=kept, **more)
+
+
+def _asked(world: World) -> list[str]:
+    """What the model was asked, request by request: the last thing that was said."""
+    return [str(one.json["messages"][-1]["content"]) for one in world.model.asked]
+
+
+@pytest.mark.parametrize(
+    "sides",
+    [
+        {},
+        {"files": (PNG,)},
+        {"reply_to_message_id": "0", "reply_to_text": "what somebody else said"},
+    ],
+    ids=["words", "a picture", "a reply"],
+)
+def test_a_message_that_did_not_really_change_is_not_answered_again(
+    world: World, sides: dict[str, Any]
+) -> None:
+    with Inside(world) as inside:
+        inside.call(inside.house.accept(_event("see https://example.org", "1", **sides)))
+        world.wait_for_text("a", "see https://example.org")
+        again = _event("see https://example.org", "1:e2", edits="1", **sides)
+        assert inside.call(inside.house.accept(again)).outcome == "ignored"
+        changed = _event("see https://example.com", "1:e3", edits="1", **sides)
+        assert inside.call(inside.house.accept(changed)).outcome == "turn"
+        world.wait_for_text("a", "I corrected my message.")
+        unchanged = _event("see https://example.com", "1:e4", edits="1", **sides)
+        assert inside.call(inside.house.accept(unchanged)).outcome == "ignored"
+        assert len(_asked(world)) == 2
+
+
+def test_a_command_that_did_not_really_change_is_not_done_again(world: World) -> None:
+    with Inside(world) as inside:
+        said = "/background read https://example.org"
+        inside.call(inside.house.accept(_event(said, "1")))
+        world.wait_for_text("a", "You said: read https://example.org")
+        again = inside.call(inside.house.accept(_event(said, "1:e2", edits="1")))
+        assert again.outcome == "ignored"
+
+
+def test_the_new_version_of_a_message_that_waits_keeps_its_place(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="first"))
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        waiting = world.platform.say("a", "tow")
+        world.platform.say("a", "three")
+        world.platform.edit("a", waiting, "twi")
+        world.platform.edit("a", waiting, "two")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        quiet.release()
+        world.wait_for_replies("a", 3)
+        assert _asked(world) == ["one", "two", "three"]
+        to_two, to_three = (json.dumps(one.json["messages"]) for one in world.model.asked[1:])
+        assert "three" not in to_two
+        assert "You said: two" in to_three
+        assert "tow" not in to_three
+        assert "twi" not in to_three
+        eventually(lambda: inside.house.lanes.held == set())
+        assert inside.store.turns.unfinished() == []
+        assert inside.store.check() == []
+
+
+def test_it_keeps_its_place_over_a_kill(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        waiting = world.platform.say("a", "tow")
+        world.platform.say("a", "three")
+        world.platform.edit("a", waiting, "two")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        gateway.kill()
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.wait_for_replies("a", 3)
+    assert _asked(world)[1:] == ["one", "two", "three"]
+    with SessionDB(world.home.database) as store:
+        assert store.check() == []
+
+
+def test_what_is_steered_is_said_in_its_last_version(world: World) -> None:
+    world.configure(busy="steer")
+    world.play(call("clarify", question="Which one?", choices=["this one", "that one"]))
+    with Inside(world):
+        world.platform.say("a", "one")
+        asked = world.wait_for_text("a", "Which one?")
+        steered = world.platform.say("a", "/steer make it bleu")
+        world.platform.edit("a", steered, "make it blue")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        assert asked.question is not None
+        world.platform.press("a", asked.question, "this one")
+        world.wait_for_text("a", "make it blue")
+        assert "bleu" not in json.dumps(world.model.asked[-1].json)
+
+
+def test_the_new_words_of_an_album_are_a_correction_without_its_pictures(world: World) -> None:
+    album: dict[str, Any] = {"files": (PNG, PNG + b"1"), "parts": ["1", "2"]}
+    with Inside(world) as inside:
+        inside.call(inside.house.accept(_event("my albun", "1-2", **album)))
+        world.wait_for_text("a", "my albun")
+        assert _asked(world)[-1].count("[Attached image: ") == 2
+        inside.call(inside.house.accept(_event("my album", "1:e3", edits="1", files=(PNG,))))
+        world.wait_for_text("a", "my album")
+        assert _asked(world)[-1] == f"{_CORRECTED}my album"
+        same = _event("my album", "1:e4", edits="1", files=(PNG,))
+        assert inside.call(inside.house.accept(same)).outcome == "ignored"
+        other = _event("my album", "1:e5", edits="1", files=(PNG + b"2",))
+        inside.call(inside.house.accept(other))
+        eventually(lambda: len(world.model.asked) == 3)
+        assert _asked(world)[-1].count("[Attached image: ") == 1
+
+
+def test_an_album_that_waits_keeps_its_pictures_with_its_new_words(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="first"))
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        album = _event("my albun", "1-2", files=(PNG, PNG + b"1"), parts=["1", "2"])
+        inside.call(inside.house.accept(album))
+        inside.call(inside.house.accept(_event("my album", "1:e3", edits="1", files=(PNG,))))
+        quiet.release()
+        world.wait_for_text("a", "my album")
+        assert _asked(world)[-1].startswith("my album\n")
+        assert _asked(world)[-1].count("[Attached image: ") == 2
+
+
+def test_a_command_that_there_is_not_becomes_words(world: World) -> None:
+    with Inside(world):
+        typo = world.platform.say("a", "/statsu")
+        world.wait_for_text("a", "There is no command /statsu.")
+        world.platform.edit("a", typo, "how are you?")
+        world.wait_for_text("a", "You said: how are you?")
+        assert _asked(world) == ["how are you?"]
+
+
+def test_what_was_not_meant_for_us_is_answered_when_it_is(world: World) -> None:
+    with Inside(world) as inside:
+        source = SessionSource(Platform("loopback"), "g", chat_type="group", user_id="u1")
+        heard = MessageEvent("what is it?", source=source, message_id="1")
+        assert inside.call(inside.house.accept(heard)).outcome == "ignored"
+        named = MessageEvent(
+            "bot, what is it?", source=source, message_id="1:e2", edits="1", is_mention=True
+        )
+        assert inside.call(inside.house.accept(named)).outcome == "turn"
+        world.wait_for_text("g", "You said: bot, what is it?")
+
+
+def test_a_new_version_of_what_was_asked_is_no_answer_to_a_question(world: World) -> None:
+    world.play(call("clarify", question="Which one?"))
+    with Inside(world) as inside:
+        first = world.platform.say("a", "chose one")
+        world.wait_for_text("a", "Which one?")
+        world.platform.edit("a", first, "choose one")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        assert len(inside.store.questions.pending()) == 1
+        answer = world.platform.say("a", "the bleu one")
+        world.wait_for_text("a", "The tool says: the bleu one")
+        world.platform.edit("a", answer, "the blue one")
+        world.wait_for_text("a", "the blue one")
+        assert _asked(world)[-1] == f"{_CORRECTED}the blue one"
