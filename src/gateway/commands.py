@@ -11,6 +11,7 @@ from gateway.origin import Origin
 from gateway.platforms.base import MessageEvent
 from gateway.session import SessionEntry, SessionStore
 from gateway.turns import STOPPED, Turns
+from gateway.wording import Wording
 from hermes_agent import answers, commands, meter, skills, standing
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
@@ -34,6 +35,7 @@ class House(Protocol):
     lanes: Lanes
     turns: Turns
     assembly: Assembly
+    wording: Wording
 
     def reset(self, came_from: Origin) -> str: ...
     def interrupt(self, key: str) -> bool: ...
@@ -54,6 +56,7 @@ class Chat:
     house: House
     came_from: Origin
     delivery: Delivery
+    event: MessageEvent
     is_settled: bool = False
     """Whether what the command did has settled its delivery already."""
 
@@ -128,10 +131,16 @@ class Chat:
         entry = self.house.sessions.get_or_create_session(self.came_from.place)
         self._accept(entry.session_id, self.key, content)
 
+    def queue(self, text: str) -> None:
+        """Have something answered after what runs, as words without a command are."""
+        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        self.send(self.house.wording.of(self.event, text, entry.session_id))
+
     def background(self, text: str) -> str:
         """Have something answered beside the conversation, in one of its own."""
         session_id = sessions.new_id()
-        self._accept(session_id, jobs.lane_key(self.key, session_id), text)
+        content = self.house.wording.of(self.event, text, session_id)
+        self._accept(session_id, jobs.lane_key(self.key, session_id), content)
         return session_id
 
     def steer(self, text: str) -> str:
@@ -140,7 +149,8 @@ class Chat:
         Returns why it may not hear it, when that is so.
         """
         entry = self.house.sessions.get_or_create_session(self.came_from.place)
-        waiting = self._accept(entry.session_id, self.key, text)
+        content = self.house.wording.of(self.event, text, entry.session_id)
+        waiting = self._accept(entry.session_id, self.key, content)
         return self.house.steer(self.key, waiting)
 
     def _accept(self, session_id: str, key: str, content: Any) -> Waiting:  # noqa: ANN401 -- text or parts
@@ -284,18 +294,18 @@ def _stop(context: Context, what: str) -> str:
 
 
 def _queue(context: Context, text: str) -> str:
-    _needs(text, "/queue")
-    context.send(text)
+    _needs(context, text, "/queue")
+    _chat(context).queue(text)
     return ""
 
 
 def _steer(context: Context, text: str) -> str:
-    _needs(text, "/steer")
+    _needs(context, text, "/steer")
     return _chat(context).steer(text)
 
 
 def _background(context: Context, text: str) -> str:
-    _needs(text, "/background")
+    _needs(context, text, "/background")
     if _chat(context).came_from.is_in_place:
         raise UsageError(
             "What is done beside is told later, and here that would reach nobody.",
@@ -350,8 +360,8 @@ def _where(context: Context) -> str:
     return f"You are in {one_line(title)!r} now ({here.session_id}): {said}, the last one {last}."
 
 
-def _needs(text: str, command: str) -> None:
-    if not text:
+def _needs(context: Context, text: str, command: str) -> None:
+    if not text and not _chat(context).event.attachments:
         raise UsageError(f"{command} needs a text.", fix=f"Write {command} and what is to be done.")
 
 
@@ -372,6 +382,7 @@ _OWN: Sequence[Command] = (
 )
 _HERE = {command.name for command in _OWN}
 _SHARED = {command.name: command.run for command in commands.COMMANDS}
+_TAKING_FILES = frozenset({"queue", "steer", "background"})
 TABLE: Sequence[Command] = (
     *_OWN,
     *(c for c in commands.COMMANDS if c.name not in _HERE and c.name != "exit"),
@@ -383,3 +394,9 @@ MENU = [(command.name, command.help) for command in TABLE if command.name not in
 """What a platform shows to whoever opens its menu; an owner's /help has the rest."""
 EVERYBODYS = frozenset({"help", "whoami", "start", "stop"})
 """What also a guest may use, whatever else is restricted."""
+
+
+def takes_files(name: str) -> bool:
+    """Whether a command has something answered that files may go along with."""
+    command = commands.find(name, TABLE)
+    return command is not None and command.name in _TAKING_FILES

@@ -6,6 +6,7 @@ stop, then begin no more turns, wait for those that run, put off what does not e
 
 import asyncio
 import logging
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent import futures
@@ -47,6 +48,7 @@ from gateway.supervision import Supervisor, end
 from gateway.threads import run_blocking
 from gateway.turns import Turns
 from gateway.watchers import Watchers
+from gateway.wording import Wording
 from hermes_agent import commands as shared
 from hermes_agent import skills
 from hermes_agent.assembly import Assembly
@@ -76,6 +78,7 @@ _SETTLE_S = 20.0
 _LOOK_AGAIN_S = 0.5
 _RECOVERY_TRIES = 60
 _IN_ORDER_S = 5.0
+_LONG_DASH = re.compile(r"(?<!\S)[–—](?=[A-Za-z])")
 
 
 class House:
@@ -133,12 +136,14 @@ class House:
         self.attachments = Attachments(
             assembly.home.attachments, settings.attachment_limit_mb * 1024 * 1024
         )
+        self.wording = Wording(self.store, sessions)
         self.pipeline = Pipeline(
             home=assembly.home,
             store=self.store,
             sessions=sessions,
             lanes=self.lanes,
             replies=self.replies,
+            wording=self.wording,
             access=self.access,
             pairing=self.pairing,
             busy=self,
@@ -416,7 +421,7 @@ class House:
 
     def _obey(self, event: MessageEvent, delivery: Delivery, came_from: Origin) -> str:
         """The boundary of a command: whatever happens, it has a reply and is settled."""
-        chat = Chat(self, came_from, delivery)
+        chat = Chat(self, came_from, delivery, event)
         about = journal.of_command(event, commands.TABLE, chat.plugins)
         try:
             text = self._do(event, chat) if event.answers is None else chat.answer(event)
@@ -451,6 +456,8 @@ class House:
     def _do(self, event: MessageEvent, chat: Chat) -> str:
         parsed = shared.Parsed(event.get_command() or "", event.get_command_args())
         command = shared.find(parsed.name, commands.TABLE)
+        if command is None:
+            parsed = parsed._replace(argument=_with_options(parsed.argument))
         role = self.access.role_of(chat.came_from.place)
         if command is not None and command.name in commands.OWNERS_ONLY and role != "owner":
             raise UsageError(f"/{command.name} is for owners.", fix="/whoami shows what you are.")
@@ -481,6 +488,11 @@ class House:
 
     def restart(self) -> None:
         self.on_restart()
+
+
+def _with_options(argument: str) -> str:
+    """The argument of a plugin's command, whose options a telephone may have given a longer dash."""
+    return _LONG_DASH.sub("--", argument)
 
 
 def configured(settings: config.GatewaySettings) -> list[Manifest]:

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from gateway import attachments, origin, questions, wish
+from gateway import origin, questions, wish
 from gateway.access import Access
-from gateway.commands import TABLE
+from gateway.commands import TABLE, takes_files
 from gateway.config import BusyMode
 from gateway.lanes import Lanes, Waiting
 from gateway.origin import Origin
@@ -23,6 +23,7 @@ from gateway.recovery import name_of
 from gateway.replies import Replies
 from gateway.session import OVER, SessionEntry, SessionStore
 from gateway.source import SessionSource
+from gateway.wording import Wording
 from hermes_agent import commands, skills
 from hermes_agent.skills import Skill
 from hermes_cli import plugins
@@ -78,6 +79,7 @@ class Pipeline:
     sessions: SessionStore
     lanes: Lanes
     replies: Replies
+    wording: Wording
     access: Access
     pairing: Pairing
     busy: Busy
@@ -93,13 +95,15 @@ class Pipeline:
     """Platforms on which strangers hear nothing."""
 
     def wants_files(self, event: MessageEvent) -> bool:
-        """Whether files are to be kept: the message is new, allowed, meant for us, and no command."""
+        """Whether files are to be kept: the message is new, allowed and meant for us, and something
+        is to be answered that they may be about.
+        """
         source = _source(event)
         return (
             self._known(_bare(event, source)) is None
             and self.access.role_of(source) is not None
             and not self._is_overheard(event, source)
-            and not self._is_command(event)
+            and (not self._is_command(event) or takes_files(event.get_command() or ""))
         )
 
     def take(self, event: MessageEvent) -> Receipt:
@@ -289,7 +293,7 @@ class Pipeline:
         opening: Opening | None = None,
     ) -> Receipt:
         """Store a message as a turn; without an opening, only in a conversation that goes on."""
-        content = attachments.as_content(_with_quote(event), event.attachments)
+        content = self.wording.of(event, event.text, entry.session_id)
         self._tell_reset(entry, delivery)
         try:
             accepted = self.store.turns.accept(
@@ -412,14 +416,6 @@ def _use(skill: Skill, event: MessageEvent) -> None:
     """Have a message say what its skill says, with the words after its name."""
     _, *words = event.text.split(maxsplit=1)
     event.text = skills.prompt(skill, "".join(words))
-
-
-def _with_quote(event: MessageEvent) -> str:
-    """The words, with what they reply to when that is not ours: ours is in the conversation."""
-    if not event.reply_to_text or event.reply_to_is_own_message:
-        return event.text
-    quoted = "\n".join(f"> {line}" for line in event.reply_to_text[:2000].splitlines())
-    return f"{quoted}\n\n{event.text}"
 
 
 def _choice(text: str, choices: list[str]) -> str:

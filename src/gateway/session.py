@@ -198,6 +198,14 @@ class SessionStore:
         """The key of the conversation that a message from there belongs to."""
         return self._generate_session_key(source)
 
+    def is_shared(self, source: SessionSource) -> bool:
+        """Whether several people speak in the conversation that a message from there belongs to."""
+        return is_shared_multi_user_session(
+            source,
+            group_sessions_per_user=self.config.group_sessions_per_user,
+            thread_sessions_per_user=self.config.thread_sessions_per_user,
+        )
+
     def _generate_session_key(self, source: SessionSource) -> str:
         return build_session_key(
             source, self.config.group_sessions_per_user, self.config.thread_sessions_per_user

@@ -208,6 +208,23 @@ def of_turn(conn: apsw.Connection, turn_id: str) -> list[Row]:
     return rows(conn.execute("SELECT * FROM outbox WHERE turn_id = ? ORDER BY piece", (turn_id,)))
 
 
+def is_seen(conn: apsw.Connection, session_id: str, chat_id: str, message_id: str) -> bool:
+    """Whether a message of a chat is a reply, or a part of one, that stands in what a session shows to
+    the model. Replies that a shortening or a rewind took away do not.
+    """
+    found = conn.execute(
+        "SELECT 1 FROM turns JOIN outbox"
+        " ON outbox.key >= 'turn:' || turns.id || ':' AND outbox.key < 'turn:' || turns.id || ';'"
+        " WHERE turns.session_id IN (SELECT id FROM sessions WHERE conversation_id ="
+        " (SELECT conversation_id FROM sessions WHERE id = ?1))"
+        " AND outbox.chat_id = ?2 AND outbox.platform_message_id = ?3"
+        " AND turns.final_message_id IN (SELECT coalesce(origin_id, id) FROM messages"
+        " WHERE session_id = ?1 AND role = 'assistant' AND active = 1) LIMIT 1",
+        (session_id, chat_id, message_id),
+    ).get
+    return found is not None
+
+
 def failed(conn: apsw.Connection, since: float) -> list[Row]:
     """Pieces that were given up since then."""
     return rows(
@@ -276,6 +293,9 @@ class Outbox:
 
     def get(self, key: str) -> Row | None:
         return self._db.read(lambda c: find(c, key))
+
+    def is_seen(self, session_id: str, chat_id: str, message_id: str) -> bool:
+        return self._db.ask(lambda c: is_seen(c, session_id, chat_id, message_id))
 
     def failed(self, since: float = 0.0) -> list[Row]:
         return self._db.read(lambda c: failed(c, since))

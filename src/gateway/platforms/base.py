@@ -94,7 +94,11 @@ class MessageEvent:
     """The files that came along and are not fetched yet."""
     reply_to_message_id: str | None = None
     reply_to_text: str | None = None
+    """The text of the message that this one replies to, or the part of it that is quoted."""
     reply_to_is_own_message: bool = False
+    """Whether that message is the bot's."""
+    quotes_part: bool = False
+    """Whether `reply_to_text` is a part of it that the person chose."""
     is_mention: bool = False
     """Whether a message in a group is meant for us: named, replied to, or a command for us."""
     names_nobody: bool = False
@@ -114,18 +118,16 @@ class MessageEvent:
 
     def get_command(self) -> str | None:
         """The name after the slash, in small letters and without `@bot`; None for paths and texts."""
-        if not self.is_command():
-            return None
-        name = self.text[1:].split(maxsplit=1)[0].lower() if self.text[1:].strip() else ""
-        name = name.partition("@")[0]
+        first, *_ = self.text.split(maxsplit=1) if self.is_command() else ("",)
+        name = first[1:].lower().partition("@")[0]
         return name if name and "/" not in name else None
 
     def get_command_args(self) -> str:
-        """What follows the name; dashes that a telephone made longer are two again."""
-        _, _, rest = self.text.partition(" ")
-        return (
-            rest.strip().replace("—", "--").replace("–", "--") if self.is_command() else self.text
-        )
+        """What follows the name, as it was written; of what is no command, all of it."""
+        if not self.is_command():
+            return self.text
+        _, *rest = self.text.split(maxsplit=1)
+        return "".join(rest).strip()
 
 
 @dataclass
