@@ -193,6 +193,7 @@ class House:
     def _make(self, manifest: Manifest, values: Any) -> BasePlatformAdapter:  # noqa: ANN401 -- the platform's own
         self._locks[manifest.name].take()
         adapter = registry.make(manifest, values, self.assembly.home)
+        adapter.mark = self._locks[manifest.name].mark
         self._abilities[manifest.name] = adapter.abilities
         return adapter
 

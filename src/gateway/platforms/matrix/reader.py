@@ -29,6 +29,7 @@ _FILTER: dict[str, Any] = {
     "presence": {"types": []},
     "account_data": {"types": []},
 }
+_KEYS_ALONE: dict[str, Any] = _FILTER | {"room": {"rooms": []}}
 _UNREADABLE = (
     "I cannot read your last message: its key has not reached me. If I do not answer soon, please "
     "send it again."
@@ -59,6 +60,9 @@ class Reader:
 
     async def begin(self) -> SyncResponse:
         """The first sync, with the state of all rooms; raises RequestFailed."""
+        if self._cursor.is_behind:
+            await self._take_keys()
+            self._client.next_batch = ""  # nio leaves out a sync that ends where its last one did
         try:
             first = await self._sync(full_state=True)
         except RequestFailed as error:
@@ -69,6 +73,24 @@ class Reader:
             first = await self._sync(full_state=True)
         await self._tend_keys()
         return first
+
+    async def _take_keys(self) -> None:
+        """Have what was sent to this device while another one read for the account, such as the keys of
+        rooms: the server forgets what lies before the place that is read from.
+        """
+        since = self._cursor.own
+        while True:
+            ask = self._client.sync(timeout=0, sync_filter=_KEYS_ALONE, since=since)
+            try:
+                news = await answered(SyncResponse, ask, within_s=_FIRST_WITHIN_S)
+            except RequestFailed as error:
+                if error.kind != "refused":
+                    raise
+                _log.warning("Matrix: the keys that came meanwhile are not to be had: %s", error)
+                return
+            if not news.to_device_events:
+                return
+            since = news.next_batch
 
     async def run(self, first: SyncResponse) -> None:
         """Read until cancelled; raises PlatformError when the server does not let us."""
