@@ -333,6 +333,25 @@ def test_a_cut_network_is_outlived(
     run(scenario())
 
 
+def test_a_server_that_is_away_is_told_of_and_what_was_said_meanwhile_is_read_afterwards(
+    synapse: Synapse, bot: Bot, proxy: LossyProxy, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana, bot.running() as adapter:
+            room = await ana.with_bot(bot)
+            proxy.refuse()
+            proxy.cut()
+            [error] = await bot.lost.until(lambda items: items)
+            assert not error.is_fatal
+            assert "is away" in str(error)
+            await ana.say(room, "can you hear me?")
+            proxy.heal()
+            await adapter.connect(is_reconnect=True)
+            await bot.desk.message("can you hear me?")
+
+    run(scenario())
+
+
 @in_both_kinds_of_room
 def test_an_answer_that_got_lost_on_the_way_does_not_make_a_second_message(
     synapse: Synapse, bot: Bot, proxy: LossyProxy, tmp_path: Path, encrypted: bool

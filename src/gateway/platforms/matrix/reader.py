@@ -101,11 +101,10 @@ class Reader:
                 await self._take(news)
                 news = await self._next()
         except RequestFailed as error:
-            why = "has logged us out" if error.is_logged_out else "cannot be read"
-            raise PlatformError(f"Matrix {why}. {error}") from error
+            raise PlatformError(f"Matrix {_why(error)}. {error}") from error
 
     async def _next(self) -> SyncResponse:
-        """The next sync, however long the server is away."""
+        """The next sync; raises RequestFailed when the server is away, and is to be looked for anew."""
         await persistently(self._tend_keys)
         await self._tell_overdue()
         return await persistently(self._sync)
@@ -192,7 +191,7 @@ class Reader:
         try:
             return await persistently(ask)
         except RequestFailed as error:
-            if error.is_logged_out:
+            if error.ends_reading:
                 raise
             _log.error("Matrix: what was said in %s meanwhile is not read: %s", room_id, error)
             return None
@@ -204,7 +203,7 @@ class Reader:
         try:
             await persistently(lambda: answered(Response, self._client.join(room_id)))
         except RequestFailed as error:
-            if error.is_logged_out:
+            if error.ends_reading:
                 raise
             _log.warning("Matrix: the room %s cannot be joined: %s", room_id, error)
         else:
@@ -244,3 +243,10 @@ class Reader:
             _log.warning("Matrix: %s was not told: %s", one.room_id, error)
             return not error.is_transient
         return True
+
+
+def _why(error: RequestFailed) -> str:
+    """Why nothing can be read, in words."""
+    if error.is_logged_out:
+        return "has logged us out"
+    return "is away" if error.is_unreached else "cannot be read"
