@@ -23,9 +23,11 @@ from hermes_core.errors import HermesError, StoreError, UsageError
 from hermes_core.text import counted, one_line
 from hermes_state import sessions
 from hermes_state.inbox import Delivery
+from hermes_state.scope import DIRECT
 from hermes_state.turns import Opening
 
 _NOTHING = "Nothing is running."
+_COPIED = "This is a copy of what was said in the group; what is said here does not reach it."
 
 
 class House(Protocol):
@@ -59,6 +61,8 @@ class Chat:
     event: MessageEvent
     is_settled: bool = False
     """Whether what the command did has settled its delivery already."""
+    is_copy: bool = False
+    """Whether the conversation that was opened is a copy, as it belongs to a group."""
 
     @property
     def key(self) -> str:
@@ -116,15 +120,30 @@ class Chat:
         with self.house.lanes.held_back(self.key) as lane:
             if lane.current is not None:  # it has begun since the command was let through
                 raise UsageError("A turn has just begun here.", fix="Wait for it, or /stop it.")
+            target = self._own(session_id)
             closing.let_go(
                 old.session_id,
                 self.came_from.place.platform.value,
                 self.house.turns.agents.drop(self.key),
-                lambda: switched.append(routes.switch_session(self.key, session_id)),
+                lambda: switched.append(routes.switch_session(self.key, target)),
                 model=routes.model_of(old.session_id),
             )
         if not switched:
             raise StoreError("The conversation could not be opened; this chat is where it was.")
+
+    def _own(self, session_id: str) -> str:
+        """The conversation that this chat goes on in: what is said in private must not reach a group, so
+        of one that is had there it gets a copy.
+        """
+        row = self.house.assembly.store.get_session(session_id)
+        self.is_copy = not self.came_from.place.is_group and (row or {}).get("chat_type") not in (
+            None,
+            DIRECT,
+        )
+        if not self.is_copy:
+            return session_id
+        place = self.house.fields_of(self.came_from, self.key)
+        return commands.copied(self.conversation, session_id, place=place)
 
     def send(self, content: Any) -> None:  # noqa: ANN401 -- text or parts
         """Have this answered as if the person had sent it: the command's delivery becomes a turn."""
@@ -345,7 +364,10 @@ def _help(context: Context, _argument: str) -> str:
 
 
 def _resume(context: Context, name: str) -> str:
-    return _SHARED["resume"](context, name) or _where(context)
+    listed = _SHARED["resume"](context, name)
+    if listed:
+        return listed
+    return f"{_where(context)} {_COPIED}" if _chat(context).is_copy else _where(context)
 
 
 def _where(context: Context) -> str:
