@@ -394,3 +394,12 @@ def test_the_manifest_names_the_account_and_the_usual_ports() -> None:
     assert MANIFEST.identity(SETTINGS) == "hermes@mail.test/INBOX"
     assert SETTINGS.server("imap") == ("mail.test", 993, "tls")
     assert SETTINGS.server("smtp") == ("mail.test", 465, "tls")
+
+
+def test_the_answer_to_a_mail_without_an_id_has_the_subject_of_an_answer() -> None:
+    nameless = Mail.read(b"From: ann@x\r\nSubject: No id\r\n\r\nHello", 40)
+    root = nameless.message_id
+    mail = compose(SETTINGS, "ann@x", "Hello", references=[root], subject="No id", key="k")
+    assert mail["Subject"] == "Re: No id"
+    assert mail["In-Reply-To"] is None, "nobody knows the name that we made up"
+    assert compose(SETTINGS, "ann@x", "Hello", subject="News")["Subject"] == "News"
