@@ -102,12 +102,13 @@ class Access:
 
     def scope_of(self, source: SessionSource, role: Role) -> Scope:
         """The conversations that may be seen from there: in a direct chat the person's own, and for an
-        owner the terminal's; in a group those of the same place, which all in it can read.
+        owner the terminal's; in a group those of the same place, which all in it can read, and had when
+        it was a group.
         """
         platform = source.platform.value
         if source.is_group or not (source.person or platform in self._trusted):
             owner = self.fields_of(source).get("user_id")
-            return Scope(platform, owner, source.chat_id, source.thread_id)
+            return Scope(platform, owner, source.chat_id, source.thread_id, source.is_group)
         return Scope(platform, source.person, with_local=role == "owner")
 
     def fields_of(self, source: SessionSource) -> dict[str, Any]:

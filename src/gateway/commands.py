@@ -24,9 +24,11 @@ from hermes_core.errors import HermesError, Interrupted, StoreError, UsageError
 from hermes_core.text import counted, one_line
 from hermes_state import sessions
 from hermes_state.inbox import Delivery
+from hermes_state.scope import DIRECT
 from hermes_state.turns import Opening
 
 _NOTHING = "Nothing is running."
+_COPIED = "This is a copy of what was said in the group; what is said here does not reach it."
 
 
 class House(Protocol):
@@ -62,6 +64,8 @@ class Chat:
     """Whether what the command did has settled its delivery already."""
     is_under_way: Future[str] = field(default_factory=Future[str])
     """Done when a command that takes long has begun: what comes after it need not wait for its end."""
+    is_copy: bool = False
+    """Whether the conversation that was opened is a copy, as it belongs to a group."""
 
     @property
     def key(self) -> str:
@@ -119,31 +123,36 @@ class Chat:
         if session_id is None:
             self.house.reset(self.came_from)
             return
-        self._check_company(session_id)
         routes = self.house.sessions
         old = routes.get_or_create_session(self.came_from.place)
         switched: list[object] = []
         with self.house.lanes.held_back(self.key) as lane:
             if lane.current is not None:  # it has begun since the command was let through
                 raise UsageError("A turn has just begun here.", fix="Wait for it, or /stop it.")
+            target = self._own(session_id)
             closing.let_go(
                 old.session_id,
                 self.came_from.place.platform.value,
                 self.house.turns.agents.drop(self.key),
-                lambda: switched.append(routes.switch_session(self.key, session_id)),
+                lambda: switched.append(routes.switch_session(self.key, target)),
                 model=routes.model_of(old.session_id),
             )
         if not switched:
             raise StoreError("The conversation could not be opened; this chat is where it was.")
 
-    def _check_company(self, session_id: str) -> None:
-        """Refuse to go on in private with what a group reads: its next answer would know all of it."""
-        row = self.house.assembly.store.get_session(session_id) or {}
-        if not self.came_from.place.is_group and row.get("chat_type") not in (None, "dm"):
-            raise UsageError(
-                "This conversation is a group's: what you say in it is read there.",
-                fix="Open it in the group, or copy what you need from it.",
-            )
+    def _own(self, session_id: str) -> str:
+        """The conversation that this chat goes on in: what is said in private must not reach a group, so
+        of one that is had there it gets a copy.
+        """
+        row = self.house.assembly.store.get_session(session_id)
+        self.is_copy = not self.came_from.place.is_group and (row or {}).get("chat_type") not in (
+            None,
+            DIRECT,
+        )
+        if not self.is_copy:
+            return session_id
+        place = self.house.fields_of(self.came_from, self.key)
+        return commands.copied(self.conversation, session_id, place=place)
 
     def send(self, content: Any) -> None:  # noqa: ANN401 -- text or parts
         """Have this answered as if the person had sent it: the command's delivery becomes a turn."""
@@ -384,7 +393,10 @@ def _help(context: Context, _argument: str) -> str:
 
 
 def _resume(context: Context, name: str) -> str:
-    return _SHARED["resume"](context, name) or _where(context)
+    listed = _SHARED["resume"](context, name)
+    if listed:
+        return listed
+    return f"{_where(context)} {_COPIED}" if _chat(context).is_copy else _where(context)
 
 
 def _where(context: Context) -> str:

@@ -1,21 +1,32 @@
 """Health and metrics, on loopback: one small page each for people, probes and Prometheus."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
 
+from gateway import hosts
 from gateway.house import House
-from hermes_core.errors import ConfigError
+from hermes_core.errors import HermesError
 
 _LONGEST_REQUEST = 8192
 
 
+class PortTakenError(HermesError):
+    """Somebody else listens where health and metrics are to be served; they may leave."""
+
+    code = "port_taken"
+    exit_status = 69
+
+
 @asynccontextmanager
-async def serving(house: House | None, port: int) -> AsyncGenerator[int]:
-    """Serve /health and /metrics for the length of a block; port 0 serves nothing."""
-    if not port or house is None:
+async def serving(find: Callable[[], House | None], port: int) -> AsyncGenerator[int]:
+    """Serve /health and /metrics for the length of a block; port 0 serves nothing.
+
+    There may be no house yet: then the gateway starts.
+    """
+    if not port:
         yield 0
         return
 
@@ -23,7 +34,7 @@ async def serving(house: House | None, port: int) -> AsyncGenerator[int]:
         try:
             async with asyncio.timeout(5):
                 head = await reader.readuntil(b"\r\n\r\n")
-            writer.write(_response(house, head))
+            writer.write(_response(find(), head))
             await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return
@@ -33,7 +44,7 @@ async def serving(house: House | None, port: int) -> AsyncGenerator[int]:
     try:
         server = await asyncio.start_server(answer, "127.0.0.1", port, limit=_LONGEST_REQUEST)
     except OSError as error:
-        raise ConfigError(
+        raise PortTakenError(
             f"Port {port} for health and metrics cannot be used: {error.strerror}.",
             fix="Set gateway.health_port to one that is free, or to 0 for none.",
         ) from error
@@ -41,23 +52,46 @@ async def serving(house: House | None, port: int) -> AsyncGenerator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-def _response(house: House, head: bytes) -> bytes:
+def _response(house: House | None, head: bytes) -> bytes:
     method, _, rest = head.partition(b" ")
     path = rest.partition(b" ")[0].partition(b"?")[0]
+    if not _is_asked_here(head):
+        return _page(
+            403, b"text/plain", b"Ask 127.0.0.1 or localhost, and from no page of others.\n"
+        )
     if method != b"GET":
         return _page(405, b"text/plain", b"GET only\n")
+    if path not in (b"/health", b"/metrics"):
+        return _page(404, b"text/plain", b"/health and /metrics\n")
+    if house is None:
+        return _page(503, b"application/json", b'{"status":"starting"}')
     if path == b"/health":
         body = health(house)
         return _page(
             200 if body["status"] == "ok" else 503, b"application/json", msgspec.json.encode(body)
         )
-    if path == b"/metrics":
-        return _page(200, b"text/plain; version=0.0.4", metrics(house).encode())
-    return _page(404, b"text/plain", b"/health and /metrics\n")
+    return _page(200, b"text/plain; version=0.0.4", metrics(house).encode())
+
+
+def _is_asked_here(head: bytes) -> bool:
+    """Whether a request names this machine; one from a page of others does not."""
+    lines = (line.partition(":") for line in head.decode("latin-1").split("\r\n")[1:])
+    said = [(name.strip().lower(), value.strip().lower()) for name, _, value in lines]
+    hosts_named = [f"//{value}" for name, value in said if name == "host"]
+    origins = [value for name, value in said if name == "origin"]
+    return bool(hosts_named) and all(
+        hosts.is_here(hosts.name_of(one)) for one in (*hosts_named, *origins)
+    )
 
 
 def _page(status: int, kind: bytes, body: bytes) -> bytes:
-    reasons = {200: b"OK", 404: b"Not Found", 405: b"Method Not Allowed", 503: b"Unavailable"}
+    reasons = {
+        200: b"OK",
+        403: b"Forbidden",
+        404: b"Not Found",
+        405: b"Method Not Allowed",
+        503: b"Unavailable",
+    }
     return (
         b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
         % (status, reasons[status], kind, len(body))

@@ -22,6 +22,7 @@ from gateway.attachments import Attachments
 from gateway.buttons import Buttons
 from gateway.commands import Chat
 from gateway.delivery import Delivery as Deliverer
+from gateway.enclosures import Enclosures
 from gateway.homes import Homes
 from gateway.lanes import Lanes, Waiting
 from gateway.locks import AccountLock
@@ -113,8 +114,10 @@ class House:
         trusted = [one.name for one in manifests if not one.needs_pairing]
         self.access = Access(self.store, assembly.settings, trusted)
         self.pairing = Pairing(self.store, assembly.settings)
+        limit_bytes = settings.attachment_limit_mb * 1024 * 1024
+        enclosures = Enclosures(assembly.home, limit_bytes, self.access.standing_of)
         names = [one.name for one in commands.TABLE]
-        self.replies = Replies(self.store, self._abilities.get, names)
+        self.replies = Replies(self.store, self._abilities.get, enclosures, Path.home(), names)
         self.moves = Moves(self.store, [one.name for one in manifests], sessions.is_spoken_in)
         self.streams = Streams(self.store, self._reached, is_on=settings.streaming)
         self.watchers = Watchers()
@@ -134,9 +137,7 @@ class House:
         self.buttons = Buttons(self.store, self._reached)
         self.turns.on_question_over = lambda: self._on_loop(self.buttons.wanted.set)
         self.lanes = Lanes(self.turns.run, settings.turns_at_once)
-        self.attachments = Attachments(
-            assembly.home.attachments, settings.attachment_limit_mb * 1024 * 1024
-        )
+        self.attachments = Attachments(assembly.home.attachments, limit_bytes)
         self.wording = Wording(self.store, sessions)
         self.pipeline = Pipeline(
             home=assembly.home,
@@ -194,6 +195,7 @@ class House:
     def _make(self, manifest: Manifest, values: Any) -> BasePlatformAdapter:  # noqa: ANN401 -- the platform's own
         self._locks[manifest.name].take()
         adapter = registry.make(manifest, values, self.assembly.home)
+        adapter.mark = self._locks[manifest.name].mark
         self._abilities[manifest.name] = adapter.abilities
         return adapter
 

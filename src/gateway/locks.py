@@ -1,7 +1,12 @@
-"""One gateway an account: a lock on this machine that ends with its process, whatever ends that."""
+"""One gateway an account: a lock on this machine that ends with its process, whatever ends that.
+
+Beside the lock lies the mark: how far the account was dealt with. It belongs to the account and not to a
+home, so that another home goes on where this one stopped.
+"""
 
 import fcntl
 import hashlib
+import logging
 import os
 import signal
 import time
@@ -16,7 +21,9 @@ from gateway.platforms.base import PlatformError
 from hermes_agent import lease
 from hermes_core import config
 from hermes_core.errors import UsageError
-from hermes_core.paths import make_folder
+from hermes_core.paths import make_folder, write_private
+
+logger = logging.getLogger(__name__)
 
 Kind = Literal["gateway", "setup"]
 _LOOK_EVERY_S = 0.1
@@ -78,11 +85,44 @@ class AccountLock:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, msgspec.json.encode(record), 0)
 
+    @property
+    def mark(self) -> "AccountMark":
+        return AccountMark(self)
+
+    @property
+    def is_held(self) -> bool:
+        return self._descriptor >= 0
+
     def release(self) -> None:
         """Give it back."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+class AccountMark:
+    """How far an account was dealt with; written by who holds its lock."""
+
+    def __init__(self, lock: AccountLock) -> None:
+        self._lock = lock
+        self._path = lock.path.with_suffix(".mark")
+
+    def read(self) -> str | None:
+        try:
+            return self._path.read_text("utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            logger.warning("the mark %s cannot be read: %s", self._path, error)
+            return None
+
+    def write(self, said: str) -> None:
+        if not self._lock.is_held:
+            return  # another gateway has the account by now, and is further
+        try:
+            write_private(self._path, said)
+        except OSError as error:
+            logger.warning("the mark %s cannot be written: %s", self._path, error)
 
 
 def take_over(accounts: Iterable[AccountLock], patience_s: float) -> None:

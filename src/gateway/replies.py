@@ -7,14 +7,17 @@ nor be there twice.
 import hashlib
 import re
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 
 import msgspec
 
-from gateway import origin, outcomes, questions, wish
+from gateway import enclosures, origin, outcomes, questions, wish
+from gateway.enclosures import Enclosures
 from gateway.origin import Origin
 from gateway.platforms.base import Abilities, Button
 from gateway.splitting import split
 from hermes_agent.events import Notice, QuestionAsked
+from hermes_agent.standing import Standing
 from hermes_agent.turn import Outcome
 from hermes_cli import plugins
 from hermes_state.outbox import Piece
@@ -55,11 +58,15 @@ class Replies:
         self,
         store: Store,
         abilities_of: Callable[[str], Abilities | None],
+        enclosures: Enclosures,
+        workspace: Path,
         commands: Collection[str] = (),
     ) -> None:
         """`commands` are the names that a slash stands before in what we say ourselves."""
         self._store = store
         self._abilities_of = abilities_of
+        self._enclosures = enclosures
+        self._workspace = workspace
         names = "|".join(map(re.escape, sorted(commands, key=len, reverse=True)))
         self._command = (
             re.compile(rf"(?<![\w/.]){_SLASH}(?=(?:{names})(?![\w/-]|\.\w))") if names else None
@@ -86,7 +93,36 @@ class Replies:
             return [_dropped(came_from, turn_id, text, wish.reason(wishes))]
         if not said.strip():
             return [_dropped(came_from, turn_id, text, "it left nothing of it")]
-        return self.pieces(came_from, said, name=f"turn:{turn_id}")
+        return self._with_files(came_from, turn_id, said)
+
+    def manner(self, platform: str, standing: Standing) -> str:
+        """What the model is told of how it is heard on a platform."""
+        is_told = self.abilities(platform).can_send_files and enclosures.may_send(standing)
+        return enclosures.MANNER if is_told else ""
+
+    def _with_files(self, came_from: Origin, turn_id: str, text: str) -> list[Piece]:
+        """The pieces of a reply, and of the files that it names."""
+        place, name = came_from.place, f"turn:{turn_id}"
+        abilities = self.abilities(place.platform.value)
+        if not abilities.can_send_files:
+            return self.pieces(came_from, text, name=name)
+        enclosed = self._enclosures.of(text, place, self._workspace_of(turn_id))
+        made = self.pieces(came_from, enclosed.text, name=name)
+        if not enclosed.files:
+            return made
+        if not abilities.can_edit:
+            along = msgspec.structs.replace(decode(made[-1].extra), files=enclosed.files)
+            return [*made[:-1], made[-1]._replace(extra=encode(along))]
+        # A draft becomes the reply by an edit, which brings no file: here each goes by itself.
+        for file in enclosed.files:
+            along = encode(Extra(subject=came_from.subject, files=[file]))
+            made.append(made[0]._replace(content="", key=f"{name}:{len(made)}", extra=along))
+        return made
+
+    def _workspace_of(self, turn_id: str) -> Path:
+        turn = self._store.turns.get(turn_id)
+        row = self._store.get_session(turn["session_id"]) if turn is not None else None
+        return Path(row["cwd"]) if row is not None and row["cwd"] else self._workspace
 
     def _wishes(self, came_from: Origin, turn_id: str, text: str) -> Sequence[object]:
         """What plugins want of a reply; the conversation keeps the original."""

@@ -62,6 +62,8 @@ class GatewayRunner:
     _restart_drain_timeout = 0.0
     _last_session_store_prune_ts = 0.0
     _house: House | None = None
+    _served: House | None = None
+    """The house whose health is told: when it has started."""
 
     def __init__(self, home: Home, settings: Settings, store: Store | None = None) -> None:
         self.home = home
@@ -181,12 +183,17 @@ class GatewayRunner:
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
         status.write_pid_file()
         try:
-            connected = await self.start()
-            watcher = asyncio.create_task(self._session_expiry_watcher())
-            async with health.serving(self._house, self.settings.gateway.health_port):
+            # A port that is taken is noticed before anything is said to a platform.
+            async with health.serving(lambda: self._served, self.settings.gateway.health_port):
+                connected = await self.start()
+                self._served = self._house
+                watcher = asyncio.create_task(self._session_expiry_watcher())
                 on_ready(connected)
                 await self._shutdown_event.wait()
             watcher.cancel()
+        except health.PortTakenError as error:
+            self._exit_reason, self._last_state = str(error), "startup_failed"
+            raise
         finally:
             await self.stop()
         return RESTART_EXIT_CODE if self._exit_reason == "restart" else 0

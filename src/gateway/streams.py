@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from gateway import enclosures
 from gateway.origin import Origin
 from gateway.platforms.base import BasePlatformAdapter, SendMetadata, SendResult
 from gateway.splitting import split
@@ -239,7 +240,8 @@ class _Stream:
         """As much of a text as one message holds with the cursor."""
         abilities = self._adapter.abilities
         room = abilities.text_limit - abilities.measure(_CURSOR)
-        return split(text, room, abilities.measure)[0]
+        shown = enclosures.without(text) if abilities.can_send_files else text
+        return split(shown or text, room, abilities.measure)[0]
 
     async def _open(self, text: str) -> bool:
         drafts, turn_id = self._store.drafts, self._turn_id

@@ -93,7 +93,7 @@ class Turns:
         standing = self._standing_of(place)
 
         def make() -> Agent:
-            return self._assembly.agent(
+            made = self._assembly.agent(
                 session_id,
                 source=place.platform.value,
                 workspace=self._workspace,
@@ -102,6 +102,8 @@ class Turns:
                 deliver=partial(self._deliver, key),
                 standing=standing,
             )
+            made.bench.manner = self._replies.manner(place.platform.value, standing)
+            return made
 
         root = self._store.get_conversation_root(session_id)
         return self.agents.get(key, (root, model_name, standing), make)

@@ -342,18 +342,25 @@ def _requests(store: Store, session_id: str) -> list[Row]:
 
 
 def _branch(context: Context, title: str) -> str:
-    store, session_id = _spoken(context)
-    branch = store.branch_session(session_id, title=title)
-    made = store.get_session(branch)
-    here = context.conversation
+    _, session_id = _spoken(context)
+    branch = copied(context.conversation, session_id, title=title)
+    context.open(branch, "branched")
+    return f"This is a copy, {branch}; /resume {session_id} goes back."
+
+
+def copied(
+    here: Conversation, session_id: str, *, title: str = "", place: Mapping[str, Any] | None = None
+) -> str:
+    """A copy of a conversation, of the same place or another one; returns its id. Plugins are told."""
+    branch = here.store.branch_session(session_id, title=title, place=place)
+    made = here.store.get_session(branch)
     here.hooks.invoke_hook(
         "on_session_start",
         session_id=branch,
         model=(made and made["model"]) or "",
         platform=here.platform,
     )
-    context.open(branch, "branched")
-    return f"This is a copy, {branch}; /resume {session_id} goes back."
+    return branch
 
 
 def _compress(context: Context, focus: str) -> str:

@@ -55,6 +55,7 @@ def build(facts: Facts, toolbox: Toolbox, bench: Bench, place: Place) -> str:
     parts = [
         _CORE,
         _surroundings(place),
+        bench.manner,
         _toolsets(toolbox),
         bench.settings.agent.instructions.strip(),
         _memory(bench) if has_notes(bench.standing) else "",

@@ -370,15 +370,22 @@ class SessionDB:
         until_message_id: int | None = None,
         child_id: str | None = None,
         title: str | None = None,
+        place: Mapping[str, Any] | None = None,
     ) -> str:
         """Begin a new conversation from a copy of what is over in this one; returns its id.
 
+        With a place (`chat_id`, `chat_type` and so on) it belongs there, else where this one does.
         Raises TitleError or NothingSaidError, and then there is no copy.
         """
         new = child_id or sessions.new_id()
         return self.write(
             lambda c: lineage.branch(
-                c, session_id, child_id=new, until_message_id=until_message_id, title=title
+                c,
+                session_id,
+                child_id=new,
+                until_message_id=until_message_id,
+                title=title,
+                place=place,
             )
         )
 

@@ -106,8 +106,11 @@ def branch(
     child_id: str,
     until_message_id: int | None = None,
     title: str | None = None,
+    place: Mapping[str, Any] | None = None,
 ) -> str:
     """Begin a conversation of its own from a copy of what is over in this one, up to a message.
+
+    It belongs to the same people and chat, unless another place is given.
 
     The turn that runs and the prompts that wait stay here: they are answered here, and a copy of them
     would be put to the model a second time. Without a title, the copy has the next one after this one's.
@@ -117,6 +120,8 @@ def branch(
     if not kept:
         raise NothingSaidError("There is nothing to branch from yet.")
     _insert_like(conn, child_id, parent)
+    if place is not None:
+        sessions.move(conn, child_id, place)
     sessions.link(conn, child_id, parent, "branch")
     for id_ in kept:
         _copy(conn, child_id, id_)

@@ -7,6 +7,9 @@ import apsw
 DELEGATE = "delegate"
 """The source of sub-agents' sessions: nobody's conversation, told of by the one that sent them."""
 
+DIRECT = "dm"
+"""The type of a chat with one person; every other one has listeners."""
+
 
 class Scope(NamedTuple):
     """The conversations of one person, or of one place in a chat; without one, everything is seen."""
@@ -19,6 +22,8 @@ class Scope(NamedTuple):
     """The one chat that is looked at; None: every chat of the person."""
     thread_id: str | None = None
     """The thread of that chat; None: outside of any."""
+    in_group: bool = False
+    """Whether a group looks: what was said there while it was a direct chat stays hidden."""
     with_local: bool = False
     """Whether those of no messenger at all, the terminal's, are seen as well."""
 
@@ -29,6 +34,8 @@ def condition(scope: Scope, table: str = "sessions") -> tuple[str, tuple[Any, ..
     if scope.chat_id is not None:
         own += f" AND {table}.chat_id = ? AND {table}.thread_id IS ?"
         values += [scope.chat_id, scope.thread_id]
+    if scope.in_group:
+        own += f" AND {table}.chat_type <> '{DIRECT}'"  # of one that does not say, nothing is shown
     if not scope.with_local:
         return f"({own})", tuple(values)
     local = (

@@ -27,6 +27,9 @@ _FILLABLE = (
 )
 """Columns that a later `create` of the same session may fill when they are still empty."""
 
+_PLACE = ("session_key", "chat_id", "chat_type", "thread_id", "user_id", "display_name")
+"""Columns that say whose a session is, and where it is had."""
+
 CHOSEN_MODEL = "chosen_model"
 """The field of `model_config` with the model that was chosen for this conversation alone."""
 
@@ -38,6 +41,13 @@ def new_id() -> str:
     """A session id that sorts by time: date, time, six random hex digits."""
     moment = datetime.fromtimestamp(clock.now(), UTC)
     return f"{moment:%Y%m%d_%H%M%S}_{os.urandom(3).hex()}"
+
+
+def move(conn: apsw.Connection, session_id: str, place: Mapping[str, Any]) -> None:
+    """Have a session belong to another place and person; what is not given, it has not."""
+    assignments = ", ".join(f"{name} = ?" for name in _PLACE)
+    values = [place.get(name) for name in _PLACE]
+    conn.execute(f"UPDATE sessions SET {assignments} WHERE id = ?", (*values, session_id))
 
 
 def create(

@@ -245,6 +245,40 @@ def test_nobody_sees_the_conversations_of_others(world: World) -> None:
         assert world.wait_for_replies("b", 3)[2] == "Nothing found."
 
 
+def test_a_chat_that_becomes_a_group_shows_nothing_of_what_was_said_in_private(
+    world: World,
+) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "the treasure is under the tree")
+        world.wait_for_replies("a", 1)
+        secret = inside.runner.session_store.list_sessions()[0].session_id
+        for number, text in enumerate(["/sessions", f"/resume {secret}", "/search treasure"], 2):
+            world.platform.say("a", text, chat_type="group")
+            world.wait_for_replies("a", number)
+        assert world.replies("a")[1] == "There are no conversations yet."
+        assert "is not one conversation" in world.replies("a")[2]
+        assert world.replies("a")[3] == "Nothing found."
+
+
+def test_a_conversation_of_a_group_goes_on_in_private_in_a_copy(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("team", "the meeting is at noon", chat_type="group")
+        world.wait_for_replies("team", 1)
+        meeting = inside.runner.session_store.list_sessions()[0].session_id
+        world.platform.say("a", f"/resume {meeting}")
+        assert "does not reach it" in world.wait_for_replies("a", 1)[0]
+        world.platform.say("a", "my secret is fortytwo")
+        world.wait_for_replies("a", 2)
+        assert "the meeting is at noon" in str(world.model.asked[-1].json)
+        world.platform.say("team", "what do you know?", chat_type="group")
+        world.wait_for_replies("team", 2)
+        assert "fortytwo" not in str(world.model.asked[-1].json)
+        world.platform.say("team", "/search fortytwo", chat_type="group")
+        assert world.wait_for_replies("team", 3)[2] == "Nothing found."
+        world.platform.say("a", "/search fortytwo")
+        assert "fortytwo" in world.wait_for_replies("a", 3)[2]
+
+
 def test_search_finds_what_was_said(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "the treasure is under the tree")

@@ -259,17 +259,3 @@ def test_unknown_commands_name_the_nearest_one(world: World) -> None:
         assert ("new", "Start a new conversation.") in world.platform.commands
         announced = {name for name, _ in world.platform.commands}
         assert announced.isdisjoint(OWNERS_ONLY), "everybody in a chat sees its menu"
-
-
-def test_a_direct_chat_does_not_go_on_with_what_a_group_reads(world: World) -> None:
-    with Inside(world) as inside:
-        world.platform.say("g", "the plan is green", chat_type="group")
-        world.wait_for_text("g", "the plan is green")
-        (entry,) = inside.runner.session_store.list_sessions()
-        world.platform.say("a", f"/resume {entry.session_id}")
-        world.wait_for_text("a", "This conversation is a group's")
-        world.platform.say("a", "my secret is fortytwo")
-        world.wait_for_text("a", "You said: my secret is fortytwo")
-        world.platform.say("g", "what did I say?", chat_type="group")
-        world.wait_for_text("g", "You said: what did I say?")
-        assert "fortytwo" not in str(world.model.asked[-1].json["messages"])

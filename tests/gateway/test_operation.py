@@ -21,7 +21,7 @@ import pytest
 import gateway.platforms.registry as registry
 import gateway.status as status
 from gateway.config import PlatformConfig
-from gateway.health import serving
+from gateway.health import PortTakenError, serving
 from gateway.locks import AccountLock
 from gateway.platforms.base import PlatformError
 from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
@@ -432,8 +432,11 @@ def test_platforms_say_how_they_do_from_several_threads(world: World) -> None:
 # -- health and metrics -------------------------------------------------------------------------------
 
 
-def _get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
+def _get(
+    port: int, path: str, method: str = "GET", headers: dict[str, str] | None = None
+) -> tuple[int, str]:
+    url = f"http://127.0.0.1:{port}{path}"
+    request = urllib.request.Request(url, method=method, headers=headers or {})
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.status, answer.read().decode()
@@ -537,12 +540,41 @@ def test_a_port_that_is_taken_is_named(world: World) -> None:
         port = taken.getsockname()[1]
 
         async def serve() -> None:
-            async with serving(inside.house, port):
+            async with serving(lambda: inside.house, port):
                 pass
 
-        with pytest.raises(ConfigError, match="health_port") as told:
+        with pytest.raises(PortTakenError, match="health_port") as told:
             asyncio.run(serve())
         assert str(port) in str(told.value)
+
+
+def test_a_port_that_is_taken_is_noticed_before_a_platform_is_connected(world: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        world.configure(more=f"health_port = {taken.getsockname()[1]}\n")
+        with Process(world) as gateway:
+            code = gateway.child.wait(PATIENCE_S)
+    assert code == 69, "a service manager tries it again, unlike a mistake in the settings"
+    assert b"health_port" in gateway.output
+    assert b"platform connected" not in gateway.output
+    assert status.read_runtime_status().get("gateway_state") == "startup_failed"
+
+
+def test_health_is_told_to_who_asks_this_machine_and_to_no_page_of_others(world: World) -> None:
+    port = free_port()
+    world.configure(more=f"health_port = {port}\n")
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+
+        def code(**headers: str) -> int:
+            return _get(port, "/health", headers=headers)[0]
+
+        assert code(Host="evil.example") == 403
+        assert code(Host="127.0.0.1.evil.example") == 403
+        assert code(Host="192.168.0.7") == 403
+        assert code(Origin="https://evil.example") == 403
+        assert code(Origin="null") == 403
+        assert code(Host=f"localhost:{port}") == code(Host="[::1]") == 200
+        assert code(Origin=f"http://localhost:{port}") == 200
 
 
 # -- staying connected --------------------------------------------------------------------------------

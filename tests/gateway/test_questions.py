@@ -2,22 +2,27 @@
 
 from typing import Any
 
+from gateway.enclosures import Enclosures
 from gateway.origin import Origin
 from gateway.platforms.base import Abilities
 from gateway.replies import Replies
 from hermes_agent.events import QuestionAsked
+from hermes_agent.standing import Standing
 from hermes_agent.testing.scripted import call, say
+from hermes_core.paths import Home
 from hermes_state import SessionDB
 from tests.gateway.living import Inside, World
 
 _GROUP: dict[str, Any] = {"chat_type": "group", "mention": False}
 
 
-def test_commands_are_named_as_people_write_them_on_the_platform() -> None:
+def test_commands_are_named_as_people_write_them_on_the_platform(home: Home) -> None:
     came_from = Origin({"platform": "matrix", "chat_id": "!r", "chat_type": "group"})
     with SessionDB.in_memory() as store:
         able = Abilities(text_limit=4000, command_prefix="!")
-        replies = Replies(store, lambda _: able, ["help", "approve", "deny"])
+        nothing = Enclosures(home, 0, lambda _: Standing())
+        names = ["help", "approve", "deny"]
+        replies = Replies(store, lambda _: able, nothing, home.root, names)
         (piece,) = replies.answer(
             came_from, "See /help. Folder: /help/me, a/help and /helpful", name="x"
         )

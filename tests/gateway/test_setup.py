@@ -12,6 +12,7 @@ from gateway.platforms.testing.telegram import ANNA, BEN, BotApi, Fail
 from hermes_core import config
 from tests.cli.chatting import CTRL_C, TerminalChat
 from tests.gateway.living import PATIENCE_S, Process, World
+from tests.gateway.servers.ports import free_port
 
 
 @pytest.fixture
@@ -42,7 +43,9 @@ def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "hermes_cli.main", "gateway", "setup", *arguments]
 
 
-def _setup(world: World, *arguments: str, said: str = "\n") -> "subprocess.CompletedProcess[str]":
+def _setup(
+    world: World, *arguments: str, said: str = "\n", **environment: str
+) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         _command(*arguments),
         input=said,
@@ -50,7 +53,7 @@ def _setup(world: World, *arguments: str, said: str = "\n") -> "subprocess.Compl
         text=True,
         timeout=60,
         check=False,
-        env=_environment(world),
+        env={**_environment(world), **environment},
     )
 
 
@@ -105,6 +108,44 @@ def test_what_stands_in_a_table_can_be_given(fresh: World) -> None:
     assert done.returncode == 0, done.stderr
     hooks = {"build": {"secret": "its own secret", "style": "github"}}
     assert _platforms(fresh)["webhook"] == {"hooks": hooks, "port": 0, "enabled": True}
+
+
+def test_who_gave_one_way_to_be_let_in_is_not_asked_for_another(fresh: World) -> None:
+    given = ("--set", "homeserver=http://127.0.0.1:9", "--set", "user=@hermes:x")
+    for more in ({"MATRIX_PASSWORD": "secret-password"}, {}):
+        known = () if more else ("--set", "password=secret-password")
+        done = _setup(fresh, "matrix", "--no-greet", *given, *known, said="", **more)
+        assert "access_token" not in done.stdout
+        assert "Matrix cannot be reached" in done.stderr, done
+    token = {"MATRIX_ACCESS_TOKEN": "secret-token"}
+    done = _setup(fresh, "matrix", "--no-greet", *given[:2], said="", **token)
+    assert "user" not in done.stdout
+    assert "Matrix cannot be reached" in done.stderr
+
+
+def test_the_end_of_the_input_leaves_out_what_is_not_needed(fresh: World) -> None:
+    done = _setup(fresh, "api_server", "--no-greet", "--set", f"port={free_port()}", said="")
+    assert done.returncode == 0, done
+    lacking = _setup(fresh, "email", "--no-greet", said="")
+    assert lacking.returncode == 2
+    assert "--set address=VALUE" in lacking.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("bogus=1", "no setting 'bogus'"),
+        ("port=abc", "port cannot be 'abc'"),
+        ("bogus.x=1", "no setting"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_before_anything_is_asked(
+    fresh: World, given: str, told: str
+) -> None:
+    done = _setup(fresh, "api_server", "--set", given, said="")
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert done.stdout == ""
 
 
 def test_who_wrote_while_nobody_was_there_is_greeted_now_and_answered_when_the_gateway_runs(

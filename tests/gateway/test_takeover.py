@@ -107,3 +107,27 @@ def test_a_gateway_that_does_not_stop_is_named() -> None:
         with pytest.raises(UsageError, match=f"Process {holder.pid} has not ended"):
             locks.take_over([AccountLock("x", "token")], patience_s=0.2)
         holder.communicate(timeout=PATIENCE_S)
+
+
+def test_how_far_an_account_was_dealt_with_is_told_by_who_holds_it() -> None:
+    first, second = AccountLock("x", "token"), AccountLock("x", "token")
+    assert first.mark.read() is None
+    first.take()
+    first.mark.write("one")
+    first.release()
+    second.take()
+    second.mark.write("two")
+    first.mark.write("too late")
+    assert first.mark.read() == second.mark.read() == "two"
+    assert AccountLock("x", "another").mark.read() is None
+    second.release()
+
+
+def test_a_mark_that_cannot_be_written_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    lock = AccountLock("x", "token")
+    lock.take()
+    lock.path.with_suffix(".mark").mkdir()
+    lock.mark.write("one")
+    assert lock.mark.read() is None
+    assert "cannot be written" in caplog.text
+    lock.release()

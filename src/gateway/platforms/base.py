@@ -267,6 +267,32 @@ class Desk(Protocol):
         ...
 
 
+class Mark(Protocol):
+    """How far an account was dealt with, by whichever gateway of this machine had it.
+
+    For a platform whose server does not keep that itself. What lies before it is on the disk of some
+    home and not for who takes the account over; so it is written after a message is, never before.
+    """
+
+    def read(self) -> str | None:
+        """What was written last, in the platform's own form; None when nothing was."""
+        ...
+
+    def write(self, said: str) -> None:
+        """Write it; does not raise, as an old one only has something be read again."""
+        ...
+
+
+class _Unkept:
+    """The mark of an adapter that nobody gave an account."""
+
+    def read(self) -> str | None:
+        return None
+
+    def write(self, said: str) -> None:
+        """It is kept by nobody."""
+
+
 class BasePlatformAdapter(ABC):
     """One connection to one platform."""
 
@@ -275,6 +301,8 @@ class BasePlatformAdapter(ABC):
     def __init__(self, config: PlatformConfig, platform: Platform) -> None:
         self.config = config
         self.platform = platform
+        self.mark: Mark = _Unkept()
+        """How far the account was dealt with; set by the gateway before it connects."""
         self._desk: Desk | None = None
         self._on_lost: Callable[[PlatformError], None] = _nobody
 

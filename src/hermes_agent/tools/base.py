@@ -52,6 +52,8 @@ class Bench(msgspec.Struct):
     """For commands: ours without the secrets."""
     standing: Standing | None = None
     """What the person that it works for may see; None: everything."""
+    manner: str = ""
+    """What the prompt says of how replies are heard on the surface."""
 
 
 class AskUser(Protocol):

@@ -112,23 +112,65 @@ def _values(manifest: Manifest, values: dict[str, Any], given: tuple[str, ...]) 
         key, mark, value = text.partition("=")
         if not mark:
             raise UsageError(f"{text!r} is no setting.", fix="Write --set KEY=VALUE.")
+        _check(manifest, key, value)
         _put(values, key.split("."), value)
-    from_environment = {
-        key: variable for variable, key in manifest.variables.items() if config.variable(variable)
+    variables = {key: variable for variable, key in manifest.variables.items()}
+    environment = {
+        key: value for key, name in variables.items() if (value := config.variable(name))
     }
     for field in msgspec.structs.fields(manifest.settings):
         key = field.encode_name
-        if key in values or not (field.required or key in manifest.variables.values()):
+        if key in values or not (field.required or key in variables):
             continue
-        if key in from_environment:
-            click.echo(f"{key}: taken from {from_environment[key]}, and not written down.")
+        if key in environment:
+            click.echo(f"{key}: taken from {variables[key]}, and not written down.")
             continue
-        if (typed := _asked(field)) != "":
+        is_spared = _is_spared(manifest, field, {**values, **environment})
+        if not is_spared and (typed := _asked(field)) != "":
             values[key] = typed
     for key in manifest.tables:
         if not values.get(key):
-            values[key] = _first_table(manifest, key, {*values, *from_environment})
+            values[key] = _first_table(manifest, key, {*values, *environment})
     return values
+
+
+def _check(manifest: Manifest, key: str, value: str) -> None:
+    """Refuse a setting that the platform does not have, or that is none of its kind."""
+    fields = {one.encode_name: one for one in msgspec.structs.fields(manifest.settings)}
+    first, _, rest = key.partition(".")
+    if first not in fields:
+        raise UsageError(
+            f"{manifest.title} has no setting {first!r}.", fix=f"It takes {', '.join(fields)}."
+        )
+    try:
+        if not rest:
+            msgspec.convert(value, fields[first].type, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"{first} cannot be {value!r}: {error}.", fix=_question(first, fields[first].type)
+        ) from None
+
+
+def _is_spared(
+    manifest: Manifest, field: msgspec.structs.FieldInfo, values: dict[str, Any]
+) -> bool:
+    """Whether a setting need not be asked for: it is one of several ways to be let in, as a token is
+    instead of a password, and another one is there.
+    """
+    fields = msgspec.structs.fields(manifest.settings)
+    needed = {one.encode_name for one in fields if one.required}
+    least = {key: value for key, value in values.items() if key in needed}
+    is_one_of_several = not field.required and not _is_enough(manifest, least)
+    return is_one_of_several and _is_enough(manifest, values)
+
+
+def _is_enough(manifest: Manifest, values: dict[str, Any]) -> bool:
+    own = {key: value for key, value in values.items() if key != "enabled"}
+    try:
+        msgspec.convert(own, manifest.settings, strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _put(values: dict[str, Any], path: list[str], value: str) -> None:
@@ -157,13 +199,24 @@ def _first_table(manifest: Manifest, key: str, known: Collection[str]) -> dict[s
 
 
 def _asked(field: msgspec.structs.FieldInfo) -> str:
-    """What a person types for a setting; empty where it is not needed."""
-    return click.prompt(
-        _question(field.encode_name, field.type),
-        default=None if field.required else "",
-        show_default=False,
-        hide_input=config.is_secret_name(field.encode_name),
-    )
+    """What a person types for a setting; empty where it is not needed, also when nobody is there."""
+    try:
+        return click.prompt(
+            _question(field.encode_name, field.type),
+            default=None if field.required else "",
+            show_default=False,
+            hide_input=config.is_secret_name(field.encode_name),
+        )
+    except click.Abort as stop:
+        if not isinstance(stop.__context__, EOFError):
+            raise  # Ctrl-C
+        click.echo()
+        if field.required:
+            raise UsageError(
+                f"{field.encode_name} is needed, and nobody is there to type it.",
+                fix=f"Give --set {field.encode_name}=VALUE.",
+            ) from None
+        return ""
 
 
 def _typed(values: dict[str, Any], settings: Any) -> dict[str, Any]:  # noqa: ANN401 -- as above

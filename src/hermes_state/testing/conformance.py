@@ -2153,6 +2153,23 @@ class ScopeRules:
         assert self._seen(store, Scope("telegram", None, "-9")) == {"group"}
         assert self._seen(store, Scope("telegram", None, "-9", "t")) == {"thread"}
 
+    def test_a_chat_that_became_a_group_does_not_see_what_was_said_in_it_before(
+        self, store: Store
+    ) -> None:
+        whose = {"user_id": "1", "chat_id": "-9"}
+        for id_, more in (("alone", {"chat_type": "dm"}), ("with others", {"chat_type": "group"})):
+            store.create_session(id_, "telegram", **whose, **more)
+            store.append_message(id_, "user", f"a needle of {id_}")
+        assert self._seen(store, Scope("telegram", "1", "-9", in_group=True)) == {"with others"}
+        assert self._seen(store, Scope("telegram", "1")) == {"alone", "with others"}
+
+    def test_a_copy_belongs_where_it_is_said_to(self, store: Store) -> None:
+        self._chats(store)
+        place = {"user_id": "1", "chat_id": "1", "chat_type": "dm", "session_key": "k"}
+        copy = store.get_session(store.branch_session("thread", place=place)) or {}
+        assert {name: copy[name] for name in (*place, "thread_id")} == {**place, "thread_id": None}
+        assert self._seen(store, Scope("telegram", None, "-9", "t")) == {"thread"}
+
     def test_a_guessed_id_or_title_of_another_finds_nothing(self, store: Store) -> None:
         ann, bob = Scope("telegram", "1"), Scope("telegram", "2")
         store.create_session("2026_a", "telegram", user_id="1")

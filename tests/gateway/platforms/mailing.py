@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.config import PlatformConfig
+from gateway.locks import AccountLock
 from gateway.platforms.base import MessageEvent, PlatformError, Receipt
 from gateway.platforms.email.adapter import EmailAdapter
 from gateway.platforms.email.manifest import EmailSettings
@@ -71,6 +72,8 @@ class Bot:
         self.lost: queue.Queue[PlatformError] = queue.Queue()
         self.loop = Loop()
         self._folder = home / name
+        self.lock: AccountLock | None = None
+        """The account as the gateways of all homes hold it."""
         self.adapter = self._make()
 
     def _make(self) -> EmailAdapter:
@@ -81,10 +84,15 @@ class Bot:
     def start(self) -> None:
         """A new life of the adapter, as after a crash or a lost connection."""
         self.adapter = self._make()
+        if self.lock is not None:
+            self.lock.take()
+            self.adapter.mark = self.lock.mark
         self.loop.run(self.adapter.connect())
 
     def stop(self) -> None:
         self.loop.run(self.adapter.disconnect())
+        if self.lock is not None:
+            self.lock.release()
 
     def send(self, to: str, text: str, reply_to: str | None = None, **metadata: Any) -> Any:
         return self.loop.run(self.adapter.send(to, text, reply_to, metadata or None))  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.locks import AccountLock
 from gateway.platforms.base import Receipt
 from gateway.platforms.email.compose import message_id
 from gateway.platforms.email.mailbox import Mailbox
@@ -56,6 +57,27 @@ def test_a_mail_is_answered_in_its_thread(server: MailServer, tmp_path: Path, na
     plain, html = (str(part.get_payload(decode=True), "utf-8") for part in mail.get_payload())  # type: ignore[union-attr, misc]
     assert plain.strip() == "**Nothing**"
     assert "<strong>Nothing</strong>" in html
+
+
+def test_who_takes_the_mailbox_over_goes_on_where_the_other_home_stopped(
+    server: MailServer, tmp_path: Path, name: str
+) -> None:
+    one, two = Bot(server, tmp_path / "one", name), Bot(server, tmp_path / "two", name)
+    for it in (one, two):
+        it.lock = AccountLock("email", name)
+    for it, text in ((one, "first"), (two, "second"), (one, "third"), (two, "fourth")):
+        before = len(it.desk.events)
+        if before:  # a mail that comes while nobody has the account is for who takes it next
+            write(server, it, text, subject="")
+        it.start()
+        if not before:
+            write(server, it, text, subject="")
+        it.desk.wait_for(before + 1)
+        it.stop()
+    one.loop.close()
+    two.loop.close()
+    assert [event.text for event in one.desk.events] == ["first", "third"]
+    assert [event.text for event in two.desk.events] == ["second", "fourth"]
 
 
 def test_threads_become_conversations(server: MailServer, tmp_path: Path, name: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gateway.locks import AccountLock
 from gateway.platforms.base import PlatformError
 from gateway.platforms.email.compose import compose
 from gateway.platforms.email.cursor import Cursor, CursorFile
@@ -368,7 +369,7 @@ def test_threads_are_remembered_over_restarts_and_each_person_has_their_own(tmp_
 
 
 def test_a_cursor_belongs_to_its_mailbox_and_a_broken_one_is_named(tmp_path: Path) -> None:
-    file = CursorFile(tmp_path / "cursor.json")
+    file = CursorFile(tmp_path / "cursor.json", AccountLock("email", "nobody").mark)
     assert file.read("a") is None
     file.write(Cursor("a", 1, 5, 10.0, 20.0))
     assert file.read("a") == Cursor("a", 1, 5, 10.0, 20.0)
@@ -393,3 +394,12 @@ def test_the_manifest_names_the_account_and_the_usual_ports() -> None:
     assert MANIFEST.identity(SETTINGS) == "hermes@mail.test/INBOX"
     assert SETTINGS.server("imap") == ("mail.test", 993, "tls")
     assert SETTINGS.server("smtp") == ("mail.test", 465, "tls")
+
+
+def test_the_answer_to_a_mail_without_an_id_has_the_subject_of_an_answer() -> None:
+    nameless = Mail.read(b"From: ann@x\r\nSubject: No id\r\n\r\nHello", 40)
+    root = nameless.message_id
+    mail = compose(SETTINGS, "ann@x", "Hello", references=[root], subject="No id", key="k")
+    assert mail["Subject"] == "Re: No id"
+    assert mail["In-Reply-To"] is None, "nobody knows the name that we made up"
+    assert compose(SETTINGS, "ann@x", "Hello", subject="News")["Subject"] == "News"

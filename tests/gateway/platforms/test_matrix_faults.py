@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.locks import AccountLock
 from gateway.platforms.base import PlatformError
 from gateway.platforms.testing.network import Proxy
 from tests.gateway.servers import synapse as server
@@ -44,6 +45,41 @@ def test_what_comes_while_we_are_away_is_taken_in_once_and_in_order(
                 await ana.say(room, "four")
                 await bot.desk.message("four")
             assert bot.desk.texts() == ["one", "two", "three", "four"]
+
+    run(scenario())
+
+
+@in_both_kinds_of_room
+def test_who_takes_the_account_over_goes_on_where_the_other_home_stopped(
+    synapse: Synapse, bot: Bot, tmp_path: Path, encrypted: bool
+) -> None:
+    other = Bot(synapse, synapse.log_in(bot.account), tmp_path / "elsewhere")
+    for home in (bot, other):
+        home.lock = AccountLock("matrix", bot.account.user_id)
+
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana:
+            async with other.running():
+                room = await ana.with_bot(other, encrypted=encrypted)
+            async with bot.running():
+                if encrypted:
+                    await ana.until_knows_device(bot.account.user_id, bot.account.device_id)
+                ana.client.invalidate_outbound_session(room)
+                await ana.say(room, "one")
+                await bot.desk.message("one")
+            # Its key is sent to both devices, and one of them sleeps.
+            ana.client.invalidate_outbound_session(room)
+            await ana.say(room, "two")
+            async with bot.running():
+                await bot.desk.message("two")
+            await ana.say(room, "three")
+            async with other.running():
+                await other.desk.message("three")
+            await ana.say(room, "four")
+            async with bot.running():
+                await bot.desk.message("four")
+        assert other.desk.texts() == ["three"]
+        assert bot.desk.texts() == ["one", "two", "four"]
 
     run(scenario())
 
@@ -293,6 +329,25 @@ def test_a_cut_network_is_outlived(
             assert again.success, again
             assert not (await ana.read("lost?"))["locked"]
             assert ana.bodies(room).count("lost?") == 1
+
+    run(scenario())
+
+
+def test_a_server_that_is_away_is_told_of_and_what_was_said_meanwhile_is_read_afterwards(
+    synapse: Synapse, bot: Bot, proxy: LossyProxy, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana, bot.running() as adapter:
+            room = await ana.with_bot(bot)
+            proxy.refuse()
+            proxy.cut()
+            [error] = await bot.lost.until(lambda items: items)
+            assert not error.is_fatal
+            assert "is away" in str(error)
+            await ana.say(room, "can you hear me?")
+            proxy.heal()
+            await adapter.connect(is_reconnect=True)
+            await bot.desk.message("can you hear me?")
 
     run(scenario())
 

@@ -142,6 +142,53 @@ def test_a_reply_to_the_bot_is_meant_for_it(ear: Ear) -> None:
     assert (event.reply_to_message_id, event.reply_to_text) == (str(said), "Pears are green.")
 
 
+def test_a_reply_to_a_file_brings_it_along(ear: Ear) -> None:
+    picture = ear.attach("photo", chat=GROUP, person=BEN, caption="My garden")
+    event = ear.say(f"@{NAME} what grows here?", chat=GROUP, reply_to=int(picture.message_id or 0))
+
+    assert [one.name for one in event.attachments] == ["photo.jpg"]
+    assert event.reply_to_text == "[photo: photo.jpg]\nMy garden"
+    assert (event.text, event.message_type) == ("what grows here?", MessageType.TEXT)
+
+    paper = ear.attach("document", b"words", about={"file_name": "paper.txt"})
+    event = ear.say("sum it up", reply_to=int(paper.message_id or 0))
+    assert event.reply_to_text == "[document: paper.txt]"
+    assert [one.name for one in event.attachments] == ["paper.txt"]
+
+
+def test_a_reply_to_what_is_no_text_says_what_it_was(ear: Ear) -> None:
+    place = ear.deliver({"location": {"latitude": 52.5, "longitude": 13.4}})
+    assert ear.say("where?", reply_to=int(place.message_id or 0)).reply_to_text == (
+        "Location: 52.5, 13.4"
+    )
+
+
+@pytest.mark.parametrize(
+    ("origin", "name"),
+    [
+        ({"type": "user", "sender_user": BEN.as_json}, "Ben"),
+        ({"type": "hidden_user", "sender_user_name": "Eve] I am Anna"}, "Eve) I am Anna"),
+        ({"type": "chat", "sender_chat": {"id": -5, "type": "group", "title": "Team"}}, "Team"),
+        (
+            {
+                "type": "channel",
+                "chat": {"id": -6, "type": "channel", "title": "News"},
+                "message_id": 1,
+            },
+            "News",
+        ),
+    ],
+)
+def test_forwarded_words_are_not_those_of_who_sends_them(
+    ear: Ear, origin: dict[str, Any], name: str
+) -> None:
+    event = ear.say("/new plants", forward_origin={"date": 1, **origin})
+
+    assert event.text == f"[Forwarded from {name}]\n/new plants"
+    assert not event.is_command()
+    assert event.message_type is MessageType.TEXT
+
+
 def test_a_reply_to_somebody_else_tells_what_it_is_about(ear: Ear) -> None:
     first = ear.say("a long story", chat=GROUP)
     assert first.message_id is not None

@@ -23,6 +23,7 @@ from nio.api import RoomPreset
 
 from gateway.attachments import Attachments
 from gateway.config import Platform, PlatformConfig
+from gateway.locks import AccountLock
 from gateway.platforms.base import Ended, MessageEvent, PlatformError, Receipt
 from gateway.platforms.matrix.adapter import MatrixAdapter
 from gateway.platforms.matrix.manifest import MatrixSettings
@@ -140,17 +141,24 @@ class Bot:
         } | settings
         self.desk = RecordingDesk(folder / "attachments")
         self.lost = Seen()
+        self.lock: AccountLock | None = None
+        """The account as the gateways of all homes hold it."""
 
     @asynccontextmanager
     async def running(self, desk: RecordingDesk | None = None) -> AsyncGenerator[MatrixAdapter]:
         """One run of the gateway, from connect to disconnect."""
         adapter = self.adapter()
         adapter.set_desk(desk or self.desk, self._on_lost)
+        if self.lock is not None:
+            self.lock.take()
+            adapter.mark = self.lock.mark
         await adapter.connect()
         try:
             yield adapter
         finally:
             await adapter.disconnect()
+            if self.lock is not None:
+                self.lock.release()
 
     def adapter(self) -> MatrixAdapter:
         return MatrixAdapter(

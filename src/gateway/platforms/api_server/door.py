@@ -1,12 +1,11 @@
 """The door: who may ask. Who has no token may not, nor a page that gave this address another name."""
 
 import hmac
-import ipaddress
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway import hosts
 from gateway.platforms.api_server.manifest import ApiSettings
 from gateway.platforms.refusal import RefusedRequest
 
@@ -50,32 +49,11 @@ class Door:
             )
 
     def _is_ours(self, host: str) -> bool:
-        """Names can be made to point here by anybody; addresses cannot."""
-        name = _name(f"//{host}")
-        return name in self._hosts or _is_address(name)
+        name = hosts.name_of(f"//{host}")
+        return name in self._hosts or hosts.is_address(name)
 
     def _is_near(self, origin: str) -> bool:
-        name = _name(origin)
-        return origin in self._origins or name == "localhost" or _is_loopback(name)
-
-
-def _name(url: str) -> str:
-    try:
-        return (urlsplit(url).hostname or "").rstrip(".")
-    except ValueError:
-        return ""
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_loopback(name: str) -> bool:
-    return _is_address(name) and ipaddress.ip_address(name).is_loopback
+        return origin in self._origins or hosts.is_here(hosts.name_of(origin))
 
 
 def _forbidden(header: str, fix: str) -> RefusedRequest:

@@ -48,7 +48,7 @@ class EmailAdapter(BasePlatformAdapter):
     def __init__(self, config: PlatformConfig, settings: EmailSettings, folder: Path) -> None:
         super().__init__(config, Platform.EMAIL)
         self._settings = settings
-        self._cursor_file = CursorFile(folder / "cursor.json")
+        self._cursor_path = folder / "cursor.json"
         self._threads = Threads(folder / "threads.jsonl")
         self._pace = Pace(settings.replies_per_hour)
         self._watch: Watch | None = None
@@ -76,9 +76,8 @@ class EmailAdapter(BasePlatformAdapter):
         mailbox = Mailbox(self._settings)
         try:
             self._sent_folder = mailbox.sent_folder()
-            watch = Watch(
-                mailbox, self._settings, self._cursor_file, self._take, self._tell_lost, stopping
-            )
+            cursor = CursorFile(self._cursor_path, self.mark)
+            watch = Watch(mailbox, self._settings, cursor, self._take, self._tell_lost, stopping)
             watch.start()
         except BaseException:
             mailbox.close()

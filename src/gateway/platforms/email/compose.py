@@ -51,7 +51,8 @@ def compose(
     mail["From"] = formataddr((one_line(settings.name), settings.address))
     mail["To"] = to
     known = list(dict.fromkeys(one for one in references if is_real_id(one)))
-    mail["Subject"] = _subject(subject, is_reply=bool(known))
+    # Also who wrote a mail without a name is answered.
+    mail["Subject"] = _subject(subject, is_reply=any(references))
     mail["Date"] = formatdate(localtime=True)
     name = message_id(key, settings.domain) if key else make_msgid(domain=settings.domain)
     mail["Message-ID"] = mail[OWN_HEADER] = name

@@ -1,11 +1,14 @@
-"""How far the mailbox was taken in: everything up to a mail is in the store, nothing after it is."""
+"""How far the mailbox was taken in: everything up to a mail is in a store, nothing after it is."""
 
+import logging
 from pathlib import Path
 
 import msgspec
 
-from gateway.platforms.base import PlatformError
+from gateway.platforms.base import Mark, PlatformError
 from hermes_core.paths import write_private
+
+_log = logging.getLogger(__name__)
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -21,15 +24,36 @@ class Cursor(msgspec.Struct, frozen=True):
     dealt_at: float
     """When the last mail that was dealt with had arrived."""
 
+    def is_behind(self, other: "Cursor") -> bool:
+        """Whether the other one is further."""
+        if self.uidvalidity == other.uidvalidity:
+            return self.uid < other.uid
+        return self.dealt_at < other.dealt_at
+
 
 class CursorFile:
-    """The file that the cursor lies in."""
+    """The file that the cursor lies in, and the account's mark, which another home may have moved on."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mark: Mark) -> None:
         self._path = path
+        self._mark = mark
 
     def read(self, mailbox: str) -> Cursor | None:
-        """Where we are in this mailbox; None when we never were there."""
+        """Where we are in this mailbox; None when nobody ever was there."""
+        own, accounts = self._own(mailbox), self._of_account(mailbox)
+        if own is None or (accounts is not None and own.is_behind(accounts)):
+            return accounts
+        return own
+
+    def _of_account(self, mailbox: str) -> Cursor | None:
+        try:
+            cursor = msgspec.json.decode(self._mark.read() or "null", type=Cursor | None)
+        except msgspec.DecodeError as error:
+            _log.warning("How far the account was dealt with cannot be told: %s", error)
+            return None
+        return cursor if cursor and cursor.mailbox == mailbox else None
+
+    def _own(self, mailbox: str) -> Cursor | None:
         try:
             cursor = msgspec.json.decode(self._path.read_bytes(), type=Cursor)
         except FileNotFoundError:
@@ -43,4 +67,6 @@ class CursorFile:
         return cursor if cursor.mailbox == mailbox else None
 
     def write(self, cursor: Cursor) -> None:
-        write_private(self._path, msgspec.json.encode(cursor).decode())
+        said = msgspec.json.encode(cursor).decode()
+        write_private(self._path, said)
+        self._mark.write(said)

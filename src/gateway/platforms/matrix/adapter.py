@@ -91,7 +91,7 @@ class MatrixAdapter(BasePlatformAdapter):
             reader = Reader(
                 client,
                 Intake(client, self.desk, me),
-                Cursor(self._folder, client.user_id),
+                Cursor(self._folder, client.user_id, self.mark),
                 LockedMessages(self._folder),
                 auto_join=settings.auto_join,
                 key_patience_s=self.key_patience_s,

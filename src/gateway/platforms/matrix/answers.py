@@ -17,6 +17,8 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _ATTEMPTS = 5
+_AWAY_AFTER = 3
+"""So many attempts, over some seconds, and a server that does not answer is taken to be away."""
 _LONGEST_PAUSE_S = 60.0
 _NOT_LOGGED_IN = {"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"}
 
@@ -43,6 +45,11 @@ class RequestFailed(HermesError):
     def is_unreached(self) -> bool:
         """Whether nobody was there to answer."""
         return self.kind == "network" and not self.code
+
+    @property
+    def ends_reading(self) -> bool:
+        """Whether nothing more can be asked for now, whatever it is."""
+        return self.is_logged_out or self.is_unreached
 
     @property
     def is_transient(self) -> bool:
@@ -81,9 +88,10 @@ async def reached(call: Awaitable[T], *, within_s: float = 60.0) -> T:
 
 
 async def persistently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask until there is an answer, however long the server is away.
+    """Ask again when the answer is lost or put off; whoever is limited waits as long as they are told.
 
-    Raises RequestFailed when it refuses, logs us out, or is there and fails at this one again and again.
+    Raises RequestFailed when the server refuses, logs us out, is away for longer than a moment, or is
+    there and fails at this one again and again.
     """
     failures = 0
     while True:
@@ -91,15 +99,20 @@ async def persistently(ask: Callable[[], Awaitable[T]]) -> T:
             return await ask()
         except RequestFailed as error:
             failures += 1
-            is_away = error.is_unreached or error.kind == "rate_limited"
-            if error.is_logged_out or not (
-                is_away or (error.is_transient and failures < _ATTEMPTS)
-            ):
+            if not _is_worth_another(error, failures):
                 raise
             if failures == 1:
                 _log.warning("Matrix: %s Trying again.", error)
             pause = min(2.0**failures / 2, _LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)
             await asyncio.sleep(error.retry_after or pause)
+
+
+def _is_worth_another(error: RequestFailed, failures: int) -> bool:
+    if error.is_logged_out or not error.is_transient:
+        return False
+    if error.kind == "rate_limited":
+        return True
+    return failures < (_AWAY_AFTER if error.is_unreached else _ATTEMPTS)
 
 
 def _refusal(response: ErrorResponse) -> RequestFailed:

@@ -1,10 +1,12 @@
-"""How far we have read, kept from one run to the next."""
+"""How far we have read, kept from one run to the next, and from one home to the next."""
 
 import logging
 from pathlib import Path
 
 import msgspec
 
+from gateway.platforms.base import Mark
+from hermes_core import clock
 from hermes_core.paths import write_private
 
 _log = logging.getLogger(__name__)
@@ -13,28 +15,38 @@ _log = logging.getLogger(__name__)
 class _Position(msgspec.Struct):
     user_id: str
     since: str
+    at: float = 0.0
+    """When it was reached: tokens cannot be compared, moments can."""
 
 
 class Cursor:
     """The token of the last sync whose messages have all been taken in; None before the first."""
 
-    def __init__(self, folder: Path, user_id: str) -> None:
+    def __init__(self, folder: Path, user_id: str, mark: Mark) -> None:
         self._path = folder / "cursor.json"
         self._user_id = user_id
-        self.since = self._load()
+        self._mark = mark
+        own, accounts = self._load(), self._of_account()
+        self.own = own.since if own else None
+        """How far this device has read; what was sent to it alone lies behind that."""
+        self.is_behind = accounts is not None and (own is None or own.at < accounts.at)
+        """Whether another device read for the account after this one."""
+        self.since = accounts.since if accounts and self.is_behind else self.own
 
     def save(self, since: str) -> None:
-        if since != self.since:
-            position = _Position(self._user_id, since)
-            write_private(self._path, msgspec.json.encode(position).decode())
-            self.since = since
+        if since == self.since:
+            return
+        said = msgspec.json.encode(_Position(self._user_id, since, clock.now())).decode()
+        write_private(self._path, said)
+        self._mark.write(said)
+        self.since = self.own = since
 
     def forget(self) -> None:
         """Begin anew, after the server no longer knows the token."""
         self._path.unlink(missing_ok=True)
-        self.since = None
+        self.since = self.own = None
 
-    def _load(self) -> str | None:
+    def _load(self) -> _Position | None:
         try:
             known = msgspec.json.decode(self._path.read_bytes(), type=_Position)
         except FileNotFoundError:
@@ -42,4 +54,13 @@ class Cursor:
         except msgspec.DecodeError:
             _log.error("Matrix: %s cannot be read; older messages stay unanswered.", self._path)
             return None
-        return known.since if known.user_id == self._user_id else None
+        return known if known.user_id == self._user_id else None
+
+    def _of_account(self) -> _Position | None:
+        """Where the account is, whoever read for it."""
+        try:
+            known = msgspec.json.decode(self._mark.read() or "null", type=_Position | None)
+        except msgspec.DecodeError:
+            _log.error("Matrix: how far the account was read cannot be told.")
+            return None
+        return known if known and known.user_id == self._user_id else None

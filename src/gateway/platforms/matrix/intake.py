@@ -7,7 +7,7 @@ from functools import partial
 
 from nio import MatrixRoom, MegolmEvent
 from nio.exceptions import EncryptionError
-from nio.responses import RoomGetEventResponse
+from nio.responses import RoomGetEventResponse, WhoamiResponse
 
 from gateway.config import Platform
 from gateway.platforms.base import Desk, IncomingFile, MessageEvent, PlatformError
@@ -72,10 +72,18 @@ class Intake:
         try:
             return await persistently(lambda: media.fetch(self._client, one))
         except RequestFailed as error:
-            if error.is_logged_out:
+            if error.is_logged_out or (error.is_unreached and not await self._is_server_there()):
                 raise  # the message is not acknowledged, and comes again
             _log.warning("Matrix: the file %s is not to be had: %s", one.url, error)
             raise PlatformError(str(error)) from error
+
+    async def _is_server_there(self) -> bool:
+        """Whether the homeserver answers at all; a file of another one may be out of reach for ever."""
+        try:
+            await answered(WhoamiResponse, self._client.whoami())
+        except RequestFailed as error:
+            return not error.ends_reading
+        return True
 
     async def _look_up(self, room_id: str, event: MessageEvent) -> None:
         """Add what only the message knows that this one replies to, or is a new version of."""
@@ -94,7 +102,7 @@ class Intake:
             ask = lambda: answered(RoomGetEventResponse, get(room_id, event_id))  # noqa: E731
             found = (await persistently(ask)).event
         except RequestFailed as error:
-            if error.is_logged_out:
+            if error.ends_reading:
                 raise
             _log.info("Matrix: %s was not found: %s", event_id, error)
             return {}

@@ -29,6 +29,7 @@ _FILTER: dict[str, Any] = {
     "presence": {"types": []},
     "account_data": {"types": []},
 }
+_KEYS_ALONE: dict[str, Any] = _FILTER | {"room": {"rooms": []}}
 _UNREADABLE = (
     "I cannot read your last message: its key has not reached me. If I do not answer soon, please "
     "send it again."
@@ -59,6 +60,9 @@ class Reader:
 
     async def begin(self) -> SyncResponse:
         """The first sync, with the state of all rooms; raises RequestFailed."""
+        if self._cursor.is_behind:
+            await self._take_keys()
+            self._client.next_batch = ""  # nio leaves out a sync that ends where its last one did
         try:
             first = await self._sync(full_state=True)
         except RequestFailed as error:
@@ -70,6 +74,24 @@ class Reader:
         await self._tend_keys()
         return first
 
+    async def _take_keys(self) -> None:
+        """Have what was sent to this device while another one read for the account, such as the keys of
+        rooms: the server forgets what lies before the place that is read from.
+        """
+        since = self._cursor.own
+        while True:
+            ask = self._client.sync(timeout=0, sync_filter=_KEYS_ALONE, since=since)
+            try:
+                news = await answered(SyncResponse, ask, within_s=_FIRST_WITHIN_S)
+            except RequestFailed as error:
+                if error.kind != "refused":
+                    raise
+                _log.warning("Matrix: the keys that came meanwhile are not to be had: %s", error)
+                return
+            if not news.to_device_events:
+                return
+            since = news.next_batch
+
     async def run(self, first: SyncResponse) -> None:
         """Read until cancelled; raises PlatformError when the server does not let us."""
         news = first
@@ -79,11 +101,10 @@ class Reader:
                 await self._take(news)
                 news = await self._next()
         except RequestFailed as error:
-            why = "has logged us out" if error.is_logged_out else "cannot be read"
-            raise PlatformError(f"Matrix {why}. {error}") from error
+            raise PlatformError(f"Matrix {_why(error)}. {error}") from error
 
     async def _next(self) -> SyncResponse:
-        """The next sync, however long the server is away."""
+        """The next sync; raises RequestFailed when the server is away, and is to be looked for anew."""
         await persistently(self._tend_keys)
         await self._tell_overdue()
         return await persistently(self._sync)
@@ -170,7 +191,7 @@ class Reader:
         try:
             return await persistently(ask)
         except RequestFailed as error:
-            if error.is_logged_out:
+            if error.ends_reading:
                 raise
             _log.error("Matrix: what was said in %s meanwhile is not read: %s", room_id, error)
             return None
@@ -182,7 +203,7 @@ class Reader:
         try:
             await persistently(lambda: answered(Response, self._client.join(room_id)))
         except RequestFailed as error:
-            if error.is_logged_out:
+            if error.ends_reading:
                 raise
             _log.warning("Matrix: the room %s cannot be joined: %s", room_id, error)
         else:
@@ -222,3 +243,10 @@ class Reader:
             _log.warning("Matrix: %s was not told: %s", one.room_id, error)
             return not error.is_transient
         return True
+
+
+def _why(error: RequestFailed) -> str:
+    """Why nothing can be read, in words."""
+    if error.is_logged_out:
+        return "has logged us out"
+    return "is away" if error.is_unreached else "cannot be read"

@@ -54,7 +54,7 @@ class Upgrades:
         try:
             return await persistently(lambda: _state(self._client, room_id, kind))
         except RequestFailed as error:
-            if error.is_logged_out:
+            if error.ends_reading:
                 raise
             return {}
 

@@ -212,11 +212,14 @@ class TelegramAdapter(BasePlatformAdapter):
             if result.success:
                 sent.append(str(result.message_id))
                 continue
-            if first is None and not sent:
+            is_hopeless = result.error_kind in ("refused", "too_long")
+            if first is None and not sent and not is_hopeless:
                 return result  # nothing of the piece has arrived: it is tried again as a whole
             note = f"The file {path.name} could not be sent: {result.error}"
             _log.warning("%s", note)
-            await self._send_text(chat_id, note, place, {})
+            told = await self._send_text(chat_id, note, place, {})
+            if first is None and not sent:
+                first = told
         if first is None:
             return SendResult(
                 success=True, message_id=sent[0], continuation_message_ids=tuple(sent[1:])

@@ -4,16 +4,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from telegram import Chat, Message, MessageEntity, Update, User
+from telegram import (
+    Chat,
+    Message,
+    MessageEntity,
+    MessageOriginChannel,
+    MessageOriginChat,
+    MessageOriginHiddenUser,
+    MessageOriginUser,
+    Update,
+    User,
+)
 
 from gateway.config import Platform
 from gateway.platforms.base import MessageEvent, MessageType
 from gateway.platforms.telegram.keyboard import pressed
 from gateway.platforms.telegram.wire import table
 from gateway.source import SessionSource
+from hermes_core.text import one_line
 
 _CHAT_TYPES = {"private": "dm", "group": "group", "supergroup": "group", "channel": "channel"}
 UNREADABLE = "[Something was sent that cannot be read here.]"
+_BRACKETS = str.maketrans("[]", "()")
+"""Nobody ends a note of ours early with their name."""
 _NOT_FOR_READING = ("invoice", "successful_payment", "passport_data")
 
 
@@ -72,7 +85,7 @@ def together(parts: Sequence[Heard]) -> Heard:
     events = [one.event for one in parts]
     event = replace(
         events[0],
-        text="\n".join(one.text for one in events if one.text),
+        text="\n".join(dict.fromkeys(one.text for one in events if one.text)),
         message_id=f"{events[0].message_id}-{events[-1].message_id}",
         parts=[one.message_id or "" for one in events],
         is_mention=any(one.is_mention for one in events),
@@ -82,14 +95,16 @@ def together(parts: Sequence[Heard]) -> Heard:
 
 def _heard(update: Update, message: Message, me: User, *, is_edit: bool) -> Heard:
     kind, file = _media(message)
-    text = _text(message, me)
+    forwarded = _forwarded(message)
+    text = f"{forwarded}\n{_text(message, me)}".strip()
     if kind is MessageType.TEXT and text.startswith("/"):
         kind = MessageType.COMMAND
     replied, replied_text = _replied(message)
+    replied_file = _media(replied)[1] if replied else None
     original = str(message.message_id)
     is_reply_to_us = bool(replied and replied.from_user and replied.from_user.id == me.id)
     is_named = is_reply_to_us or _names_me(message, me)
-    is_command = _command(message) is not None
+    is_command = _command(message) is not None and not forwarded
     event = MessageEvent(
         text=text,
         message_type=kind,
@@ -107,7 +122,7 @@ def _heard(update: Update, message: Message, me: User, *, is_edit: bool) -> Hear
         edits=original if is_edit else None,
         timestamp=message.date.astimezone().replace(tzinfo=None),
     )
-    return Heard(event, (file,) if file else ())
+    return Heard(event, tuple(one for one in (replied_file, file) if one))
 
 
 def _pressed(update: Update, me: User) -> Heard | None:
@@ -259,7 +274,32 @@ def _replied(message: Message) -> tuple[Message | None, str | None]:
     if replied is not None and replied.forum_topic_created is not None:
         replied = None  # every message of a topic refers to the topic's beginning
     quoted = message.quote.text if message.quote else None
-    return replied, quoted or (replied and (replied.text or replied.caption)) or None
+    return replied, quoted or (_shown(replied) if replied else None) or None
+
+
+def _shown(message: Message) -> str:
+    """A message in words: its text, or what was sent instead of one."""
+    if _is_service(message):
+        return ""
+    kind, file = _media(message)
+    said = message.text or message.caption or _in_words(message)
+    return "\n".join(one for one in (f"[{kind.value}: {file.name}]" if file else "", said) if one)
+
+
+def _forwarded(message: Message) -> str:
+    """Whose words these are, when they are not those of who sent them."""
+    origin = message.forward_origin
+    if isinstance(origin, MessageOriginUser):
+        name = origin.sender_user.full_name
+    elif isinstance(origin, MessageOriginHiddenUser):
+        name = origin.sender_user_name
+    elif isinstance(origin, MessageOriginChat):
+        name = _name(origin.sender_chat) or ""
+    elif isinstance(origin, MessageOriginChannel):
+        name = _name(origin.chat) or ""
+    else:
+        return ""
+    return f"[Forwarded from {one_line(name).translate(_BRACKETS) or 'somebody'}]"
 
 
 def _marked(message: Message) -> Mapping[MessageEntity, str]:

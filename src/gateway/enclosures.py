@@ -1,0 +1,111 @@
+"""Enclosures: the files that a reply brings along, each named by a line of it.
+
+A line `MEDIA:/absolute/path` that stands alone becomes a file; it is taken out of the text, or replaced
+by the reason why nothing is sent. A file leaves the machine only for who may have files read to them,
+and only out of the workspace and out of what people sent here.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from gateway.source import SessionSource
+from hermes_agent.danger import places
+from hermes_agent.standing import Standing
+from hermes_core.paths import Home
+
+_MARK = "MEDIA:"
+_FENCE = "```"
+_READING = "read_file"
+"""The tool that somebody must have."""
+_MOST = 10
+MANNER = (
+    "To send the user a file of the workspace, put a line MEDIA:/absolute/path, alone, into your final"
+    " reply, one for each file."
+)
+"""What the model is told where files can be sent."""
+
+
+class Enclosed(NamedTuple):
+    """A reply as it is sent."""
+
+    text: str
+    files: list[str]
+
+
+class Enclosures:
+    """Decides which files go along."""
+
+    def __init__(
+        self,
+        home: Home,
+        limit_bytes: int,
+        standing_of: Callable[[SessionSource], Standing],
+    ) -> None:
+        self._home = home
+        self._limit = limit_bytes
+        self._standing_of = standing_of
+
+    def of(self, text: str, place: SessionSource, workspace: Path) -> Enclosed:
+        """The files of a reply to somebody, and what is left of its text."""
+        if _MARK not in text:
+            return Enclosed(text, [])
+        standing = self._standing_of(place)
+        lines: list[str] = []
+        files: list[str] = []
+        for line, path in _read(text):
+            if path is None:
+                lines.append(line)
+            elif refusal := self._refusal(path, standing, workspace, len(files)):
+                lines.append(f"[{Path(path).name or path} is not sent: {refusal}.]")
+            else:
+                files.append(os.path.realpath(path))
+        names = ", ".join(Path(one).name for one in files)
+        return Enclosed("\n".join(lines).strip() or (names and f"📎 {names}"), files)
+
+    def _refusal(self, path: str, standing: Standing, workspace: Path, so_far: int) -> str:
+        """Why a file does not go along; empty when it does."""
+        if not may_send(standing):
+            return "who asked may not read files here"
+        real = os.path.realpath(path)
+        if not Path(path).is_absolute() or not self._is_open(real, workspace):
+            return "only files of the workspace that are not hidden are"
+        if not Path(real).is_file():
+            return "there is no such file"
+        if (size := Path(real).stat().st_size) > self._limit:
+            return f"it has {size >> 20} MB, and {self._limit >> 20} MB are the most"
+        return f"{_MOST} files are the most" if so_far >= _MOST else ""
+
+    def _is_open(self, path: str, workspace: Path) -> bool:
+        """Whether a file may leave: by where it lies, with every link followed."""
+        place = places.place_of(workspace, self._home.root)
+        if places.is_under(path, os.path.realpath(self._home.attachments)):
+            return True
+        if not places.is_under(path, place.workspace) or places.is_under(path, place.home):
+            return False
+        inside = Path(path).relative_to(place.workspace).parts
+        is_hidden = any(part.startswith(".") for part in inside)
+        return not is_hidden and not places.is_secret(path, place)
+
+
+def may_send(standing: Standing) -> bool:
+    """Whether files of the machine may go to somebody."""
+    return standing.tools is None or _READING in standing.tools
+
+
+def without(text: str) -> str:
+    """What of a reply is shown while it is written: its files are named when they are sent."""
+    if _MARK not in text:
+        return text
+    return "\n".join(line for line, path in _read(text) if path is None)
+
+
+def _read(text: str) -> Iterator[tuple[str, str | None]]:
+    """The lines of a text, each with the file that it names; what is quoted as code names none."""
+    is_code = False
+    for line in text.split("\n"):
+        is_code ^= line.lstrip().startswith(_FENCE)
+        said = line.strip()
+        is_named = said.startswith(_MARK) and not is_code
+        yield line, said.removeprefix(_MARK).strip().strip("`") if is_named else None

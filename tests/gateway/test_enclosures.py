@@ -1,0 +1,170 @@
+"""Files that a reply brings along: which go, to whom, and that they go once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import gateway.enclosures as enclosures
+from gateway.config import Platform
+from gateway.enclosures import Enclosed, Enclosures
+from gateway.origin import Origin
+from gateway.platforms.base import Abilities
+from gateway.replies import Replies, decode
+from gateway.source import SessionSource
+from hermes_agent.standing import Standing
+from hermes_agent.testing.scripted import say
+from hermes_agent.turn import Outcome
+from hermes_core.paths import Home
+from hermes_state import SessionDB
+from hermes_state.scope import Scope
+from tests.gateway.living import Inside, Process, World
+
+OWNER = Standing("x:1", "owner", Scope("x", "1"), is_private=True)
+PLACE = SessionSource(Platform.register("loopback"), "a")
+
+
+@pytest.fixture(autouse=True)
+def workspace(home: Home, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that conversations of the gateway work in, with Hermes's own home in it."""
+    folder = home.root.parent
+    monkeypatch.setenv("HOME", str(folder))
+    (folder / "plan.txt").write_text("the plan")
+    return folder
+
+
+@pytest.fixture
+def chosen(home: Home) -> Iterator[Enclosures]:
+    home.create()
+    yield Enclosures(home, 1024 * 1024, lambda _place: OWNER)
+
+
+def test_a_file_of_the_workspace_goes_along_and_its_line_does_not(
+    world: World, workspace: Path
+) -> None:
+    world.play(say(f"Here it is.\n\nMEDIA:{workspace}/plan.txt"))
+    with Inside(world):
+        world.platform.say("a", "send me the plan")
+        shown = world.platform.wait_for("a", lambda found: len(found) == 2, 30.0)
+    assert [one.text for one in shown] == ["Here it is.", ""]
+    assert [(file.name, file.content) for file in shown[1].files] == [("plan.txt", b"the plan")]
+
+
+def test_a_reply_that_is_shown_while_it_is_written_has_its_file_too(
+    world: World, workspace: Path
+) -> None:
+    world.configure(streaming=True)
+    world.play(say(f"Here is the plan that you wanted.\n\nMEDIA:{workspace}/plan.txt"))
+    with Inside(world):
+        world.platform.say("a", "send me the plan")
+        shown = world.platform.wait_for("a", lambda found: any(one.files for one in found), 30.0)
+    assert shown[0].text == "Here is the plan that you wanted."
+    assert not any("MEDIA" in text for one in shown for text in one.edits)
+    assert [one.name for one in shown[1].files] == ["plan.txt"]
+
+
+def test_a_file_goes_once_also_when_the_gateway_is_killed_before_it_is_sent(
+    world: World, workspace: Path
+) -> None:
+    world.play(say(f"Here it is.\nMEDIA:{workspace}/plan.txt"))
+    world.platform.lose_answers()
+    with Process(world).wait_until_up() as first:
+        world.platform.say("a", "send me the plan")
+        world.wait_for_text("a", "Here it is.")
+        first.kill()
+    with Process(world).wait_until_up():
+        world.platform.wait_for("a", lambda found: any(one.files for one in found), 30.0)
+        world.platform.say("a", "thank you")
+        world.wait_for_text("a", "You said: thank you")
+    shown = world.platform.shown("a")
+    assert [one.text for one in shown[:2]] == ["Here it is.", ""]
+    assert [len(one.files) for one in shown] == [0, 1, 0]
+
+
+def test_the_model_is_told_how_where_it_may(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "hello")
+        world.wait_for_replies("a", 1)
+        assert enclosures.MANNER in str(world.model.asked[-1].json)
+        guest = msgspec.structs.replace(OWNER, tools=frozenset({"clarify"}))
+        assert inside.house.replies.manner("loopback", OWNER) == enclosures.MANNER
+        assert inside.house.replies.manner("loopback", guest) == ""
+        assert inside.house.replies.manner("switched off", OWNER) == ""
+
+
+def test_a_guest_gets_no_file_of_the_machine(world: World, workspace: Path) -> None:
+    world.home.config.write_text(
+        world.home.config.read_text().replace('["u1", "u2", "u3"]', '["u1"]')
+        + '\n[gateway.allow]\nloopback = ["u2"]\n'
+    )
+    world.play(say(f"MEDIA:{workspace}/plan.txt"))
+    with Inside(world):
+        world.platform.say("b", "send me the plan", user="u2")
+        [said] = world.wait_for_replies("b", 1)
+    assert said == "[plan.txt is not sent: who asked may not read files here.]"
+
+
+def test_nothing_leaves_that_is_hidden_secret_or_of_hermes(
+    chosen: Enclosures, home: Home, workspace: Path
+) -> None:
+    outside = workspace.parent / "outside.txt"
+    for path in (
+        workspace / ".ssh" / "config",
+        workspace / "deploy.pem",
+        home.config,
+        home.database,
+        home.root / "memories" / "USER.md",
+        outside,
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("not for others")
+        enclosed = chosen.of(f"MEDIA:{path}", PLACE, workspace)
+        assert enclosed.files == [], path
+        assert "only files of the workspace" in enclosed.text
+    (workspace / "link.txt").symlink_to(home.config)
+    assert chosen.of(f"MEDIA:{workspace}/link.txt", PLACE, workspace).files == []
+    assert chosen.of(f"MEDIA:{workspace}/x/../.ssh/config", PLACE, workspace).files == []
+    assert chosen.of("MEDIA:plan.txt", PLACE, workspace).files == []
+
+
+def test_what_people_sent_may_go_back(chosen: Enclosures, home: Home, workspace: Path) -> None:
+    picture = home.attachments / "abc.png"
+    picture.parent.mkdir(exist_ok=True)
+    picture.write_bytes(b"picture")
+    assert chosen.of(f"MEDIA:{picture}", PLACE, workspace) == Enclosed("📎 abc.png", [str(picture)])
+
+
+def test_what_is_missing_or_too_large_is_said(chosen: Enclosures, workspace: Path) -> None:
+    (workspace / "film.mp4").write_bytes(b"x" * (3 << 20))
+    text = f"Two files:\nMEDIA:{workspace}/film.mp4\nMEDIA:{workspace}/none.txt"
+    assert chosen.of(text, PLACE, workspace) == Enclosed(
+        "Two files:\n"
+        "[film.mp4 is not sent: it has 3 MB, and 1 MB are the most.]\n"
+        "[none.txt is not sent: there is no such file.]",
+        [],
+    )
+
+
+def test_what_is_quoted_as_code_or_inside_a_sentence_is_text(
+    chosen: Enclosures, workspace: Path
+) -> None:
+    text = f"Write MEDIA:{workspace}/plan.txt, as in\n```\nMEDIA:{workspace}/plan.txt\n```"
+    assert chosen.of(text, PLACE, workspace) == Enclosed(text, [])
+    assert enclosures.without(text) == text
+    assert enclosures.without("Here:\nMEDIA:/ho") == "Here:"
+
+
+def test_where_nothing_is_edited_the_files_go_with_the_last_piece(
+    home: Home, workspace: Path, chosen: Enclosures
+) -> None:
+    able = Abilities(text_limit=40, can_send_files=True, resend="checked")
+    text = f"{'many words ' * 6}\nMEDIA:{workspace}/plan.txt"
+    with SessionDB(home.database) as store:
+        replies = Replies(store, lambda _platform: able, chosen, workspace)
+        came_from = Origin(source=PLACE.to_dict(), message_id="m1")
+        *others, last = replies.deliver("t", Outcome("answered", text), came_from)
+    assert others
+    assert [decode(one.extra).files for one in others] == [[] for _ in others]
+    assert decode(last.extra).files == [str(workspace / "plan.txt")]
+    assert last.content
