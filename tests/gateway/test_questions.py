@@ -6,6 +6,7 @@ from gateway.enclosures import Enclosures
 from gateway.origin import Origin
 from gateway.platforms.base import Abilities
 from gateway.replies import Replies
+from gateway.source import SessionSource
 from hermes_agent.events import QuestionAsked
 from hermes_agent.standing import Standing
 from hermes_agent.testing.scripted import call, say
@@ -16,11 +17,15 @@ from tests.gateway.living import Inside, World
 _GROUP: dict[str, Any] = {"chat_type": "group", "mention": False}
 
 
+def _standing(_place: SessionSource) -> Standing:
+    raise AssertionError("nobody is asked about files")
+
+
 def test_commands_are_named_as_people_write_them_on_the_platform(home: Home) -> None:
     came_from = Origin({"platform": "matrix", "chat_id": "!r", "chat_type": "group"})
     with SessionDB.in_memory() as store:
         able = Abilities(text_limit=4000, command_prefix="!")
-        nothing = Enclosures(home, 0, lambda _: Standing())
+        nothing = Enclosures(home, 0, _standing)
         names = ["help", "approve", "deny"]
         replies = Replies(store, lambda _: able, nothing, home.root, names)
         (piece,) = replies.answer(
