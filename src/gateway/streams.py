@@ -219,6 +219,7 @@ class _Stream:
 
     async def _put(self, text: str) -> bool:
         if self._message_id is None and await run_blocking(self._is_behind):
+            self._news.set()  # looked at again, also when the model falls silent now
             return True  # a draft must not overtake what was said before it
         first = self._fitting(text) + _CURSOR
         self._shown = text

@@ -66,6 +66,20 @@ def test_a_draft_is_shown_in_the_thread_that_was_written_in(world: World) -> Non
         quiet.release()
 
 
+def test_a_draft_that_waits_for_an_earlier_reply_is_shown_though_the_model_is_silent(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet, is_open = Quiet(), iter([True, True])
+    world.play(silence(quiet, after=_BEGUN, then="End."))
+    with Inside(world) as inside:
+        outbox = inside.store.outbox
+        monkeypatch.setattr(outbox, "is_open", lambda *_: next(is_open, False))
+        world.platform.say("a", "tell me")
+        assert world.wait_for_text("a", "beginning")
+        assert next(is_open, None) is None, "it has waited"
+        quiet.release()
+
+
 def test_what_a_model_call_said_before_it_broke_is_void(world: World) -> None:
     world.play(Cut(after="Something that will be void, word for word. "), say("The whole reply."))
     with Inside(world):
