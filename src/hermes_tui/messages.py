@@ -38,6 +38,14 @@ class TurnStarted(Event):
     """Whether a process that is gone has left it unfinished."""
 
 
+@dataclass(repr=False, eq=False)
+class QueueChanged(Event):
+    """Other prompts wait than before; tells which of them a stop has ended."""
+
+    queued: list[wire.Queued] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+
+
 class Steered(Words):
     """The running turn has heard something that was said to it."""
 
@@ -251,6 +259,7 @@ _EVENTS: dict[str, type[Event]] = {
     "session.title": TitleChanged,
     "session.changed": Rewritten,
     "prompt.steered": Steered,
+    "prompt.queue": QueueChanged,
     "approval.request": ApprovalAsked,
     "clarify.request": QuestionAsked,
     "question.settled": RequestExpired,

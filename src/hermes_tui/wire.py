@@ -102,7 +102,7 @@ class Inflight(msgspec.Struct, frozen=True):
 
 
 class Queued(msgspec.Struct, frozen=True):
-    """A prompt that waited when the conversation was opened."""
+    """A prompt that waits for its turn."""
 
     turn_id: str = ""
     text: str = ""

@@ -154,6 +154,14 @@ class Steered(TypedDict):
     text: str
 
 
+class Queue(TypedDict):
+    """Other prompts wait than before: all that do, the next one first, each with `turn_id` and `text`.
+    `dropped` are the turns of those that a stop has ended; whoever sent them may give them back."""
+
+    queued: list[dict[str, str]]
+    dropped: list[str]
+
+
 class Notification(TypedDict):
     """Something a person should know."""
 
@@ -223,6 +231,7 @@ EVENTS: dict[str, Any] = {
     "clarify.request": Clarification,
     "question.settled": Settled,
     "prompt.steered": Steered,
+    "prompt.queue": Queue,
     "status.update": Status,
     "usage.update": UsageUpdate,
     "model.progress": Progress,

@@ -290,6 +290,7 @@ class ChatScreen(Screen[None]):
             self.session.conversation.stop()
             self.status.tell()
         self.desk.give_back(self.stage.prompts.withdraw())
+        self.stage.prompts.claim()
         if not self.session.is_open:
             return
         try:
@@ -297,6 +298,10 @@ class ChatScreen(Screen[None]):
             self.desk.give_back(self.stage.prompts.give_up())
         except HermesError as error:
             await self.stage.complain(error)
+
+    @on(Stage.Returned)
+    def _returned(self, event: Stage.Returned) -> None:
+        self.desk.give_back(event.said)
 
     def action_take_back(self) -> None:
         """Have the prompt that was sent last in the composer again, to change it or to drop it."""
