@@ -180,6 +180,8 @@ class ApprovalAsked(Event):
     description: str | None = ""
     choices: list[str] = field(default_factory=list)
     allow_permanent: bool = True
+    remembers: str = ""
+    """What a lasting yes is for, as far as that is known."""
 
 
 @dataclass(repr=False, eq=False)

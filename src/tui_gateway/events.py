@@ -90,7 +90,8 @@ class ToolComplete(TypedDict):
 
 
 class Approval(TypedDict):
-    """Something needs a yes; `approval.respond` gives it. Also sent to a client that comes later."""
+    """Something needs a yes; `approval.respond` gives it. Also sent to a client that comes later.
+    `remembers` says what a lasting yes is for; empty when that is not known."""
 
     request_id: str
     tool_name: str
@@ -98,6 +99,7 @@ class Approval(TypedDict):
     description: str
     choices: list[str]
     allow_permanent: bool
+    remembers: str
 
 
 class Clarification(TypedDict):

@@ -210,5 +210,5 @@ def _ask_again(rt: Runtime, sid: str, session: LiveSession) -> None:
         from tui_gateway.translation import request_of  # noqa: PLC0415
 
     for question in questions_of(rt, session):
-        kind, payload = request_of(question)
+        kind, payload = request_of(rt, session, question)
         rt.emit(kind, sid, payload)
