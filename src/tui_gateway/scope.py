@@ -28,11 +28,9 @@ _SPECIAL = {
 
 def of_yes(rt: Runtime, session: LiveSession, question: Mapping[str, Any]) -> str:
     """What a lasting yes to an approval is for, in words; empty when that is not known."""
-    bench = getattr(session.get("agent"), "bench", None)
-    place: tuple[Path, Path] = (
-        (bench.cwd, bench.workspace) if bench else (rt.live(session).cwd,) * 2
-    )
-    dangers = _judged(question, *place, rt.home.root)
+    bench, folder = getattr(session.get("agent"), "bench", None), rt.live(session).cwd
+    cwd, workspace = (bench.cwd, bench.workspace) if bench else (folder, folder)
+    dangers = _judged(question, cwd, workspace, rt.home.root)
     reasons = "; ".join(dict.fromkeys(one.reason for one in dangers))
     if redact(reasons) != question["text"]:
         return ""

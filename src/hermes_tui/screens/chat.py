@@ -330,6 +330,7 @@ class ChatScreen(Screen[None]):
 
     def action_page_up(self) -> None:
         self._read().scroll_page_up(animate=False)
+        self.stage.transcript.look_further()
 
     def action_page_down(self) -> None:
         self._read().scroll_page_down(animate=False)
@@ -340,7 +341,7 @@ class ChatScreen(Screen[None]):
         return card.text if card is not None and card.has_keys else self.stage.transcript
 
     def action_first(self) -> None:
-        self.stage.transcript.scroll_home(animate=False)
+        self.stage.transcript.to_first()
 
     async def action_last(self) -> None:
         await self.stage.transcript.to_end()
