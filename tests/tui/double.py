@@ -416,6 +416,8 @@ class Double:
                 "session_id": stored,
                 "title": conversation["title"],
                 "snippet": f">>>{message['text'][:60]}<<<",
+                "message_id": message["id"],
+                "role": message["role"],
             }
             for stored, conversation in self.stored.items()
             for message in conversation["messages"]
