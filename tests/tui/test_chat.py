@@ -6,7 +6,14 @@ import pytest
 
 from hermes_core.paths import Home
 from hermes_tui.entries import Call, Divider, Note, Thought
-from hermes_tui.messages import QueueChanged, ToolEnded, ToolStarted, TurnStarted
+from hermes_tui.messages import (
+    QueueChanged,
+    ServerLost,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
 from hermes_tui.opening import Opening
 from hermes_tui.screens import chat as chat_module
 from hermes_tui.widgets import card as card_module
@@ -445,6 +452,26 @@ async def test_a_prompt_whose_turn_comes_is_shown_as_it_was_sent(ui: Interface) 
     tell_queue(ui)
     ui.app.chat.stage.post_message(TurnStarted(live, turn_id, "line\n" * 40))
     await ui.until(lambda: ui.said == ["slow", "[Pasted text #1: 41 lines]"])
+
+
+async def test_a_stop_that_ends_several_turns_is_told_once(ui: Interface) -> None:
+    live = ui.app.session.conversation.live_id
+    for _ in range(2):
+        ui.app.chat.stage.post_message(TurnEnded(live, status="interrupted"))
+    await ui.rest()
+    assert ui.notes == ["Stopped."]
+
+
+async def test_who_is_attached_is_told_at_once_what_starts_a_server_that_is_gone(
+    folder: Path, home: Home
+) -> None:
+    async with running(folder, home) as ui:
+        ui.app.session.is_ours = False
+        for _ in range(2):
+            ui.app.chat.post_message(ServerLost("it was stopped", 0.5))
+        await ui.until(lambda: "`hermes serve` starts it" in ui.picture())
+        await ui.rest()
+        assert len(ui.notes) == 1
 
 
 async def test_ctrl_c_right_after_a_prompt_stops_the_turn_that_has_not_begun_yet(

@@ -30,6 +30,7 @@ from hermes_tui.widgets.status import StatusLine
 
 _SECOND_PRESS_S = 2.0
 _TRY_AGAIN_S = 2.0
+_GONE = "The server is gone. `hermes serve` starts it; then this goes on by itself."
 
 
 class ChatScreen(Screen[None]):
@@ -79,9 +80,12 @@ class ChatScreen(Screen[None]):
 
     @on(m.ServerLost)
     async def _lost(self, event: m.ServerLost) -> None:
+        is_news = self.session.is_open and not self.session.is_ours
         self.session.lose()
         await self.cards.clear()
         self._crash = event.reason
+        if is_news:
+            await self.stage.tell(_GONE, "warning")
         self._is_given_up = event.delay_s is None
         if not self._is_given_up:
             self.session.conversation.activity = "server gone, trying again"
