@@ -157,7 +157,7 @@ async def keys(tour: Tour) -> None:
 
 
 async def fetching(tour: Tour) -> None:
-    await tour.sees("There is no model yet", "Enter, or a key")
+    await tour.sees("There is no model yet", "a key, then Enter")
     await tour.pilot.press("enter")
     await tour.sees("40%")
     await tour.send("Which files are in this folder?")

@@ -8,8 +8,8 @@ from hermes_tui.entries import Call, Entry, Note, Reply, Said, from_messages
 _STEP_UP = "A small model answers. Better: set OPENAI_API_KEY or ANTHROPIC_API_KEY."
 """One line of 80 columns; docs/guide/models.md has the rest."""
 
-Page = Callable[[int], Awaitable[wire.History]]
-"""Gives the messages before the one with this id."""
+Page = Callable[[int, int], Awaitable[wire.History]]
+"""Gives, before the message with this id, so many."""
 
 
 def entries_of(opened: wire.Opened) -> list[Entry]:
@@ -47,11 +47,11 @@ class Earlier:
         self._page = page
         self._first = _first_id(known)
 
-    async def fetch(self) -> list[Entry]:
-        """The entries before those that are known; none when there are no more."""
+    async def fetch(self, count: int) -> list[Entry]:
+        """The entries of so many messages before those that are known; none when there are no more."""
         if self._first is None:
             return []
-        messages = (await self._page(self._first)).messages
+        messages = (await self._page(self._first, count)).messages
         earlier = [one for one in messages if one.id is not None and one.id < self._first]
         self._first = _first_id(earlier)
         return from_messages(earlier)

@@ -10,6 +10,7 @@ from hermes_tui import wire
 _KEPT_OUTPUT = 200_000
 _COMMANDS = frozenset({"terminal", "execute_code"})
 _EXIT = re.compile(r"\[(exit code -?\d+)\]")
+STOPPED = "Stopped."
 _PART = 1500
 """Characters of a reply from which on it is parted."""
 
@@ -138,7 +139,7 @@ def _end_of_turn(message: wire.Message) -> list[Note]:
     if message.status == "error":
         return [Note(message.error or "The turn failed.", "error")]
     if message.status == "interrupted":
-        return [Note("Stopped.")]
+        return [Note(STOPPED)]
     return [Note("Stopped here.")] if message.kind == "partial" else []
 
 

@@ -16,6 +16,7 @@ class Library:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.client = session.client
+        self._hits: dict[str, wire.Hit] = {}
 
     @property
     def here(self) -> str:
@@ -26,10 +27,12 @@ class Library:
         """Conversations by last activity; with a query those that have it, at last in a message."""
         told = await self.client.ask(wire.Rows, "session.list", limit=_LISTED, query=query)
         rows = told.sessions
+        self._hits = {}
         if len(query) < _SHORTEST_QUERY:
             return rows
         found = await self.client.ask(wire.Hits, "session.search", query=query, limit=_FOUND)
         known = {row.id for row in rows}
+        self._hits = {hit.session_id: hit for hit in reversed(found.hits)}
         for hit in found.hits:
             if hit.session_id not in known:
                 known.add(hit.session_id)
@@ -41,10 +44,17 @@ class Library:
         told = await self.client.ask(wire.Rows, "session.list", limit=_RECENT)
         return sum(row.pending > 0 and row.id != self.here for row in told.sessions)
 
-    async def peek(self, stored_id: str, count: int) -> list[wire.Message]:
-        """The last messages of a conversation, which need not be open."""
+    def hit(self, stored_id: str) -> wire.Hit | None:
+        """The message by which the last search has found a conversation, if it was one."""
+        return self._hits.get(stored_id)
+
+    async def peek(
+        self, stored_id: str, count: int, before: int | None = None
+    ) -> list[wire.Message]:
+        """The last messages of a conversation, which need not be open; or the last before one."""
+        place = {} if before is None else {"before": before}
         told = await self.client.ask(
-            wire.History, "session.history", session_id=stored_id, limit=count
+            wire.History, "session.history", session_id=stored_id, limit=count, **place
         )
         return told.messages
 

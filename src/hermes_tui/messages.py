@@ -38,6 +38,14 @@ class TurnStarted(Event):
     """Whether a process that is gone has left it unfinished."""
 
 
+@dataclass(repr=False, eq=False)
+class QueueChanged(Event):
+    """Other prompts wait than before; tells which of them a stop has ended."""
+
+    queued: list[wire.Queued] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+
+
 class Steered(Words):
     """The running turn has heard something that was said to it."""
 
@@ -172,6 +180,8 @@ class ApprovalAsked(Event):
     description: str | None = ""
     choices: list[str] = field(default_factory=list)
     allow_permanent: bool = True
+    remembers: str = ""
+    """What a lasting yes is for, as far as that is known."""
 
 
 @dataclass(repr=False, eq=False)
@@ -251,6 +261,7 @@ _EVENTS: dict[str, type[Event]] = {
     "session.title": TitleChanged,
     "session.changed": Rewritten,
     "prompt.steered": Steered,
+    "prompt.queue": QueueChanged,
     "approval.request": ApprovalAsked,
     "clarify.request": QuestionAsked,
     "question.settled": RequestExpired,

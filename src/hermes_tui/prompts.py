@@ -7,6 +7,7 @@ with the same key, so that it is taken exactly once.
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from hermes_core.errors import HermesError
 from hermes_tui import messages as m
@@ -16,6 +17,9 @@ from hermes_tui.failures import ConnectionLostError
 from hermes_tui.session import Session
 from hermes_tui.widgets.transcript import Transcript
 
+Origin = Literal["here", "before", "elsewhere"]
+"""Who sent a prompt: this interface, nobody knows who before it came, or another terminal."""
+
 
 @dataclass(eq=False)
 class Prompt:
@@ -23,6 +27,7 @@ class Prompt:
 
     entry: Said
     turn_id: str = ""
+    origin: Origin = "here"
     key: str = field(default_factory=lambda: os.urandom(16).hex())
     """Sent along, so that the server takes it once, however often it is sent."""
 
@@ -44,6 +49,10 @@ class Prompts:
         self._tell = tell
         self._waiting: list[Prompt] = []
         """Shown above the composer, not in the transcript."""
+        self._leaving: list[Prompt] = []
+        """Not waiting any more, and not begun yet either."""
+        self._dropped: set[str] = set()
+        """The turns that a stop has ended before they began; one may be told before its number is."""
         self._held: list[Prompt] = []
         """Not sent yet: there is no conversation to send them to."""
         self._flying: list[Prompt] = []
@@ -65,21 +74,24 @@ class Prompts:
         """Whether a turn is to begin, so that there is something to stop."""
         return bool(self._held or self._flying or self._due)
 
-    async def send(self, said: Said) -> None:
-        """Hand a prompt over; raises HermesError when it is refused, and then it is shown no more."""
+    async def send(self, said: Said) -> bool:
+        """Hand a prompt over; raises HermesError when it is refused, and then it is shown no more.
+
+        False: somebody stopped everything before it had its turn.
+        """
         prompt = Prompt(said)
         self._held.append(prompt)  # before it is drawn: it can be stopped from now on
         if self._session.conversation.is_running or not self._session.is_open:
             self._wait(prompt)
         else:
             await self._transcript.add(prompt.entry)
-        await self._submit(prompt)
+        return await self._submit(prompt)
 
-    async def _submit(self, prompt: Prompt) -> None:
+    async def _submit(self, prompt: Prompt) -> bool:
         await self._session.opened()
         if prompt not in self._held:  # taken back meanwhile
             await self._transcript.remove_entry(prompt.entry)
-            return
+            return True
         self._held.remove(prompt)
         self._flying.append(prompt)
         try:
@@ -87,7 +99,7 @@ class Prompts:
             told = await self._session.say(entry.whole, prompt.key, [*entry.images], entry.busy)
         except ConnectionLostError:
             self._doubtful.append(prompt)
-            return
+            return True
         except HermesError:
             self._wait_no_more(prompt)
             await self._transcript.remove_entry(prompt.entry)
@@ -95,10 +107,16 @@ class Prompts:
         finally:
             self._flying.remove(prompt)
         prompt.turn_id = str(told.get("turn_id", ""))
+        status = str(told.get("status", ""))
+        if status == "rejected" or prompt.turn_id in self._dropped:
+            was_waiting = prompt in self._waiting
+            self._wait_no_more(prompt)
+            return not was_waiting  # else it has been given back
         if told.get("duplicate"):  # the conversation as it was opened has it already
             self._wait_no_more(prompt)
         else:
-            await self._arrived(prompt, str(told.get("status", "")))
+            await self._arrived(prompt, status)
+        return True
 
     async def _arrived(self, prompt: Prompt, status: str) -> None:
         prompt.entry.is_sent = True
@@ -130,7 +148,8 @@ class Prompts:
     async def started(self, event: m.TurnStarted) -> None:
         """A turn begins: what it answers waits no more. What was said elsewhere is shown as well."""
         self._begun, self._due = event.turn_id, ""
-        candidates = [*self._waiting, *self._flying]
+        candidates = [*self._leaving, *self._waiting, *self._flying]
+        self._leaving = []
         answered = next((p for p in candidates if p.is_answered_by(event)), None)
         if answered is not None:
             await self._show(answered)
@@ -170,9 +189,15 @@ class Prompts:
             self._wait_no_more(prompt)
         return [prompt.entry for prompt in held]
 
+    def claim(self) -> None:
+        """Whoever stops everything also gets back what waited before they came."""
+        for prompt in self._waiting:
+            if prompt.origin == "before":
+                prompt.origin = "here"
+
     def give_up(self) -> list[Said]:
         """Everything was stopped: what waited is not answered any more."""
-        given_up = [prompt.entry for prompt in self._waiting]
+        given_up = [prompt.entry for prompt in self._waiting if prompt.origin == "here"]
         self._waiting.clear()
         self._due = ""
         self._tell([])
@@ -180,14 +205,34 @@ class Prompts:
 
     def know(self, queued: Sequence[wire.Queued]) -> None:
         """A conversation was opened: what waits in it is known before any of its turns begins."""
-        before = {prompt.turn_id: prompt for prompt in self._waiting if prompt.turn_id}
-        waiting = [
-            before.get(one.turn_id) or Prompt(Said(one.text, whole=one.text), one.turn_id)
-            for one in queued
-        ]
         told = {one.text for one in queued}
         under_way = [p for p in self._flying if p.entry.whole not in told]
-        self._waiting = waiting + [p for p in self._waiting if p in (*self._held, *under_way)]
+        self._line_up(queued, "before", under_way)
+
+    def keep(self, event: m.QueueChanged) -> list[Said]:
+        """Others wait now; returns what was sent from here and somebody else has stopped."""
+        self._dropped.update(event.dropped)
+        known = (*self._leaving, *self._waiting)
+        returned = [p.entry for p in known if p.turn_id in event.dropped and p.origin == "here"]
+        arrived = [
+            one for one in event.queued if not any(p.entry.says(one.text) for p in self._flying)
+        ]
+        self._line_up(arrived, "elsewhere", self._flying)
+        self._leaving = [p for p in self._leaving if p.turn_id not in self._dropped]
+        return returned
+
+    def _line_up(
+        self, queued: Sequence[wire.Queued], origin: Origin, under_way: Sequence[Prompt]
+    ) -> None:
+        """Have those wait that the server has in line, and behind them those on their way to it."""
+        before = {p.turn_id: p for p in (*self._leaving, *self._waiting) if p.turn_id}
+        known = [
+            before.get(one.turn_id) or Prompt(Said(one.text, whole=one.text), one.turn_id, origin)
+            for one in queued
+        ]
+        waiting = known + [p for p in self._waiting if p in (*self._held, *under_way)]
+        self._leaving = [p for p in before.values() if p not in waiting]
+        self._waiting = waiting
         self._tell(self.waiting)
 
     async def send_again(self) -> None:

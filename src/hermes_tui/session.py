@@ -198,9 +198,9 @@ class Session:
             self._take(wire.read(cleaned["session"], wire.Opened))
         return _outcome(cleaned)
 
-    async def page(self, before_id: int) -> wire.History:
-        """The messages before the one with this id."""
-        return await self.ask(wire.History, "session.history", limit=PAGE, before=before_id)
+    async def page(self, before_id: int, count: int) -> wire.History:
+        """So many messages before the one with this id."""
+        return await self.ask(wire.History, "session.history", limit=count, before=before_id)
 
     async def answer(self, method: str, **params: Any) -> bool:  # noqa: ANN401 -- JSON values
         """Answer a question of the server; False when nobody waits for it any more."""

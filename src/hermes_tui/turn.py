@@ -5,7 +5,17 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from hermes_tui import messages as m
-from hermes_tui.entries import Call, Divider, Entry, Note, Reply, Thought, replies_of, split_point
+from hermes_tui.entries import (
+    STOPPED,
+    Call,
+    Divider,
+    Entry,
+    Note,
+    Reply,
+    Thought,
+    replies_of,
+    split_point,
+)
 from hermes_tui.widgets.transcript import Transcript
 
 
@@ -139,10 +149,16 @@ class TurnView:
             if call.state == "running":
                 call.state = "failed"
                 await self._transcript.changed(call)
-        if event.status == "interrupted":
-            await self._transcript.add(Note("Stopped."))
+        if event.status == "interrupted" and not self._is_told_stopped:
+            await self._transcript.add(Note(STOPPED))
         if event.warning:
             await self._transcript.add(Note(event.warning, "warning"))
+
+    @property
+    def _is_told_stopped(self) -> bool:
+        """Whether that is the last that was said: a stop ends all that waits, each with its own end."""
+        last = self._transcript.entries[-1:]
+        return any(isinstance(entry, Note) and entry.text == STOPPED for entry in last)
 
     async def _settle(self, text: str) -> None:
         """Have the last reply say what the turn's answer is."""

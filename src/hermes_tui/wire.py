@@ -102,7 +102,7 @@ class Inflight(msgspec.Struct, frozen=True):
 
 
 class Queued(msgspec.Struct, frozen=True):
-    """A prompt that waited when the conversation was opened."""
+    """A prompt that waits for its turn."""
 
     turn_id: str = ""
     text: str = ""
@@ -163,6 +163,9 @@ class Hit(msgspec.Struct, frozen=True):
     """A conversation that was found by a message."""
 
     session_id: str = ""
+    role: str = ""
+    message_id: int | None = None
+    """The message; `session.history` gives what was said before it."""
     title: str | None = ""
     snippet: str | None = ""
     timestamp: float | None = None
@@ -222,6 +225,11 @@ class Items(msgspec.Struct, frozen=True):
 
     items: list[Item] = []
     replace_from: int = 0
+
+
+def parted(text: str) -> list[str]:
+    """A text that was found by a search, in parts; every second one is what was searched for."""
+    return _FIND.split(text)
 
 
 def unmarked(text: str) -> str:

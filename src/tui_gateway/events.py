@@ -90,7 +90,8 @@ class ToolComplete(TypedDict):
 
 
 class Approval(TypedDict):
-    """Something needs a yes; `approval.respond` gives it. Also sent to a client that comes later."""
+    """Something needs a yes; `approval.respond` gives it. Also sent to a client that comes later.
+    `remembers` says what a lasting yes is for; empty when that is not known."""
 
     request_id: str
     tool_name: str
@@ -98,6 +99,7 @@ class Approval(TypedDict):
     description: str
     choices: list[str]
     allow_permanent: bool
+    remembers: str
 
 
 class Clarification(TypedDict):
@@ -152,6 +154,14 @@ class Steered(TypedDict):
     """What was said to the running turn is on disk, and the model is shown it next."""
 
     text: str
+
+
+class Queue(TypedDict):
+    """Other prompts wait than before: all that do, the next one first, each with `turn_id` and `text`.
+    `dropped` are the turns of those that a stop has ended; whoever sent them may give them back."""
+
+    queued: list[dict[str, str]]
+    dropped: list[str]
 
 
 class Notification(TypedDict):
@@ -223,6 +233,7 @@ EVENTS: dict[str, Any] = {
     "clarify.request": Clarification,
     "question.settled": Settled,
     "prompt.steered": Steered,
+    "prompt.queue": Queue,
     "status.update": Status,
     "usage.update": UsageUpdate,
     "model.progress": Progress,

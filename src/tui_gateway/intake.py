@@ -12,7 +12,7 @@ from hermes_core import clock
 from hermes_state import sessions
 from hermes_state.protocol import Store
 from hermes_state.turns import FOLDED, Opening
-from tui_gateway import info, turns
+from tui_gateway import info, line, turns
 from tui_gateway.projection import text_of
 from tui_gateway.protocol import NO_SUCH_SESSION, RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime, Steering, Waiting, busy, check_idle
@@ -71,6 +71,7 @@ def _line_up(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> s
             live.current = waiting  # from now on a stop is meant for it
     if not was_running:
         _start(rt, sid, session)
+    rt.afterwards(lambda: line.tell(rt, live))  # its sender knows by then which turn it is
     return "queued" if was_running else "streaming"
 
 
@@ -100,6 +101,7 @@ def recover(rt: Runtime, sid: str, session: LiveSession) -> int:
             is_due = bool(left) and not session.get("running")
             if is_due:
                 live.current, session["running"] = live.queue.popleft(), True
+    rt.afterwards(lambda: line.tell(rt, live))
     if is_due:
         rt.afterwards(lambda: _start(rt, sid, session))
     return len(left)

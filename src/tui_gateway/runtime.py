@@ -108,6 +108,10 @@ class Live(msgspec.Struct):
     accepting: threading.RLock = msgspec.field(default_factory=threading.RLock)
     """Held while a prompt is taken in, so that the order on disk is the order of the queue."""
     queue: deque[Waiting] = msgspec.field(default_factory=deque[Waiting])
+    told: list[str] = msgspec.field(default_factory=list[str])
+    """The turns that wait, as the clients were told last."""
+    telling: threading.Lock = msgspec.field(default_factory=threading.Lock)
+    """Held while they are told what waits."""
     current: Waiting | None = None
     streamed: list[str] = msgspec.field(default_factory=list[str])
     """What was streamed of the current reply."""

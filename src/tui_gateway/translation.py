@@ -7,7 +7,7 @@ import msgspec
 
 from hermes_agent import events
 from hermes_core.text import shorten_middle
-from tui_gateway import info
+from tui_gateway import info, scope
 from tui_gateway.projection import context_of
 from tui_gateway.runtime import LiveSession, RunningTool, Runtime
 
@@ -127,7 +127,8 @@ class Translator:
     # -- questions -------------------------------------------------------------------------------
 
     def _ask(self, event: events.QuestionAsked) -> None:
-        self._emit(*request_of({"id": event.question_id, **msgspec.structs.asdict(event)}))
+        question = {"id": event.question_id, **msgspec.structs.asdict(event)}
+        self._emit(*request_of(self._rt, self._session, question))
 
     def _settle(self, event: events.QuestionAnswered) -> None:
         self._emit("question.settled", {"request_id": event.question_id, "answer": event.answer})
@@ -174,7 +175,9 @@ class Translator:
         self._emit("notification.show", {"text": event.text, "level": "info", "kind": "notice"})
 
 
-def request_of(question: Mapping[str, Any]) -> tuple[str, Payload]:
+def request_of(
+    rt: Runtime, session: LiveSession, question: Mapping[str, Any]
+) -> tuple[str, Payload]:
     """The event that puts a question to the person, from the question's row."""
     payload: Payload = {"request_id": question["id"], "choices": list(question["choices"])}
     if question["kind"] == "clarify":
@@ -185,4 +188,5 @@ def request_of(question: Mapping[str, Any]) -> tuple[str, Payload]:
         "command": question["detail"],
         "description": question["text"],
         "allow_permanent": True,
+        "remembers": scope.of_yes(rt, session, question),
     }

@@ -17,7 +17,7 @@ from hermes_core.errors import (
     StoreFullError,
     StoreReadOnlyError,
 )
-from tui_gateway import agents, info
+from tui_gateway import agents, info, line
 from tui_gateway.protocol import NO_AGENT, RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime, Waiting
 
@@ -41,7 +41,7 @@ def run_waiting(rt: Runtime, sid: str, session: LiveSession, live: Live) -> None
 
     `live` is the session as it was when this was due: it may have been moved to another conversation.
     """
-    waiting = _first(session, live)
+    waiting = _first(rt, session, live)
     while waiting is not None:
         try:
             _run(rt, sid, session, waiting)
@@ -53,25 +53,27 @@ def run_waiting(rt: Runtime, sid: str, session: LiveSession, live: Live) -> None
             logger.exception("turn %s failed", waiting.turn_id)
             _fail(rt, sid, session, waiting, f"Something went wrong: {error!r}")
         _line_up_unheard(live)
-        ended, waiting = waiting, _next(session, live)
+        ended, waiting = waiting, _next(rt, session, live)
         ended.done.set()
         if not live.is_closing:
             info.tell(rt, sid, session)
 
 
-def _first(session: LiveSession, live: Live) -> Waiting | None:
+def _first(rt: Runtime, session: LiveSession, live: Live) -> Waiting | None:
     """What this thread was started for, if it was one prompt: it may have been stopped already."""
     with live.lock:
         begun = live.current if live.is_over or not live.is_closing else None
-    return begun or _next(session, live)
+    return begun or _next(rt, session, live)
 
 
-def _next(session: LiveSession, live: Live) -> Waiting | None:
+def _next(rt: Runtime, session: LiveSession, live: Live) -> Waiting | None:
     with live.lock:
-        live.current = live.queue.popleft() if live.queue and not live.is_closing else None
+        following = live.queue.popleft() if live.queue and not live.is_closing else None
+        live.current = following
         if session.get("live", live) is live:
-            session["running"] = live.current is not None
-        return live.current
+            session["running"] = following is not None
+    line.tell(rt, live)
+    return following
 
 
 def _line_up_unheard(live: Live) -> None:
@@ -380,6 +382,7 @@ def interrupt(rt: Runtime, session: LiveSession, *, drops_queue: bool) -> int:
     dropped += [one.waiting for one in unheard if one.waiting is not None]
     for waiting in dropped:
         withdraw(rt, waiting)
+    line.tell(rt, live, dropped)
     for one in unheard:
         one.tell("rejected")
     if current is None:

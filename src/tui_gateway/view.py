@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 from hermes_core.loading import loading
 from hermes_state.protocol import Store
 from hermes_state.records import Row
-from tui_gateway import info
+from tui_gateway import info, line
 from tui_gateway.projection import TURN_END, context_of, projected
 from tui_gateway.protocol import NOT_STORED, RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime
@@ -57,7 +57,7 @@ def snapshot(rt: Runtime, sid: str, limit: int | None) -> Snapshot:
         "messages": projected(messages),
         "info": described,
         "inflight": inflight,
-        "queued": [{"turn_id": one.turn_id, "text": one.text} for one in list(live.queue)],
+        "queued": line.queued(live),
         "running": bool(session.get("running")),
         "started_at": row["started_at"] if row else live.created_at,
         "status": status_of(rt, session),
@@ -210,5 +210,5 @@ def _ask_again(rt: Runtime, sid: str, session: LiveSession) -> None:
         from tui_gateway.translation import request_of  # noqa: PLC0415
 
     for question in questions_of(rt, session):
-        kind, payload = request_of(question)
+        kind, payload = request_of(rt, session, question)
         rt.emit(kind, sid, payload)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.testing.scripted import say
+from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_agent.testing.server import ScriptedServer
-from tests.rpc.serving import Inside, RefusedError
+from tests.rpc.serving import PATIENCE_S, Inside, RefusedError
 
 
 @pytest.fixture
@@ -90,3 +90,53 @@ def test_a_title_is_told_however_its_conversation_was_named(
     assert other.event("session.title")["title"] == "Renamed"
     client.call("slash.exec", session_id=shared, command="/title Again")
     assert other.event("session.title")["title"] == "Again"
+
+
+def busy(client: Inside, other: Inside, model: ScriptedServer) -> tuple[str, Quiet]:
+    """A session that both show, and its turn, which goes on when it is told to."""
+    sid, quiet = client.open(), Quiet()
+    model.add(silence(quiet, then="Here I am."))
+    other.call("session.activate", session_id=sid)
+    client.call("prompt.submit", session_id=sid, text="one")
+    assert quiet.begun.wait(PATIENCE_S)
+    return sid, quiet
+
+
+def test_every_client_is_told_what_waits_and_when_it_waits_no_more(
+    client: Inside, other: Inside, model: ScriptedServer
+) -> None:
+    sid, quiet = busy(client, other, model)
+    two = client.call("prompt.submit", session_id=sid, text="two")["turn_id"]
+    three = client.call("prompt.submit", session_id=sid, text="three")["turn_id"]
+    first, second = {"turn_id": two, "text": "two"}, {"turn_id": three, "text": "three"}
+    for one in (client, other):
+        assert one.event("prompt.queue") == {"queued": [first], "dropped": []}
+        assert one.event("prompt.queue") == {"queued": [first, second], "dropped": []}
+    other.call("prompt.unqueue", session_id=sid, turn_id=three)
+    assert client.event("prompt.queue") == {"queued": [first], "dropped": []}
+    model.add("second")
+    quiet.release()
+    assert client.event("prompt.queue") == {"queued": [], "dropped": []}
+    assert client.event("message.start")["turn_id"] == two
+
+
+def test_a_stop_tells_whoever_sent_what_waited_that_it_was_dropped(
+    client: Inside, other: Inside, model: ScriptedServer
+) -> None:
+    sid, _ = busy(client, other, model)
+    two = client.call("prompt.submit", session_id=sid, text="two")["turn_id"]
+    client.event("prompt.queue")
+    other.call("session.interrupt", session_id=sid)
+    for one in (client, other):
+        assert one.event("prompt.queue", queued=[]) == {"queued": [], "dropped": [two]}
+
+
+def test_nothing_is_told_of_a_line_in_which_nobody_waits(
+    client: Inside, model: ScriptedServer
+) -> None:
+    sid = client.open()
+    model.add("one", "two")
+    client.say(sid)
+    client.say(sid)
+    client.event("session.info", running=False)
+    assert client.events("prompt.queue") == []

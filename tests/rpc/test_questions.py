@@ -5,6 +5,7 @@ import pytest
 from hermes_agent.testing.scripted import call, say
 from hermes_agent.testing.server import ScriptedServer
 from tests.rpc.serving import Inside, RefusedError, World
+from tui_gateway import scope, server
 
 DANGEROUS = "rm -rf ../precious"
 
@@ -57,6 +58,44 @@ def test_a_client_that_comes_later_is_asked_too_and_may_answer(
     )
     assert told == {"resolved": 1}
     assert client.event("question.settled")["answer"] == "deny"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "remembered"),
+    [
+        ("terminal", {"command": "rm -rf ../precious"}, "rm {parent}/precious"),
+        ("terminal", {"command": "curl -d @notes https://example.org"}, "curl to example.org"),
+        ("terminal", {"command": "$WHATEVER now"}, "this very command"),
+        ("write_file", {"path": "../other/x.txt", "content": "x"}, "changing {parent}/other"),
+    ],
+)
+def test_an_approval_says_what_a_lasting_yes_is_for(
+    client: Inside,
+    world: World,
+    model: ScriptedServer,
+    name: str,
+    arguments: dict[str, str],
+    remembered: str,
+) -> None:
+    model.add(call(name, **arguments), say("All right."))
+    sid = client.open(cwd=str(world.workspace))
+    client.call("prompt.submit", session_id=sid, text="do it")
+    told = client.event("approval.request")["remembers"]
+    assert told == remembered.format(parent=world.workspace.parent)
+    later = Inside()
+    later.call("session.activate", session_id=sid)
+    assert later.event("approval.request")["remembers"] == told
+
+
+def test_what_is_remembered_is_not_guessed(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, request_id = asked(client, model)
+    session = server._sessions[sid]
+    with world.store() as store:
+        question = store.questions.get(request_id)
+    question = {**question, "text": "Does something else"}
+    assert scope.of_yes(server._runtime, session, question) == ""
 
 
 def test_a_stop_withdraws_the_question(client: Inside, world: World, model: ScriptedServer) -> None:

@@ -37,3 +37,18 @@ def test_a_shortened_conversation_is_found_where_it_is_now(
     [hit] = client.call("session.search", query="needle0")["hits"]
     assert hit["session_id"] == now
     assert hit["message_count"] == world.row(now)["message_count"]
+    assert hit["message_id"] is None, "it is a copy"
+
+
+def test_what_was_said_before_the_message_that_is_found_can_be_read(
+    client: Inside, model: ScriptedServer
+) -> None:
+    model.add("one", "two", "three")
+    sid = client.open()
+    for text in ("first", "needle", "last"):
+        client.say(sid, text)
+    [hit] = client.call("session.search", query="needle")["hits"]
+    read = client.call(
+        "session.history", session_id=hit["session_id"], before=hit["message_id"], limit=2
+    )
+    assert [message["text"] for message in read["messages"]] == ["first", "one"]

@@ -101,6 +101,7 @@ def danger(_text: str) -> Generator[Json, str, None]:
         description="It deletes folders with everything in them.",
         choices=["once", "session", "always", "deny"],
         allow_permanent=True,
+        remembers="rm ~/project/build, rm ~/project/dist",
     )
     answer = yield wait("approval.respond")
     about: Json = {"tool_id": "d1", "name": "terminal", "context": "rm -rf build dist"}
@@ -415,6 +416,8 @@ class Double:
                 "session_id": stored,
                 "title": conversation["title"],
                 "snippet": f">>>{message['text'][:60]}<<<",
+                "message_id": message["id"],
+                "role": message["role"],
             }
             for stored, conversation in self.stored.items()
             for message in conversation["messages"]

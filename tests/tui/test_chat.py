@@ -6,7 +6,14 @@ import pytest
 
 from hermes_core.paths import Home
 from hermes_tui.entries import Call, Divider, Note, Thought
-from hermes_tui.messages import ToolEnded, ToolStarted
+from hermes_tui.messages import (
+    QueueChanged,
+    ServerLost,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
 from hermes_tui.opening import Opening
 from hermes_tui.screens import chat as chat_module
 from hermes_tui.widgets import card as card_module
@@ -15,6 +22,7 @@ from hermes_tui.widgets.queue import WaitingPrompt
 from hermes_tui.widgets.reasoning import Reasoning
 from hermes_tui.widgets.reply import CodeBlock
 from hermes_tui.widgets.tool import ToolCall
+from hermes_tui.wire import Queued
 from tests.tui.double import MARKDOWN
 from tests.tui.interface import Interface, running
 
@@ -387,6 +395,83 @@ async def test_ctrl_c_stops_the_turn_and_gives_waiting_prompts_back(ui: Interfac
     assert "Stopped." in ui.notes
     await ui.until(lambda: ui.composer.text == "waits")
     assert not ui.app.session.conversation.waiting
+
+
+async def busy_with(ui: Interface, *waiting: str) -> None:
+    """Have a turn run and prompts wait for its end."""
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    for text in waiting:
+        await ui.send(text)
+    prompts = ui.app.chat.stage.prompts
+    await ui.until(lambda: prompts.waiting == [*waiting])
+    await ui.until(lambda: all(one.turn_id for one in prompts._waiting))
+
+
+def tell_queue(ui: Interface, *waiting: str, dropped: tuple[str, ...] = ()) -> None:
+    """Have the server say that these wait, and that a stop has ended those."""
+    live = ui.app.session.conversation.live_id
+    queued = [Queued(f"turn of {text}", text) for text in waiting]
+    ended = [f"turn of {text}" for text in dropped]
+    ui.app.chat.stage.post_message(QueueChanged(live, queued, ended))
+
+
+async def test_a_prompt_that_another_terminal_stopped_is_given_back(ui: Interface) -> None:
+    await busy_with(ui, "mine")
+    tell_queue(ui, dropped=("mine",))
+    await ui.until(lambda: ui.composer.text == "mine")
+    assert ui.app.session.conversation.waiting == []
+
+
+async def test_what_waits_in_another_terminal_is_seen_and_stays_theirs(ui: Interface) -> None:
+    await busy_with(ui, "mine")
+    tell_queue(ui, "theirs", "mine")
+    await ui.until(lambda: "next  theirs" in ui.picture() and "then  mine" in ui.picture())
+    await ui.press("ctrl+c")
+    await ui.until(lambda: ui.composer.text == "mine" and ui.state == "ready")
+    assert ui.app.session.conversation.waiting == []
+    tell_queue(ui, dropped=("theirs", "mine"))
+    await ui.rest()
+    assert ui.composer.text == "mine", "given back once"
+
+
+async def test_a_prompt_that_another_terminal_took_back_waits_no_more(ui: Interface) -> None:
+    await busy_with(ui, "mine")
+    tell_queue(ui)
+    await ui.until(lambda: not ui.app.session.conversation.waiting)
+    assert ui.composer.text == "", "who took it back has it"
+
+
+async def test_a_prompt_whose_turn_comes_is_shown_as_it_was_sent(ui: Interface) -> None:
+    await busy_with(ui)
+    ui.composer.paste("line\n" * 40)
+    await ui.press("enter")
+    prompts = ui.app.chat.stage.prompts
+    await ui.until(lambda: prompts._waiting and prompts._waiting[0].turn_id)
+    turn_id, live = prompts._waiting[0].turn_id, ui.app.session.conversation.live_id
+    tell_queue(ui)
+    ui.app.chat.stage.post_message(TurnStarted(live, turn_id, "line\n" * 40))
+    await ui.until(lambda: ui.said == ["slow", "[Pasted text #1: 41 lines]"])
+
+
+async def test_a_stop_that_ends_several_turns_is_told_once(ui: Interface) -> None:
+    live = ui.app.session.conversation.live_id
+    for _ in range(2):
+        ui.app.chat.stage.post_message(TurnEnded(live, status="interrupted"))
+    await ui.rest()
+    assert ui.notes == ["Stopped."]
+
+
+async def test_who_is_attached_is_told_at_once_what_starts_a_server_that_is_gone(
+    folder: Path, home: Home
+) -> None:
+    async with running(folder, home) as ui:
+        ui.app.session.is_ours = False
+        for _ in range(2):
+            ui.app.chat.post_message(ServerLost("it was stopped", 0.5))
+        await ui.until(lambda: "`hermes serve` starts it" in ui.picture())
+        await ui.rest()
+        assert len(ui.notes) == 1
 
 
 async def test_ctrl_c_right_after_a_prompt_stops_the_turn_that_has_not_begun_yet(

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes_core.paths import Home
-from hermes_tui.messages import ApprovalAsked, RequestExpired
+from hermes_tui.messages import ApprovalAsked, QuestionAsked, RequestExpired
 from hermes_tui.widgets import card as card_module
 from hermes_tui.widgets.card import Card
 from tests.tui.interface import Interface, running
@@ -126,6 +126,14 @@ async def test_a_lasting_yes_tells_what_it_is_for(ui: Interface) -> None:
     await taken(ui)
     await ui.until(lambda: "Allow such calls always" in ui.picture())
     assert "It deletes folders. Such calls do the same, maybe to something else." in ui.picture()
+
+
+async def test_a_lasting_yes_tells_what_the_server_remembers_of_it(ui: Interface) -> None:
+    asked = ApprovalAsked(
+        request_id="q", command="rm -r a", description="It deletes", remembers="rm /work/a"
+    )
+    ui.app.chat.post_message(asked)
+    await ui.until(lambda: "It deletes. Such calls: rm /work/a." in ui.picture())
 
 
 async def test_what_enter_picks_is_marked_and_can_be_taken_back(ui: Interface) -> None:
@@ -273,3 +281,24 @@ async def _play(folder: Path, home: Home, told: list[tuple[str, list[str]]]) -> 
             assert [*answers(ui), *texts(ui)].count(sentence) >= 1
             assert not {"once", "session", "always"} & set(answers(ui))
             assert ui.composer.text == ""
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 14), (200, 60)])
+async def test_a_question_with_many_choices_is_in_sight_with_the_one_that_is_marked(
+    folder: Path, home: Home, size: tuple[int, int]
+) -> None:
+    question = "Which of the many ways shall I go?\nThey differ in what they cost."
+    choices = [f"The way number {number}" for number in range(1, 9)]
+    async with running(folder, home, size=size) as ui:
+        live = ui.app.session.conversation.live_id
+        ui.app.chat.post_message(QuestionAsked(live, "q", question, choices))
+        await ui.until(lambda: all(line in ui.picture() for line in question.splitlines()))
+        card = ui.app.chat.cards.current
+        assert card is not None
+        await ui.until(lambda: card.is_armed and card.has_keys)
+        for number in range(1, 9):
+            await ui.press("down")
+            await ui.until(lambda: f"▸  {number}  The way number {number}" in ui.picture())  # noqa: B023
+            assert all(line in ui.picture() for line in question.splitlines())
+        await ui.press("3")
+        await ui.until(lambda: "▸  3  The way number 3" in ui.picture())

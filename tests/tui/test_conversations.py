@@ -85,6 +85,21 @@ async def test_a_conversation_that_is_found_by_a_message_has_no_marks_of_the_sea
         assert ">>>" not in ui.picture() and "<<<" not in str(rows.options[0].prompt)
 
 
+async def test_the_preview_of_a_search_shows_the_place_that_was_found(
+    folder: Path, home: Home
+) -> None:
+    store(folder, Hay=[f"straw {number}" for number in range(40)])
+    kept = json.loads((folder / "conversations.json").read_text())
+    kept["Hay"]["messages"][20]["text"] = "a needle in hay"
+    keep(folder, kept)
+    async with running(folder, home) as ui:
+        await picker(ui)
+        await ui.until(lambda: "straw 28" in ui.picture())
+        await ui.press(*"needle")
+        await ui.until(lambda: "straw 19" in ui.picture() and "› a needle" in ui.picture())
+        assert "straw 28" not in ui.picture()
+
+
 async def test_what_went_wrong_is_seen_again_when_a_conversation_is_opened_again(
     folder: Path, home: Home
 ) -> None:

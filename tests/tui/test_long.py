@@ -12,6 +12,7 @@ import pytest
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_tui.entries import Entry, Note
+from hermes_tui.failures import ConnectionLostError
 from hermes_tui.opening import Opening
 from hermes_tui.session import PAGE
 from hermes_tui.transport import ChildTransport
@@ -76,11 +77,52 @@ async def test_scrolling_back_fetches_a_page_at_a_time(folder: Path, home: Home)
     async with running(folder, home, opening=Opening(resume="Long")) as ui:
         assert len(ui.entries) == PAGE
         while len(ui.entries) == PAGE:
-            await ui.press("ctrl+home")
+            await ui.press("pageup")
         await ui.pilot.pause()
         assert len(ui.entries) == 2 * PAGE
         [asked] = ui.requests("session.history")
         assert asked["limit"] == PAGE
+
+
+async def test_the_beginning_of_a_long_conversation_is_a_few_presses_away(
+    folder: Path, home: Home
+) -> None:
+    keep(folder, Long=[f"text {number}" for number in range(2_500)])
+    async with running(folder, home, opening=Opening(resume="Long")) as ui:
+        for presses in range(1, 4):
+            await ui.press("ctrl+home")
+            await ui.until(lambda: len(ui.entries) >= min(2_500, 1_000 * presses))  # noqa: B023
+            await ui.rest()
+        await ui.until(lambda: "text 0\n" in ui.picture())
+        assert not ui.app.chat.stage.transcript.has_earlier
+        assert len(list(ui.app.chat.stage.transcript.query(".entry"))) < PAGE
+        await ui.press("pagedown")
+        await ui.press("ctrl+end")
+        await ui.until(lambda: "text 2499" in ui.picture())
+
+
+async def test_page_up_that_is_held_fetches_on_to_the_beginning(folder: Path, home: Home) -> None:
+    keep(folder, Long=[f"text {number}" for number in range(400)])
+    async with running(folder, home, opening=Opening(resume="Long")) as ui:
+        for _ in range(400):
+            await ui.press("pageup")
+            if not ui.app.chat.stage.transcript.has_earlier:
+                break
+        await ui.until(lambda: len(ui.entries) == 400)
+
+
+async def test_a_server_that_dies_while_earlier_messages_are_fetched_ends_nothing(
+    folder: Path, home: Home
+) -> None:
+    keep(folder, Long=[f"text {number}" for number in range(400)])
+    async with running(folder, home, opening=Opening(resume="Long")) as ui:
+
+        async def fetch(_count: int) -> list[Entry]:
+            raise ConnectionLostError("The server is gone.")
+
+        await ui.app.chat.stage.transcript.show(ui.entries, fetch)
+        await ui.press("ctrl+home")
+        await ui.until(lambda: "text 340" in ui.picture())
 
 
 async def test_a_stream_touches_only_the_last_block_and_few_widgets(
@@ -119,7 +161,7 @@ async def test_what_has_widgets_is_a_stretch_in_order_whatever_happens_side_by_s
     async with running(folder, home) as ui:
         transcript = ui.app.chat.stage.transcript
 
-        async def fetch() -> list[Entry]:
+        async def fetch(_count: int) -> list[Entry]:
             await ui.pilot.pause(0.01)
             return [_lines(chance) for _ in range(9)]
 

@@ -74,7 +74,7 @@ def test_an_event_becomes_a_message_and_unknown_fields_are_ignored() -> None:
 @pytest.mark.parametrize("kind", sorted(messages._EVENTS))
 def test_an_event_without_fields_is_understood_and_one_with_nonsense_is_not(kind: str) -> None:
     assert messages.from_event(kind, "s", {}) is not None
-    fields = ("text", "name", "title", "message", "request_id", "kind", "user", "reason")
+    fields = ("text", "name", "title", "message", "request_id", "kind", "user", "reason", "dropped")
     nonsense = {name: [{}] for name in fields}
     assert messages.from_event(kind, "s", nonsense) is None
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from hermes_tui.transport import Transport
 
 _START = "Start one: hermes serve"
+_NONE = (
+    "No server is running. `hermes attach` reaches `hermes serve`; a conversation of"
+    " `hermes gateway run` is opened by its id: hermes -r ID."
+)
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -59,7 +63,7 @@ def find(home: Home) -> Address:
     try:
         address = msgspec.json.decode(path.read_bytes(), type=Address)
     except FileNotFoundError as error:
-        raise ConfigError("No server is running.", fix=_START) from error
+        raise ConfigError(_NONE, fix=_START) from error
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(f"{path} cannot be used: {error}.", fix=_START) from error
     if not _is_alive(address.pid):

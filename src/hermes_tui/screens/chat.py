@@ -30,6 +30,7 @@ from hermes_tui.widgets.status import StatusLine
 
 _SECOND_PRESS_S = 2.0
 _TRY_AGAIN_S = 2.0
+_GONE = "The server is gone. `hermes serve` starts it; then this goes on by itself."
 
 
 class ChatScreen(Screen[None]):
@@ -79,9 +80,12 @@ class ChatScreen(Screen[None]):
 
     @on(m.ServerLost)
     async def _lost(self, event: m.ServerLost) -> None:
+        is_news = self.session.is_open and not self.session.is_ours
         self.session.lose()
         await self.cards.clear()
         self._crash = event.reason
+        if is_news:
+            await self.stage.tell(_GONE, "warning")
         self._is_given_up = event.delay_s is None
         if not self._is_given_up:
             self.session.conversation.activity = "server gone, trying again"
@@ -290,6 +294,7 @@ class ChatScreen(Screen[None]):
             self.session.conversation.stop()
             self.status.tell()
         self.desk.give_back(self.stage.prompts.withdraw())
+        self.stage.prompts.claim()
         if not self.session.is_open:
             return
         try:
@@ -297,6 +302,10 @@ class ChatScreen(Screen[None]):
             self.desk.give_back(self.stage.prompts.give_up())
         except HermesError as error:
             await self.stage.complain(error)
+
+    @on(Stage.Returned)
+    def _returned(self, event: Stage.Returned) -> None:
+        self.desk.give_back(event.said)
 
     def action_take_back(self) -> None:
         """Have the prompt that was sent last in the composer again, to change it or to drop it."""
@@ -325,6 +334,7 @@ class ChatScreen(Screen[None]):
 
     def action_page_up(self) -> None:
         self._read().scroll_page_up(animate=False)
+        self.stage.transcript.look_further()
 
     def action_page_down(self) -> None:
         self._read().scroll_page_down(animate=False)
@@ -335,7 +345,7 @@ class ChatScreen(Screen[None]):
         return card.text if card is not None and card.has_keys else self.stage.transcript
 
     def action_first(self) -> None:
-        self.stage.transcript.scroll_home(animate=False)
+        self.stage.transcript.to_first()
 
     async def action_last(self) -> None:
         await self.stage.transcript.to_end()

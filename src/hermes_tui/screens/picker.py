@@ -19,6 +19,7 @@ from hermes_tui.session import Session
 
 _HINT = "Enter opens · F2 renames · Del deletes · Esc closes"
 _PREVIEWED = 12
+_BEFORE_FIND = 3
 
 
 class PickerScreen(Dialog[str]):
@@ -111,12 +112,19 @@ class PickerScreen(Dialog[str]):
         if row is None:
             shown.update("Nothing found." if self._query else "There are no conversations yet.")
             return
-        shown.update(_card(row, clock.now(), []))
+        hit = self._library.hit(row.id)
+        shown.update(_card(row, clock.now(), [], hit))
+        place = hit.message_id if hit is not None else None
+        if hit is not None and place is None:
+            return
+        count = _PREVIEWED if hit is None else _BEFORE_FIND
         try:
-            messages = await self._library.peek(row.id, _PREVIEWED)
+            messages = await self._library.peek(row.id, count, place)
         except HermesError:
             return  # the list's own words have to do
-        shown.update(_card(row, clock.now(), messages))
+        shown.update(_card(row, clock.now(), messages, hit))
+        if hit is not None:
+            self.query_one("#preview", VerticalScroll).scroll_end(animate=False)
 
     # -- doing something ---------------------------------------------------------------------
 
@@ -207,7 +215,7 @@ def _line(row: wire.Row, now: float, is_here: bool, columns: int) -> Content:
     )
 
 
-def _card(row: wire.Row, now: float, messages: list[wire.Message]) -> Content:
+def _card(row: wire.Row, now: float, messages: list[wire.Message], hit: wire.Hit | None) -> Content:
     facts = [
         ago(row.last_active or row.started_at, now),
         f"{row.message_count} messages",
@@ -218,7 +226,7 @@ def _card(row: wire.Row, now: float, messages: list[wire.Message]) -> Content:
         Content.styled(one_line(row.title or "(no title)"), "bold"),
         Content.styled(" · ".join(fact for fact in facts if fact), "dim"),
     ]
-    if not messages:
+    if not messages and hit is None:
         return Content("\n").join([*head, Content(row.preview or "")])
     said = [
         (message.role, text)
@@ -230,4 +238,17 @@ def _card(row: wire.Row, now: float, messages: list[wire.Message]) -> Content:
         Content.assemble("\n", (f"› {text}", "bold")) if role == "user" else Content(text)
         for role, text in said
     ]
-    return Content("\n").join([*head, *told])
+    return Content("\n").join([*head, *told, *_found(hit)])
+
+
+def _found(hit: wire.Hit | None) -> list[Content]:
+    """What was found, as the last thing that was said up to there."""
+    if hit is None:
+        return []
+    parts = [(part, "reverse" if number % 2 else "") for number, part in enumerate(_parts_of(hit))]
+    mark = "› " if hit.role == "user" else ""
+    return [Content.assemble("\n", (mark, "bold"), *parts)]
+
+
+def _parts_of(hit: wire.Hit) -> list[str]:
+    return wire.parted(" ".join((hit.snippet or "").split()))

@@ -12,7 +12,7 @@ _CHOICES = {
     "deny": Choice("deny", "Do not allow it, or type why", "n"),
 }
 _LASTING = "Such calls do the same, maybe to something else."
-"""The server remembers why it asked, not what it asked about."""
+"""Where it is not known what the server remembers."""
 
 
 class ApprovalCard(Card):
@@ -30,7 +30,8 @@ class ApprovalCard(Card):
         reason = (asked.description or "").strip().removesuffix(".")
         notes = [f"{reason}." if reason else ""]
         if {"session", "always"} & set(wanted):
-            notes.append(_LASTING)
+            known = f"Such calls: {asked.remembers}."
+            notes.append(known if asked.remembers else _LASTING)
         note = " ".join(filter(None, notes))
         words = "A key and Enter, or what to do instead …"
         super().__init__(asked.request_id, "May this be done?", command, choices, note, words)

@@ -16,11 +16,15 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.timer import Timer
+from textual.widget import Widget
 from textual.widgets import Static
 
 from hermes_tui import keymap
 
 _ARMING_S = 0.4
+_TEXT_SHARE = 3
+_FEWEST_CHOICES = 4
+"""Lines that choices have in any case: an approval has so many."""
 _HOW = "↑↓ or a key, then Enter"
 
 
@@ -109,6 +113,7 @@ class Card(Vertical):
         .choices {
             height: auto;
             margin: 1 0 0 0;
+            scrollbar-size-vertical: 1;
         }
     }
     """
@@ -133,7 +138,7 @@ class Card(Vertical):
         words: str = "",
         marked: int | None = None,
     ) -> None:
-        """A long `text` is scrolled; the `note` and the choices are always in sight.
+        """A long `text` is scrolled, and so are many choices; the one that Enter picks is in sight.
 
         With `words`, which say what they are for, it can be answered in one's own. Enter picks the
         choice that is `marked`, which is none until a person marks one.
@@ -163,7 +168,7 @@ class Card(Vertical):
         with Vertical(classes="card-answers"):
             if self._note:
                 yield Static(self._note, classes="card-note", markup=False)
-            with Vertical(classes="choices"):
+            with VerticalScroll(classes="choices", can_focus=False):
                 for number, choice in enumerate(self._choices):
                     yield ChoiceLine(number, choice)
 
@@ -236,7 +241,30 @@ class Card(Vertical):
 
     @on(events.Resize)
     def _resized(self) -> None:
-        self.call_after_refresh(self.tell_keys)
+        self.call_after_refresh(self._settle)
+
+    def _settle(self) -> None:
+        """Leave a third of the room to what is asked, or as much of it as that takes."""
+        if not self.is_mounted:
+            return
+        note = sum(one.outer_size.height for one in self.query(".card-note"))
+        asked = min(self.text.virtual_size.height, max(1, self._room // _TEXT_SHARE))
+        choices = self.query_one(".choices")
+        margin = choices.styles.margin.height
+        choices.styles.max_height = max(_FEWEST_CHOICES, self._room - note - asked - margin)
+        self._keep_in_sight()
+        self.tell_keys()
+
+    @property
+    def _room(self) -> int:
+        """How many lines it may have inside."""
+        most = self.parent.styles.max_height if isinstance(self.parent, Widget) else None
+        share = most.value / 100 if most is not None else 1.0
+        return int(self.screen.size.height * share) - self.gutter.height
+
+    def _keep_in_sight(self) -> None:
+        for line in self.query(".highlighted"):
+            line.scroll_visible(animate=False)
 
     # -- choosing ----------------------------------------------------------------------------
 
@@ -274,6 +302,7 @@ class Card(Vertical):
         self._is_pressed = self._is_pressed and place is None
         for line in self.query(ChoiceLine):
             line.tell(is_highlighted=line.number == place)
+        self._keep_in_sight()
         self.tell_keys()
 
     @on(ChoiceLine.Picked)

@@ -94,7 +94,8 @@ class Desk(Vertical):
         said.images, said.is_sent = self.take_images(), False
         await self._stage.transcript.to_end()
         try:
-            await self._stage.prompts.send(said)
+            if not await self._stage.prompts.send(said):
+                self.give_back([said])
         except HermesError as error:
             self.give_back([said])
             await self._stage.complain(error)

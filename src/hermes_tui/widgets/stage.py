@@ -15,7 +15,7 @@ from textual.message import Message
 from hermes_core import memory
 from hermes_core.errors import HermesError
 from hermes_tui import messages as m
-from hermes_tui.entries import Entry, Note, Tone, Welcome, last_reply
+from hermes_tui.entries import Entry, Note, Said, Tone, Welcome, last_reply
 from hermes_tui.failures import ConnectionLostError
 from hermes_tui.host import app_of
 from hermes_tui.library import Library
@@ -45,6 +45,12 @@ class Stage(Vertical):
         """Something is to be said after what is shown by then."""
 
         note: Note
+
+    @dataclass
+    class Returned(Message):
+        """Prompts that were sent from here are not answered, because somebody stopped everything."""
+
+        said: list[Said]
 
     def __init__(self, session: Session, tell_waiting: Callable[[list[str]], None]) -> None:
         super().__init__(id="stage")
@@ -87,6 +93,11 @@ class Stage(Vertical):
     async def _start(self, event: m.TurnStarted) -> None:
         self._turn.begin()
         await self.prompts.started(event)
+
+    @on(m.QueueChanged)
+    def _line_up(self, event: m.QueueChanged) -> None:
+        if returned := self.prompts.keep(event):
+            self.post_message(self.Returned(returned))
 
     @on(m.Steered)
     async def _steered(self, event: m.Steered) -> None:

@@ -1,15 +1,18 @@
 """The transcript: every entry as a value, and widgets for the stretch of it that is near the screen."""
 
+import asyncio
 import importlib
 from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
 from typing import Any, cast
 
+from textual import work
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Static
 
+from hermes_core.errors import HermesError
 from hermes_tui.entries import (
     Call,
     Divider,
@@ -29,6 +32,8 @@ _PAGE_SCREENS = 1.5
 _MOST_SCREENS = 6.0
 """How much has widgets when somebody reads far back."""
 _FEWEST_LINES = 24
+_FETCHED, _FETCHED_FAR = 60, 1000
+"""Messages that are asked for by who scrolls, and by who wants to go far back."""
 _NEAR = 2
 
 _VIEWS: dict[type[Any], tuple[str, str]] = {
@@ -41,8 +46,8 @@ _VIEWS: dict[type[Any], tuple[str, str]] = {
     Reply: ("reply", "ReplyView"),
 }
 
-Fetch = Callable[[], Awaitable[list[Entry]]]
-"""Gives the entries before the first one, or none when there are no more."""
+Fetch = Callable[[int], Awaitable[list[Entry]]]
+"""Gives the entries of so many messages before the first one, or none when there are no more."""
 
 
 class Transcript(VerticalScroll):
@@ -59,6 +64,8 @@ class Transcript(VerticalScroll):
         self._first = self._last = 0
         """The stretch that has widgets: from the first one up to, but without, the last one."""
         self._fetch: Fetch | None = None
+        self._reaching = asyncio.Lock()
+        """Held while earlier ones are fetched and shown."""
         self._hint = Static("", id="earlier")
 
     def compose(self) -> ComposeResult:
@@ -134,6 +141,27 @@ class Transcript(VerticalScroll):
         self.anchor()
         self.scroll_end(animate=False)
 
+    @work(exclusive=True, group="first")
+    async def to_first(self) -> None:
+        """Go to the first there is here, with much of what was before it: again and again."""
+        self.release_anchor()
+        async with self._reaching:
+            if self._fetch is not None:
+                await self._fetch_more(self._fetch, _FETCHED_FAR)
+            with app_of(self).batch_update():
+                gone = self._take_views(self._first, self._last)
+                self._first, self._last = 0, self._forward_from(0, _SHOWN_SCREENS)
+                views = self._make_all(0, self._last)
+                self._tell_earlier()
+                removal, arrival = self.remove_children(gone), self.mount_all(views)
+                await removal
+                await arrival
+        self.scroll_home(animate=False, force=True, immediate=True)
+
+    def look_further(self) -> None:
+        """Somebody scrolls back: at the top, where nothing moves, that is a wish for more."""
+        self.call_later(self._look_around)
+
     # -- the stretch that has widgets --------------------------------------------------------
 
     def _back_from(self, place: int, screens: float) -> int:
@@ -191,13 +219,18 @@ class Transcript(VerticalScroll):
 
     async def _look_around(self) -> None:
         if self.scroll_offset.y <= _NEAR and self.has_earlier:
-            self.run_worker(self._reach_back, exclusive=True, group="earlier")
+            if not self._reaching.locked():
+                self.run_worker(self._reach_back, group="earlier")
         elif self._last < len(self.entries) and self.is_following:
             await self._reach_forward()
 
     async def _reach_back(self) -> None:
+        async with self._reaching:
+            await self._show_earlier()
+
+    async def _show_earlier(self) -> None:
         if self._first == 0 and self._fetch is not None:
-            await self._fetch_more(self._fetch)
+            await self._fetch_more(self._fetch, _FETCHED)
         start, seen = self._back_from(self._first, _PAGE_SCREENS), self._first_view()
         if start == self._first:
             self._tell_earlier()
@@ -221,8 +254,11 @@ class Transcript(VerticalScroll):
         has_any = self._first < self._last
         return self._views[id(self.entries[self._first])] if has_any else None
 
-    async def _fetch_more(self, fetch: Fetch) -> None:
-        earlier = await fetch()
+    async def _fetch_more(self, fetch: Fetch, count: int) -> None:
+        try:
+            earlier = await fetch(count)
+        except HermesError:
+            return  # whoever scrolls on asks again
         if self._fetch is not fetch:
             return  # another conversation is shown by now
         self._fetch = fetch if earlier else None

@@ -156,10 +156,17 @@ def _hit(rt: Runtime, hit: Row) -> dict[str, Any]:
     row = rt.db().get_session(rt.db().get_compression_tip(hit["session_id"])) or {}
     return {
         **told,
+        "message_id": _original(rt, hit),
         "session_id": row.get("id", hit["session_id"]),
         "title": row.get("title") or "",
         "message_count": row.get("message_count", 0),
     }
+
+
+def _original(rt: Runtime, hit: Row) -> int | None:
+    """The message in the conversation's history; None for a copy that a shortening has made."""
+    page = rt.db().get_conversation_page(hit["session_id"], hit["id"] + 1, 1)
+    return hit["id"] if page and page[0]["id"] == hit["id"] else None
 
 
 class Tree(Params, frozen=True):

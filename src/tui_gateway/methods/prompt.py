@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, TypedDict
 
-from tui_gateway import attachment, intake, rewinding, turns
+from tui_gateway import attachment, intake, line, rewinding, turns
 from tui_gateway.params import Session, says
 from tui_gateway.protocol import BAD_ARGUMENT, BUSY, Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime, Steering
@@ -98,9 +98,7 @@ class Queue(TypedDict):
 def queue(rt: Runtime, rid: Rid, params: Session) -> Queue:
     """The prompts that wait for their turn."""
     del rid
-    live = rt.live(rt.session(params.session_id))
-    with live.lock:
-        return {"queued": [{"turn_id": one.turn_id, "text": one.text} for one in live.queue]}
+    return {"queued": line.queued(rt.live(rt.session(params.session_id)))}
 
 
 class Unqueue(Session, frozen=True):
@@ -125,4 +123,5 @@ def unqueue(rt: Runtime, rid: Rid, params: Unqueue) -> Unqueued:
             raise RpcError(BUSY, "This prompt does not wait any more.")
         live.queue.remove(found)
     turns.withdraw(rt, found)
+    line.tell(rt, live)
     return {"text": found.text}
