@@ -32,10 +32,10 @@ class Library:
             return rows
         found = await self.client.ask(wire.Hits, "session.search", query=query, limit=_FOUND)
         known = {row.id for row in rows}
-        self._hits = {hit.session_id: hit for hit in reversed(found.hits)}
         for hit in found.hits:
             if hit.session_id not in known:
                 known.add(hit.session_id)
+                self._hits[hit.session_id] = hit
                 rows.append(_row_of(hit))
         return rows
 
@@ -45,7 +45,7 @@ class Library:
         return sum(row.pending > 0 and row.id != self.here for row in told.sessions)
 
     def hit(self, stored_id: str) -> wire.Hit | None:
-        """The message by which the last search has found a conversation, if it was one."""
+        """The message by which the last search has found a conversation, if nothing else told of it."""
         return self._hits.get(stored_id)
 
     async def peek(

@@ -342,7 +342,8 @@ class ChatScreen(Screen[None]):
     def _read(self) -> VerticalScroll:
         """What is being read: the text of the card that has the keys, else the transcript."""
         card = self.cards.current
-        return card.text if card is not None and card.has_keys else self.stage.transcript
+        asked = card.text if card is not None and card.has_keys else None
+        return asked if asked is not None else self.stage.transcript
 
     def action_first(self) -> None:
         self.stage.transcript.to_first()

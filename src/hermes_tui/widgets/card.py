@@ -225,7 +225,7 @@ class Card(Vertical):
         if not self.has_keys:
             told.append(f"{keymap.keys_of('answer')} to answer")
         elif self.is_armed:
-            told += ["PgDn shows more"] if self.is_mounted and self.text.max_scroll_y else []
+            told += ["PgDn shows more"] if self.text and self.text.max_scroll_y else []
             told.append(self._how())
         self.border_subtitle = " · ".join(told)
 
@@ -235,9 +235,9 @@ class Card(Vertical):
         return f"Nothing is chosen: {_HOW}" if self._is_pressed else _HOW
 
     @property
-    def text(self) -> VerticalScroll:
-        """What is asked, which may be longer than the card."""
-        return self.query_one(".card-text", VerticalScroll)
+    def text(self) -> VerticalScroll | None:
+        """What is asked, which may be longer than the card; None before it is there, and at its end."""
+        return next(iter(self.query(".card-text").results(VerticalScroll)), None)
 
     @on(events.Resize)
     def _resized(self) -> None:
@@ -245,13 +245,13 @@ class Card(Vertical):
 
     def _settle(self) -> None:
         """Leave a third of the room to what is asked, or as much of it as that takes."""
-        if not self.is_mounted:
+        if (text := self.text) is None or not self.is_attached:
             return
         note = sum(one.outer_size.height for one in self.query(".card-note"))
-        asked = min(self.text.virtual_size.height, max(1, self._room // _TEXT_SHARE))
-        choices = self.query_one(".choices")
-        margin = choices.styles.margin.height
-        choices.styles.max_height = max(_FEWEST_CHOICES, self._room - note - asked - margin)
+        asked = min(text.virtual_size.height, max(1, self._room // _TEXT_SHARE))
+        for choices in self.query(".choices"):
+            margin = choices.styles.margin.height
+            choices.styles.max_height = max(_FEWEST_CHOICES, self._room - note - asked - margin)
         self._keep_in_sight()
         self.tell_keys()
 
