@@ -15,7 +15,8 @@ from hermes_agent.danger import places
 from hermes_agent.standing import Standing
 from hermes_core.paths import Home
 
-_MARK = "MEDIA:"
+MARK = "MEDIA:"
+"""What a line begins with that names a file."""
 _FENCE = "```"
 _READING = "read_file"
 """The tool that somebody must have."""
@@ -49,7 +50,7 @@ class Enclosures:
 
     def of(self, text: str, place: SessionSource, workspace: Path) -> Enclosed:
         """The files of a reply to somebody, and what is left of its text."""
-        if _MARK not in text:
+        if MARK not in text:
             return Enclosed(text, [])
         standing = self._standing_of(place)
         lines: list[str] = []
@@ -96,7 +97,7 @@ def may_send(standing: Standing) -> bool:
 
 def without(text: str) -> str:
     """What of a reply is shown while it is written: its files are named when they are sent."""
-    if _MARK not in text:
+    if MARK not in text:
         return text
     return "\n".join(line for line, path in _read(text) if path is None)
 
@@ -107,5 +108,5 @@ def _read(text: str) -> Iterator[tuple[str, str | None]]:
     for line in text.split("\n"):
         is_code ^= line.lstrip().startswith(_FENCE)
         said = line.strip()
-        is_named = said.startswith(_MARK) and not is_code
-        yield line, said.removeprefix(_MARK).strip().strip("`") if is_named else None
+        is_named = said.startswith(MARK) and not is_code
+        yield line, said.removeprefix(MARK).strip().strip("`") if is_named else None

@@ -104,7 +104,7 @@ class Replies:
         """The pieces of a reply, and of the files that it names."""
         place, name = came_from.place, f"turn:{turn_id}"
         abilities = self.abilities(place.platform.value)
-        if not abilities.can_send_files:
+        if not abilities.can_send_files or enclosures.MARK not in text:
             return self.pieces(came_from, text, name=name)
         enclosed = self._enclosures.of(text, place, self._workspace_of(turn_id))
         made = self.pieces(came_from, enclosed.text, name=name)
