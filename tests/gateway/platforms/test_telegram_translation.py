@@ -331,6 +331,22 @@ def test_an_album_is_one_message(ear: Ear) -> None:
     assert after.text == "after it"
 
 
+def test_albums_are_whole_though_their_pictures_come_between_each_other(ear: Ear) -> None:
+    before = len(ear.desk.events)
+    with ear.world.changed:
+        ids = [
+            ear.world.attach("photo", PNG + bytes([number]), media_group_id=group)
+            for number, group in enumerate(["g", "h", "g", "h"])
+        ]
+        ear.world.write("in between")
+        ids.append(ear.world.attach("photo", PNG + b"x", media_group_id="g"))
+    heard = ear.desk.hear(before + 3)[before:]
+    first, second = [ids[0], ids[2], ids[4]], [ids[1], ids[3]]
+    assert [one.parts for one in heard[:2]] == [list(map(str, ids)) for ids in (first, second)]
+    assert [len(one.attachments) for one in heard] == [3, 2, 0]
+    assert heard[2].text == "in between"
+
+
 def test_the_rest_of_an_album_is_waited_for() -> None:
     desk = Desk()
     with BotApi() as api, unconnected(api, desk) as bot:

@@ -103,13 +103,16 @@ class Poller:
     async def _fetch_whole(self) -> list[Raw]:
         """What is new, and the rest of an album: its pictures come one by one, a moment apart."""
         updates = await self._fetch(0 if self._lanes else self._timeout_s)
-        while (fresh := self._fresh(updates)) and album(fresh[-1]):
+        while pictures := self._album_pictures(updates):
             await self._pause(1)
             more = await self._fetch(0)
-            if len(self._fresh(more)) <= len(fresh):
+            if self._album_pictures(more) <= pictures:
                 break
             updates = more
         return updates
+
+    def _album_pictures(self, updates: Sequence[Raw]) -> int:
+        return sum(bool(album(one)) for one in self._fresh(updates))
 
     async def _fetch(self, timeout_s: int) -> list[Raw]:
         """What is new; nothing when we are stopped, or when the machine slept and the poll is stale."""
@@ -156,9 +159,9 @@ class Poller:
         """Take the updates of one chat in, one after the other, until there are no more."""
         lane = self._lanes[chat]
         while lane:
-            parts = [lane.popleft()]
-            while lane and album(lane[0]) and album(lane[0]) == album(parts[0]):
-                parts.append(lane.popleft())
+            parts = _whole(lane)
+            for one in parts:
+                lane.remove(one)
             if not await self._taken(parts):
                 return
             self._is_taken |= {one["update_id"]: True for one in parts}
@@ -216,6 +219,12 @@ async def _woken() -> None:
 def album(raw: Raw) -> str:
     """The album that an update is a picture of; empty when it is of none."""
     return table(raw.get("message") or raw.get("channel_post")).get("media_group_id") or ""
+
+
+def _whole(lane: Sequence[Raw]) -> list[Raw]:
+    """The next update; with an album all of it, though others may have spoken between its pictures."""
+    first = lane[0]
+    return [one for one in lane if album(one) == album(first)] if album(first) else [first]
 
 
 def _chat(raw: Raw) -> str:
