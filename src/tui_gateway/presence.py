@@ -104,7 +104,8 @@ class Presence:
 def _is_locked(path: Path) -> bool:
     with path.open("rb") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Shared, so that two who look at the same time do not take each other for its owner.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
     return False

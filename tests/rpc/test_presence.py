@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,3 +134,19 @@ def test_a_file_without_a_lock_is_nobodys(folder: Path) -> None:
     (folder / f"{os.getpid()}-x.open").write_text("ghost\n")
     assert Presence(folder).elsewhere() == set()
     assert Presence(folder).left_behind() == {"ghost"}
+
+
+def test_two_who_look_at_the_same_time_do_not_take_each_other_for_an_owner(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "1-x.open").write_text("ghost\n")
+    presence, wrong = Presence(folder), []
+
+    def look() -> None:
+        wrong.extend(presence.elsewhere() for _ in range(500))
+
+    lookers = [threading.Thread(target=look) for _ in range(4)]
+    for one in lookers:
+        one.start()
+    for one in lookers:
+        one.join()
+    assert set().union(*wrong) == set()
