@@ -7,20 +7,7 @@ from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
 from tests.gateway.living import Process, World
-from tests.plugins import enable
-
-DEADLY = """
-import os
-from pathlib import Path
-
-def register(ctx):
-    @ctx.hook("on_session_start")
-    def began(session_id):
-        with Path({path!r}).open("a") as file:
-            file.write(session_id + "\\n")
-        if len(Path({path!r}).read_text().split()) == 1:
-            os._exit(9)
-"""
+from tests.plugins import DEADLY, enable
 
 
 def test_a_message_that_was_accepted_is_answered_after_a_kill(world: World) -> None:

@@ -9,23 +9,10 @@ from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_core.paths import Home
 from hermes_state.turns import Opening
-from tests.plugins import enable
+from tests.plugins import DEADLY, enable
 from tests.rpc.serving import PATIENCE_S, Inside, World
 
 Told = list[tuple[str, str]]
-
-DEADLY = """
-import os
-from pathlib import Path
-
-def register(ctx):
-    @ctx.hook("on_session_start")
-    def began(session_id):
-        with Path({path!r}).open("a") as file:
-            file.write(session_id + "\\n")
-        if len(Path({path!r}).read_text().split()) == 1:
-            os._exit(9)
-"""
 
 
 @pytest.fixture
