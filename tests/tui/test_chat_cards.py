@@ -130,10 +130,10 @@ async def test_a_lasting_yes_tells_what_it_is_for(ui: Interface) -> None:
 
 async def test_a_lasting_yes_tells_what_the_server_remembers_of_it(ui: Interface) -> None:
     asked = ApprovalAsked(
-        request_id="q", command="rm -r a", description="It deletes", remembers="rm /home/ada/a"
+        request_id="q", command="rm -r a", description="It deletes", remembers="rm /srv/ada/a"
     )
     ui.app.chat.post_message(asked)
-    await ui.until(lambda: "It deletes. Such calls: rm /home/ada/a." in ui.picture())
+    await ui.until(lambda: "It deletes. Such calls: rm /srv/ada/a." in ui.picture())
 
 
 async def test_what_enter_picks_is_marked_and_can_be_taken_back(ui: Interface) -> None:
