@@ -121,6 +121,13 @@ class Access:
         )
 
 
+def may_answer(theirs: Standing, asker: Standing) -> bool:
+    """Whether somebody may tell a turn what it wants to know: its own person, who may do the same as
+    they, and an owner, whose words it takes with the rights of its own person.
+    """
+    return theirs.is_owner or are_alike(theirs, asker)
+
+
 def are_alike(one: Standing, other: Standing) -> bool:
     """Whether two people may speak into each other's turns: they may use and see the same there, and
     what one asks for is not paid from a limit that the other has for themselves.

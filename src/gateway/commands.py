@@ -6,11 +6,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-from gateway import closing, jobs
+from gateway import closing, jobs, questions
 from gateway.lanes import Lanes, Waiting
 from gateway.origin import Origin
 from gateway.platforms.base import MessageEvent
 from gateway.session import SessionEntry, SessionStore
+from gateway.source import SessionSource
 from gateway.turns import STOPPED, Turns
 from gateway.wording import Wording
 from hermes_agent import answers, commands, meter, skills, standing
@@ -49,6 +50,7 @@ class House(Protocol):
     def pair(self, came_from: Origin, argument: str) -> str: ...
     def set_home(self, came_from: Origin) -> str: ...
     def standing_of(self, came_from: Origin) -> Standing: ...
+    def may_answer(self, came_from: Origin, asker: SessionSource) -> bool: ...
     def fields_of(self, came_from: Origin, session_key: str) -> dict[str, Any]: ...
 
 
@@ -230,6 +232,7 @@ class Chat:
     def answer(self, event: MessageEvent) -> str:
         """A pressed button answers a question, when it is one of this chat."""
         store, entry = self.house.assembly.store, self.house.sessions.peek(self.key)
+        self._check_asked(event.answers or "")
         here = [store.get_conversation_root(entry.session_id)] if entry is not None else []
         answers.give(
             store,
@@ -239,6 +242,17 @@ class Chat:
             standing=self.standing,
         )
         return ""
+
+    def _check_asked(self, question_id: str) -> None:
+        """Raise UsageError when somebody may not tell a turn what it wants to know."""
+        for question in self.house.assembly.store.questions.pending():
+            if question["id"] != question_id or question["kind"] != "clarify":
+                continue
+            asker = questions.asker(question, self.key, self.house.lanes)
+            if asker is not None and not self.house.may_answer(self.came_from, asker):
+                raise UsageError(
+                    "Only who asked for this may answer it.", fix="Say it in a message of your own."
+                )
 
     def models(self) -> str:
         """The models whose names are known: the settings', and what can be found from here."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import commands, config, journal, origin, results
-from gateway.access import Access, are_alike
+from gateway.access import Access, are_alike, may_answer
 from gateway.attachments import Attachments
 from gateway.buttons import Buttons
 from gateway.commands import Chat
@@ -494,6 +494,10 @@ class House:
 
     def standing_of(self, came_from: Origin) -> Standing:
         return self.access.standing_of(came_from.place)
+
+    def may_answer(self, came_from: Origin, asker: SessionSource) -> bool:
+        """Whether somebody may tell the turn of another one what it wants to know."""
+        return may_answer(self.standing_of(came_from), self.access.standing_of(asker))
 
     def fields_of(self, came_from: Origin, session_key: str) -> dict[str, Any]:
         """What a session that a command makes says about whose it is."""

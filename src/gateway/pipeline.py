@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gateway import origin, questions, versions, wish
-from gateway.access import Access
+from gateway.access import Access, may_answer
 from gateway.commands import TABLE, takes_files
 from gateway.config import BusyMode
 from gateway.lanes import Lanes, Waiting
@@ -287,13 +287,20 @@ class Pipeline:
         if event.attachments or not questions.may_be_answered(event, key, self.lanes):
             return False
         question = questions.answered_by(event, key, self.lanes, self.store)
-        if question is None:
+        asker = questions.asker(question, key, self.lanes) if question is not None else None
+        if question is None or asker is None or not self._may_answer(source, asker):
             return False
         answer = _choice(event.text, question["choices"])
+        if source.person != asker.person:
+            answer = self.wording.spoken(source, answer)
         self.store.inbox.receive(delivery)
         self.store.questions.answer(question["id"], answer, by=source.platform.value)
         self.store.inbox.settle(delivery, "command")
         return True
+
+    def _may_answer(self, source: SessionSource, asker: SessionSource) -> bool:
+        theirs = self.access.standing_of(source)
+        return may_answer(theirs, self.access.standing_of(asker))
 
     # -- something to say -----------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from gateway.lanes import Lane, Lanes
 from gateway.platforms.base import MessageEvent
+from gateway.source import SessionSource
 from hermes_state.protocol import Store
 from hermes_state.records import Row
 
@@ -33,6 +34,14 @@ def answered_by(event: MessageEvent, key: str, lanes: Lanes, store: Store) -> Ro
         if event.reply_to_message_id in names:
             return question
     return next((one for one in asked if asking[one["turn_id"]] == key), None)
+
+
+def asker(question: Row, key: str, lanes: Lanes) -> SessionSource | None:
+    """Who asked for the turn that puts a question; None when it does not run here."""
+    for lane in (lanes.find(key), *lanes.beside(key)):
+        if lane is not None and lane.current and lane.current.turn_id == question["turn_id"]:
+            return lane.current.origin.place
+    return None
 
 
 def is_asked(event: MessageEvent, key: str, lanes: Lanes, store: Store) -> bool:

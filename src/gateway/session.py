@@ -89,6 +89,8 @@ class SessionStore:
         self._ensure_loaded()
         key = self._generate_session_key(source)
         entry = self._entries.get(key)
+        if entry is None and not force_new:
+            entry = self._recovered(key, source)
         reason = None if entry is None else self._reason_to_reset(entry)
         if entry is not None and not force_new and reason is None and self._is_open(entry):
             return self._used(entry)
@@ -238,6 +240,20 @@ class SessionStore:
             platform=source.platform if source else None,
             chat_type=source.chat_type if source else "dm",
         )
+
+    def _recovered(self, key: str, source: SessionSource) -> SessionEntry | None:
+        """The way back to the conversation of a chat whose route was forgotten; None without one."""
+        row = None
+        if self._db is not None and not self._scope:  # a conversation does not know its scope
+            row = self._db.routes.lost(key, OVER)
+        if row is None:
+            return None
+        with self._lock:
+            if key not in self._entries:
+                entry = self.entry_for(key, row["id"], source)
+                entry.created_at = entry.updated_at = _local(row["last_active_at"])
+                self._replace(None, entry, RESET)
+            return self._entries[key]
 
     def _replace(self, old: SessionEntry | None, entry: SessionEntry, reason: str) -> None:
         """Put a route in the place of another one, whose conversation is over; what waits goes along.

@@ -23,10 +23,16 @@ class Wording:
 
     def of(self, event: MessageEvent, text: str, session_id: str) -> str | list[dict[str, Any]]:
         """A message whose words are these, for the conversation that it is said in."""
-        if event.source is not None and self._sessions.is_shared(event.source):
-            text = f"[{_name(event.source)}] {text}".rstrip()
+        if event.source is not None:
+            text = self.spoken(event.source, text)
         words = "\n\n".join(one for one in (self._quote(event, session_id), text) if one)
         return attachments.as_content(words, event.attachments)
+
+    def spoken(self, source: SessionSource, text: str) -> str:
+        """Words with the name of who says them, where several people speak."""
+        if not self._sessions.is_shared(source):
+            return text
+        return f"[{_name(source)}] {text}".rstrip()
 
     def _quote(self, event: MessageEvent, session_id: str) -> str:
         """What a message replies to, unless the model sees the whole of that as its own words."""

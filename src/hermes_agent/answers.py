@@ -2,7 +2,8 @@
 
 A question is answered where its conversation is, or at the machine. An owner may allow anything; a
 member may allow a call in a conversation that is theirs alone, and not for all times; a guest may allow
-nothing. Whoever may speak in a conversation may say no, and may answer what the agent wants to know.
+nothing. Whoever may speak in a conversation may say no; who may answer what the agent wants to know, the
+surface decides, which knows for whom the turn works.
 """
 
 from collections.abc import Collection

@@ -77,6 +77,22 @@ def keys_of(conn: apsw.Connection, session_id: str, scope: str = "") -> set[str]
     return {str(row[0]) for row in found}
 
 
+def lost(conn: apsw.Connection, session_key: str, over: Iterable[str]) -> Row | None:
+    """The conversation that was had last under a key and has none of the ends named `over`.
+
+    It is where a chat goes on whose route was forgotten.
+    """
+    found = rows(
+        conn.execute(
+            "SELECT id, last_active_at FROM sessions WHERE session_key = ? AND is_tip = 1"
+            " AND archived = 0 AND relation IS NOT 'delegate' AND (ended_at IS NULL OR end_reason NOT IN"
+            " (SELECT value FROM json_each(?))) ORDER BY last_active_at DESC, rowid DESC LIMIT 1",
+            (session_key, encode(list(over))),
+        )
+    )
+    return found[0] if found else None
+
+
 def delete(conn: apsw.Connection, session_keys: Iterable[str], scope: str = "") -> int:
     """Forget routes; returns how many there were."""
     conn.execute(
@@ -111,6 +127,9 @@ class Routes:
 
     def keys_of(self, session_id: str, scope: str = "") -> set[str]:
         return self._db.read(lambda c: keys_of(c, session_id, scope))
+
+    def lost(self, session_key: str, over: Iterable[str]) -> Row | None:
+        return self._db.read(lambda c: lost(c, session_key, over))
 
     def delete(self, session_keys: Iterable[str], scope: str = "") -> int:
         keys = list(session_keys)

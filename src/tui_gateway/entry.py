@@ -20,6 +20,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from hermes_core.errors import HermesError
+from hermes_core.text import counted
 from tui_gateway import protocol, server
 from tui_gateway.transport import LONGEST_LINE, Descriptor, Lines, Queued, Transport
 
@@ -33,6 +34,7 @@ _GRACE_S = 1.0
 _TWICE_S = 5.0
 """A second Ctrl-C within this time leaves; a single one stops the turns that run."""
 _SWEEP_AFTER_S = 0.3
+_LOOK_EVERY_S = 10.0
 
 
 class _Wishes:
@@ -156,11 +158,10 @@ def _supervise(
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _log_signal)
     serve()
-    sweep = threading.Timer(_SWEEP_AFTER_S, _sweep)
-    sweep.daemon = True
-    sweep.start()
+    is_leaving = threading.Event()
+    threading.Thread(target=_look_after, args=(is_leaving,), name="sweep", daemon=True).start()
     reason = _wait_for_a_reason(ends_at_once=ends_at_once)
-    sweep.cancel()
+    is_leaving.set()
     _leave(reason, finish)
 
 
@@ -204,13 +205,29 @@ def _leave(reason: str, finish: Callable[[], object]) -> NoReturn:
         os._exit(0)
 
 
+def _look_after(is_leaving: threading.Event) -> None:
+    """End what earlier processes left open, then take up what others leave unfinished meanwhile."""
+    if not is_leaving.wait(_SWEEP_AFTER_S):
+        _sweep()
+    while not is_leaving.wait(_LOOK_EVERY_S):
+        _take_up()
+
+
 def _sweep() -> None:
-    """End what earlier processes left open; the boundary of a chore that nobody waits for."""
+    """The boundary of a chore that nobody waits for; so is the next one."""
     try:
         for session_id in server.end_orphans():
             logger.info("%s was left open by a process that is gone; ended", session_id)
     except Exception:
         logger.exception("orphans could not be ended")
+
+
+def _take_up() -> None:
+    try:
+        if taken := server.take_up_left():
+            logger.info("%s of a process that is gone goes on here", counted(taken, "turn"))
+    except Exception:
+        logger.exception("what others left unfinished could not be looked for")
 
 
 def _tell_crash(

@@ -75,24 +75,29 @@ def _line_up(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> s
     return "queued" if was_running else "streaming"
 
 
-def recover(rt: Runtime, sid: str, session: LiveSession) -> int:
+def recover(rt: Runtime, sid: str, session: LiveSession, *, with_messages: bool = True) -> int:
     """Take up the turns that a process which is gone left unfinished; returns how many.
 
-    They run when the client has its answer, which may tell of them.
+    They run when the client has its answer, which may tell of them. `with_messages`: also what came by
+    a messenger, whose gateway may be about to begin it.
     """
     store, live = rt.db(), rt.live(session)
     key = info.key_of(session)
-    if key in rt.presence.elsewhere():
-        return 0  # whoever has it open runs them
+    if not rt.presence.is_first(key):
+        return 0  # who has had it open for longer runs them
     conversation_id = store.get_conversation_root(key)
     lease.free_the_dead(store)
     with live.accepting:
+        if live.is_closing:
+            return 0
         said = [one.waiting for one in live.steering]
         ours = {one.turn_id for one in (*live.queue, *said, live.current) if one is not None}
         left = [
             Waiting(row["id"], None, store.turns.user_text(row["id"]), store.turns.opens(row["id"]))
             for row in store.turns.unfinished()
-            if row["conversation_id"] == conversation_id and row["id"] not in ours
+            if row["conversation_id"] == conversation_id
+            and row["id"] not in ours
+            and (with_messages or store.inbox.of_turn(row["id"]) is None)
         ]
         for waiting in left:
             waiting.is_recovered, waiting.came = True, -1

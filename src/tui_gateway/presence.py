@@ -1,6 +1,8 @@
 """Presence: which sessions are open in which living process, told by files that are locked.
 
-Nothing here has to survive a power cut: then every process is gone, which is what missing files say.
+Of several processes that have a session open, the one that opened it first takes up what a process that is
+gone left unfinished in it. Nothing here has to survive a power cut: then every process is gone, which is
+what missing files say.
 """
 
 import contextlib
@@ -20,6 +22,8 @@ class Presence:
         self._folder = folder
         self._lock = threading.Lock()
         self._ids: set[str] = set()
+        self._before: dict[str, set[Path]] = {}
+        """Who had a session open already when it was opened here."""
         self._path: Path | None = None
         self._descriptor = -1
 
@@ -27,14 +31,18 @@ class Presence:
         """A session is open here."""
         with self._lock:
             if session_id not in self._ids:
-                self._ids.add(session_id)
-                self._write()
+                with self._one_by_one():
+                    before = {path for path, ids in self._alive() if session_id in ids}
+                    self._before[session_id] = before
+                    self._ids.add(session_id)
+                    self._write()
 
     def remove(self, session_id: str) -> None:
         """A session is not open here any more."""
         with self._lock:
             if session_id in self._ids:
                 self._ids.discard(session_id)
+                self._before.pop(session_id, None)
                 self._write()
 
     def move(self, old_id: str, new_id: str) -> None:
@@ -42,12 +50,14 @@ class Presence:
         with self._lock:
             if old_id in self._ids:
                 self._ids = {*self._ids - {old_id}, new_id}
+                self._before[new_id] = self._before.pop(old_id, set())
                 self._write()
 
     def close(self) -> None:
         """Nothing is open here any more."""
         with self._lock:
             self._ids.clear()
+            self._before.clear()
             if self._path is not None:
                 self._path.unlink(missing_ok=True)
                 os.close(self._descriptor)
@@ -74,13 +84,15 @@ class Presence:
         with self._lock:
             return set(self._ids)
 
+    def is_first(self, session_id: str) -> bool:
+        """Whether no process that is alive has had a session open for longer."""
+        with self._lock:
+            before = self._before.get(session_id, set[Path]())
+        return not any(path in before and session_id in ids for path, ids in self._alive())
+
     def elsewhere(self) -> set[str]:
         """The sessions that are open in other processes, which are alive."""
-        found: set[str] = set()
-        for path, is_alive in self._others():
-            if is_alive:
-                found |= _ids_in(path)
-        return found
+        return set[str]().union(*(ids for _, ids in self._alive()))
 
     def left_behind(self) -> set[str]:
         """The sessions of processes that are gone; told once."""
@@ -90,6 +102,22 @@ class Presence:
                 found |= _ids_in(path)
                 path.unlink(missing_ok=True)
         return found
+
+    def _alive(self) -> Iterator[tuple[Path, set[str]]]:
+        """The other processes that are alive, each by its file, with what it has open."""
+        for path, is_alive in self._others():
+            if is_alive:
+                yield path, _ids_in(path)
+
+    @contextlib.contextmanager
+    def _one_by_one(self) -> Iterator[None]:
+        """Of two that open a session at the same moment, one is the first."""
+        folder = os.open(make_folder(self._folder), os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
 
     def _others(self) -> Iterator[tuple[Path, bool]]:
         if not self._folder.is_dir():

@@ -19,13 +19,21 @@ def take_back_last(rt: Runtime, session: LiveSession) -> int:
 
 
 def cut_before(rt: Runtime, session: LiveSession, ordinal: int) -> int:
-    """Take back the user message with this number, counted from 0, and all after it."""
+    """Take back the user message with this number, counted from 0 as a client sees them, and all after
+    it. What was said into a running turn is part of an exchange, which goes as a whole.
+    """
     with rt.live(session).accepting:
         store, key = _idle_store(rt, session)
-        originals = _requests(store.get_messages_as_conversation(key, include_ancestors=True))
+        originals = _said(store.get_messages_as_conversation(key, include_ancestors=True))
         if not 0 <= ordinal < len(originals):
             raise RpcError(
                 OUT_OF_RANGE, f"There is no user message {ordinal}; there are {len(originals)}."
+            )
+        if originals[ordinal].get("answers") is not None:
+            raise RpcError(
+                OUT_OF_RANGE,
+                "This was said into a running turn and cannot be taken back alone.",
+                fix="Take back the message that the turn answers.",
             )
         wanted = _number(originals[ordinal])
         for message in _requests(store.get_messages_as_conversation(key)):
@@ -64,12 +72,15 @@ def _rewind(rt: Runtime, store: Store, session: LiveSession, message: Row) -> in
 
 def _requests(messages: list[Row]) -> list[Row]:
     """What the person asked for; what was said into a running turn belongs to its request."""
+    return [message for message in _said(messages) if message.get("answers") is None]
+
+
+def _said(messages: list[Row]) -> list[Row]:
+    """All that the person said."""
     return [
         message
         for message in messages
-        if message["role"] == "user"
-        and message.get("kind") != "summary"
-        and message.get("answers") is None
+        if message["role"] == "user" and message.get("kind") != "summary"
     ]
 
 

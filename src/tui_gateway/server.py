@@ -227,6 +227,18 @@ def end_orphans() -> list[str]:
     return end_orphans(_get_db(), _resources.presence)
 
 
+def take_up_left() -> int:
+    """Take up what processes that are gone left unfinished in sessions that are open here."""
+    taken = 0
+    for sid, session in list(_sessions.items()):
+        with loading:
+            from tui_gateway import intake  # noqa: PLC0415 -- loaded with the first session
+
+        if session.get("live") is not None:
+            taken += intake.recover(_runtime, sid, session, with_messages=False)
+    return taken
+
+
 # -- clients -----------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from tui_gateway import protocol
 from tui_gateway.protocol import Frame
 
 MOST_QUEUED_BYTES = 64 * 1024 * 1024
+_LARGEST_SHARE = 8
 LONGEST_LINE = 32 * 1024 * 1024
 _CHUNK = 256 * 1024
 _JOINED = frozenset({"message.delta", "reasoning.delta", "thinking.delta", "tool.progress"})
@@ -120,7 +121,7 @@ class Queued:
         with self._news:
             if self.is_gone:
                 return False
-            self._size += len(data) if key is None else self._join(key, frame["params"])
+            self._size += self._weight(data) if key is None else self._join(key, frame["params"])
             if key is None:
                 self._queue.append(data)
             is_full = self._size > self._limit
@@ -129,6 +130,10 @@ class Queued:
         if is_full:
             self._give_up("it does not read what is sent to it")
         return not is_full
+
+    def _weight(self, data: bytes) -> int:
+        """What a frame counts for: one that is larger than all others may be still goes out."""
+        return min(len(data), self._limit // _LARGEST_SHARE)
 
     def _join(self, key: object, params: Frame) -> int:
         last = self._queue[-1] if self._queue else None
@@ -189,7 +194,7 @@ class Queued:
                 self._send(frame)
         with self._news:
             self._size -= sum(
-                len(item) if isinstance(item, bytes) else item.size for item in waiting
+                self._weight(item) if isinstance(item, bytes) else item.size for item in waiting
             )
 
 

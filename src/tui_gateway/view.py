@@ -65,8 +65,10 @@ def snapshot(rt: Runtime, sid: str, limit: int | None) -> Snapshot:
 
 
 def stored(store: Store, name: str) -> str:
-    """The session where a stored conversation is now: by id, beginning of an id, or title."""
-    found = store.resolve_session_id(name) or store.resolve_session_by_title(name)
+    """The session where a stored conversation is now: by id, title, or beginning of an id."""
+    is_id = store.get_session(name) is not None
+    found = name if is_id else store.resolve_session_by_title(name)
+    found = found or store.resolve_session_id(name)
     if found is None:
         raise RpcError(
             NOT_STORED,

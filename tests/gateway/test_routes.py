@@ -458,6 +458,42 @@ def test_a_turn_that_goes_on_later_is_marked_until_it_does(routes: SessionStore)
     assert not routes.clear_resume_pending(entry.session_key)
 
 
+def _after_three_months(db: SessionDB, home: Home, policy: SessionResetPolicy) -> list[str]:
+    """The conversations of a chat before its route was forgotten, and afterwards."""
+    config = GatewayConfig(sessions_dir=home.sessions, default_reset_policy=policy)
+    routes = SessionStore(home.sessions, config, db=db)
+    with clock.reading(lambda: _NOON):
+        before = routes.get_or_create_session(_source())
+        db.create_session(before.session_id, "telegram", session_key=before.session_key)
+    with clock.reading(lambda: _NOON + 91 * 86400):
+        assert routes.prune_old_entries(90) == 1
+        after = routes.get_or_create_session(_source())
+        assert db.routes.keys_of(after.session_id) == {before.session_key}
+    routes.close()
+    return [before.session_id, after.session_id]
+
+
+def test_a_chat_whose_route_was_forgotten_goes_on_where_it_was(db: SessionDB, home: Home) -> None:
+    before, after = _after_three_months(db, home, SessionResetPolicy(mode="none"))
+    assert before == after
+
+
+def test_a_chat_that_was_silent_too_long_does_not_go_on(db: SessionDB, home: Home) -> None:
+    before, after = _after_three_months(db, home, SessionResetPolicy(mode="idle"))
+    assert before != after
+    assert (db.get_session(before) or {})["end_reason"] == "session_reset"
+
+
+def test_a_conversation_that_was_left_is_not_taken_up_by_itself(db: SessionDB, home: Home) -> None:
+    routes = _routes(db, home)
+    left = routes.get_or_create_session(_source())
+    db.create_session(left.session_id, "telegram", session_key=left.session_key)
+    routes.reset_session(left.session_key)
+    db.routes.delete([left.session_key])
+    del routes._entries[left.session_key]
+    assert routes.get_or_create_session(_source()).session_id != left.session_id
+
+
 def test_only_silent_chats_are_forgotten(db: SessionDB, home: Home) -> None:
     config = GatewayConfig(sessions_dir=home.sessions)
     routes = SessionStore(home.sessions, config, lambda key: key.endswith("busy"), db=db)

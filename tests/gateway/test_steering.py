@@ -52,6 +52,37 @@ def test_nobody_speaks_into_the_turn_of_somebody_with_other_rights(
         assert "terminal" not in _offered(world)
 
 
+def test_nobody_answers_for_somebody_with_other_rights(world: World) -> None:
+    _with_a_member(world, "queue")
+    world.play(call("clarify", question="Which one?", choices=["red", "blue"]), say("chosen"))
+    with Inside(world) as inside:
+        world.platform.say("g", "one", **_THREAD)
+        world.wait_for_text("g", "Which one?")
+        world.platform.say("g", "all of them", user="m1", **_THREAD)
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        (question,) = inside.store.questions.pending()
+        world.platform.say("g", "red", user="m1", answers=question["id"], **_THREAD)
+        world.wait_for_text("g", "Only who asked for this may answer it.")
+        world.platform.say("g", "2", **_THREAD)
+        world.wait_for_text("g", "You said: [m1] all of them")
+        results = [
+            message["content"]
+            for message in world.model.asked[1].json["messages"]
+            if message["role"] == "tool"
+        ]
+        assert results == ["blue"]
+
+
+def test_what_an_owner_answers_for_a_member_has_their_name(world: World) -> None:
+    _with_a_member(world, "queue")
+    world.play(call("clarify", question="Which one?"))
+    with Inside(world):
+        world.platform.say("g", "one", user="m1", **_THREAD)
+        world.wait_for_text("g", "Which one?")
+        world.platform.say("g", "the blue one", **_THREAD)
+        world.wait_for_text("g", "The tool says: [u1] the blue one")
+
+
 def test_owners_speak_into_each_others_turns(world: World) -> None:
     quiet = Quiet()
     world.play(replace(call("todo"), quiet=quiet), say("both done"))

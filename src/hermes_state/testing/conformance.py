@@ -1794,6 +1794,20 @@ class RouteRules:
         }  # fmt: skip
         assert list(store.routes.load("other")) == ["elsewhere"]
 
+    def test_a_chat_whose_route_was_forgotten_has_the_conversation_it_had_last(
+        self, store: Store
+    ) -> None:
+        for name in ("first", "last", "left", "away"):
+            store.create_session(name, "cli", session_key="key")
+        store.create_session("elsewhere", "cli", session_key="other")
+        store.end_session("last", "agent_close")
+        store.end_session("left", "reset")
+        store.set_session_archived("away", archived=True)
+        found = store.routes.lost("key", ["reset"])
+        assert found is not None
+        assert found["id"] == "last"
+        assert store.routes.lost("nobody", ["reset"]) is None
+
     def test_a_chat_that_goes_on_elsewhere_takes_along_what_waits(self, store: Store) -> None:
         store.create_session("s", "cli")
         runs = accepted(store, delivery=Delivery("p", "c", "1", '{"session_key": "key"}'))
