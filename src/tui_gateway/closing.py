@@ -48,8 +48,8 @@ class _Leaving:
             store = self._rt.db()
             is_stored = store.get_session(self.session_id) is not None
             root = store.get_conversation_root(self.session_id)
-            others = map(store.get_conversation_root, self._rt.presence.elsewhere())
-            is_elsewhere = is_stored and (root in others or ending.is_run_elsewhere(store, root))
+            is_open = root in self._rt.presence.elsewhere()
+            is_elsewhere = is_stored and (is_open or ending.is_run_elsewhere(store, root))
         except Exception:
             logger.exception("ending %s: the store does not say whose it is", self.session_id)
             return True  # then as much as can be done is done
@@ -107,6 +107,6 @@ class _Leaving:
         self._rt.notify_boundary("on_session_finalize", self.session_id, self._platform)
 
     def close(self) -> None:
-        self._rt.presence.remove(self.session_id)
+        self._rt.presence.remove(self._rt.live(self._session).conversation_id)
         if (close := getattr(self._agent, "close", None)) is not None:
             close()

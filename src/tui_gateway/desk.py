@@ -89,7 +89,7 @@ class Desk:
         key = session_id or sessions.new_id()
         if session_id is not None:
             intake.recall_model(self._rt, key, live)
-            intake.reopen(self._rt, key)
+            intake.reopen(self._rt, key, live)
         self._session.update(
             {
                 "agent": None,

@@ -3,7 +3,7 @@
 The queue in memory only orders what the store holds already; a process that dies loses nothing of it.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from hermes_agent import lease
 from hermes_core import clock
 from hermes_state import sessions
 from hermes_state.protocol import Store
+from hermes_state.records import Row
 from hermes_state.turns import FOLDED, Opening
 from tui_gateway import info, line, turns
 from tui_gateway.projection import text_of
@@ -28,6 +29,7 @@ def submit(
     """Have a prompt answered: now, or after those that wait. It is on disk when this returns."""
     live = rt.live(session)
     with live.accepting:
+        recover(rt, sid, session, with_messages=False)  # it came before this one
         waiting, is_new = _take_in(rt, session, content, key)
         if not is_new and (known := _known(rt, session, waiting)) is not None:
             return known
@@ -82,22 +84,17 @@ def recover(rt: Runtime, sid: str, session: LiveSession, *, with_messages: bool 
     a messenger, whose gateway may be about to begin it.
     """
     store, live = rt.db(), rt.live(session)
-    key = info.key_of(session)
-    if not rt.presence.is_first(key):
-        return 0  # who has had it open for longer runs them
-    conversation_id = store.get_conversation_root(key)
-    lease.free_the_dead(store)
     with live.accepting:
-        if live.is_closing:
+        if live.is_closing or not _others(store, session, live, store.turns.still_open):
             return 0
-        said = [one.waiting for one in live.steering]
-        ours = {one.turn_id for one in (*live.queue, *said, live.current) if one is not None}
+        conversation_id = store.get_conversation_root(info.key_of(session))
+        if not rt.presence.is_first(conversation_id):
+            return 0  # who has had it open for longer runs them
+        lease.free_the_dead(store)
         left = [
             Waiting(row["id"], None, store.turns.user_text(row["id"]), store.turns.opens(row["id"]))
-            for row in store.turns.unfinished()
-            if row["conversation_id"] == conversation_id
-            and row["id"] not in ours
-            and (with_messages or store.inbox.of_turn(row["id"]) is None)
+            for row in _others(store, session, live, store.turns.unfinished)
+            if with_messages or store.inbox.of_turn(row["id"]) is None
         ]
         for waiting in left:
             waiting.is_recovered, waiting.came = True, -1
@@ -112,10 +109,28 @@ def recover(rt: Runtime, sid: str, session: LiveSession, *, with_messages: bool 
     return len(left)
 
 
-def reopen(rt: Runtime, session_id: str) -> None:
+def _others(
+    store: Store, session: LiveSession, live: Live, look: Callable[[], list[Row]]
+) -> list[Row]:
+    """Those turns of a conversation that are not in line here."""
+    tip = store.get_compression_tip(info.key_of(session))
+    with live.lock:  # before the look: what ends meanwhile is not left by anybody
+        said = [one.waiting for one in live.steering]
+        ours = {one.turn_id for one in (*live.queue, *said, live.current) if one is not None}
+    return [row for row in look() if row["session_id"] == tip and row["id"] not in ours]
+
+
+def appear(rt: Runtime, session_id: str, live: Live) -> None:
+    """Have others see that a conversation is open here."""
+    if not live.conversation_id:
+        live.conversation_id = rt.db().get_conversation_root(session_id)
+        rt.presence.add(live.conversation_id)
+
+
+def reopen(rt: Runtime, session_id: str, live: Live) -> None:
     """Have a stored conversation open here, and say so in the store."""
     store = rt.db()
-    rt.presence.add(session_id)
+    appear(rt, session_id, live)
     row = store.get_session(session_id)
     if row is not None and row["ended_at"] is not None and row["is_tip"]:
         store.reopen_session(session_id)
@@ -176,7 +191,7 @@ def _take_in(
     if live.is_closing:
         raise RpcError(NO_SUCH_SESSION, "The session is being closed.")
     session_id = info.key_of(session)
-    rt.presence.add(session_id)
+    appear(rt, session_id, live)
     accepted = store.turns.accept(
         session_id,
         {"role": "user", "content": content},

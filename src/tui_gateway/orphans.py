@@ -18,9 +18,8 @@ def end_orphans(store: Store, presence: Presence) -> list[str]:
     latest = store.list_sessions_rich(limit=_LOOKED_AT, source=SOURCE)
     open_rows = {row["id"] for row in latest if row["ended_at"] is None}
     suspects = {store.get_compression_tip(id_) for id_ in open_rows | presence.left_behind()}
-    spared = {store.get_conversation_root(id_) for id_ in presence.own | presence.elsewhere()}
-    spared |= set(store.leases.held())
-    return [id_ for id_ in sorted(suspects) if id_ not in presence.own and _end(store, id_, spared)]
+    spared = presence.own | presence.elsewhere() | set(store.leases.held())
+    return [id_ for id_ in sorted(suspects) if _end(store, id_, spared)]
 
 
 def _end(store: Store, session_id: str, spared: set[str]) -> bool:

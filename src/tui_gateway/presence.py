@@ -1,56 +1,48 @@
-"""Presence: which sessions are open in which living process, told by files that are locked.
+"""Presence: which conversations are open in which living process, told by files that are locked.
 
-Of several processes that have a session open, the one that opened it first takes up what a process that is
-gone left unfinished in it. Nothing here has to survive a power cut: then every process is gone, which is
-what missing files say.
+A conversation is named by the session it began in, which it keeps. Of several processes that have it
+open, the one that opened it first takes up what a process that is gone left unfinished in it. Nothing
+here has to survive a power cut: then every process is gone, which is what missing files say.
 """
 
 import contextlib
 import fcntl
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from hermes_core.paths import make_folder
 
 
 class Presence:
-    """The sessions this process has open, for others to see, and those that others have."""
+    """The conversations this process has open, for others to see, and those that others have."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()
         self._ids: set[str] = set()
         self._before: dict[str, set[Path]] = {}
-        """Who had a session open already when it was opened here."""
+        """Who had a conversation open already when it was opened here."""
         self._path: Path | None = None
         self._descriptor = -1
 
-    def add(self, session_id: str) -> None:
-        """A session is open here."""
+    def add(self, conversation_id: str) -> None:
+        """A conversation is open here."""
         with self._lock:
-            if session_id not in self._ids:
+            if conversation_id not in self._ids:
                 with self._one_by_one():
-                    before = {path for path, ids in self._alive() if session_id in ids}
-                    self._before[session_id] = before
-                    self._ids.add(session_id)
+                    before = {path for path, ids in self._alive() if conversation_id in ids}
+                    self._before[conversation_id] = before
+                    self._ids.add(conversation_id)
                     self._write()
 
-    def remove(self, session_id: str) -> None:
-        """A session is not open here any more."""
+    def remove(self, conversation_id: str) -> None:
+        """A conversation is not open here any more."""
         with self._lock:
-            if session_id in self._ids:
-                self._ids.discard(session_id)
-                self._before.pop(session_id, None)
-                self._write()
-
-    def move(self, old_id: str, new_id: str) -> None:
-        """A conversation goes on in another session."""
-        with self._lock:
-            if old_id in self._ids:
-                self._ids = {*self._ids - {old_id}, new_id}
-                self._before[new_id] = self._before.pop(old_id, set())
+            if conversation_id in self._ids:
+                self._ids.discard(conversation_id)
+                self._before.pop(conversation_id, None)
                 self._write()
 
     def close(self) -> None:
@@ -67,7 +59,7 @@ class Presence:
         if self._path is None:
             self._claim()
         # The new list first, then the end of the old one: who reads in between reads too much, not less.
-        text = "".join(f"{session_id}\n" for session_id in sorted(self._ids)).encode()
+        text = "".join(f"{conversation_id}\n" for conversation_id in sorted(self._ids)).encode()
         os.pwrite(self._descriptor, text, 0)
         os.ftruncate(self._descriptor, len(text))
 
@@ -80,22 +72,22 @@ class Presence:
 
     @property
     def own(self) -> set[str]:
-        """The sessions that are open here."""
+        """The conversations that are open here."""
         with self._lock:
             return set(self._ids)
 
-    def is_first(self, session_id: str) -> bool:
-        """Whether no process that is alive has had a session open for longer."""
+    def is_first(self, conversation_id: str) -> bool:
+        """Whether no process that is alive has had a conversation open for longer."""
         with self._lock:
-            before = self._before.get(session_id, set[Path]())
-        return not any(path in before and session_id in ids for path, ids in self._alive())
+            before = self._before.get(conversation_id, set[Path]())
+        return not any(path in before and conversation_id in ids for path, ids in self._alive())
 
     def elsewhere(self) -> set[str]:
-        """The sessions that are open in other processes, which are alive."""
+        """The conversations that are open in other processes, which are alive."""
         return set[str]().union(*(ids for _, ids in self._alive()))
 
     def left_behind(self) -> set[str]:
-        """The sessions of processes that are gone; told once."""
+        """The conversations of processes that are gone; told once."""
         found: set[str] = set()
         for path, is_alive in self._others():
             if not is_alive:
@@ -110,8 +102,8 @@ class Presence:
                 yield path, _ids_in(path)
 
     @contextlib.contextmanager
-    def _one_by_one(self) -> Iterator[None]:
-        """Of two that open a session at the same moment, one is the first."""
+    def _one_by_one(self) -> Generator[None]:
+        """Of two that open a conversation at the same moment, one is the first."""
         folder = os.open(make_folder(self._folder), os.O_RDONLY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)

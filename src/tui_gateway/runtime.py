@@ -86,6 +86,8 @@ class Live(msgspec.Struct):
     """What the server remembers of an open session and no scenario has to know."""
 
     sid: str = ""
+    conversation_id: str = ""
+    """The conversation that others see open here; empty until something was said in it."""
     source: str = SOURCE
     cwd: Path = msgspec.field(default_factory=Path.cwd)
     model_name: str = ""

@@ -133,7 +133,6 @@ def _sync_session_key_after_compress(
     if clear_pending_title:
         session["pending_title"] = None
     logger.info("session %s goes on in %s (was %s)", sid, new, old)
-    _resources.presence.move(old, new)
 
 
 # -- sessions ----------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def test_nobody_answers_for_somebody_with_other_rights(world: World) -> None:
         world.platform.say("g", "all of them", user="m1", **_THREAD)
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         (question,) = inside.store.questions.pending()
-        world.platform.say("g", "red", user="m1", answers=question["id"], **_THREAD)
+        world.platform.press("g", question["id"], "red", user="m1")
         world.wait_for_text("g", "Only who asked for this may answer it.")
         world.platform.say("g", "2", **_THREAD)
         world.wait_for_text("g", "You said: [m1] all of them")

@@ -9,7 +9,7 @@ from hermes_core.paths import Home
 from hermes_state import SessionDB
 from tests.gateway.faults import disk_full_at
 from tests.plugins import enable
-from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
+from tests.rpc.serving import PATIENCE_S, Inside, Process, RefusedError, World
 from tui_gateway import server
 
 
@@ -57,6 +57,61 @@ def test_a_server_that_ends_waits_for_the_end_of_what_a_command_left(
     may_end.set()
     shutting_down.join()
     assert len(heard) == 1
+
+
+def _killed_in_mid_turn(world: World, other: Process | None = None) -> tuple[str, str]:
+    """A conversation whose process was killed while one prompt ran and one waited; with its session in
+    another process that has it open too.
+    """
+    first = world.start()
+    opened = first.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    first.say(sid, "zero")
+    quiet = Quiet()
+    world.model.add(silence(quiet))
+    first.call("prompt.submit", session_id=sid, text="one")
+    assert quiet.begun.wait(PATIENCE_S)
+    first.call("prompt.submit", session_id=sid, text="two")
+    elsewhere = other.call("session.resume", session_id=key)["session_id"] if other else ""
+    first.kill()
+    quiet.release()
+    return key, elsewhere
+
+
+def test_of_two_who_open_what_was_left_unfinished_one_goes_on_with_it(
+    world: World, model: ScriptedServer
+) -> None:
+    model.add("first")
+    key, _ = _killed_in_mid_turn(world)
+    both = [world.start() for _ in range(2)]
+    model.add("1", "2")
+    numbers = [one.post("session.resume", session_id=key) for one in both]
+    opened = [one.answer(number) for one, number in zip(both, numbers, strict=True)]
+    assert sorted(one["running"] for one in opened) == [False, True]
+    runs = both[[one["running"] for one in opened].index(True)]
+    runs.event("message.complete", text="2")
+    assert world.states(key) == ["answered"] * 3
+
+
+def test_what_a_killed_process_left_goes_on_where_its_conversation_is_open_too(
+    world: World, model: ScriptedServer
+) -> None:
+    model.add("first")
+    other = world.start()
+    key, sid = _killed_in_mid_turn(world, other)
+    model.add("1", "2", "3")
+    other.call("prompt.submit", session_id=sid, text="three")
+    other.event("message.complete", text="3")
+    told = [text for role, text in world.transcript(key) if role == "assistant"]
+    assert [text for text in told if text.isdigit()] == ["1", "2", "3"]
+
+
+def test_what_others_leave_is_looked_for_now_and_again(world: World, model: ScriptedServer) -> None:
+    model.add("first")
+    other = world.start()
+    _killed_in_mid_turn(world, other)
+    model.add("1", "2")
+    other.event("message.complete", text="2")
 
 
 def test_a_conversation_that_is_open_elsewhere_is_not_ended_by_who_leaves_it(

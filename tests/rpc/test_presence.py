@@ -1,4 +1,4 @@
-"""Who has which session open, and what becomes of those nobody has."""
+"""Who has which conversation open, and what becomes of those nobody has."""
 
 import os
 import subprocess
@@ -20,8 +20,7 @@ from pathlib import Path
 from tui_gateway.presence import Presence
 presence = Presence(Path(sys.argv[1]))
 presence.add("theirs")
-presence.add("moved")
-presence.move("moved", "there")
+presence.add("there")
 print("open", flush=True)
 sys.stdin.read()
 """
@@ -75,7 +74,6 @@ def test_what_is_closed_is_not_open_any_more_and_files_are_private(folder: Path)
     assert file.stat().st_mode & 0o777 == 0o600
     ours.remove("a")
     ours.remove("unknown")
-    ours.move("unknown", "x")
     assert theirs.elsewhere() == {"b"}
     ours.close()
     ours.close()
@@ -83,7 +81,7 @@ def test_what_is_closed_is_not_open_any_more_and_files_are_private(folder: Path)
     assert theirs.elsewhere() == set()
 
 
-def test_one_of_those_who_open_a_session_is_the_first_until_it_goes(folder: Path) -> None:
+def test_one_of_those_who_open_a_conversation_is_the_first_until_it_goes(folder: Path) -> None:
     everybody = [Presence(folder) for _ in range(8)]
     openers = [threading.Thread(target=one.add, args=("shared",)) for one in everybody]
     for thread in openers:
@@ -94,16 +92,6 @@ def test_one_of_those_who_open_a_session_is_the_first_until_it_goes(folder: Path
         [first] = [one for one in everybody if one.is_first("shared")]
         first.close()
         everybody.remove(first)
-
-
-def test_who_is_the_first_stays_it_when_the_conversation_moves(folder: Path) -> None:
-    first, second = Presence(folder), Presence(folder)
-    for one in (first, second):
-        one.add("old")
-        one.move("old", "new")
-    assert (first.is_first("new"), second.is_first("new")) == (True, False)
-    first.remove("new")
-    assert second.is_first("new")
 
 
 def test_an_orphan_is_ended_and_nothing_else_is(store: SessionDB, folder: Path) -> None:
@@ -146,7 +134,7 @@ def test_an_orphan_is_ended_where_its_conversation_is(store: SessionDB, folder: 
     ours = Presence(folder)
     ours.add("old")
     new = store.rotate_session("old", [{"role": "user", "content": "summary"}])
-    assert end_orphans(store, ours) == [], "it is open here under its former id"
+    assert end_orphans(store, ours) == [], "it is open here"
     ours.close()
     assert end_orphans(store, ours) == [new]
     assert ended(store, "old") == "compression"

@@ -217,7 +217,7 @@ def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
         if view.opened(rt, key) is not None:
             fix = "Open another one first, or start one with /new; then delete it."
             raise RpcError(STILL_OPEN, "The conversation is open.", fix=fix)
-        if key in rt.presence.elsewhere():
+        if store.get_conversation_root(key) in rt.presence.elsewhere():
             fix = "Leave it there first; then delete it."
             raise RpcError(STILL_OPEN, "The conversation is open in another window.", fix=fix)
         kept = store.get_compression_lineage(key)

@@ -121,7 +121,7 @@ def resume(rt: Runtime, rid: Rid, params: Resume) -> Snapshot:
             intake.recall_model(rt, key, live)
             session = _new(key, live, params.cols)
             sid = _open(rt, session)
-        intake.reopen(rt, key)
+        intake.reopen(rt, key, live)
         rt.afterwards(lambda: agents.begin(rt, sid, session))
         intake.recover(rt, sid, session)
         return view.snapshot(rt, sid, params.limit)
@@ -174,7 +174,9 @@ def branch(rt: Runtime, rid: Rid, params: Branch) -> Branched:
         rt.presence.remove(key)
         raise
     origin = rt.live(session)
-    live = Live(source=origin.source, cwd=origin.cwd, model_name=origin.model_name)
+    live = Live(
+        conversation_id=key, source=origin.source, cwd=origin.cwd, model_name=origin.model_name
+    )
     child = _new(key, live, session.get("cols", 80))
     sid = _open(rt, child)
     turns.tell_start(rt, child)

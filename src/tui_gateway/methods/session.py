@@ -89,7 +89,7 @@ def _set(rt: Runtime, key: str, wanted: str) -> None:
 def _name(rt: Runtime, session: LiveSession, key: str, wanted: str) -> None:
     """Title an open session, also one that is not stored yet; a refused title makes none."""
     live = rt.live(session)
-    rt.presence.add(key)
+    intake.appear(rt, key, live)
     try:
         makes_session = rt.db().name_session(key, wanted, intake.opening_of(session, live))
     except TitleError as error:
