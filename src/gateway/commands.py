@@ -156,10 +156,10 @@ class Chat:
         place = self.house.fields_of(self.came_from, self.key)
         return commands.copied(self.conversation, session_id, place=place)
 
-    def send(self, content: Any) -> None:  # noqa: ANN401 -- text or parts
+    def send(self, content: Any, replaces: int | None = None) -> None:  # noqa: ANN401 -- text or parts
         """Have this answered as if the person had sent it: the command's delivery becomes a turn."""
         entry = self.house.sessions.get_or_create_session(self.came_from.place)
-        self._accept(entry.session_id, self.key, content)
+        self._accept(entry.session_id, self.key, content, replaces)
 
     def queue(self, text: str) -> None:
         """Have something answered after what runs, as words without a command are."""
@@ -183,7 +183,13 @@ class Chat:
         waiting = self._accept(entry.session_id, self.key, content)
         return self.house.steer(self.key, waiting)
 
-    def _accept(self, session_id: str, key: str, content: Any) -> Waiting:  # noqa: ANN401 -- text or parts
+    def _accept(
+        self,
+        session_id: str,
+        key: str,
+        content: Any,  # noqa: ANN401 -- text or parts
+        replaces: int | None = None,
+    ) -> Waiting:
         place = self.came_from.place
         store = self.house.assembly.store
         fields = self.house.fields_of(self.came_from, key)
@@ -192,6 +198,7 @@ class Chat:
             {"role": "user", "content": content},
             delivery=self.delivery,
             opening=Opening(place.platform.value, fields),
+            replaces=replaces,
         )
         self.is_settled = True
         entry = self.house.sessions.peek(self.key)

@@ -218,8 +218,12 @@ class Agent:
         *,
         delivery: Delivery | None = None,
         idempotency_key: str | None = None,
+        replaces: int | None = None,
     ) -> Accepted:
-        """Take a message in; when this returns, it is on disk and will be answered or accounted for."""
+        """Take a message in; when this returns, it is on disk and will be answered or accounted for.
+
+        `replaces` is a user message that is taken back for it, with all after it.
+        """
         is_first = self.store.get_session(self.session_id) is None
         accepted = self.store.turns.accept(
             self.session_id,
@@ -227,6 +231,7 @@ class Agent:
             delivery=delivery,
             idempotency_key=idempotency_key,
             opening=self._opening() if is_first else None,
+            replaces=replaces,
         )
         if is_first and accepted.is_new:
             self._tell_start()

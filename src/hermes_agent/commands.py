@@ -72,8 +72,10 @@ class Context(Protocol):
         """End the conversation for this reason and open another; None: a new one."""
         ...
 
-    def send(self, content: Any) -> None:  # noqa: ANN401 -- text or parts
-        """Have this answered next, as if the person had sent it."""
+    def send(self, content: Any, replaces: int | None = None) -> None:  # noqa: ANN401 -- text or parts
+        """Have this answered next, as if the person had sent it, in the place of a message of theirs
+        and all after it; that is one change.
+        """
         ...
 
     def models(self) -> str:
@@ -300,12 +302,21 @@ def _undo(context: Context, what: str) -> str:
 
 def _retry(context: Context, _argument: str) -> str:
     _ = context.agent  # when nobody can answer, nothing is taken back
-    context.send(_take_back(context, 1, "retry")["content"])
+    store, _, last = _request(context, 1, "retry")
+    lease.free_the_dead(store)
+    context.send(last["content"], replaces=last["id"])
     return ""
 
 
 def _take_back(context: Context, number: int, purpose: str = "take back") -> Row:
     """Take back the last exchanges; returns the request that the first of them began with."""
+    store, session_id, wanted = _request(context, number, purpose)
+    with _held(context):
+        return store.rewind_to_message(session_id, wanted["id"])["target_message"]
+
+
+def _request(context: Context, number: int, purpose: str) -> tuple[Store, str, Row]:
+    """The request that so many exchanges began with, the last one included, and where it is."""
     store, session_id = _spoken(context)
     if recovery.unfinished(store, context.conversation.conversation_id):
         raise UsageError(
@@ -319,9 +330,7 @@ def _take_back(context: Context, number: int, purpose: str = "take back") -> Row
             f"There is nothing to {purpose} in this conversation.",
             fix="/undo compress brings back what was said before it was shortened." * was_shortened,
         )
-    wanted = requests[-min(number, len(requests))]
-    with _held(context):
-        return store.rewind_to_message(session_id, wanted["id"])["target_message"]
+    return store, session_id, requests[-min(number, len(requests))]
 
 
 def _held(context: Context) -> AbstractContextManager[Lease]:

@@ -16,6 +16,7 @@ import apsw
 from hermes_core import clock
 from hermes_core.errors import (
     AlreadySettledError,
+    ConversationBusyError,
     ConversationOverError,
     IllegalTransitionError,
     StoreError,
@@ -25,6 +26,8 @@ from hermes_state import (
     effects,
     inbox,
     leases,
+    lineage,
+    messages,
     outbox,
     partials,
     questions,
@@ -89,7 +92,7 @@ class Opening(NamedTuple):
     """The chat that leads to it from now on."""
 
 
-def accept(
+def accept(  # noqa: PLR0913 -- all that comes with a message
     conn: apsw.Connection,
     session_id: str,
     message: Mapping[str, Any],
@@ -99,13 +102,16 @@ def accept(
     opening: Opening | None = None,
     reopens: bool = False,
     over: Collection[str] = (),
+    replaces: int | None = None,
 ) -> Accepted:
     """Take a message in; a second delivery of the same one finds the first.
 
     A session that was compacted meanwhile takes it in where its conversation goes on, which is open
     again by it when the caller wishes. With an opening, the session is made together with its first
-    message when it is not there. Raises AlreadySettledError when the delivery was dealt with before and
-    has no turn (any more), ConversationOverError when the conversation has one of the ends named `over`.
+    message when it is not there. `replaces` is a user message that is taken back for it, with all after
+    it. Raises AlreadySettledError when the delivery was dealt with before and has no turn (any more),
+    ConversationOverError when the conversation has one of the ends named `over`, ConversationBusyError
+    when something is to be taken back while somebody runs it.
     """
     known, tip, end = _seen(conn, session_id, delivery, idempotency_key)
     if known is not None:
@@ -122,6 +128,8 @@ def accept(
         begin(conn, session_id, opening)
     else:
         sessions.fetch(conn, session_id)  # says that there is none
+    if replaces is not None:
+        _take_back(conn, session_id, replaces)
     message_id = insert_message(conn, session_id, message_from(message))
     turn_id = os.urandom(16).hex()
     conn.execute(
@@ -132,6 +140,14 @@ def accept(
     if delivery is not None:
         inbox.make_turn(conn, delivery, turn_id)
     return Accepted(turn_id, session_id, message_id, is_new=True, makes_session=makes_session)
+
+
+def _take_back(conn: apsw.Connection, session_id: str, message_id: int) -> None:
+    if leases.holder_of(conn, lineage.root(conn, session_id)) is not None:
+        raise ConversationBusyError(
+            "The conversation is at work elsewhere.", fix="Wait for the answer, or stop it first."
+        )
+    messages.rewind(conn, session_id, message_id)
 
 
 def _seen(
@@ -484,6 +500,7 @@ class Turns:
         opening: Opening | None = None,
         reopens: bool = False,
         over: Collection[str] = (),
+        replaces: int | None = None,
     ) -> Accepted:
         return self._db.write(
             lambda c: accept(
@@ -495,6 +512,7 @@ class Turns:
                 opening=opening,
                 reopens=reopens,
                 over=over,
+                replaces=replaces,
             )
         )
 

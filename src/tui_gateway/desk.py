@@ -10,7 +10,7 @@ from hermes_agent.agent import Agent
 from hermes_agent.skills import Skill
 from hermes_cli import plugins
 from hermes_core.loading import loading
-from tui_gateway import agents, info, intake, view
+from tui_gateway import agents, info, intake, rewinding, view
 from tui_gateway.protocol import STILL_OPEN, RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime, is_busy
 
@@ -27,6 +27,8 @@ class Desk:
         """Whether a turn ran when the command was typed."""
         self.sent: Any = None
         """What is to be answered next; the client submits it."""
+        self.is_asked_again = False
+        """Whether a prompt was submitted in the place of an earlier one."""
         self.is_leaving = False
         self.has_moved = False
         """Whether the session is in another conversation now."""
@@ -108,8 +110,12 @@ class Desk:
     def _go_on(self) -> None:
         intake.recover(self._rt, self._sid, self._session)
 
-    def send(self, content: Any) -> None:  # noqa: ANN401 -- text or parts
-        self.sent = content
+    def send(self, content: Any, replaces: int | None = None) -> None:  # noqa: ANN401 -- text or parts
+        if replaces is None:
+            self.sent = content
+        else:
+            rewinding.submit_instead(self._rt, self._sid, self._session, content, replaces)
+            self.is_asked_again = True
 
     def models(self) -> str:
         live = self._rt.live(self._session)

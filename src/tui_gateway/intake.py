@@ -25,12 +25,16 @@ def submit(
     session: LiveSession,
     content: Any,  # noqa: ANN401 -- text or parts
     key: str | None = None,
+    replaces: int | None = None,
 ) -> dict[str, Any]:
-    """Have a prompt answered: now, or after those that wait. It is on disk when this returns."""
+    """Have a prompt answered: now, or after those that wait. It is on disk when this returns.
+
+    `replaces` is a user message that is taken back for it, with all after it.
+    """
     live = rt.live(session)
     with live.accepting:
         recover(rt, sid, session, with_messages=False)  # it came before this one
-        waiting, is_new = _take_in(rt, session, content, key)
+        waiting, is_new = _take_in(rt, session, content, key, replaces)
         if not is_new and (known := _known(rt, session, waiting)) is not None:
             return known
         return {"status": _line_up(rt, sid, session, waiting), "turn_id": waiting.turn_id}
@@ -186,6 +190,7 @@ def _take_in(
     session: LiveSession,
     content: Any,  # noqa: ANN401 -- text or parts
     key: str | None,
+    replaces: int | None = None,
 ) -> tuple[Waiting, bool]:
     live, store = rt.live(session), rt.db()
     if live.is_closing:
@@ -198,6 +203,7 @@ def _take_in(
         idempotency_key=key or None,
         opening=opening_of(session, live),
         reopens=True,
+        replaces=replaces,
     )
     live.last_active = clock.now()
     if accepted.makes_session:

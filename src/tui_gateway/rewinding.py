@@ -1,9 +1,11 @@
 """Taking back what was said: a request and everything after it."""
 
+from typing import Any
+
 from hermes_agent import lease
 from hermes_state.protocol import Store
 from hermes_state.records import Row
-from tui_gateway import info
+from tui_gateway import info, intake
 from tui_gateway.protocol import NOTHING_SAID, OUT_OF_RANGE, RpcError
 from tui_gateway.runtime import LiveSession, Runtime, check_idle
 
@@ -18,32 +20,50 @@ def take_back_last(rt: Runtime, session: LiveSession) -> int:
         return _rewind(rt, store, session, requests[-1])
 
 
-def cut_before(rt: Runtime, session: LiveSession, ordinal: int) -> int:
-    """Take back the user message with this number, counted from 0 as a client sees them, and all after
-    it. What was said into a running turn is part of an exchange, which goes as a whole.
+def request(rt: Runtime, session: LiveSession, ordinal: int) -> int:
+    """The id of the user message with this number, counted from 0 as a client sees them; raises RpcError
+    when it cannot be taken back. What was said into a running turn is part of an exchange, which goes as
+    a whole.
     """
-    with rt.live(session).accepting:
-        store, key = _idle_store(rt, session)
-        originals = _said(store.get_messages_as_conversation(key, include_ancestors=True))
-        if not 0 <= ordinal < len(originals):
-            raise RpcError(
-                OUT_OF_RANGE, f"There is no user message {ordinal}; there are {len(originals)}."
-            )
-        if originals[ordinal].get("answers") is not None:
-            raise RpcError(
-                OUT_OF_RANGE,
-                "This was said into a running turn and cannot be taken back alone.",
-                fix="Take back the message that the turn answers.",
-            )
-        wanted = _number(originals[ordinal])
-        for message in _requests(store.get_messages_as_conversation(key)):
-            if _number(message) == wanted:
-                return _rewind(rt, store, session, message)
+    store, key = _idle_store(rt, session)
+    originals = _said(store.get_messages_as_conversation(key, include_ancestors=True))
+    if not 0 <= ordinal < len(originals):
+        raise RpcError(
+            OUT_OF_RANGE, f"There is no user message {ordinal}; there are {len(originals)}."
+        )
+    if originals[ordinal].get("answers") is not None:
         raise RpcError(
             OUT_OF_RANGE,
-            "This message was summed up and cannot be taken back.",
-            fix="/undo compress brings back what was said before.",
+            "This was said into a running turn and cannot be taken back alone.",
+            fix="Take back the message that the turn answers.",
         )
+    wanted = _number(originals[ordinal])
+    for message in _requests(store.get_messages_as_conversation(key)):
+        if _number(message) == wanted:
+            return message["id"]
+    raise RpcError(
+        OUT_OF_RANGE,
+        "This message was summed up and cannot be taken back.",
+        fix="/undo compress brings back what was said before.",
+    )
+
+
+def submit_instead(
+    rt: Runtime,
+    sid: str,
+    session: LiveSession,
+    content: Any,  # noqa: ANN401 -- text or parts
+    message_id: int,
+    key: str | None = None,
+) -> dict[str, Any]:
+    """Have a prompt answered in the place of a user message and all after it; that is one change."""
+    with rt.live(session).accepting:
+        store, _ = _idle_store(rt, session)
+        lease.free_the_dead(store)
+        told = intake.submit(rt, sid, session, content, key, replaces=message_id)
+        transcript = store.get_messages_as_conversation(info.key_of(session))
+        _follow(rt, session, transcript[:-1])
+        return told
 
 
 def _idle_store(rt: Runtime, session: LiveSession) -> tuple[Store, str]:
@@ -53,21 +73,23 @@ def _idle_store(rt: Runtime, session: LiveSession) -> tuple[Store, str]:
 
 
 def _rewind(rt: Runtime, store: Store, session: LiveSession, message: Row) -> int:
-    agent = session.get("agent")
     root = store.get_conversation_root(info.key_of(session))
     with lease.held(store, root, lambda: None):
         key = store.get_compression_tip(root)
         taken = store.rewind_to_message(key, message["id"])
+    _follow(rt, session, store.get_messages_as_conversation(key))
+    return taken["rewound_count"]
+
+
+def _follow(rt: Runtime, session: LiveSession, transcript: list[Row]) -> None:
+    """Have the session and its clients go on from what is left."""
+    agent = session.get("agent")
     with rt.live(session).lock:
         session["history_version"] = session.get("history_version", 0) + 1
-        if agent is not None and session.get(
-            "history"
-        ):  # who keeps no transcript looks into the store
-            session["history"] = store.get_messages_as_conversation(key)
-            agent._session_messages = session["history"]
+        if agent is not None and session.get("history"):  # others look into the store
+            session["history"] = agent._session_messages = transcript
     info.estimate(rt, session)
     info.tell_change(rt, session, "undo")
-    return taken["rewound_count"]
 
 
 def _requests(messages: list[Row]) -> list[Row]:

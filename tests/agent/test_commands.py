@@ -52,8 +52,13 @@ class Surface:
         ending.end(self.agent, end_reason, completed=True, interrupted=False)
         self.chat = self.make_chat(["Next."], session_id=session_id, hooks=self.chat.hooks)
 
-    def send(self, content: Any) -> None:
+    def send(self, content: Any, replaces: int | None = None) -> None:
         self.sent.append(content)
+        if replaces is not None:
+            store, here = self.agent.store, self.agent.session_id
+            said = {"role": "user", "content": content}
+            turn = store.turns.accept(here, said, replaces=replaces)
+            store.turns.finish(turn.turn_id, "interrupted")
 
     def models(self) -> str:
         return "a and b"
@@ -191,7 +196,7 @@ def test_undo_takes_back_exchanges_and_retry_asks_again(make_surface: MakeSurfac
     assert surface.texts() == ["one", "Answer to one.", "two", "Answer to two."]
     surface.type("/retry")
     assert surface.sent == ["two"]
-    assert surface.texts() == ["one", "Answer to one."]
+    assert surface.texts() == ["one", "Answer to one.", "two"]
     surface.type("/undo 9")
     assert surface.texts() == []
     with pytest.raises(NothingSaidError, match="nothing to take back"):

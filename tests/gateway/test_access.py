@@ -190,7 +190,7 @@ class Surface:
         del end_reason
         self.opened.append(session_id)
 
-    def send(self, content: Any) -> None: ...
+    def send(self, content: Any, replaces: int | None = None) -> None: ...
 
     def models(self) -> str:
         return ""

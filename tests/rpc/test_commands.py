@@ -1,6 +1,6 @@
 """Slash commands, completion, settings, models and tools, as a client uses them."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -9,10 +9,13 @@ from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_core import config
 from hermes_core.paths import Home
-from tests.gateway.faults import eventually
+from hermes_state import SessionDB
+from tests.gateway.faults import disk_full_at, eventually
 from tests.plugins import enable
 from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
 from tui_gateway import server
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
 
 
 def test_commands_are_the_same_as_on_every_surface(client: Inside, model: ScriptedServer) -> None:
@@ -32,12 +35,46 @@ def test_a_command_may_want_something_sent(client: Inside, model: ScriptedServer
     sid = client.open()
     model.add("hi")
     client.say(sid, "the question")
-    told = client.call("slash.exec", session_id=sid, command="/retry")
-    assert (told["type"], told["message"]) == ("send", "the question")
     told = client.call("slash.exec", session_id=sid, command="/queue and then")
     assert (told["type"], told["message"]) == ("send", "and then")
     told = client.call("slash.exec", session_id=sid, command="/steer nobody runs")
     assert (told["type"], told["message"]) == ("send", "nobody runs")
+
+
+def test_what_is_asked_again_replaces_what_was_asked_with_all_that_went_along(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    opened = client.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    model.add("a poor answer", "a better one")
+    picture = world.workspace / "a.png"
+    picture.write_bytes(PNG)
+    client.say(sid, "what\tis it?", images=[str(picture)])
+    first = model.asked[-1].json["messages"][-1]
+    told = client.call("slash.exec", session_id=sid, command="/retry")
+    assert told["session"]["messages"] == [], "what runs is told by its events"
+    client.event("message.complete", text="a better one")
+    assert model.asked[-1].json["messages"][-1] == first
+    assert [role for role, _ in world.transcript(key)] == ["user", "assistant"]
+
+
+def _store() -> SessionDB:
+    return cast("SessionDB", server._get_db())
+
+
+def test_what_cannot_be_asked_again_is_still_there(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    opened = client.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    model.add("hi")
+    client.say(sid, "hello")
+    before = world.transcript(key)
+    with disk_full_at(_store(), "INSERT ON turns"), pytest.raises(RefusedError):
+        client.call("slash.exec", session_id=sid, command="/retry")
+    with disk_full_at(_store(), "INSERT ON turns"), pytest.raises(RefusedError):
+        client.call("prompt.submit", session_id=sid, text="x", truncate_before_user_ordinal=0)
+    assert world.transcript(key) == before
 
 
 def test_where_all_is_taken_back_the_commands_say_that_there_is_nothing(

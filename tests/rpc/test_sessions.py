@@ -2,12 +2,13 @@
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hermes_agent.testing.scripted import Quiet, Step, say
+from hermes_agent.testing.scripted import Quiet, Step, call, say
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
 from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
@@ -369,6 +370,44 @@ def test_an_earlier_prompt_can_be_replaced(
                 "prompt.submit", session_id=sid, text="x", truncate_before_user_ordinal=ordinal
             )
         assert refused.value.number == number
+
+
+def test_what_was_said_into_a_turn_counts_as_it_is_shown(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    opened = client.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    quiet = Quiet()
+    model.add(replace(call("todo"), quiet=quiet), say("one"), "two", "other")
+    number = client.post("prompt.submit", session_id=sid, text="first")
+    assert quiet.begun.wait(PATIENCE_S)
+    steered = client.post("session.steer", session_id=sid, text="and this")
+    client.answer(number)
+    quiet.release()
+    client.answer(steered)
+    client.event("message.complete", text="one")
+    client.say(sid, "second")
+    shown = client.call("session.history", session_id=sid)["messages"]
+    said = [one["text"] for one in shown if one["role"] == "user"]
+    assert said == ["first", "and this", "second"]
+    with pytest.raises(RefusedError, match="into a running turn"):
+        client.call("prompt.submit", session_id=sid, text="x", truncate_before_user_ordinal=1)
+    client.say(sid, "instead", truncate_before_user_ordinal=2)
+    said = [text for role, text in world.transcript(key) if role == "user"]
+    assert said == ["first", "and this", "instead"]
+
+
+def test_a_title_is_meant_before_the_beginning_of_an_id(
+    client: Inside, model: ScriptedServer
+) -> None:
+    model.add("one", "two")
+    first = client.call("session.create")
+    client.say(first["session_id"])
+    title = first["stored_session_id"][:-2]
+    second = client.call("session.create", title=title)
+    client.say(second["session_id"])
+    resumed = client.call("session.resume", session_id=title)
+    assert resumed["session_id"] == second["session_id"]
 
 
 def test_a_shortened_conversation_keeps_its_session_here_and_its_title(

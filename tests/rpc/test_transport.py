@@ -77,6 +77,18 @@ def test_a_client_that_never_reads_is_given_up_and_told_once() -> None:
     slow.reads.release()
 
 
+def test_an_answer_that_is_larger_than_all_that_may_wait_is_sent() -> None:
+    slow = Slow()
+    transport = Queued(slow.send, pytest.fail, limit_bytes=10_000)
+    for number in range(3):
+        assert transport.write(protocol.answer(number, {"text": "x" * 20_000}))
+        assert transport.write(delta("y"))
+    for _ in range(20):
+        slow.reads.release()
+    assert transport.drain(PATIENCE_S)
+    assert [frame["id"] for frame in slow.got if "id" in frame] == [0, 1, 2]
+
+
 def test_a_client_that_is_gone_is_noticed() -> None:
     reading, writing = os.pipe()
     gone = threading.Event()

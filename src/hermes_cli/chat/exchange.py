@@ -10,9 +10,13 @@ EXIT_FAILED = 1
 EXIT_NO_MODEL = 3
 
 
-def answer(agent: Agent, content: Any) -> dict[str, Any]:  # noqa: ANN401 -- text or parts
-    """Have a message answered; returns how that came out."""
-    accepted = agent.accept(content)
+def answer(
+    agent: Agent,
+    content: Any,  # noqa: ANN401 -- text or parts
+    replaces: int | None = None,
+) -> dict[str, Any]:
+    """Have a message answered, in the place of another one; returns how that came out."""
+    accepted = agent.accept(content, replaces=replaces)
     for row in recovery.unfinished(agent.store, agent.conversation_id):
         if row["id"] != accepted.turn_id:
             agent.sink(Notice("An earlier message has no answer yet; it comes first."))

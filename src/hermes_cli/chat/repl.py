@@ -36,7 +36,7 @@ class Repl:
         asker = Questioner(view, reader, self._keys)
         self._attendant = Attendant(view, mailbox, asker, self._keys)
         self._agent = self._new_agent(parts.wanted_session())
-        self._next: Any = None
+        self._next: Callable[[], dict[str, Any]] | None = None
         """What a command wants answered next."""
         self._has_arrived = False
         """Whether the person has been told where they are."""
@@ -80,8 +80,8 @@ class Repl:
         self._agent = self._new_agent(session_id)
         self._has_arrived = session_id is None
 
-    def send(self, content: Any) -> None:  # noqa: ANN401 -- text or parts
-        self._next = content
+    def send(self, content: Any, replaces: int | None = None) -> None:  # noqa: ANN401 -- text or parts
+        self._next = lambda: exchange.answer(self._agent, content, replaces)
 
     def models(self) -> str:
         return "\n".join(f"  {found.label}: {found.reason}" for found in self._parts.findings)
@@ -132,8 +132,8 @@ class Repl:
         if not self._has_arrived:
             self._arrive()
         if self._next is not None:
-            content, self._next = self._next, None
-            self._exchange(lambda: exchange.answer(self._agent, content))
+            answer, self._next = self._next, None
+            self._exchange(answer)
             return
         line = self._read()
         if line.strip():

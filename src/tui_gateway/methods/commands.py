@@ -88,7 +88,7 @@ def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
     told: Outcome = {"type": "plugin" if is_plugin else "exec", "output": output}
     if desk.sent is not None:
         told = {"type": "send", "output": output, "message": text_of(desk.sent)}
-    if desk.has_moved:
+    if desk.has_moved or desk.is_asked_again:
         told["session"] = view.snapshot(rt, sid, view.PAGE)
     if desk.is_leaving:
         told["leave"] = True
@@ -105,7 +105,7 @@ def _change(session: LiveSession, parsed: Parsed, before: str) -> str:
         return "open" if has_moved else ""
     if name in ("undo", "compress") and has_moved:
         return "compress"
-    return {"undo": "undo", "retry": "undo", "expand": "expand"}.get(name, "")
+    return {"undo": "undo", "expand": "expand"}.get(name, "")
 
 
 def _skill(rt: Runtime, name: str) -> Skill | None:

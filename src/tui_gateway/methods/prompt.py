@@ -1,5 +1,6 @@
 """Prompts: submitted, and those that wait."""
 
+from contextlib import suppress
 from typing import Annotated, Any, Literal, TypedDict
 
 from tui_gateway import attachment, intake, line, rewinding, turns
@@ -40,42 +41,52 @@ def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
     that is known answers with `duplicate: true` and where that prompt stands.
     """
     sid, session = params.session_id, rt.session(params.session_id)
-    images = _images(rt, session, params.images)
-    _check(params.text, images)
-    rt.watch(session)
-    rt.live(session).waits_for_model |= params.waits_for_model
-    content = attachment.with_images(images, rt.home, params.text)
-    with rt.live(
-        session
-    ).accepting:  # nothing comes between what is taken back and what replaces it
-        _take_back(rt, session, params)
+    live, key = rt.live(session), params.idempotency_key or None
+    with live.accepting:  # what is attached goes along with one prompt
+        images = _images(rt, session, params.images)
+        _check(params.text, images)
+        rt.watch(session)
+        live.waits_for_model |= params.waits_for_model
+        content = attachment.with_images(images, rt.home, params.text)
+        replaced = _replaced(rt, session, params)
         busy = (params.busy or rt.settings.terminal.busy) if session.get("running") else ""
         if busy == "steer" and not images:
-            steering = Steering(content, params.idempotency_key or None, rt.later(rid))
+            steering = Steering(content, key, rt.later(rid))
             if intake.steer(rt, session, steering):
                 return None
-        told = intake.submit(rt, sid, session, content, params.idempotency_key or None)
-    if not told.get("duplicate"):
-        session["attached_images"] = []
+        if replaced is not None:
+            told = rewinding.submit_instead(rt, sid, session, content, replaced, key)
+        else:
+            told = intake.submit(rt, sid, session, content, key)
+        if not told.get("duplicate"):
+            _let_go(session, images)
     if busy == "interrupt" and told["status"] == "queued":
         turns.interrupt(rt, session, drops_queue=False)
     return told
 
 
-def _take_back(rt: Runtime, session: LiveSession, params: Submit) -> None:
-    """Make room for a prompt that replaces earlier ones; one that is known has done so before."""
+def _replaced(rt: Runtime, session: LiveSession, params: Submit) -> int | None:
+    """The message that a prompt replaces; one that is known has done so before."""
     ordinal, key = params.truncate_before_user_ordinal, params.idempotency_key
     if ordinal is None or (key and rt.db().turns.known(key) is not None):
-        return
+        return None
     if not isinstance(ordinal, int) or isinstance(ordinal, bool):
         raise RpcError(BAD_ARGUMENT, "truncate_before_user_ordinal has to be a whole number.")
-    rewinding.cut_before(rt, session, ordinal)
+    return rewinding.request(rt, session, ordinal)
 
 
 def _images(rt: Runtime, session: LiveSession, given: tuple[str, ...]) -> list[str]:
     attached = session.get("attached_images") or []
     named = [str(attachment.named(name, rt.live(session).cwd)) for name in given]
     return list(dict.fromkeys([*attached, *named]))
+
+
+def _let_go(session: LiveSession, images: list[str]) -> None:
+    """What went along with a prompt is not attached any more; what came meanwhile is."""
+    attached = session.get("attached_images") or []
+    for image in images:
+        with suppress(ValueError):
+            attached.remove(image)
 
 
 def _check(text: str, images: list[str]) -> None:
