@@ -14,17 +14,15 @@ import msgspec
 from hermes_agent import compaction
 from hermes_agent.events import (
     Event,
-    FellBack,
-    Retrying,
     Steered,
     StepStored,
-    TextDelta,
     TurnEnded,
     Used,
 )
 from hermes_agent.hooks import Hooks
 from hermes_agent.meter import Meter
 from hermes_agent.models.base import Model, Reply, Request, ToolSpec
+from hermes_agent.streamed import Streamed
 from hermes_agent.tokens import Estimator
 from hermes_agent.tools.execute import Executor
 from hermes_agent.turn import Deliver, Outcome, Steer, Turn, deliver_nothing
@@ -32,7 +30,6 @@ from hermes_core.errors import (
     BudgetSpent,
     ContextTooLongError,
     Interrupted,
-    LeaseLostError,
     ModelError,
     StoreError,
 )
@@ -51,34 +48,6 @@ _CUT_OFF = (
 
 
 logger = logging.getLogger(__name__)
-
-_KEEP_EVERY_S = 2.0
-"""How much of a reply a kill may take, in time."""
-
-
-class Streamed(msgspec.Struct):
-    """What was streamed of the step that is being made, for when it is cut off."""
-
-    text: str = ""
-    kept_at: float = 0.0
-    """When it was noted last, on the monotonic clock."""
-
-    def begin(self) -> None:
-        """A step begins."""
-        self.text, self.kept_at = "", time.monotonic()
-
-    @property
-    def is_to_be_kept(self) -> bool:
-        """Whether it is time to note what came; asked at every piece."""
-        return bool(self.text) and time.monotonic() - self.kept_at >= _KEEP_EVERY_S
-
-    def hear(self, event: Event) -> None:
-        """Follow the events of a model call."""
-        if isinstance(event, TextDelta):
-            self.text += event.text
-        elif isinstance(event, Retrying | FellBack):
-            self.text = ""
-
 
 _PUT_OFF = Outcome("suspended", "", "Put off until the next start.", "suspended")
 
@@ -216,7 +185,6 @@ class Loop(msgspec.Struct):
         room = compaction.reply_room(tokens, facts.window, facts.max_output)
         reservation, room = self.meter.reserve(facts, tokens, room)
         request = request._replace(max_output_tokens=room)
-        self.streamed.begin()
         reply = self._observed(request)
         receipt = self.meter.receipt(reservation, facts, reply)
         self.estimator.learn(tokens, reply.usage.input_tokens)
@@ -247,7 +215,8 @@ class Loop(msgspec.Struct):
         began = time.monotonic()
         reply, error = None, "interrupted"
         try:
-            reply = self.model.ask(request, self.turn.stop, self._heard)
+            with self.streamed.step(self._note):
+                reply = self.model.ask(request, self.turn.stop, self._heard)
         except ModelError as failure:
             error = str(failure)
             raise
@@ -271,18 +240,13 @@ class Loop(msgspec.Struct):
     def _heard(self, event: Event) -> None:
         self.streamed.hear(event)
         self.turn.report(event)
-        if self.streamed.is_to_be_kept:
-            self._keep_streamed()
 
-    def _keep_streamed(self) -> None:
+    def _note(self, text: str) -> None:
         """Have a kill not take what was streamed; that it cannot be written now is no reason to stop."""
         try:
-            self.store.partials.keep(self.turn.id, self.streamed.text, self.turn.lease)
-        except LeaseLostError:
-            raise
+            self.store.partials.keep(self.turn.id, text, self.turn.lease)
         except StoreError as error:
             logger.warning("what was streamed of turn %s is not kept yet: %s", self.turn.id, error)
-        self.streamed.kept_at = time.monotonic()
 
     def _compact(self, *, force: bool = False) -> bool:
         """Shorten the conversation and follow it to its new session; tells whether it did."""

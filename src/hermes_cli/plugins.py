@@ -175,7 +175,14 @@ def _call(hook: str, callback: Callback, kwargs: dict[str, object]) -> object:
     given = kwargs if wanted is None else {k: v for k, v in kwargs.items() if k in wanted}
     try:
         return callback.function(**given)
-    except (Exception, SystemExit):  # one bad plugin must not stop the others, nor the program
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        # One bad plugin must not stop the others, nor the program; a person's Ctrl-C comes to the main
+        # thread alone.
+        if (
+            isinstance(error, KeyboardInterrupt)
+            and threading.current_thread() is threading.main_thread()
+        ):
+            raise
         logger.exception("plugin %s failed in hook %s", callback.plugin, hook)
         return None
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 import msgspec
 
 from hermes_core.errors import ConfigError
-from hermes_core.paths import Home, write_private
+from hermes_core.paths import Home, alone_in, write_private
 from hermes_core.settings import Settings
 
 
@@ -201,22 +201,27 @@ def change(place: Home, key: str, value: object) -> None:
     A value of None removes the setting, so that its default holds again. Of a table only what differs is
     written. Raises ConfigError, and leaves the file alone, when it cannot be done.
     """
-    from hermes_core import toml_text  # noqa: PLC0415 -- costs more than all other imports of a command
-
     option = _option(key)
     place.create()
+    with alone_in(place.root):  # another window may change another setting
+        _change(place, option, value)
+
+
+def _change(place: Home, option: Option, value: object) -> None:
+    from hermes_core import toml_text  # noqa: PLC0415 -- costs more than all other imports of a command
+
     old = _read_file(place.config)
     _checked(old, str(place.config))
     section = old.get(option.section, {})
     others = {name: one for name, one in section.items() if name != option.field}
     new = others if value is None else {**others, option.field: value}
-    wanted = _checked({**old, option.section: new}, f"the value given for {key}")
+    wanted = _checked({**old, option.section: new}, f"the value given for {option.key}")
     before = place.config.read_bytes().decode() if place.config.exists() else ""
     edits = toml_text.differences({option.section: section}, {option.section: new})
     text = toml_text.changed(before, edits)
     if not _says(text, wanted):
         raise ConfigError(
-            f"{key} cannot be changed in {place.config} without changing other settings.",
+            f"{option.key} cannot be changed in {place.config} without changing other settings.",
             fix="Change it there with an editor.",
         )
     write_private(place.config, text)

@@ -1,6 +1,8 @@
 """The home folder and every file in it."""
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -102,9 +104,9 @@ def make_folder(path: Path) -> Path:
 def write_private(path: Path, text: str) -> None:
     """Replace a file as a whole, readable by its owner alone, or leave the old one as it was."""
     make_folder(path.parent)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.new")
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _FILE_MODE)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
         with os.fdopen(descriptor, "w", encoding="utf-8") as f:
             f.write(text)
             f.flush()
@@ -112,6 +114,19 @@ def write_private(path: Path, text: str) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Generator[None]:
+    """Be the only one that changes something in a folder, of all threads and processes that ask."""
+    import fcntl  # noqa: PLC0415 -- few need it
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def open_private(path: Path) -> BinaryIO:

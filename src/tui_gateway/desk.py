@@ -60,7 +60,8 @@ class Desk:
 
     def open(self, session_id: str | None, end_reason: str) -> None:
         """Have the session go on with another conversation, under the same id for its clients."""
-        with view.deciding if session_id is not None else nullcontext():
+        store = self._rt.db()
+        with view.deciding(store, session_id) if session_id is not None else nullcontext():
             if session_id is not None and view.opened(self._rt, session_id) not in (
                 None,
                 self._sid,
@@ -79,7 +80,32 @@ class Desk:
         with loading:
             from hermes_state import sessions  # noqa: PLC0415
 
-        live = Live(
+        live, key = self._like(before), session_id or sessions.new_id()
+        try:
+            if session_id is not None:
+                intake.recall_model(self._rt, key, live)
+                intake.reopen(self._rt, key, live)
+        except Exception:  # then it goes on where it was
+            live, key = self._like(before), info.key_of(self._session)
+            raise
+        finally:
+            self._session.update(
+                {
+                    "agent": None,
+                    "session_key": key,
+                    "history": [],
+                    "history_lock": Lock(),
+                    "history_version": 0,
+                    "running": False,
+                    "attached_images": [],
+                    "pending_title": None,
+                    "live": live,
+                    "_finalized": False,
+                }
+            )
+
+    def _like(self, before: Live) -> Live:
+        return Live(
             sid=self._sid,
             source=before.source,
             cwd=before.cwd,
@@ -87,24 +113,6 @@ class Desk:
             watchers=before.watchers,
             closes_with_client=before.closes_with_client,
             is_rendered=before.is_rendered,
-        )
-        key = session_id or sessions.new_id()
-        if session_id is not None:
-            intake.recall_model(self._rt, key, live)
-            intake.reopen(self._rt, key, live)
-        self._session.update(
-            {
-                "agent": None,
-                "session_key": key,
-                "history": [],
-                "history_lock": Lock(),
-                "history_version": 0,
-                "running": False,
-                "attached_images": [],
-                "pending_title": None,
-                "live": live,
-                "_finalized": False,
-            }
         )
 
     def _go_on(self) -> None:

@@ -64,14 +64,25 @@ def describe(rt: Runtime, session: LiveSession) -> Payload:
 
         info["credential_warning"] = str(live.error)
         info["offer"] = offer.made(rt, live)
-    if live.warning:
-        info["config_warning"] = live.warning
+    if warning := " ".join(filter(None, (live.warning, _failed_plugins(session)))):
+        info["config_warning"] = warning
     if facts is not None and facts.provider == "embedded":
         with loading:
             from hermes_agent.models import embedded  # noqa: PLC0415 -- loaded with the agent anyway
 
         info["advice"] = embedded.advice()
     return info
+
+
+def _failed_plugins(session: LiveSession) -> str:
+    """Which plugins are on and could not be loaded, and why."""
+    if session.get("agent") is None:  # they are loaded with the first one
+        return ""
+    with loading:
+        from hermes_cli import plugins  # noqa: PLC0415 -- loaded with the agent
+
+    failed = [f"{name} ({reason})" for name, reason in plugins.failures().items()]
+    return f"Not loaded: the plugins {', '.join(failed)}." if failed else ""
 
 
 def tell(rt: Runtime, sid: str, session: LiveSession) -> None:

@@ -127,8 +127,9 @@ def _others(
 def appear(rt: Runtime, session_id: str, live: Live) -> None:
     """Have others see that a conversation is open here."""
     if not live.conversation_id:
-        live.conversation_id = rt.db().get_conversation_root(session_id)
-        rt.presence.add(live.conversation_id)
+        conversation_id = rt.db().get_conversation_root(session_id)
+        rt.presence.add(conversation_id)
+        live.conversation_id = conversation_id
 
 
 def reopen(rt: Runtime, session_id: str, live: Live) -> None:

@@ -17,9 +17,10 @@ def end_orphans(store: Store, presence: Presence) -> list[str]:
     lease.free_the_dead(store)
     latest = store.list_sessions_rich(limit=_LOOKED_AT, source=SOURCE)
     open_rows = {row["id"] for row in latest if row["ended_at"] is None}
-    suspects = {store.get_compression_tip(id_) for id_ in open_rows | presence.left_behind()}
-    spared = presence.own | presence.elsewhere() | set(store.leases.held())
-    return [id_ for id_ in sorted(suspects) if _end(store, id_, spared)]
+    with presence.left_behind() as left:
+        suspects = {store.get_compression_tip(id_) for id_ in open_rows | left}
+        spared = presence.own | presence.elsewhere() | set(store.leases.held())
+        return [id_ for id_ in sorted(suspects) if _end(store, id_, spared)]
 
 
 def _end(store: Store, session_id: str, spared: set[str]) -> bool:
@@ -28,5 +29,8 @@ def _end(store: Store, session_id: str, spared: set[str]) -> bool:
         return False
     if row["session_key"] is not None:  # a messenger's chat, which only its gateway ends
         return False
+    for one in store.get_session_tree(session_id):
+        if one["parent_session_id"] == session_id and one["relation"] == "delegate":
+            store.end_session(one["id"], END_REASON)  # the first end wins
     store.end_session(session_id, END_REASON)
     return True

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from hermes_core.paths import make_folder
+from hermes_core.paths import alone_in, make_folder
 
 
 class Presence:
@@ -31,11 +31,11 @@ class Presence:
         """A conversation is open here."""
         with self._lock:
             if conversation_id not in self._ids:
-                with self._one_by_one():
+                with alone_in(make_folder(self._folder)):  # of two at the same moment one is first
                     before = {path for path, ids in self._alive() if conversation_id in ids}
+                    self._write({*self._ids, conversation_id})  # if it fails, it is not open here
                     self._before[conversation_id] = before
                     self._ids.add(conversation_id)
-                    self._write()
 
     def remove(self, conversation_id: str) -> None:
         """A conversation is not open here any more."""
@@ -43,7 +43,8 @@ class Presence:
             if conversation_id in self._ids:
                 self._ids.discard(conversation_id)
                 self._before.pop(conversation_id, None)
-                self._write()
+                with contextlib.suppress(OSError):  # the next one who is added tells it
+                    self._write(self._ids)
 
     def close(self) -> None:
         """Nothing is open here any more."""
@@ -55,11 +56,11 @@ class Presence:
                 os.close(self._descriptor)
                 self._path = None
 
-    def _write(self) -> None:
+    def _write(self, ids: set[str]) -> None:
         if self._path is None:
             self._claim()
         # The new list first, then the end of the old one: who reads in between reads too much, not less.
-        text = "".join(f"{conversation_id}\n" for conversation_id in sorted(self._ids)).encode()
+        text = "".join(f"{conversation_id}\n" for conversation_id in sorted(ids)).encode()
         os.pwrite(self._descriptor, text, 0)
         os.ftruncate(self._descriptor, len(text))
 
@@ -86,30 +87,19 @@ class Presence:
         """The conversations that are open in other processes, which are alive."""
         return set[str]().union(*(ids for _, ids in self._alive()))
 
-    def left_behind(self) -> set[str]:
-        """The conversations of processes that are gone; told once."""
-        found: set[str] = set()
-        for path, is_alive in self._others():
-            if not is_alive:
-                found |= _ids_in(path)
-                path.unlink(missing_ok=True)
-        return found
+    @contextlib.contextmanager
+    def left_behind(self) -> Generator[set[str]]:
+        """The conversations of processes that are gone; told until somebody has dealt with them."""
+        gone = [path for path, is_alive in self._others() if not is_alive]
+        yield set[str]().union(*map(_ids_in, gone))
+        for path in gone:
+            path.unlink(missing_ok=True)
 
     def _alive(self) -> Iterator[tuple[Path, set[str]]]:
         """The other processes that are alive, each by its file, with what it has open."""
         for path, is_alive in self._others():
             if is_alive:
                 yield path, _ids_in(path)
-
-    @contextlib.contextmanager
-    def _one_by_one(self) -> Generator[None]:
-        """Of two that open a conversation at the same moment, one is the first."""
-        folder = os.open(make_folder(self._folder), os.O_RDONLY)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(folder)
 
     def _others(self) -> Iterator[tuple[Path, bool]]:
         if not self._folder.is_dir():

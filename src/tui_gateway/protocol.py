@@ -4,6 +4,7 @@ One JSON object a line (or a websocket message), both ways. A client sends reque
 answers, and events without an id. docs/reference/rpc.md lists the methods and events.
 """
 
+import errno
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -110,6 +111,19 @@ def refusal_of(rid: Rid, error: HermesError, number: int = SERVER_ERROR) -> Fram
     """The answer that an error makes; `number` is the method's own code for what goes wrong in it."""
     data = {"code": error.code, "fix": error.fix} if error.fix else {"code": error.code}
     return refusal(rid, _number_of(error, number), error.message, data)
+
+
+def of_system(error: OSError) -> HermesError:
+    """What the system says no to, in words that name what to do."""
+    where = f"{error.filename}: " if error.filename else ""
+    fixes = {
+        errno.ENOSPC: "Make room on the disk.",
+        errno.EDQUOT: "Make room on the disk.",
+        errno.EROFS: "Make the home writable.",
+        errno.EACCES: "Make the home writable.",
+    }
+    fix = fixes.get(error.errno or 0, "")
+    return HermesError(f"{where}{error.strerror or error}.", fix=fix)
 
 
 def _number_of(error: HermesError, number: int) -> int:

@@ -234,6 +234,10 @@ class Runtime(Protocol):
         """An open session; raises RpcError."""
         ...
 
+    def check_room(self) -> None:
+        """Raise RpcError when too many sessions are open for one more."""
+        ...
+
     def register(self, session: LiveSession) -> str:
         """Add a session and return its id; raises RpcError when there are too many."""
         ...

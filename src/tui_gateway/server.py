@@ -138,10 +138,14 @@ def _sync_session_key_after_compress(
 # -- sessions ----------------------------------------------------------------------------------------
 
 
+def _check_room() -> None:
+    if len(_sessions) >= MOST_SESSIONS:
+        raise RpcError(TOO_MANY, f"{MOST_SESSIONS} sessions are open.", fix="Close one first.")
+
+
 def _register(session: LiveSession) -> str:
     with _sessions_lock:
-        if len(_sessions) >= MOST_SESSIONS:
-            raise RpcError(TOO_MANY, f"{MOST_SESSIONS} sessions are open.", fix="Close one first.")
+        _check_room()
         while (sid := os.urandom(4).hex()) in _sessions:
             pass
         _sessions[sid] = session
@@ -306,7 +310,7 @@ def dispatch(request: object, transport: Transport | None = None) -> Frame | Non
     entry = methods.TABLE.get(name) if isinstance(name, str) else None
     if entry is None or not entry.is_long:
         _answer(cast("object", request), transport)
-    elif not (_turns if entry.asks_model else _pool).run(partial(_answer, frame, transport)):
+    elif not (_turns if entry.waits else _pool).run(partial(_answer, frame, transport)):
         busy = "Too many requests are waiting."
         transport.write(protocol.refusal(frame.get("id"), protocol.SERVER_ERROR, busy))
     return None
@@ -413,6 +417,9 @@ class _Runtime:
             )
         return session
 
+    def check_room(self) -> None:
+        _check_room()
+
     def register(self, session: LiveSession) -> str:
         return _register(session)
 
@@ -489,6 +496,9 @@ def _call(name: str, rid: Rid, params: Frame) -> Frame | None:
         result = methods.call(_runtime, name, rid, params)
     except HermesError as error:
         return protocol.refusal_of(rid, error, methods.TABLE[name].code)
+    except OSError as error:
+        logger.warning("%s: %s", name, error)
+        return protocol.refusal_of(rid, protocol.of_system(error), methods.TABLE[name].code)
     return None if result is None else protocol.answer(rid, result)
 
 

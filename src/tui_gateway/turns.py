@@ -318,7 +318,7 @@ def _end_on_disk(
     live, is_told = rt.live(session), False
     while not live.is_closing:
         try:
-            _finish(rt.db(), waiting.turn_id, reason)
+            _finish(rt.db(), waiting.turn_id, reason, "".join(live.streamed).strip())
         except (StoreBusyError, StoreFullError, StoreReadOnlyError) as error:
             if not is_told:
                 rt.emit("status.update", sid, {"kind": "waiting", "text": str(error)})
@@ -328,12 +328,14 @@ def _end_on_disk(
             return
 
 
-def _finish(store: "Store", turn_id: str, reason: str) -> None:
+def _finish(store: "Store", turn_id: str, reason: str, streamed: str) -> None:
+    """End a failed turn; what was streamed of its last step stays, which had no room before."""
     row = store.turns.get(turn_id)
     if row is None or row["ended_at"] is not None:
         return
     if not ending.is_run_elsewhere(store, store.get_conversation_root(row["session_id"])):
-        store.turns.finish(turn_id, "failed", reason=reason)
+        part = {"role": "assistant", "content": streamed, "kind": "partial"} if streamed else None
+        store.turns.finish(turn_id, "failed", message=part, reason=reason)
 
 
 def _tell_failure(

@@ -1,7 +1,9 @@
 """A conversation as a client finds it: what was said, what runs, what waits, what is asked."""
 
+from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Any, TypedDict
+from weakref import WeakValueDictionary
 
 from hermes_core.loading import loading
 from hermes_state.protocol import Store
@@ -13,9 +15,16 @@ from tui_gateway.runtime import Live, LiveSession, Runtime
 
 PAGE = 50
 _SHOWN = 200
-deciding = Lock()
-"""Held while it is found out whether a conversation is open and what follows from that is done, so that
-it is opened once, and not deleted while it is being opened."""
+_deciding: WeakValueDictionary[str, Lock] = WeakValueDictionary()
+_choosing = Lock()
+
+
+def deciding(store: Store, key: str) -> AbstractContextManager[bool]:
+    """Held while it is found out whether a conversation is open and what follows from that is done, so
+    that it is opened once, and not deleted while it is being opened. Others do not wait for it.
+    """
+    with _choosing:
+        return _deciding.setdefault(store.get_conversation_root(key), Lock())
 
 
 class Snapshot(TypedDict):

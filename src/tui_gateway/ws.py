@@ -25,6 +25,7 @@ from websockets.http11 import Request, Response
 from websockets.sync.server import Server, ServerConnection, serve
 
 from hermes_core import clock, config
+from hermes_core import secrets as hidden
 from hermes_core.errors import UsageError
 from hermes_core.paths import make_folder
 from tui_gateway import protocol, server
@@ -148,6 +149,7 @@ class Service:
         self._limit_bytes = limit_bytes
         self._tell = tell
         self._token = secrets.token_urlsafe(32)
+        hidden.register({"token of the websocket": self._token})
         self._claim = _Claim(file)
         self._server = self._listen(port)
         self.port: int = self._server.socket.getsockname()[1]

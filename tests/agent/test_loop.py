@@ -16,6 +16,7 @@ from hermes_agent.events import (
     Used,
 )
 from hermes_agent.models.base import Facts, Usage
+from hermes_agent.streamed import Streamed
 from hermes_agent.testing.scripted import (
     PATIENCE_S,
     Quiet,
@@ -31,6 +32,7 @@ from hermes_core.errors import ContextTooLongError, ModelError, ModelRefusedErro
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
 from tests.agent.conftest import Chat, Counting, MakeChat, RecordingHooks
+from tests.gateway.faults import eventually
 
 
 def limited(**limits: Any) -> Settings:
@@ -239,16 +241,19 @@ def test_a_silent_model_can_be_stopped_and_what_it_said_is_kept(make_chat: MakeC
     assert chat.say("go on")["final_response"] == "Yes?"
 
 
-def test_what_is_streamed_is_kept_while_it_comes_in(
-    make_chat: MakeChat, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hermes_agent.loop._KEEP_EVERY_S", 0.0)
+def test_what_was_streamed_is_kept_when_nothing_more_comes(make_chat: MakeChat) -> None:
     quiet = Quiet()
     chat = make_chat([silence(quiet, after="Once upon a time")])
     thread, _ = in_background(chat)
     assert quiet.begun.wait(PATIENCE_S)
-    (kept,) = chat.store.partials.of_session(chat.agent.session_id)
-    assert (kept["content"], kept["kind"]) == ("Once upon a time", "partial")
+    partials = chat.store.partials
+
+    def is_kept() -> bool:
+        found = partials.of_session(chat.agent.session_id)
+        kept = [(one["content"], one["kind"]) for one in found]
+        return kept == [("Once upon a time", "partial")]
+
+    eventually(is_kept)
     chat.agent.interrupt()
     joined(thread)
     assert chat.store.partials.of_session(chat.agent.session_id) == []
@@ -258,15 +263,41 @@ def test_what_is_streamed_is_kept_while_it_comes_in(
 def test_a_store_that_cannot_keep_what_is_streamed_does_not_stop_the_reply(
     make_chat: MakeChat, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("hermes_agent.loop._KEEP_EVERY_S", 0.0)
-    chat = make_chat(["All of it."])
+    quiet, asked = Quiet(), threading.Event()
+    chat = make_chat([silence(quiet, after="All of ", then="it.")])
 
     def full(*_: object) -> None:
+        asked.set()
         raise StoreFullError("The disk is full.")
 
     monkeypatch.setattr(chat.store.partials, "keep", full)
-    assert chat.say()["final_response"] == "All of it."
+    thread, told = in_background(chat)
+    assert asked.wait(PATIENCE_S)
+    quiet.release()
+    joined(thread)
+    assert told[0]["final_response"] == "All of it."
     assert "not kept yet" in caplog.text
+
+
+def test_nothing_is_noted_of_a_step_that_is_over() -> None:
+    streamed, noting, may_end = Streamed(), threading.Event(), threading.Event()
+    noted: list[str] = []
+
+    def note(text: str) -> None:
+        noting.set()
+        may_end.wait(PATIENCE_S)
+        noted.append(text)
+
+    with streamed.step(note):
+        streamed.hear(TextDelta("one"))
+        assert noting.wait(PATIENCE_S)
+        streamed.hear(TextDelta(" two"))
+        may_end.set()
+    assert noted[0] == "one", "what was being noted is noted when the step ends"
+    before = list(noted)
+    with Streamed().step(noted.append):  # the thread goes on with others
+        pass
+    assert noted == before
 
 
 def test_a_call_that_was_stopped_or_failed_counts_although_nothing_limits_it(

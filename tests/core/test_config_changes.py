@@ -1,5 +1,6 @@
 """A change to config.toml, whatever the file looks like: only what was meant differs."""
 
+import threading
 import tomllib
 from collections import Counter
 from copy import deepcopy
@@ -139,3 +140,27 @@ def test_a_change_that_cannot_be_made_alone_is_refused_and_the_file_stays(home: 
     with pytest.raises(ConfigError, match="without changing other settings.*editor"):
         config.change(home, "gateway.platforms", {"email": {"rules": []}})
     assert home.config.read_text() == before
+
+
+def test_several_who_change_settings_at_the_same_time_lose_nothing(home: Home) -> None:
+    home.create()
+    home.config.write_text("# mine\n[terminal]\nbusy = 'steer'\n")
+    wanted = {"agent.max_steps": 7, "gateway.busy": "interrupt", "log.level": "debug"}
+    begin = threading.Barrier(len(wanted))
+
+    def change(key: str) -> None:
+        begin.wait()
+        for _ in range(20):
+            config.change(home, key, None)
+            config.change(home, key, wanted[key])
+
+    threads = [threading.Thread(target=change, args=(key,)) for key in wanted]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    settings = config.load(home, environment={})
+    assert (settings.agent.max_steps, settings.gateway.busy) == (7, "interrupt")
+    assert (settings.log.level, settings.terminal.busy) == ("debug", "steer")
+    assert home.config.read_text().startswith("# mine\n")
+    assert list(home.root.glob("*.new")) == []

@@ -1,5 +1,6 @@
 """What the gateway says about itself: in files, also where they cannot be written, and to a person."""
 
+import errno
 import json
 import logging
 import os
@@ -23,9 +24,8 @@ from hermes_state.turns import Opening
 from tests.gateway.living import Inside, World
 
 
-def _fill(path: Path) -> None:
-    """Have the next write of a file find no space: what is written first goes to a full device."""
-    path.with_name(f".{path.name}.{os.getpid()}.new").symlink_to("/dev/full")
+def _full(_descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def _obstruct(path: Path) -> None:
@@ -34,11 +34,12 @@ def _obstruct(path: Path) -> None:
     path.mkdir()
 
 
-def test_a_start_on_a_full_disk_says_so_and_leaves_the_home_free(world: World) -> None:
-    _fill(status.pid_file())
-    with pytest.raises(
-        StoreFullError, match=r"gateway\.pid cannot be written: No space left.*room"
-    ):
+def test_a_start_on_a_full_disk_says_so_and_leaves_the_home_free(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = r"gateway\.pid cannot be written: No space left.*room"
+    with monkeypatch.context() as full, pytest.raises(StoreFullError, match=told):
+        full.setattr(os, "fsync", _full)
         status.write_pid_file()
     assert not status.pid_file().exists()
     status.write_pid_file()

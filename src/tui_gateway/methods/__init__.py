@@ -29,8 +29,9 @@ class Entry(NamedTuple):
     function: str
     is_long: bool = False
     """Whether it may take a while, and therefore runs beside the others."""
-    asks_model: bool = False
-    """Whether it may wait for a model, and therefore must not keep a place that others need."""
+    waits: bool = False
+    """Whether it may wait for a model or a plugin, and therefore must not keep a place that others
+    need."""
     code: int = SERVER_ERROR
     """The number of the error when it fails and the error has no number of its own."""
 
@@ -44,21 +45,21 @@ class Method(NamedTuple):
 
 TABLE: dict[str, Entry] = {
     "session.create": Entry("opening", "create"),
-    "session.resume": Entry("opening", "resume", is_long=True, code=5000),
+    "session.resume": Entry("opening", "resume", is_long=True, waits=True, code=5000),
     "session.activate": Entry("opening", "activate", is_long=True),
-    "session.branch": Entry("opening", "branch", is_long=True, code=5008),
-    "session.close": Entry("opening", "close", is_long=True),
+    "session.branch": Entry("opening", "branch", is_long=True, waits=True, code=5008),
+    "session.close": Entry("opening", "close", is_long=True, waits=True),
     "session.list": Entry("listing", "list_", is_long=True, code=5006),
     "session.most_recent": Entry("listing", "most_recent", is_long=True, code=5006),
     "session.active_list": Entry("listing", "active_list", is_long=True, code=5006),
     "session.search": Entry("listing", "search", is_long=True, code=5006),
     "session.tree": Entry("listing", "tree", is_long=True, code=5006),
-    "session.delete": Entry("listing", "delete", is_long=True, code=5036),
-    "session.title": Entry("session", "title", is_long=True, code=5007),
+    "session.delete": Entry("listing", "delete", is_long=True, waits=True, code=5036),
+    "session.title": Entry("session", "title", is_long=True, waits=True, code=5007),
     "session.interrupt": Entry("session", "interrupt"),
     "session.steer": Entry("session", "steer"),
     "session.undo": Entry("session", "undo", is_long=True),
-    "session.compress": Entry("session", "compress", is_long=True, asks_model=True, code=5005),
+    "session.compress": Entry("session", "compress", is_long=True, waits=True, code=5005),
     "session.history": Entry("session", "history", is_long=True),
     "session.usage": Entry("session", "usage", is_long=True),
     "session.context_breakdown": Entry("session", "context_breakdown", is_long=True),
@@ -71,8 +72,8 @@ TABLE: dict[str, Entry] = {
     "prompt.unqueue": Entry("prompt", "unqueue"),
     "approval.respond": Entry("questions", "approve", code=5004),
     "clarify.respond": Entry("questions", "clarify", code=5004),
-    "slash.exec": Entry("commands", "execute", is_long=True, asks_model=True, code=5030),
-    "command.dispatch": Entry("commands", "dispatch", is_long=True, asks_model=True, code=5030),
+    "slash.exec": Entry("commands", "execute", is_long=True, waits=True, code=5030),
+    "command.dispatch": Entry("commands", "dispatch", is_long=True, waits=True, code=5030),
     "command.resolve": Entry("commands", "resolve", is_long=True),
     "commands.catalog": Entry("commands", "catalog", is_long=True),
     "complete.path": Entry("completion", "path", is_long=True),

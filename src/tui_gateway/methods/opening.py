@@ -113,15 +113,16 @@ def resume(rt: Runtime, rid: Rid, params: Resume) -> Snapshot:
         is_rendered=params.render,
     )
     with live.accepting:  # what was left unfinished comes before all that is new
-        with view.deciding:
-            key = view.stored(rt.db(), params.session_id)
+        key = view.stored(rt.db(), params.session_id)
+        with view.deciding(rt.db(), key):
             if (known := view.opened(rt, key)) is not None:
                 intake.recover(rt, known, rt.session(known))  # another process may have died in it
                 return view.snapshot(rt, known, params.limit)
+            rt.check_room()
             intake.recall_model(rt, key, live)
+            intake.reopen(rt, key, live)
             session = _new(key, live, params.cols)
             sid = _open(rt, session)
-        intake.reopen(rt, key, live)
         rt.afterwards(lambda: agents.begin(rt, sid, session))
         intake.recover(rt, sid, session)
         return view.snapshot(rt, sid, params.limit)
@@ -163,6 +164,7 @@ def branch(rt: Runtime, rid: Rid, params: Branch) -> Branched:
     """
     del rid
     session, store = rt.session(params.session_id), rt.db()
+    rt.check_room()
     parent = store.get_compression_tip(info.key_of(session))
     if store.get_session(parent) is None:
         raise NothingSaidError("There is nothing to branch from yet.")

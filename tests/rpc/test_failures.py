@@ -1,0 +1,185 @@
+"""What fails in the middle: it is told with what to do, and leaves nothing half done."""
+
+import errno
+import os
+import threading
+from typing import cast
+
+import pytest
+
+from hermes_agent.testing.scripted import say
+from hermes_agent.testing.server import ScriptedServer
+from hermes_cli import plugins
+from hermes_core.paths import Home
+from hermes_state import SessionDB
+from tests.gateway.faults import disk_full_at, eventually
+from tests.plugins import enable
+from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
+from tui_gateway import intake, server
+
+
+def _store() -> SessionDB:
+    return cast("SessionDB", server._get_db())
+
+
+def _disk_full(*_: object) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_what_the_system_says_no_to_is_told_with_what_to_do(
+    client: Inside, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.add("hi")
+    sid = client.open()
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", _disk_full)
+        with pytest.raises(RefusedError, match="No space left") as refused:
+            client.call("prompt.submit", session_id=sid, text="hello")
+    assert refused.value.data["fix"] == "Make room on the disk."
+    assert client.say(sid)["text"] == "hi"
+    assert len(server._resources.presence.own) == 1, "others see that it is open"
+
+
+def test_a_conversation_that_cannot_be_opened_is_not_open(
+    client: Inside, model: ScriptedServer
+) -> None:
+    opened = client.call("session.create")
+    model.add("hi")
+    client.say(opened["session_id"])
+    client.call("session.close", session_id=opened["session_id"])
+    key = opened["stored_session_id"]
+    with disk_full_at(_store(), "UPDATE ON sessions"), pytest.raises(RefusedError):
+        client.call("session.resume", session_id=key)
+    assert client.call("session.active_list")["sessions"] == []
+    assert client.call("session.resume", session_id=key)["message_count"] == 2
+
+
+def test_who_cannot_go_to_another_conversation_stays_in_this_one(
+    client: Inside, model: ScriptedServer
+) -> None:
+    model.add("one", "two", "three")
+    first, second = (client.call("session.create") for _ in range(2))
+    for one in (first, second):
+        client.say(one["session_id"])
+    client.call("session.close", session_id=first["session_id"])
+    sid = second["session_id"]
+    target = f"/resume {first['stored_session_id']}"
+    with disk_full_at(_store(), "UPDATE OF ended_at ON sessions"), pytest.raises(RefusedError):
+        client.call("slash.exec", session_id=sid, command=target)
+    assert client.say(sid, "still here?")["text"] == "three"
+    assert len(client.call("session.history", session_id=sid)["messages"]) == 4
+
+
+def test_where_no_session_has_room_nothing_is_copied(
+    client: Inside, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MOST_SESSIONS", 1)
+    sid = client.open()
+    model.add("hi")
+    client.say(sid)
+    with pytest.raises(RefusedError, match="sessions are open"):
+        client.call("session.branch", session_id=sid)
+    assert len(client.call("session.list")["sessions"]) == 1
+
+
+def test_what_was_streamed_of_a_reply_that_had_no_room_is_kept(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    opened = client.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    model.add(say("all of the reply"))
+    with disk_full_at(_store(), "UPDATE ON turns WHEN NEW.state = 'answered'"):
+        client.say(sid)
+    assert world.transcript(key)[-1] == ("assistant", "all of the reply")
+    assert world.states(key) == ["failed"]
+
+
+def test_what_is_attached_while_a_prompt_is_taken_in_goes_along_with_the_next(
+    client: Inside, world: World, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.add("one", "two")
+    sid = client.open()
+    for name in ("a", "b"):
+        (world.workspace / f"{name}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(16))
+    client.call("image.attach", session_id=sid, path="a.png")
+    submit = intake.submit
+
+    def slow(*given: object, **more: object) -> object:
+        if len(server._sessions[sid].get("attached_images", [])) == 1:
+            client.call("image.attach", session_id=sid, path="b.png")
+        return submit(*given, **more)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as held:
+        held.setattr(intake, "submit", slow)
+        client.say(sid, "first")
+    client.say(sid, "second")
+    pictures = [str(asked.json["messages"][-1]["content"]) for asked in model.asked]
+    assert ["a.png" in one for one in pictures] == [True, False]
+    assert ["b.png" in one for one in pictures] == [False, True]
+
+
+def test_ends_that_hang_in_a_plugin_keep_nobody_else_waiting(
+    client: Inside, model: ScriptedServer
+) -> None:
+    asked, may_end = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        asked.set()
+        may_end.wait(PATIENCE_S)
+
+    model.add(*["hi"] * 13)
+    plugins.register_hook("on_session_end", hang)
+    opened = [client.call("session.create") for _ in range(13)]
+    for one in opened:
+        client.say(one["session_id"])
+    first, *others, last = opened
+    closing = [
+        client.post("session.close", session_id=one["session_id"]) for one in (first, *others)
+    ]
+    assert asked.wait(PATIENCE_S)
+    again = client.post("session.resume", session_id=first["stored_session_id"])
+    shown = client.call("session.resume", session_id=last["stored_session_id"])
+    assert shown["session_id"] == last["session_id"]
+    assert len(client.call("session.list")["sessions"]) == 13
+    may_end.set()
+    for number in (*closing, again):
+        client.answer(number)
+
+
+def test_a_plugin_that_raises_ctrl_c_ends_nothing(client: Inside, model: ScriptedServer) -> None:
+    def press() -> None:
+        raise KeyboardInterrupt
+
+    plugins.register_hook("on_turn_start", press)
+    model.add("hi", "again")
+    sid = client.open()
+    assert client.say(sid)["text"] == "hi"
+    assert client.say(sid)["text"] == "again"
+
+
+def test_a_plugin_that_was_not_loaded_is_told_to_who_opens_a_conversation(
+    client: Inside, home: Home
+) -> None:
+    enable(home, "broken", "raise RuntimeError('not today')")
+    client.open()
+    told = client.event("session.info", lazy=None)
+    assert "broken (RuntimeError: not today)" in told["config_warning"]
+
+
+def test_the_sub_agents_of_a_killed_process_are_ended_with_it(world: World) -> None:
+    with world.store() as store:
+        store.create_session("parent", "tui")
+        store.append_message("parent", "user", "hi")
+        store.create_session(
+            "child",
+            "delegate",
+            parent_session_id="parent",
+            model_config={"_delegate_from": "parent"},
+        )
+    process = world.start()
+    process.call("session.list")
+
+    def are_ended() -> bool:
+        return all(world.row(name)["end_reason"] for name in ("parent", "child"))
+
+    eventually(are_ended)
