@@ -9,13 +9,19 @@ def _says(text: str, **limits: Any) -> Any:  # noqa: ANN401 -- msgspec's own
     return msgspec.Meta(description=text, **limits)
 
 
+YEAR_S = 31_536_000.0
+"""Longer than anybody waits, and short enough for every clock."""
+
+
 class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The session store."""
 
     busy_timeout_s: Annotated[
         float,
         msgspec.Meta(
-            gt=0, description="How long a write waits for another process before it fails."
+            gt=0,
+            le=YEAR_S,
+            description="How long a write waits for another process before it fails.",
         ),
     ] = 30.0
 
@@ -74,7 +80,9 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_output_tokens: Annotated[
         int, _says("Most tokens of one answer; 0: the model's own limit.", ge=0)
     ] = 0
-    timeout_s: Annotated[float, _says("How long a silent model is waited for.", gt=0)] = 300.0
+    timeout_s: Annotated[
+        float, _says("How long a silent model is waited for.", gt=0, le=YEAR_S)
+    ] = 300.0
     retries: Annotated[int, _says("Times a failed call is made again.", ge=0)] = 4
     hub: Annotated[
         str,
@@ -113,7 +121,8 @@ class ToolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     container_command: Annotated[str, _says("docker or podman.")] = "docker"
     network: Annotated[bool, _says("Whether sandboxed commands reach the network.")] = True
     timeout_s: Annotated[
-        float, _says("Time of a foreground command unless the model asks for more.", gt=0)
+        float,
+        _says("Time of a foreground command unless the model asks for more.", gt=0, le=YEAR_S),
     ] = 120.0
     output_limit: Annotated[
         int, _says("Characters of a tool's output that the model is shown.", ge=1000)
@@ -132,7 +141,7 @@ class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _says("Dangerous calls: ask a person, deny at once, or allow everything."),
     ] = "ask"
     timeout_s: Annotated[
-        float, _says("How long a question waits for an answer; then it is a no.", gt=0)
+        float, _says("How long a question waits for an answer; then it is a no.", gt=0, le=YEAR_S)
     ] = 3600.0
 
 
@@ -188,7 +197,10 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int, _says("Age at which the route of a silent chat is forgotten; 0: never.", ge=0)
     ] = 90
     drain_s: Annotated[
-        float, _says("How long a stop waits for running turns before it interrupts them.", ge=0)
+        float,
+        _says(
+            "How long a stop waits for running turns before it interrupts them.", ge=0, le=YEAR_S
+        ),
     ] = 30.0
     attachment_limit_mb: Annotated[int, _says("Largest file that is taken in.", ge=1)] = 20
     health_port: Annotated[

@@ -72,6 +72,7 @@ _wishes = _Wishes()
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Serve until there is nobody left to serve; returns the exit status."""
+    _open_missing()
     if arguments:
         return _serve_sockets(arguments)
     out = Descriptor(_reserve_stdout())
@@ -111,13 +112,21 @@ def _serve_stdio(transport: Transport) -> None:
     threading.Thread(target=_read, args=(Lines(0, LONGEST_LINE), transport), daemon=True).start()
 
 
+def _open_missing() -> None:
+    """Have all three standard streams: else the next file that is opened would be taken for one."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison] -- it was closed
+        sys.stderr = os.fdopen(2, "w")
+
+
 def _reserve_stdout() -> int:
     """Keep standard output for the protocol; whatever else is printed goes to standard error."""
     out = os.dup(1)
-    try:
-        os.dup2(2, 1)
-    except OSError:  # there is no standard error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(2, 1)
     sys.stdout = sys.stderr
     return out
 
@@ -191,9 +200,6 @@ def _leave(reason: str, finish: Callable[[], object]) -> NoReturn:
     limit = threading.Timer(_GRACE_S, os._exit, (0,))
     limit.daemon = True
     limit.start()
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"[gateway] leaving: {reason}\n")
-        sys.stderr.flush()
     logger.info("leaving: %s", reason)
     try:
         server.shut_down()
@@ -202,6 +208,9 @@ def _leave(reason: str, finish: Callable[[], object]) -> NoReturn:
     except Exception:
         logger.exception("the end was not in order")
     finally:
+        with contextlib.suppress(OSError, ValueError):  # last: nobody may read it
+            sys.stderr.write(f"[gateway] leaving: {reason}\n")
+            sys.stderr.flush()
         os._exit(0)
 
 

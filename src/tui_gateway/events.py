@@ -150,6 +150,14 @@ class Changed(TypedDict):
     stored_session_id: str
 
 
+class Closed(TypedDict):
+    """The session is closed: `reason` is its end reason. `session.resume` opens the conversation again.
+    Who closed it is not told."""
+
+    reason: str
+    stored_session_id: str
+
+
 class Steered(TypedDict):
     """What was said to the running turn is on disk, and the model is shown it next."""
 
@@ -220,6 +228,7 @@ EVENTS: dict[str, Any] = {
     "session.info": Info,
     "session.title": Title,
     "session.changed": Changed,
+    "session.closed": Closed,
     "message.start": Start,
     "message.delta": Delta,
     "message.interim": Interim,

@@ -1,4 +1,4 @@
-"""The folder that a client names for a conversation to work in."""
+"""The folder that a conversation works in: the one that a client names, or the server's own."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -6,6 +6,14 @@ from pathlib import Path
 from tui_gateway.protocol import NO_FOLDER, RpcError
 
 _SHOWN = 200
+
+
+def own() -> Path:
+    """The folder of this process; its person's home when that has been removed."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path.home()
 
 
 def named(name: str) -> Path:

@@ -16,6 +16,7 @@ import msgspec
 
 from hermes_core import clock
 from hermes_core.errors import HermesError
+from tui_gateway import folder
 from tui_gateway.protocol import BUSY, Rid, RpcError
 from tui_gateway.transport import Transport
 
@@ -89,7 +90,7 @@ class Live(msgspec.Struct):
     conversation_id: str = ""
     """The conversation that others see open here; empty until something was said in it."""
     source: str = SOURCE
-    cwd: Path = msgspec.field(default_factory=Path.cwd)
+    cwd: Path = msgspec.field(default_factory=folder.own)
     model_name: str = ""
     """The model that was chosen for this session; empty: the one of the settings."""
     is_model_remembered: bool = False

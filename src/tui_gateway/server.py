@@ -169,7 +169,10 @@ def _close_session_by_id(sid: str, end_reason: str = "tui_close") -> bool:
         if session is None:
             return False
         _ending.append(session)
+    live = _live_of(session)
+    told = {"reason": end_reason, "stored_session_id": session["session_key"]}
     _end(session, end_reason)
+    clients.tell_others(live, protocol.event("session.closed", sid, told), _caller.get())
     return True
 
 
@@ -254,9 +257,17 @@ def serve_stdio(transport: Transport) -> None:
 def write_json(frame: Frame) -> bool:
     """Send a frame: an event to the clients of its session, all else to whoever asked."""
     params: Frame = frame.get("params") or {}
-    session = _sessions.get(params.get("session_id", ""))
-    live = _live_of(session) if session is not None else None
+    live = _live_by(params.get("session_id", ""))
     return clients.tell(live, frame, _caller.get() or _stdio)
+
+
+def _live_by(sid: str) -> Live | None:
+    """What is remembered of a session that is open, or is being ended."""
+    if (session := _sessions.get(sid)) is not None:
+        return _live_of(session)
+    with _sessions_lock:
+        ending = [_live_of(one) for one in _ending]
+    return next((live for live in ending if sid and live.sid == sid), None)
 
 
 def detach(transport: Transport, now: float) -> list[str]:

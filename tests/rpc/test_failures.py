@@ -1,13 +1,16 @@
 """What fails in the middle: it is told with what to do, and leaves nothing half done."""
 
 import errno
+import json
 import os
+import subprocess
+import sys
 import threading
 from typing import cast
 
 import pytest
 
-from hermes_agent.testing.scripted import say
+from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_core.paths import Home
@@ -164,6 +167,59 @@ def test_a_plugin_that_was_not_loaded_is_told_to_who_opens_a_conversation(
     client.open()
     told = client.event("session.info", lazy=None)
     assert "broken (RuntimeError: not today)" in told["config_warning"]
+
+
+def test_who_closes_a_session_has_the_others_told(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    other, quiet = Inside(), Quiet()
+    model.add(silence(quiet, after="begun"))
+    opened = client.call("session.create")
+    sid = opened["session_id"]
+    client.call("prompt.submit", session_id=sid, text="hello")
+    client.hear("begun")
+    other.call("session.close", session_id=sid)
+    assert client.event("message.complete")["status"] == "interrupted"
+    told = client.event("session.closed")
+    assert told == {"reason": "tui_close", "stored_session_id": opened["stored_session_id"]}
+    assert other.events("session.closed") == []
+
+
+def test_what_another_process_runs_is_not_deleted(client: Inside, world: World) -> None:
+    with world.store() as store:
+        store.create_session("theirs", "cli")
+        assert store.leases.acquire("theirs", "another-machine:1:1:1")
+    with pytest.raises(RefusedError, match="open in another window"):
+        client.call("session.delete", session_id="theirs")
+    assert world.row("theirs")
+
+
+def test_a_folder_that_is_gone_keeps_nobody_from_a_conversation(
+    client: Inside, world: World, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = world.workspace / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    model.add("hi")
+    assert client.say(client.open())["text"] == "hi"
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "1>&-", "0<&- 2>&-"])
+def test_a_server_without_standard_streams_ends_in_good_order(world: World, closed: str) -> None:
+    line = f"{sys.executable} -m tui_gateway.entry {closed}"
+    ended = subprocess.run(
+        ["sh", "-c", line],
+        input=b'{"jsonrpc": "2.0", "id": 1, "method": "session.list"}\n',
+        capture_output=True,
+        env=world.environment,
+        cwd=world.workspace,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert ended.returncode == 0
+    assert b"Traceback" not in ended.stderr
+    assert all(json.loads(frame) for frame in ended.stdout.splitlines())
 
 
 def test_the_sub_agents_of_a_killed_process_are_ended_with_it(world: World) -> None:

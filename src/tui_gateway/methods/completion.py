@@ -8,6 +8,7 @@ from typing import Annotated, TypedDict
 from hermes_agent import commands, skills
 from hermes_cli import plugins
 from hermes_core.paths import Home
+from tui_gateway import folder
 from tui_gateway.methods.commands import OURS, usable
 from tui_gateway.params import Params, says
 from tui_gateway.protocol import Rid
@@ -59,7 +60,7 @@ def path(rt: Runtime, rid: Rid, params: PathWord) -> Items:
 
 def _folder(rt: Runtime, params: PathWord) -> Path:
     session = rt.sessions.get(params.session_id)
-    own = rt.live(session).cwd if session is not None else Path.cwd()
+    own = rt.live(session).cwd if session is not None else folder.own()
     named = (own / Path(params.cwd).expanduser()) if params.cwd else own
     return named if _is_folder(named) else own
 
@@ -119,8 +120,8 @@ def _rank(name: str, word: str) -> int | None:
 
 def _below(cwd: Path) -> Iterator[str]:
     looked_at = 0
-    for folder, folders, files in os.walk(cwd):
-        relative = os.path.relpath(folder, cwd)
+    for place, folders, files in os.walk(cwd):
+        relative = os.path.relpath(place, cwd)
         folders[:] = sorted(
             name for name in folders if name not in _LEFT_OUT and not name.startswith(".")
         )

@@ -1,11 +1,11 @@
 """Settings: read and changed, under their own names and under those that clients know."""
 
-from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from hermes_core import config
 from hermes_core.errors import ConfigError
 from hermes_core.loading import loading
+from tui_gateway import folder
 from tui_gateway.params import Nothing, Params, says
 from tui_gateway.protocol import BAD_ARGUMENT, UNKNOWN_KEY, Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime, check_idle
@@ -54,7 +54,7 @@ def get(rt: Runtime, rid: Rid, params: Get) -> Value:
         chosen = rt.live(session).model_name if session is not None else ""
         return {"key": key, "value": chosen or rt.settings.model.name}
     if key == "cwd":
-        return {"key": key, "value": str(rt.live(session).cwd if session else Path.cwd())}
+        return {"key": key, "value": str(rt.live(session).cwd if session else folder.own())}
     if key == "verbose":
         return {"key": key, "value": session.get("tool_progress_mode", "all") if session else "all"}
     if key == "reasoning":

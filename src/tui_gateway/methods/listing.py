@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, TypedDict
 
-from hermes_agent import lease
+from hermes_agent import ending, lease
 from hermes_core import attachments
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line, truncate
@@ -217,7 +217,8 @@ def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
         if view.opened(rt, key) is not None:
             fix = "Open another one first, or start one with /new; then delete it."
             raise RpcError(STILL_OPEN, "The conversation is open.", fix=fix)
-        if store.get_conversation_root(key) in rt.presence.elsewhere():
+        root = store.get_conversation_root(key)
+        if root in rt.presence.elsewhere() or ending.is_run_elsewhere(store, root):
             fix = "Leave it there first; then delete it."
             raise RpcError(STILL_OPEN, "The conversation is open in another window.", fix=fix)
         kept = store.get_compression_lineage(key)

@@ -237,7 +237,7 @@ def _open(rt: Runtime, session: LiveSession) -> str:
 
 
 def _folder(name: str) -> Path:
-    return folder.named(name) if name else Path.cwd()
+    return folder.named(name) if name else folder.own()
 
 
 def _seed(message: SeedMessage) -> dict[str, Any]:
