@@ -266,7 +266,9 @@ class Trial:
             is_missing = state == "done" and not times and not str(told).startswith(_STOPPED)
             if is_missing or (state == "cancelled" and times):
                 self._found.wrong.append(
-                    f"{effect['id']} is {state}, happened {times} times, its result is {told!r}"
+                    f"{effect['id']} is {state}, happened {times} times: {effect['arguments']} in a"
+                    f" turn that is {turn['state']} after {turn['attempts']} attempts and asked"
+                    f" {store.turns.user_text(turn['id'])!r}, its result is {told!r}"
                 )
 
 
