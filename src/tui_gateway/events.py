@@ -165,10 +165,11 @@ class Steered(TypedDict):
 
 
 class Queue(TypedDict):
-    """Other prompts wait than before: all that do, the next one first, each with `turn_id` and `text`.
-    `dropped` are the turns of those that a stop has ended; whoever sent them may give them back."""
+    """Other prompts wait than before: all that do, the next one first, each with `turn_id`, `text` and the
+    files of its `images`, if any go along. `dropped` are the turns of those that a stop has ended;
+    whoever sent them may give them back."""
 
-    queued: list[dict[str, str]]
+    queued: list[dict[str, Any]]
     dropped: list[str]
 
 

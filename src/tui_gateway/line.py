@@ -1,14 +1,35 @@
 """The line of prompts that wait in a session, and telling every client of it."""
 
 from collections.abc import Iterable
+from typing import NotRequired, TypedDict
 
+from tui_gateway.projection import without_images
 from tui_gateway.runtime import Live, Runtime, Waiting
 
 
-def queued(live: Live) -> list[dict[str, str]]:
+class Prompt(TypedDict):
+    """A prompt that waits: its words, and the files of the pictures that go along."""
+
+    turn_id: str
+    text: str
+    images: NotRequired[list[str]]
+
+
+def queued(live: Live) -> list[Prompt]:
     """The prompts that wait, the next one first."""
     with live.lock:
-        return [{"turn_id": one.turn_id, "text": one.text} for one in live.queue]
+        waiting = list(live.queue)
+    return [prompt(one) for one in waiting]
+
+
+def prompt(waiting: Waiting) -> Prompt:
+    """A prompt as its person gave it."""
+    given: Prompt = {"turn_id": waiting.turn_id, "text": waiting.text}
+    if not isinstance(waiting.content, str):  # parts, or what another process took in
+        given["text"], images = without_images(waiting.text)
+        if images:
+            given["images"] = images
+    return given
 
 
 def tell(rt: Runtime, live: Live, dropped: Iterable[Waiting] = ()) -> None:

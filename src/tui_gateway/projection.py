@@ -81,6 +81,15 @@ def images_of(content: Any) -> list[str]:  # noqa: ANN401 -- as above
     return (_ATTACHED.findall(text_of(content)) or others) if others else []
 
 
+def without_images(text: str) -> tuple[str, list[str]]:
+    """The words of a prompt without what stands for its pictures at their end, and where these lie."""
+    lines, images = text.split("\n"), list[str]()
+    while lines and (found := _ATTACHED.fullmatch(lines[-1])):
+        images.insert(0, found[1])
+        lines.pop()
+    return "\n".join(lines), images
+
+
 def _parts(content: Any) -> list[Shown]:  # noqa: ANN401 -- as above
     entries = cast("list[object]", content) if isinstance(content, list) else [content]
     return [cast("Shown", entry) for entry in entries if isinstance(entry, dict)]

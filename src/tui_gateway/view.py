@@ -38,7 +38,7 @@ class Snapshot(TypedDict):
     messages: list[dict[str, Any]]
     info: dict[str, Any]
     inflight: dict[str, Any] | None
-    queued: list[dict[str, str]]
+    queued: list[line.Prompt]
     running: bool
     started_at: float
     status: str

@@ -88,7 +88,8 @@ def reply(recorded: Recorded) -> Step:
     steps = sum(bool(message.get("tool_calls")) for message in messages[asked:])
     if steps == 0:
         mark = prompt.replace(" ", "-")
-        return call("terminal", command=f"echo {mark} >> effects; seq 1 300 | xargs")
+        # A file for each time: a line could be torn when its shell is stopped.
+        return call("terminal", command=f": > effects/{mark}.$$; seq 1 300 | xargs")
     return call("read_file", path="notes") if steps == 1 else say(f"answer to {prompt}")
 
 
@@ -134,6 +135,7 @@ class Trial:
             "HERMES_TERMINAL_BUSY": dice.choice(["queue", "queue", "interrupt"]),
         }
         (world.workspace / "notes").write_text("nothing of note\n")
+        (world.workspace / "effects").mkdir()
 
     def run(self, kills: int) -> Findings:
         """Kill so often, then let the last server come to an end; returns the verdict."""
@@ -210,8 +212,7 @@ class Trial:
     # -- the verdict -----------------------------------------------------------------------------
 
     def _inspect(self) -> None:
-        trace = self._world.workspace / "effects"
-        happened = Counter(trace.read_text().split() if trace.exists() else [])
+        happened = Counter(path.stem for path in (self._world.workspace / "effects").iterdir())
         wrong = self._found.wrong
         wrong += [f"happened {n} times: {mark}" for mark, n in happened.items() if n > 1]
         wrong += [f"told as answered {n} times: {t}" for t, n in self._completed.items() if n > 1]

@@ -472,6 +472,33 @@ def test_pictures_can_come_with_the_prompt_itself(
     assert world.transcript(key)[2][1] == "and now?"
 
 
+def test_pictures_of_a_prompt_that_waits_come_back_with_it(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, key = started(client)
+    picture = world.workspace / "a.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(16))
+    quiet = Quiet()
+    model.add(silence(quiet))
+    client.call("prompt.submit", session_id=sid, text="runs")
+    assert quiet.begun.wait(PATIENCE_S)
+    waits = {"session_id": sid, "text": "what is\nthis?", "images": [str(picture)]}
+    turn = client.call("prompt.submit", **waits)["turn_id"]
+    shown = {"turn_id": turn, "text": "what is\nthis?", "images": [str(picture)]}
+    assert client.call("prompt.queue", session_id=sid)["queued"] == [shown]
+    client.call("session.close", session_id=sid)
+    quiet.release()
+    model.add(silence(Quiet()))
+    with world.store() as store:
+        store.turns.accept(key, {"role": "user", "content": "later"})
+    opened = client.call("session.resume", session_id=key)
+    assert opened["inflight"]["turn_id"] == turn
+    client.call("prompt.submit", **{**waits, "session_id": opened["session_id"]})
+    *_, last = client.call("prompt.queue", session_id=opened["session_id"])["queued"]
+    taken = client.call("prompt.unqueue", session_id=opened["session_id"], turn_id=last["turn_id"])
+    assert taken == {"text": "what is\nthis?", "images": [str(picture)]}
+
+
 def test_what_was_attached_is_not_overwritten_when_the_conversation_is_opened_again(
     client: Inside, model: ScriptedServer
 ) -> None:

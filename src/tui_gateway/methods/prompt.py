@@ -1,7 +1,7 @@
 """Prompts: submitted, and those that wait."""
 
 from contextlib import suppress
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from tui_gateway import attachment, intake, line, rewinding, turns
 from tui_gateway.params import Session, says
@@ -103,7 +103,7 @@ def _check(text: str, images: list[str]) -> None:
 class Queue(TypedDict):
     """Prompts that wait, in their order."""
 
-    queued: list[dict[str, str]]
+    queued: list[line.Prompt]
 
 
 def queue(rt: Runtime, rid: Rid, params: Session) -> Queue:
@@ -119,9 +119,10 @@ class Unqueue(Session, frozen=True):
 
 
 class Unqueued(TypedDict):
-    """The text of what was taken out."""
+    """What was taken out: its words, and the files of the pictures that went along."""
 
     text: str
+    images: NotRequired[list[str]]
 
 
 def unqueue(rt: Runtime, rid: Rid, params: Unqueue) -> Unqueued:
@@ -135,4 +136,6 @@ def unqueue(rt: Runtime, rid: Rid, params: Unqueue) -> Unqueued:
         live.queue.remove(found)
     turns.withdraw(rt, found)
     line.tell(rt, live)
-    return {"text": found.text}
+    given = line.prompt(found)
+    images = given.get("images")
+    return {"text": given["text"], "images": images} if images else {"text": given["text"]}
