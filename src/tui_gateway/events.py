@@ -165,8 +165,8 @@ class Steered(TypedDict):
 
 
 class Queue(TypedDict):
-    """Other prompts wait than before: all that do, the next one first, each with `turn_id`, `text` and the
-    files of its `images`, if any go along. `dropped` are the turns of those that a stop has ended;
+    """Other prompts wait than before: all that do, the next one first, each with `turn_id`, `text` and,
+    if any go along, the files of its `images`. `dropped` are the turns of those that a stop has ended;
     whoever sent them may give them back."""
 
     queued: list[dict[str, Any]]

@@ -1,6 +1,7 @@
 """Running the turns of a session, one after the other, in a thread that lives as long as any wait."""
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -91,13 +92,11 @@ def _run(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> None:
     _wait_for_agent(rt, sid, session, waiting)
     if rt.live(session).is_closing and not waiting.stop.is_set():
         return  # it stays in the store as it is, and goes on when the conversation is resumed
-    is_stopped = waiting.stop.is_set()
-    if is_stopped:
+    if waiting.makes_session:
+        _tell_start(rt, session, waiting)
+    if waiting.stop.is_set():
         rt.db().turns.finish(waiting.turn_id, "interrupted", reason=_STOPPED)
         _tell_end(rt, sid, waiting, _completion(waiting, "", "interrupted"))
-    if waiting.makes_session:
-        tell_start(rt, session)
-    if is_stopped:
         return
     _begin(rt, sid, session, waiting)
     version = session.get("history_version", 0)
@@ -139,6 +138,25 @@ def _hope(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> Herm
         raise live.error
     rt.emit("status.update", sid, {"kind": "waiting", "text": "waits for a model"})
     return live.error
+
+
+def _tell_start(rt: Runtime, session: LiveSession, waiting: Waiting) -> None:
+    """Tell it before the turn begins; who stops the turn does not wait for a plugin that is slow."""
+    with suppress(HermesError):  # whoever needs what cannot be had says so
+        rt.assembly()  # loads the plugins
+    if not plugins.has_hook("on_session_start"):
+        return
+    is_told = threading.Event()
+
+    def tell() -> None:
+        try:
+            tell_start(rt, session)
+        finally:
+            is_told.set()
+
+    rt.spawn(tell)
+    while not is_told.wait(_LOOK_AGAIN_S) and not waiting.stop.is_set():
+        pass
 
 
 def tell_start(rt: Runtime, session: LiveSession) -> None:

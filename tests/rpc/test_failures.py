@@ -149,6 +149,28 @@ def test_ends_that_hang_in_a_plugin_keep_nobody_else_waiting(
         client.answer(number)
 
 
+def test_a_turn_whose_beginning_hangs_in_a_plugin_can_be_stopped(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    asked, may_end = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        asked.set()
+        may_end.wait(PATIENCE_S)
+
+    plugins.register_hook("on_session_start", hang)
+    opened = client.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    client.call("prompt.submit", session_id=sid, text="hello")
+    assert asked.wait(PATIENCE_S)
+    client.call("session.interrupt", session_id=sid)
+    assert client.event("message.complete")["status"] == "interrupted"
+    assert world.states(key) == ["interrupted"]
+    may_end.set()
+    model.add("hi")
+    assert client.say(sid, "again")["text"] == "hi"
+
+
 def test_a_plugin_that_raises_ctrl_c_ends_nothing(client: Inside, model: ScriptedServer) -> None:
     def press() -> None:
         raise KeyboardInterrupt
