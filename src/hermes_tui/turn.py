@@ -59,7 +59,7 @@ class TurnView:
             await self._finish(reply)
             await self._add_part(rest)
         elif (view := self._transcript.view_of(reply)) is not None:
-            cast("Any", view).write(text)  # a reply's view, whose module is loaded late
+            cast("Any", view).follow_soon()  # a reply's view, whose module is loaded late
 
     async def _add_part(self, text: str) -> None:
         reply = Reply(text, is_done=False, is_continued=bool(self._parts))

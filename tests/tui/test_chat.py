@@ -1,11 +1,12 @@
 """The chat: what is said and answered, as a person sees it."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from hermes_core.paths import Home
-from hermes_tui.entries import Call, Divider, Note, Thought
+from hermes_tui.entries import Call, Divider, Note, Reply, Thought
 from hermes_tui.messages import (
     QueueChanged,
     ServerLost,
@@ -52,6 +53,23 @@ async def test_every_paragraph_of_a_stream_is_shown(ui: Interface) -> None:
 async def test_a_long_stream_is_shown_whole_in_parts(ui: Interface) -> None:
     await ui.say("many 3000")
     assert "".join(ui.replies).split() == [f"word{number}" for number in range(3000)]
+
+
+async def test_a_reply_that_ends_while_it_is_drawn_has_every_block_once(ui: Interface) -> None:
+    transcript = ui.app.chat.stage.transcript
+    reply = Reply("# Title\n\n```python\na = 1\n", is_done=False)
+    await transcript.add(reply)
+    await ui.until(lambda: ui.app.screen.query(CodeBlock))
+
+    async def grow(text: str) -> None:
+        reply.text += text
+        await transcript.changed(reply)
+
+    await asyncio.gather(grow("```\n\n- task\n"), grow("\nDone.\n"))
+    view = transcript.view_of(reply)
+    assert view is not None
+    kinds = [type(block).__name__.removeprefix("Markdown") for block in view.children]
+    assert kinds == ["H1", "CodeBlock", "BulletList", "Paragraph"]
 
 
 async def test_code_is_copied_by_key_and_by_click(ui: Interface) -> None:
