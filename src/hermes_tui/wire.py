@@ -243,8 +243,11 @@ def read(value: object, kind: type[T]) -> T:
 
 
 def clean(text: str) -> str:
-    """Text as it may go to a terminal: without sequences that move the cursor, colour or ring."""
-    text = _SEQUENCE.sub("", text).replace("\r\n", "\n").replace("\t", "    ")
+    """Text as it may be shown and copied: without sequences that move the cursor, colour or ring.
+
+    Tabs stay, which code may need; whoever draws makes blanks of them.
+    """
+    text = _SEQUENCE.sub("", text).replace("\r\n", "\n")
     return visible(_OVERWRITTEN.sub("", text))
 
 

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from textual.widgets.markdown import MarkdownBlock
 
 from hermes_core.paths import Home
 from hermes_tui.entries import Call, Divider, Note, Reply, Thought
@@ -22,6 +23,7 @@ from hermes_tui.widgets.card import Card
 from hermes_tui.widgets.queue import WaitingPrompt
 from hermes_tui.widgets.reasoning import Reasoning
 from hermes_tui.widgets.reply import CodeBlock
+from hermes_tui.widgets.said import SaidView
 from hermes_tui.widgets.tool import ToolCall
 from hermes_tui.wire import Queued
 from tests.tui.double import MARKDOWN
@@ -81,6 +83,27 @@ async def test_code_is_copied_by_key_and_by_click(ui: Interface) -> None:
     ui.app.copy_to_clipboard("")
     await ui.press("ctrl+y")
     assert ui.app.clipboard.endswith(".upper()")
+
+
+async def test_code_is_seen_with_blanks_and_copied_with_the_tabs_it_has(ui: Interface) -> None:
+    await ui.say("a\tmakefile:\n\n```make\nall:\n\techo hi\n```")
+    assert "│ all:" in ui.picture() and "│     echo hi" in ui.picture()
+    assert "\t" not in ui.picture()
+    block = ui.app.screen.query_one(CodeBlock)
+    block.focus()
+    await ui.press("enter")
+    assert ui.app.clipboard == "all:\n\techo hi"
+    ui.app.copy_to_clipboard("")
+    await ui.press("ctrl+y")
+    assert ui.app.clipboard == "all:\n\techo hi"
+
+
+async def test_what_is_selected_is_what_is_seen_also_behind_a_tab(ui: Interface) -> None:
+    await ui.say("a\tb")
+    for view in (*ui.app.chat.query(SaidView), *ui.app.chat.query(MarkdownBlock)):
+        ui.app.screen.clear_selection()
+        view.text_select_all()
+        assert "\t" not in (ui.app.screen.get_selected_text() or "\t")
 
 
 async def test_a_link_is_copied_not_opened(ui: Interface) -> None:

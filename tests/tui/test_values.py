@@ -44,6 +44,7 @@ from hermes_tui.widgets.status import line
         ("one\r\ntwo", "one\ntwo"),
         ("bell\x07 back\x08", "bell back"),
         ("right\u202eto left", "rightto left"),
+        ("all:\n\techo", "all:\n\techo"),
     ],
 )
 def test_text_for_the_terminal_has_nothing_that_moves_colours_or_rings(
@@ -55,7 +56,7 @@ def test_text_for_the_terminal_has_nothing_that_moves_colours_or_rings(
 @given(st.text())
 def test_no_control_character_is_left(text: str) -> None:
     cleaned = wire.clean(text)
-    assert not [c for c in cleaned if c != "\n" and (ord(c) < 32 or 127 <= ord(c) < 160)]
+    assert not [c for c in cleaned if c not in "\n\t" and (ord(c) < 32 or 127 <= ord(c) < 160)]
 
 
 def test_every_text_inside_an_answer_is_cleaned() -> None:

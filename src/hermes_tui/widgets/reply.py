@@ -8,14 +8,17 @@ import time
 from typing import Any, ClassVar
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
 from textual import on
 from textual.binding import Binding
+from textual.content import Content
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownFence
 
 from hermes_core import memory
 from hermes_tui.entries import Reply
 from hermes_tui.host import app_of
+from hermes_tui.widgets.plain import TAB
 
 _DRAW_EVERY_S = 0.035
 """Every drawing moves all that is on the screen, so a fast stream is drawn in steps."""
@@ -25,7 +28,16 @@ _REST = 0.75
 
 def _parser() -> MarkdownIt:
     # What looks like HTML is something the model wrote, and would vanish if it were taken as such.
-    return MarkdownIt("gfm-like", {"html": False})
+    parser = MarkdownIt("gfm-like", {"html": False})
+    parser.core.ruler.push("tabs", _space)
+    return parser
+
+
+def _space(state: StateCore) -> None:
+    """Make blanks of the tabs outside of code blocks: what is selected is what is seen."""
+    for token in state.tokens:
+        for part in token.children or ():
+            part.content = part.content.expandtabs(TAB)
 
 
 class CodeBlock(MarkdownFence, can_focus=True):
@@ -68,6 +80,11 @@ class CodeBlock(MarkdownFence, can_focus=True):
         app_of(self).copy_to_clipboard(self.code)
         lines = self.code.count("\n") + 1
         self.notify(f"Copied {lines} line{'s' if lines > 1 else ''}.", timeout=2)
+
+    @classmethod
+    def highlight(cls, code: str, *args: Any, **kwargs: Any) -> Content:  # noqa: ANN401 -- the base's
+        """Colour what is seen, in which tabs are blanks; what is copied has them."""
+        return super().highlight(code.expandtabs(TAB), *args, **kwargs)
 
     async def _update_from_block(self, block: Any) -> None:  # noqa: ANN401 -- the base's
         await super()._update_from_block(block)
