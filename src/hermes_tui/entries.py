@@ -30,6 +30,11 @@ class Said:
     busy: str = ""
     """What becomes of it while a turn runs; empty: what the settings say."""
 
+    @classmethod
+    def of(cls, whole: str, busy: str = "") -> "Said":
+        """A message that was made elsewhere: said as it is, and shown as it may be."""
+        return cls(wire.clean(whole), whole=whole, busy=busy)
+
     def says(self, text: str) -> bool:
         """Whether this is the message that the server knows as `text`."""
         return wire.clean(self.whole or self.text).strip() == wire.clean(text).strip()

@@ -252,11 +252,12 @@ def clean(text: str) -> str:
 
 
 def cleaned(value: object) -> object:
-    """The same for every text inside a JSON value."""
+    """The same for every text inside a JSON value, but what waits to be said: it may be sent again."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list):
         return [cleaned(member) for member in cast("list[object]", value)]
     if isinstance(value, dict):
-        return {key: cleaned(member) for key, member in cast("Json", value).items()}
+        members = cast("Json", value).items()
+        return {key: member if key == "queued" else cleaned(member) for key, member in members}
     return value

@@ -351,6 +351,13 @@ async def test_a_command_says_what_becomes_of_a_prompt_while_a_turn_runs(ui: Int
     assert (sent["text"], sent["busy"]) == ("hello", "queue")
 
 
+async def test_what_a_command_says_for_a_person_is_said_as_it_is(ui: Interface) -> None:
+    await ui.say("/queue all:\n\techo \x1b[1mhi")
+    [sent] = ui.requests("prompt.submit")
+    assert sent["text"] == "all:\n\techo \x1b[1mhi"
+    assert ui.said == ["all:\n\techo hi"]
+
+
 async def test_an_unknown_command_is_told(ui: Interface) -> None:
     await ui.say("/nonsense")
     assert ui.notes[-1] == "There is no command /nonsense."

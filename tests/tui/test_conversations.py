@@ -191,6 +191,22 @@ async def test_who_joins_while_a_tool_runs_sees_the_call_and_how_it_ends(
                 assert [type(entry) for entry in two.entries] == [Said, Call, Reply]
 
 
+@pytest.mark.parametrize("text", ["all:\n\techo hi", "10%\r\x1b[32mdone"])
+async def test_a_prompt_that_waited_before_is_given_back_and_sent_as_it_was(
+    folder: Path, home: Home, text: str
+) -> None:
+    waiting = {"title": "", "messages": [], "running": "slow", "queued": [text]}
+    keep(folder, {"Waiting": waiting})
+    async with running(folder, home, opening=Opening(resume="Waiting"), waits=False) as ui:
+        await ui.until(lambda: ui.state == "working" and ui.app.session.conversation.waiting)
+        assert ui.app.session.conversation.waiting == [wire.clean(text)]
+        await ui.press("ctrl+c")
+        await ui.until(lambda: ui.state == "ready" and ui.composer.text)
+        await ui.press("enter")
+        await ui.until(lambda: ui.requests("prompt.submit"))
+        assert ui.requests("prompt.submit")[0]["text"] == text
+
+
 async def test_instead_of_a_conversation_that_is_not_there_a_new_one_is_opened(
     folder: Path, home: Home
 ) -> None:

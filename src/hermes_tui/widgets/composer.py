@@ -12,7 +12,7 @@ from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import TextArea
 
-from hermes_tui import commands
+from hermes_tui import commands, wire
 from hermes_tui.history import InputHistory
 from hermes_tui.widgets.card import Card
 from hermes_tui.widgets.completion import CompletionList
@@ -127,11 +127,14 @@ class Composer(TextArea):
         return text
 
     def give_back(self, text: str, pastes: Mapping[str, str]) -> None:
-        """Have a text in the field that was not taken; what was typed meanwhile stays after it."""
+        """Have a text in the field that was not taken; what was typed meanwhile stays after it.
+
+        What cannot be shown as it is comes back as an attachment, so that it is sent as it was.
+        """
         self.write()
         self._pastes.update(pastes)
-        if len(text) > _LONGEST_SHOWN:
-            text = self._placeholder_of(text)
+        if len(text) > _LONGEST_SHOWN or text != wire.clean(text):
+            text = self._placeholder_of(self._expanded(text))
         self._put_before(text)
 
     def _put_before(self, text: str) -> None:

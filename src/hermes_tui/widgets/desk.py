@@ -49,7 +49,7 @@ class Desk(Vertical):
     def give_back(self, said: Sequence[Said]) -> None:
         """Have messages here again that were not taken, in their order, before what is typed now."""
         for one in reversed(said):
-            self.composer.give_back(one.text, one.pastes)
+            self.composer.give_back(one.text if one.pastes else one.whole, one.pastes)
         self._attach_images([image for one in said for image in one.images])
 
     def take_images(self) -> list[str]:
@@ -124,7 +124,7 @@ class Desk(Vertical):
         if outcome.prefill:
             self.composer.recall(outcome.prefill)
         if outcome.send:
-            self._say(Said(outcome.send, whole=outcome.send, busy=outcome.busy))
+            self._say(Said.of(outcome.send, outcome.busy))
         if outcome.leaves:
             await self._run_local("exit", "")
 
