@@ -98,6 +98,22 @@ async def test_code_is_seen_with_blanks_and_copied_with_the_tabs_it_has(ui: Inte
     assert ui.app.clipboard == "all:\n\techo hi"
 
 
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [
+        ("1. Write\n\n   ```sh\n   echo one\n   ```\n2. Done", "echo one"),
+        ("~~~sh\necho tilde\n~~~\n", "echo tilde"),
+        ("````md\n```sh\necho\n```\nend\n````\n", "```sh\necho\n```\nend"),
+        ("Indented:\n\n    echo four\n", "echo four"),
+    ],
+)
+async def test_the_last_code_is_what_is_seen_as_code(ui: Interface, reply: str, code: str) -> None:
+    await ui.app.chat.stage.transcript.add(Reply(reply))
+    await ui.rest()
+    await ui.press("ctrl+y")
+    assert ui.app.clipboard == code == list(ui.app.screen.query(CodeBlock))[-1].code
+
+
 async def test_what_is_selected_is_what_is_seen_also_behind_a_tab(ui: Interface) -> None:
     await ui.say("a\tb")
     for view in (*ui.app.chat.query(SaidView), *ui.app.chat.query(MarkdownBlock)):

@@ -114,7 +114,7 @@ WORDS = st.sampled_from(
 def test_the_parts_of_a_reply_are_the_reply(text: str) -> None:
     parts = replies_of(text)
     assert "".join(part.text for part in parts) == (text if text.strip() else "")
-    assert last_reply([Said("x"), *parts]) == text.strip()
+    assert last_reply([Said("x"), *parts]) == parts
     assert [part.is_continued for part in parts] == [number > 0 for number in range(len(parts))]
 
 
@@ -122,6 +122,9 @@ def test_a_reply_is_not_parted_inside_of_code() -> None:
     code = "```python\n" + "x = 1\n\n" * 600 + "```\n"
     assert split_point(code) is None
     assert split_point(f"{code}\nAfter it.") == len(code) + 1
+    shown = f"````md\n{code}\nAfter it.\n````\n"
+    assert split_point(shown) is None
+    assert split_point(f"{shown}\nAfter it.") == len(shown) + 1
 
 
 # -- the conversation --------------------------------------------------------------------------------

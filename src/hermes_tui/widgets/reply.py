@@ -40,6 +40,12 @@ def _space(state: StateCore) -> None:
             part.content = part.content.expandtabs(TAB)
 
 
+def code_of(text: str) -> list[str]:
+    """The code of a reply, each block as its *copy* button copies it."""
+    tokens = _parser().parse(text)
+    return [token.content.rstrip() for token in tokens if token.type in ("fence", "code_block")]
+
+
 class CodeBlock(MarkdownFence, can_focus=True):
     """Code with its language on top and a copy button below."""
 
