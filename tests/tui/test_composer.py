@@ -351,6 +351,32 @@ async def test_a_command_says_what_becomes_of_a_prompt_while_a_turn_runs(ui: Int
     assert (sent["text"], sent["busy"]) == ("hello", "queue")
 
 
+@pytest.mark.parametrize(
+    ("typed", "completed"), [("see @READ", "see @README.md "), ("/hel", "/help ")]
+)
+async def test_tab_completes_also_what_the_server_has_not_told_yet(
+    ui: Interface, typed: str, completed: str
+) -> None:
+    ui.press_at_once(*("space" if key == " " else key for key in typed), "tab")
+    await ui.until(lambda: ui.composer.text == completed)
+    assert ui.composer.has_focus
+
+
+async def test_tab_completes_what_stands_there_and_not_what_was_listed_before(
+    ui: Interface,
+) -> None:
+    await ui.write("/")
+    await ui.until(lambda: ui.app.chat.desk.completions.is_shown)
+    ui.press_at_once(*"titl", "tab")
+    await ui.until(lambda: ui.composer.text == "/title ")
+
+
+async def test_tab_stays_where_there_is_nothing_to_complete(ui: Interface) -> None:
+    await ui.write("hello")
+    await ui.press("tab", "enter")
+    await ui.until(lambda: ui.replies == ["You said: hello"])
+
+
 async def test_what_a_command_says_for_a_person_is_said_as_it_is(ui: Interface) -> None:
     await ui.say("/queue all:\n\techo \x1b[1mhi")
     [sent] = ui.requests("prompt.submit")

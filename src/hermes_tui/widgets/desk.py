@@ -151,6 +151,7 @@ class Desk(Vertical):
         if event.text == self._typed(event):
             start = event.start + (found.replace_from if event.kind == "slash" else 0)
             self.completions.show(found.items, start)
+            self.composer.listed()
 
     async def _candidates(self, event: Composer.Completing) -> wire.Items:
         if event.kind == "path":
