@@ -32,9 +32,9 @@ class Said:
     """What becomes of it while a turn runs; empty: what the settings say."""
 
     @classmethod
-    def of(cls, whole: str, busy: str = "") -> "Said":
+    def of(cls, whole: str, busy: str = "", images: Sequence[str] = ()) -> "Said":
         """A message that was made elsewhere: said as it is, and shown as it may be."""
-        return cls(wire.clean(whole), whole=whole, busy=busy)
+        return cls(wire.clean(whole), list(images), whole=whole, busy=busy)
 
     def says(self, text: str) -> bool:
         """Whether this is the message that the server knows as `text`."""

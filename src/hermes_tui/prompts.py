@@ -227,7 +227,8 @@ class Prompts:
         """Have those wait that the server has in line, and behind them those on their way to it."""
         before = {p.turn_id: p for p in (*self._leaving, *self._waiting) if p.turn_id}
         known = [
-            before.get(one.turn_id) or Prompt(Said.of(one.text), one.turn_id, origin)
+            before.get(one.turn_id)
+            or Prompt(Said.of(one.text, images=one.images), one.turn_id, origin)
             for one in queued
         ]
         waiting = known + [p for p in self._waiting if p in (*self._held, *under_way)]

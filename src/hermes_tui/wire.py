@@ -106,6 +106,8 @@ class Queued(msgspec.Struct, frozen=True):
 
     turn_id: str = ""
     text: str = ""
+    images: list[str] = []
+    """Files of the pictures that go along."""
 
 
 class Opened(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from hermes_core import secrets
 from hermes_core.paths import Home, make_folder
 from hermes_tui.history import InputHistory
 from hermes_tui.screens.help import HelpScreen
+from hermes_tui.wire import Queued
 from tests.tui.interface import Interface, running
 
 pytestmark = pytest.mark.anyio
@@ -300,6 +301,15 @@ async def test_a_message_that_is_taken_back_brings_its_pictures(ui: Interface) -
     assert ui.app.chat.desk.images == ["/tmp/cat.png"]
     await ui.press("ctrl+c")
     await ui.until(lambda: ui.state == "ready")
+
+
+async def test_a_prompt_that_waited_before_is_given_back_with_its_pictures(ui: Interface) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    ui.app.chat.stage.prompts.know([Queued("turn of look", "look", ["/tmp/cat.png"])])
+    await ui.press("ctrl+c")
+    await ui.until(lambda: ui.state == "ready" and ui.composer.text == "look")
+    assert ui.app.chat.desk.images == ["/tmp/cat.png"]
 
 
 async def test_all_that_waited_is_given_back_in_its_order(ui: Interface) -> None:
