@@ -141,6 +141,13 @@ def retried(_text: str) -> Iterator[Json]:
     yield from streamed("This counts.")
 
 
+def settled(_text: str) -> Iterator[Json]:
+    """What became of a call that a death has cut off is stored, and not told."""
+    call = {"name": "terminal", "context": "sleep 8", "result_text": "unknown", "is_error": True}
+    yield {"store": {"role": "tool", **call}}
+    yield from streamed("It was cut off.")
+
+
 def compacted(_text: str) -> Iterator[Json]:
     yield event("status.update", kind="compacted", text="Shortened from 9000 to 900 tokens.")
     yield from streamed("Much shorter now.")
@@ -178,6 +185,7 @@ SCRIPTS = {
     "paragraphs": paragraphs,
     "many": many,
     "retried": retried,
+    "settled": settled,
     "compacted": compacted,
     "fail": fail,
     "broken": broken,
@@ -246,9 +254,9 @@ class Double:
                 [live] = self.open
                 self.emit("session.info", live, self.info(self.open[live]))
 
-    def keep(self, conversation: Json, role: str, text: str) -> None:
+    def keep(self, conversation: Json, role: str, text: str = "", **more: Any) -> None:
         messages = conversation["messages"]
-        messages.append({"id": len(messages) + 1, "role": role, "text": text})
+        messages.append({"id": len(messages) + 1, "role": role, "text": text, **more})
         self.save()
 
     def save(self) -> None:
@@ -270,6 +278,9 @@ class Double:
                     return
                 if "exit" in step:
                     os._exit(step["exit"])
+                if "store" in step:
+                    self.keep(self.stored[self.open[live]], **step["store"])
+                    continue
                 self.step(live, step)
                 if step["event"] == "message.complete":
                     self.turns.pop(live)
@@ -319,6 +330,8 @@ class Double:
                 self.keep(conversation, "user", text)
             self.start(live, text)
             self.play(live, "")
+        else:
+            self.emit("session.info", live, {"running": False})
         self.save()
 
     def start(self, live: str, text: str, *, is_recovered: bool = False) -> None:

@@ -57,6 +57,8 @@ class ChatScreen(Screen[None]):
         self.for_later: list[Note] = []
         """What is to be said as soon as a conversation is shown."""
         self._crash = ""
+        self._has_gaps = False
+        """Whether a turn goes on that a dead process began: what became of its calls is not all told."""
         self._is_given_up = False
         self._is_second_press = False
 
@@ -213,9 +215,21 @@ class ChatScreen(Screen[None]):
                 self._told.add(note.text)
                 self.stage.post_message(Stage.Noted(note))
 
+    @on(m.TurnStarted)
+    def _turn_started(self, event: m.TurnStarted) -> None:
+        self._has_gaps |= event.is_recovered
+
     @on(m.TurnEnded)
     async def _turn_ended(self) -> None:
         await self.cards.clear()
+
+    @on(m.SessionChanged)
+    def _fill_gaps(self, event: m.SessionChanged) -> None:
+        """Once nothing runs any more, show as it is stored what a dead process began."""
+        if self._has_gaps and event.info.get("running") is False:
+            self._has_gaps = False
+            self.for_later += self.stage.warnings
+            self.open(self.session.refresh())
 
     @on(m.Rewritten)
     def _rewritten(self) -> None:

@@ -143,6 +143,12 @@ class Stage(Vertical):
         """Put a note at the end of the transcript."""
         await self.transcript.add(Note(text, tone, fix))
 
+    @property
+    def warnings(self) -> list[Note]:
+        """What was told and is in no store, such as that the server has died."""
+        notes = (entry for entry in self.transcript.entries if isinstance(entry, Note))
+        return [note for note in notes if note.tone == "warning"]
+
     async def complain(self, error: HermesError) -> None:
         """Say what went wrong and what to do about it; a lost connection is told elsewhere."""
         if not isinstance(error, ConnectionLostError):
