@@ -216,6 +216,8 @@ class Double:
         self.is_poor = self.was_poor = (folder / "poor").exists()
         """Without a model: prompts wait until it was fetched, and a fetch until there is a prompt."""
         self.shortening: int | None = None
+        self.steers: list[int] = []
+        """Calls that say something to the running turn, which hears nothing."""
         self.parked: list[tuple[str, str]] = []
         self.fetching: int | None = None
 
@@ -493,6 +495,9 @@ class Double:
             self.emit("status.update", params["session_id"], {"kind": "ready", "text": ""})
             self.write({"id": self.shortening, "result": {"output": "Nothing was shortened."}})
             self.shortening = None
+        for number in self.steers:
+            self.write({"id": number, "result": {"status": "rejected"}})
+        self.steers.clear()
         return {"status": "interrupted"}
 
     def session_active_list(self, _params: Json) -> Json:
@@ -512,7 +517,7 @@ class Double:
         self.save()
         return {"session_id": live, "title": params.get("name", ""), "parent": ""}
 
-    def prompt_submit(self, params: Json) -> Json:
+    def prompt_submit(self, params: Json) -> Json | None:
         live, text = params["session_id"], params["text"]
         if "refuse" in text:
             return {
@@ -528,6 +533,9 @@ class Double:
         if params["idempotency_key"] in keys:
             return {"status": "answered", "duplicate": True}
         keys.append(params["idempotency_key"])
+        if live in self.turns and params.get("busy") == "steer":
+            self.steers.append(self.number)
+            return None
         if live in self.turns:
             self.queues.setdefault(live, []).append(text)
             conversation["queued"] = list(self.queues[live])
@@ -594,8 +602,8 @@ class Double:
             return {"code": 4011, "message": "There is no command /nonsense."}
         if params["command"] == "/help":
             return {"output": "/help   Show the commands.\n/new    A new one.\ndone: /help"}
-        if params["command"].startswith("/queue "):
-            return {"type": "send", "message": params["command"][7:], "busy": "queue"}
+        if params["command"].startswith("/skill "):
+            return {"type": "skill", "message": params["command"][7:]}
         if params["command"].startswith("/search"):
             return {"output": "[1] to >>>read<<< a file"}
         return {"output": f"done: {params['command']}"}

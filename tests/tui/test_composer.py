@@ -387,8 +387,44 @@ async def test_tab_stays_where_there_is_nothing_to_complete(ui: Interface) -> No
     await ui.until(lambda: ui.replies == ["You said: hello"])
 
 
+async def test_what_is_said_to_the_running_turn_is_seen_waiting_and_given_back_by_a_stop(
+    ui: Interface,
+) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    await ui.send("/steer be brief")
+    await ui.until(lambda: "next  be brief" in ui.picture())
+    await ui.send("/queue later please")
+    await ui.until(
+        lambda: "then  later please" in ui.picture() and "takes one back" in ui.picture()
+    )
+    await ui.press("ctrl+c")
+    await ui.until(lambda: ui.state == "ready")
+    await ui.until(lambda: sorted(ui.composer.text.split("\n")) == ["be brief", "later please"])
+    assert ui.notes == ["Stopped."]
+    assert [asked.get("busy") for asked in ui.requests("prompt.submit")] == [None, "steer", "queue"]
+
+
+async def test_what_is_on_its_way_to_the_running_turn_is_not_offered_to_be_taken_back(
+    ui: Interface,
+) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    await ui.send("/steer be brief")
+    await ui.until(lambda: "next  be brief" in ui.picture())
+    await ui.rest()
+    assert "takes one back" not in ui.picture()
+    await ui.press("alt+up")
+    await ui.until(lambda: "cannot be taken back" in ui.picture())
+    await ui.send("/queue later please")
+    await ui.until(lambda: "takes one back" in ui.picture())
+    await ui.press("alt+up")
+    await ui.until(lambda: ui.composer.text == "later please")
+    assert ui.app.session.conversation.waiting == ["be brief"]
+
+
 async def test_what_a_command_says_for_a_person_is_said_as_it_is(ui: Interface) -> None:
-    await ui.say("/queue all:\n\techo \x1b[1mhi")
+    await ui.say("/skill all:\n\techo \x1b[1mhi")
     [sent] = ui.requests("prompt.submit")
     assert sent["text"] == "all:\n\techo \x1b[1mhi"
     assert ui.said == ["all:\n\techo hi"]

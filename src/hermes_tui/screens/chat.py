@@ -271,7 +271,7 @@ class ChatScreen(Screen[None]):
 
     @work(exclusive=True, group="waiting")
     async def _show_waiting(self, waiting: list[str]) -> None:
-        await self._queue.show(waiting)
+        await self._queue.show(waiting, can_be_taken=self.stage.prompts.can_be_taken_back)
 
     # -- keys --------------------------------------------------------------------------------
 
@@ -324,7 +324,7 @@ class ChatScreen(Screen[None]):
     def action_take_back(self) -> None:
         """Have the prompt that was sent last in the composer again, to change it or to drop it."""
         if self.stage.prompts.waiting:
-            self._take_back(-1)
+            self._take_back()
         else:
             self.notify("No prompt is waiting.")
 
@@ -333,10 +333,10 @@ class ChatScreen(Screen[None]):
         self._take_back(event.place)
 
     @work(exclusive=True, group="take-back")
-    async def _take_back(self, place: int) -> None:
+    async def _take_back(self, place: int | None = None) -> None:
         try:
             self.desk.give_back([await self.stage.prompts.take_back(place)])
-        except (HermesError, IndexError) as error:  # it runs by now
+        except HermesError as error:
             self.notify(str(error), severity="warning", markup=False)
         self.composer.focus()
 

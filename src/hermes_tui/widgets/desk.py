@@ -84,7 +84,10 @@ class Desk(Vertical):
         parsed = commands.parse(event.whole)
         if parsed is None:
             self._say(Said(event.shown, whole=event.whole, pastes=event.pastes))
-        elif (name := commands.local(parsed)) is not None:
+        elif (name := commands.local(parsed)) in commands.SAID:
+            shown = commands.parse(event.shown) or parsed
+            self._say(Said(shown.argument, whole=parsed.argument, pastes=event.pastes, busy=name))
+        elif name is not None:
             self._carry_out(name, parsed.argument)
         else:
             self._command(parsed)
