@@ -216,6 +216,16 @@ async def test_instead_of_a_conversation_that_is_not_there_a_new_one_is_opened(
         assert ui.replies == ["You said: hello"]
 
 
+@pytest.mark.parametrize("word", ["rm", "日本", "水"])
+async def test_a_conversation_is_found_by_a_short_word(folder: Path, home: Home, word: str) -> None:
+    store(folder, Chores=["clean up", "I run rm -rf build."], Asia=["where?", "日本語の水"])
+    async with running(folder, home) as ui:
+        screen = await picker(ui)
+        await ui.press(*word)
+        await ui.until(lambda: screen.query_one(OptionList).option_count == 1)
+        await ui.until(lambda: "Nothing found" not in ui.picture() and word in ui.picture())
+
+
 async def test_a_picked_conversation_is_opened_and_the_other_closed(
     folder: Path, home: Home
 ) -> None:
