@@ -11,6 +11,7 @@ from hermes_tui.entries import Call, Divider, Note, Reply, Thought
 from hermes_tui.messages import (
     QueueChanged,
     ServerLost,
+    StatusChanged,
     ToolEnded,
     ToolStarted,
     TurnEnded,
@@ -243,6 +244,22 @@ async def test_sequences_of_a_tool_do_not_reach_the_terminal(ui: Interface) -> N
 async def test_what_is_void_vanishes(ui: Interface) -> None:
     await ui.say("retried")
     assert ui.replies == ["This counts."]
+
+
+async def test_what_holds_a_turn_up_is_told_in_full_and_in_few_words_in_the_status_line(
+    ui: Interface,
+) -> None:
+    await busy_with(ui)
+    live, stage = ui.app.session.conversation.live_id, ui.app.chat.stage
+    for seconds in (2, 4):
+        text = f"The local server at 127.0.0.1:8080 has a fault. Trying again in {seconds} s."
+        stage.post_message(StatusChanged(live, "retry", text, void=True))
+        await ui.until(lambda text=text: text in ui.picture().replace("\n", " "))
+    assert "● trying again" in ui.picture()
+    assert [note for note in ui.notes if "Trying again" in note] == [text]
+    busy = "The conversation 20261116_101500_abcdef is being run by another process."
+    stage.post_message(StatusChanged(live, "waiting", busy))
+    await ui.until(lambda: "● waiting" in ui.picture() and ui.notes[-1] == busy)
 
 
 async def test_a_failed_turn_is_told_once(ui: Interface) -> None:
