@@ -227,6 +227,11 @@ async def test_stopping_by_command_is_no_first_press(ui: Interface) -> None:
     assert ui.app.return_code is None
 
 
+async def test_stopping_by_command_says_so_when_nothing_runs(ui: Interface) -> None:
+    await ui.send("/stop")
+    await ui.until(lambda: ui.notes == ["Nothing is running."])
+
+
 async def test_all_details_open_and_close_with_one_key(ui: Interface) -> None:
     await ui.say("tool")
     await ui.press("ctrl+t")

@@ -280,14 +280,18 @@ class ChatScreen(Screen[None]):
         if self._is_second_press:
             app_of(self).run_worker(app_of(self).run_action("app.leave"))
             return
-        self.action_stop()
+        self._stop_if_any()
         self._is_second_press = True
         self.status.hint = "Ctrl+C again leaves"
         self.status.tell()
         self.set_timer(_SECOND_PRESS_S, self._forget_press)
 
-    def action_stop(self) -> None:
-        """Stop whatever is under way."""
+    async def action_stop(self) -> None:
+        """Stop whatever is under way, and say so when nothing is."""
+        if not self._stop_if_any():
+            await self.stage.tell("Nothing is running.")
+
+    def _stop_if_any(self) -> bool:
         if self.fetch.is_running:
             self.fetch.stop()
         elif (
@@ -296,6 +300,9 @@ class ChatScreen(Screen[None]):
             or self.desk.is_commanding
         ):
             self._stop()
+        else:
+            return False
+        return True
 
     def _forget_press(self) -> None:
         self._is_second_press = False
