@@ -10,6 +10,7 @@ from hermes_core.paths import Home
 from hermes_tui.entries import Call, Divider, Note, Reply, Thought
 from hermes_tui.messages import (
     QueueChanged,
+    ServerConnected,
     ServerLost,
     StatusChanged,
     ToolEnded,
@@ -551,6 +552,8 @@ async def test_who_is_attached_is_told_at_once_what_starts_a_server_that_is_gone
         await ui.until(lambda: "`hermes serve` starts it" in ui.picture())
         await ui.rest()
         assert len(ui.notes) == 1
+        ui.app.chat.post_message(ServerConnected(1))
+        await ui.until(lambda: ui.notes == ["The server is there again; nothing is lost."])
 
 
 async def test_ctrl_c_right_after_a_prompt_stops_the_turn_that_has_not_begun_yet(

@@ -316,6 +316,15 @@ async def test_the_tree_shows_where_one_is_and_opens_a_branch(folder: Path, home
         await ui.until(lambda: ui.said == ["in the branch"])
 
 
+async def test_a_part_that_was_shortened_into_the_open_one_says_so(ui: Interface) -> None:
+    await ui.press("f5")
+    await ui.until(lambda: "Try it in Rust" in ui.picture())
+    await ui.rest()
+    await ui.press("up", "enter")
+    await ui.until(lambda: "It was shortened" in ui.picture())
+    assert "Try it in Rust" in ui.picture()
+
+
 def test_a_long_title_leaves_the_facts_of_the_tree_in_sight() -> None:
     node = wire.TreeNode("here", title="A title " * 12, message_count=40, started_at=clock.now())
     for columns in (40, 60, 120):

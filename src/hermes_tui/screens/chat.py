@@ -30,6 +30,7 @@ from hermes_tui.widgets.status import StatusLine
 
 _SECOND_PRESS_S = 2.0
 _TRY_AGAIN_S = 2.0
+_BACK = "The server is there again; nothing is lost."
 _GONE = "The server is gone. `hermes serve` starts it; then this goes on by itself."
 
 
@@ -144,7 +145,8 @@ class ChatScreen(Screen[None]):
             entries.append(self._welcome)
             self._tell_who()
         if self._crash:
-            text = f"The server stopped ({self._crash}). It was started again; nothing is lost."
+            restart = f"The server stopped ({self._crash}). It was started again; nothing is lost."
+            text = restart if self.session.is_ours else _BACK
             entries.append(Note(text, "warning"))
             self._crash = ""
         entries += self.for_later
