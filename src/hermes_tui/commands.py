@@ -21,7 +21,7 @@ class Local(NamedTuple):
     help: str
     aliases: tuple[str, ...] = ()
     takes: str = ""
-    """`no`: with an argument it is the server's; `may`, `must`: it is ours with one."""
+    """`no`: with an argument it is the server's; `may`: it is ours with one, `must`: only with one."""
 
 
 LOCAL: dict[str, Local] = {
@@ -35,8 +35,13 @@ LOCAL: dict[str, Local] = {
     "keys": Local("Show the keys."),
     "copy": Local("Copy the last code, or the last reply."),
     "stop": Local("Stop the turn that runs."),
+    "queue": Local("Have this answered after what runs.", takes="must"),
+    "steer": Local("Say this to the running turn.", takes="must"),
     "exit": Local("End the conversation and leave.", ("quit", "q")),
 }
+
+SAID = frozenset({"queue", "steer"})
+"""Commands of the interface that are something to say, and what becomes of that while a turn runs."""
 
 REWRITING = frozenset({"undo", "compress", "compact", "expand"})
 """Commands of the server after which the transcript is another one."""
@@ -52,7 +57,8 @@ def local(parsed: Parsed) -> str | None:
     """The name of our command that this is, or None when it is the server's."""
     for name, command in LOCAL.items():
         if parsed.name == name or parsed.name in command.aliases:
-            return None if command.takes == "no" and parsed.argument else name
+            is_theirs = command.takes == ("no" if parsed.argument else "must")
+            return None if is_theirs else name
     return None
 
 

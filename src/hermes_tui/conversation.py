@@ -74,9 +74,9 @@ class Conversation:
                 self.learn(info)
             case m.TitleChanged(title=title):
                 self.learn({"title": title})
-            case m.StatusChanged(kind="waiting", text=text) if not self.is_running:
+            case m.StatusChanged(kind="waiting", words=words) if not self.is_running:
                 self.begin(now)
-                self.activity = text
+                self.activity = words
             case m.ApprovalAsked() | m.QuestionAsked():
                 self.state, self.activity = "waiting", ""
             case _:
@@ -120,7 +120,7 @@ def _activity(event: m.Event) -> str | None:
             return "thinking"
         case m.ToolGenerating(name=name) | m.ToolStarted(name=name):
             return name
-        case m.StatusChanged(kind=kind, text=text):
-            return "" if kind == "ready" else text or kind
+        case m.StatusChanged(kind=kind, words=words):
+            return "" if kind == "ready" else words
         case _:
             return None

@@ -10,6 +10,7 @@ from hermes_tui import wire
 _KEPT_OUTPUT = 200_000
 _COMMANDS = frozenset({"terminal", "execute_code"})
 _EXIT = re.compile(r"\[(exit code -?\d+)\]")
+_FENCE = re.compile(r"\s*(`{3,}(?=[^`]*$)|~{3,})(.*)")
 STOPPED = "Stopped."
 _PART = 1500
 """Characters of a reply from which on it is parted."""
@@ -29,6 +30,11 @@ class Said:
     """What is shown of pasted texts, and those texts."""
     busy: str = ""
     """What becomes of it while a turn runs; empty: what the settings say."""
+
+    @classmethod
+    def of(cls, whole: str, busy: str = "", images: Sequence[str] = ()) -> "Said":
+        """A message that was made elsewhere: said as it is, and shown as it may be."""
+        return cls(wire.clean(whole), list(images), whole=whole, busy=busy)
 
     def says(self, text: str) -> bool:
         """Whether this is the message that the server knows as `text`."""
@@ -167,15 +173,15 @@ def replies_of(text: str) -> list[Reply]:
     return replies
 
 
-def last_reply(entries: Sequence[Entry]) -> str:
-    """The text of the last reply, all its parts together; empty when there is none."""
-    parts: list[str] = []
+def last_reply(entries: Sequence[Entry]) -> list[Reply]:
+    """The last reply, in its parts; empty when there is none."""
+    parts: list[Reply] = []
     for entry in reversed(entries):
         if isinstance(entry, Reply):
-            parts.insert(0, entry.text)
+            parts.insert(0, entry)
             if not entry.is_continued:
                 break
-    return "".join(parts).strip()
+    return parts
 
 
 def split_point(text: str) -> int | None:
@@ -184,15 +190,24 @@ def split_point(text: str) -> int | None:
         return None
     place, fence, is_blank = 0, "", False
     for line in text.splitlines(keepends=True):
-        mark = line.lstrip()[:3]
-        if mark in ("```", "~~~") and fence in ("", mark):
-            fence = "" if fence else mark
-        is_outside = not fence or fence == mark
-        if is_blank and place >= _PART and is_outside and line.strip() and not line[0].isspace():
+        if is_blank and place >= _PART and line.strip() and not line[0].isspace():
             return place
+        fence = _fence_after(line, fence)
         is_blank = not line.strip() and not fence
         place += len(line)
     return None
+
+
+def _fence_after(line: str, fence: str) -> str:
+    """The mark that has begun the code which goes on after a line; `fence` is the one before it."""
+    found = _FENCE.match(line)
+    if found is None:
+        return fence
+    mark, rest = found.groups()
+    if not fence:
+        return mark
+    # As long as the first one, and alone: code that shows Markdown has fences of its own.
+    return "" if mark.startswith(fence) and not rest.strip() else fence
 
 
 def lines_of(entry: Entry, columns: int) -> int:

@@ -7,7 +7,6 @@ from hermes_tui.session import Session
 _LISTED = 200
 _FOUND = 50
 _RECENT = 20
-_SHORTEST_QUERY = 3
 
 
 class Library:
@@ -28,7 +27,7 @@ class Library:
         told = await self.client.ask(wire.Rows, "session.list", limit=_LISTED, query=query)
         rows = told.sessions
         self._hits = {}
-        if len(query) < _SHORTEST_QUERY:
+        if not query:
             return rows
         found = await self.client.ask(wire.Hits, "session.search", query=query, limit=_FOUND)
         known = {row.id for row in rows}

@@ -14,6 +14,10 @@ logger = logging.getLogger(__name__)
 # The classes are neither compared nor printed: that would triple what they cost at every start.
 
 
+_HELD_UP = {"retry": "trying again", "waiting": "waiting"}
+_FEW_WORDS = 26
+
+
 @dataclass(repr=False, eq=False)
 class Event(Message):
     """Something the server reports about a session; empty: about itself."""
@@ -148,6 +152,16 @@ class StatusChanged(Event):
     text: str = ""
     void: bool = False
     """Whether what was streamed of this step does not count, because it is asked again."""
+
+    @property
+    def words(self) -> str:
+        """What goes on, in a few words for the status line."""
+        return _HELD_UP[self.kind] if self.trouble else self.text or self.kind
+
+    @property
+    def trouble(self) -> str:
+        """What holds the turn up, when that takes a sentence to say."""
+        return self.text if self.kind in _HELD_UP and len(self.text) > _FEW_WORDS else ""
 
 
 @dataclass(repr=False, eq=False)

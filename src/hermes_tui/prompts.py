@@ -70,6 +70,16 @@ class Prompts:
         return [prompt.entry.text for prompt in self._waiting]
 
     @property
+    def can_be_taken_back(self) -> bool:
+        """Whether any of that can be had in the composer again."""
+        return bool(self._free)
+
+    @property
+    def _free(self) -> list[Prompt]:
+        """What waits and is not on its way to the running turn."""
+        return [prompt for prompt in self._waiting if prompt.turn_id or prompt in self._held]
+
+    @property
     def are_under_way(self) -> bool:
         """Whether a turn is to begin, so that there is something to stop."""
         return bool(self._held or self._flying or self._due)
@@ -129,6 +139,7 @@ class Prompts:
         elif status != "queued" and not is_shown:
             await self._show(prompt)
         else:
+            self._tell(self.waiting)  # it can be taken back now
             await self._transcript.changed(prompt.entry)
 
     def _wait(self, prompt: Prompt) -> None:
@@ -172,9 +183,16 @@ class Prompts:
         if last is None or not last.says(text):
             await self._transcript.add(Said(text))
 
-    async def take_back(self, place: int = -1) -> Said:
-        """Take a waiting prompt back, the last one unless told; raises HermesError when it runs now."""
-        prompt = self._waiting[place]
+    async def take_back(self, place: int | None = None) -> Said:
+        """Take a waiting prompt back, the last one that can be unless told.
+
+        Raises HermesError when it cannot be: it runs now, or it waits to be said to the running turn.
+        """
+        free = self._free
+        wanted = free[-1:] if place is None else self._waiting[place : place + 1]
+        if not wanted or wanted[0] not in free:
+            raise HermesError("It is on its way to the running turn, and cannot be taken back.")
+        prompt = wanted[0]
         if prompt in self._held:
             self._held.remove(prompt)
         else:
@@ -227,7 +245,8 @@ class Prompts:
         """Have those wait that the server has in line, and behind them those on their way to it."""
         before = {p.turn_id: p for p in (*self._leaving, *self._waiting) if p.turn_id}
         known = [
-            before.get(one.turn_id) or Prompt(Said(one.text, whole=one.text), one.turn_id, origin)
+            before.get(one.turn_id)
+            or Prompt(Said.of(one.text, images=one.images), one.turn_id, origin)
             for one in queued
         ]
         waiting = known + [p for p in self._waiting if p in (*self._held, *under_way)]

@@ -26,7 +26,7 @@ class Outcome:
 
     output: str = ""
     send: str = ""
-    """To be sent as if it had been typed."""
+    """To be sent as if it had been typed, exactly as it is."""
     busy: str = ""
     """What becomes of that while a turn runs, when the command says so."""
     prefill: str = ""
@@ -196,7 +196,7 @@ class Session:
         cleaned = cast("wire.Json", wire.cleaned(told))
         if isinstance(cleaned.get("session"), dict):
             self._take(wire.read(cleaned["session"], wire.Opened))
-        return _outcome(cleaned)
+        return _outcome(cleaned, str(told.get("message") or ""))
 
     async def page(self, before_id: int, count: int) -> wire.History:
         """So many messages before the one with this id."""
@@ -226,14 +226,13 @@ def _ignore(_opened: wire.Opened) -> None:
     """Nobody looks."""
 
 
-def _outcome(told: wire.Json) -> Outcome:
+def _outcome(told: wire.Json, message: str) -> Outcome:
     notice = str(told.get("notice") or told.get("warning") or "")
-    message = str(told.get("message") or "")
     output = "\n".join(part for part in (str(told.get("output") or ""), notice) if part)
     match told.get("type"):
         case "send" | "skill":
             return Outcome(output, send=message, busy=str(told.get("busy") or ""))
         case "prefill":
-            return Outcome(output, prefill=message)
+            return Outcome(output, prefill=wire.clean(message))
         case _:
             return Outcome(output, leaves=bool(told.get("leave")))

@@ -33,6 +33,8 @@ class TurnView:
         """The replies of this turn that are complete."""
         self._failures: set[str] = set()
         self._blank = ""
+        self._trouble: Note | None = None
+        """What was told last of what holds the turn up."""
 
     def begin(self, shown: Iterable[Entry] = ()) -> None:
         """Forget the turn before; what is shown and not over yet belongs to this one."""
@@ -59,7 +61,7 @@ class TurnView:
             await self._finish(reply)
             await self._add_part(rest)
         elif (view := self._transcript.view_of(reply)) is not None:
-            cast("Any", view).write(text)  # a reply's view, whose module is loaded late
+            cast("Any", view).follow_soon()  # a reply's view, whose module is loaded late
 
     async def _add_part(self, text: str) -> None:
         reply = Reply(text, is_done=False, is_continued=bool(self._parts))
@@ -129,8 +131,19 @@ class TurnView:
         """What the server says about its work, where it matters for what is seen."""
         if event.void:
             await self._void()
+        if event.trouble:
+            await self._tell_trouble(event.trouble)
         if event.kind == "compacted":
             await self._transcript.add(Divider("the conversation was shortened", event.text))
+
+    async def _tell_trouble(self, text: str) -> None:
+        """Say what holds the turn up; the next attempt takes the place of the one before."""
+        if self._trouble is not None and self._transcript.entries[-1:] == [self._trouble]:
+            self._trouble.text = text
+            await self._transcript.changed(self._trouble)
+            return
+        self._trouble = Note(text)
+        await self._transcript.add(self._trouble)
 
     async def fail(self, event: m.ServerFailed) -> None:
         """Something could not be done; the end of the turn may say the same again."""

@@ -106,6 +106,8 @@ class Queued(msgspec.Struct, frozen=True):
 
     turn_id: str = ""
     text: str = ""
+    images: list[str] = []
+    """Files of the pictures that go along."""
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -243,17 +245,21 @@ def read(value: object, kind: type[T]) -> T:
 
 
 def clean(text: str) -> str:
-    """Text as it may go to a terminal: without sequences that move the cursor, colour or ring."""
-    text = _SEQUENCE.sub("", text).replace("\r\n", "\n").replace("\t", "    ")
+    """Text as it may be shown and copied: without sequences that move the cursor, colour or ring.
+
+    Tabs stay, which code may need; whoever draws makes blanks of them.
+    """
+    text = _SEQUENCE.sub("", text).replace("\r\n", "\n")
     return visible(_OVERWRITTEN.sub("", text))
 
 
 def cleaned(value: object) -> object:
-    """The same for every text inside a JSON value."""
+    """The same for every text inside a JSON value, but what waits to be said: it may be sent again."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list):
         return [cleaned(member) for member in cast("list[object]", value)]
     if isinstance(value, dict):
-        return {key: cleaned(member) for key, member in cast("Json", value).items()}
+        members = cast("Json", value).items()
+        return {key: member if key == "queued" else cleaned(member) for key, member in members}
     return value

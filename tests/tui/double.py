@@ -141,6 +141,13 @@ def retried(_text: str) -> Iterator[Json]:
     yield from streamed("This counts.")
 
 
+def settled(_text: str) -> Iterator[Json]:
+    """What became of a call that a death has cut off is stored, and not told."""
+    call = {"name": "terminal", "context": "sleep 8", "result_text": "unknown", "is_error": True}
+    yield {"store": {"role": "tool", **call}}
+    yield from streamed("It was cut off.")
+
+
 def compacted(_text: str) -> Iterator[Json]:
     yield event("status.update", kind="compacted", text="Shortened from 9000 to 900 tokens.")
     yield from streamed("Much shorter now.")
@@ -178,6 +185,7 @@ SCRIPTS = {
     "paragraphs": paragraphs,
     "many": many,
     "retried": retried,
+    "settled": settled,
     "compacted": compacted,
     "fail": fail,
     "broken": broken,
@@ -208,6 +216,8 @@ class Double:
         self.is_poor = self.was_poor = (folder / "poor").exists()
         """Without a model: prompts wait until it was fetched, and a fetch until there is a prompt."""
         self.shortening: int | None = None
+        self.steers: list[int] = []
+        """Calls that say something to the running turn, which hears nothing."""
         self.parked: list[tuple[str, str]] = []
         self.fetching: int | None = None
 
@@ -246,9 +256,9 @@ class Double:
                 [live] = self.open
                 self.emit("session.info", live, self.info(self.open[live]))
 
-    def keep(self, conversation: Json, role: str, text: str) -> None:
+    def keep(self, conversation: Json, role: str, text: str = "", **more: Any) -> None:
         messages = conversation["messages"]
-        messages.append({"id": len(messages) + 1, "role": role, "text": text})
+        messages.append({"id": len(messages) + 1, "role": role, "text": text, **more})
         self.save()
 
     def save(self) -> None:
@@ -270,6 +280,9 @@ class Double:
                     return
                 if "exit" in step:
                     os._exit(step["exit"])
+                if "store" in step:
+                    self.keep(self.stored[self.open[live]], **step["store"])
+                    continue
                 self.step(live, step)
                 if step["event"] == "message.complete":
                     self.turns.pop(live)
@@ -319,6 +332,8 @@ class Double:
                 self.keep(conversation, "user", text)
             self.start(live, text)
             self.play(live, "")
+        else:
+            self.emit("session.info", live, {"running": False})
         self.save()
 
     def start(self, live: str, text: str, *, is_recovered: bool = False) -> None:
@@ -480,6 +495,9 @@ class Double:
             self.emit("status.update", params["session_id"], {"kind": "ready", "text": ""})
             self.write({"id": self.shortening, "result": {"output": "Nothing was shortened."}})
             self.shortening = None
+        for number in self.steers:
+            self.write({"id": number, "result": {"status": "rejected"}})
+        self.steers.clear()
         return {"status": "interrupted"}
 
     def session_active_list(self, _params: Json) -> Json:
@@ -499,7 +517,7 @@ class Double:
         self.save()
         return {"session_id": live, "title": params.get("name", ""), "parent": ""}
 
-    def prompt_submit(self, params: Json) -> Json:
+    def prompt_submit(self, params: Json) -> Json | None:
         live, text = params["session_id"], params["text"]
         if "refuse" in text:
             return {
@@ -515,6 +533,9 @@ class Double:
         if params["idempotency_key"] in keys:
             return {"status": "answered", "duplicate": True}
         keys.append(params["idempotency_key"])
+        if live in self.turns and params.get("busy") == "steer":
+            self.steers.append(self.number)
+            return None
         if live in self.turns:
             self.queues.setdefault(live, []).append(text)
             conversation["queued"] = list(self.queues[live])
@@ -581,8 +602,8 @@ class Double:
             return {"code": 4011, "message": "There is no command /nonsense."}
         if params["command"] == "/help":
             return {"output": "/help   Show the commands.\n/new    A new one.\ndone: /help"}
-        if params["command"].startswith("/queue "):
-            return {"type": "send", "message": params["command"][7:], "busy": "queue"}
+        if params["command"].startswith("/skill "):
+            return {"type": "skill", "message": params["command"][7:]}
         if params["command"].startswith("/search"):
             return {"output": "[1] to >>>read<<< a file"}
         return {"output": f"done: {params['command']}"}

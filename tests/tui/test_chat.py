@@ -1,14 +1,18 @@
 """The chat: what is said and answered, as a person sees it."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from textual.widgets.markdown import MarkdownBlock
 
 from hermes_core.paths import Home
-from hermes_tui.entries import Call, Divider, Note, Thought
+from hermes_tui.entries import Call, Divider, Note, Reply, Thought
 from hermes_tui.messages import (
     QueueChanged,
+    ServerConnected,
     ServerLost,
+    StatusChanged,
     ToolEnded,
     ToolStarted,
     TurnEnded,
@@ -21,6 +25,7 @@ from hermes_tui.widgets.card import Card
 from hermes_tui.widgets.queue import WaitingPrompt
 from hermes_tui.widgets.reasoning import Reasoning
 from hermes_tui.widgets.reply import CodeBlock
+from hermes_tui.widgets.said import SaidView
 from hermes_tui.widgets.tool import ToolCall
 from hermes_tui.wire import Queued
 from tests.tui.double import MARKDOWN
@@ -54,6 +59,23 @@ async def test_a_long_stream_is_shown_whole_in_parts(ui: Interface) -> None:
     assert "".join(ui.replies).split() == [f"word{number}" for number in range(3000)]
 
 
+async def test_a_reply_that_ends_while_it_is_drawn_has_every_block_once(ui: Interface) -> None:
+    transcript = ui.app.chat.stage.transcript
+    reply = Reply("# Title\n\n```python\na = 1\n", is_done=False)
+    await transcript.add(reply)
+    await ui.until(lambda: ui.app.screen.query(CodeBlock))
+
+    async def grow(text: str) -> None:
+        reply.text += text
+        await transcript.changed(reply)
+
+    await asyncio.gather(grow("```\n\n- task\n"), grow("\nDone.\n"))
+    view = transcript.view_of(reply)
+    assert view is not None
+    kinds = [type(block).__name__.removeprefix("Markdown") for block in view.children]
+    assert kinds == ["H1", "CodeBlock", "BulletList", "Paragraph"]
+
+
 async def test_code_is_copied_by_key_and_by_click(ui: Interface) -> None:
     await ui.say("markdown")
     block = ui.app.screen.query_one(CodeBlock)
@@ -63,6 +85,43 @@ async def test_code_is_copied_by_key_and_by_click(ui: Interface) -> None:
     ui.app.copy_to_clipboard("")
     await ui.press("ctrl+y")
     assert ui.app.clipboard.endswith(".upper()")
+
+
+async def test_code_is_seen_with_blanks_and_copied_with_the_tabs_it_has(ui: Interface) -> None:
+    await ui.say("a\tmakefile:\n\n```make\nall:\n\techo hi\n```")
+    assert "│ all:" in ui.picture() and "│     echo hi" in ui.picture()
+    assert "\t" not in ui.picture()
+    block = ui.app.screen.query_one(CodeBlock)
+    block.focus()
+    await ui.press("enter")
+    assert ui.app.clipboard == "all:\n\techo hi"
+    ui.app.copy_to_clipboard("")
+    await ui.press("ctrl+y")
+    assert ui.app.clipboard == "all:\n\techo hi"
+
+
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [
+        ("1. Write\n\n   ```sh\n   echo one\n   ```\n2. Done", "echo one"),
+        ("~~~sh\necho tilde\n~~~\n", "echo tilde"),
+        ("````md\n```sh\necho\n```\nend\n````\n", "```sh\necho\n```\nend"),
+        ("Indented:\n\n    echo four\n", "echo four"),
+    ],
+)
+async def test_the_last_code_is_what_is_seen_as_code(ui: Interface, reply: str, code: str) -> None:
+    await ui.app.chat.stage.transcript.add(Reply(reply))
+    await ui.rest()
+    await ui.press("ctrl+y")
+    assert ui.app.clipboard == code == list(ui.app.screen.query(CodeBlock))[-1].code
+
+
+async def test_what_is_selected_is_what_is_seen_also_behind_a_tab(ui: Interface) -> None:
+    await ui.say("a\tb")
+    for view in (*ui.app.chat.query(SaidView), *ui.app.chat.query(MarkdownBlock)):
+        ui.app.screen.clear_selection()
+        view.text_select_all()
+        assert "\t" not in (ui.app.screen.get_selected_text() or "\t")
 
 
 async def test_a_link_is_copied_not_opened(ui: Interface) -> None:
@@ -169,6 +228,11 @@ async def test_stopping_by_command_is_no_first_press(ui: Interface) -> None:
     assert ui.app.return_code is None
 
 
+async def test_stopping_by_command_says_so_when_nothing_runs(ui: Interface) -> None:
+    await ui.send("/stop")
+    await ui.until(lambda: ui.notes == ["Nothing is running."])
+
+
 async def test_all_details_open_and_close_with_one_key(ui: Interface) -> None:
     await ui.say("tool")
     await ui.press("ctrl+t")
@@ -186,6 +250,22 @@ async def test_sequences_of_a_tool_do_not_reach_the_terminal(ui: Interface) -> N
 async def test_what_is_void_vanishes(ui: Interface) -> None:
     await ui.say("retried")
     assert ui.replies == ["This counts."]
+
+
+async def test_what_holds_a_turn_up_is_told_in_full_and_in_few_words_in_the_status_line(
+    ui: Interface,
+) -> None:
+    await busy_with(ui)
+    live, stage = ui.app.session.conversation.live_id, ui.app.chat.stage
+    for seconds in (2, 4):
+        text = f"The local server at 127.0.0.1:8080 has a fault. Trying again in {seconds} s."
+        stage.post_message(StatusChanged(live, "retry", text, void=True))
+        await ui.until(lambda text=text: text in ui.picture().replace("\n", " "))
+    assert "● trying again" in ui.picture()
+    assert [note for note in ui.notes if "Trying again" in note] == [text]
+    busy = "The conversation 20261116_101500_abcdef is being run by another process."
+    stage.post_message(StatusChanged(live, "waiting", busy))
+    await ui.until(lambda: "● waiting" in ui.picture() and ui.notes[-1] == busy)
 
 
 async def test_a_failed_turn_is_told_once(ui: Interface) -> None:
@@ -472,6 +552,8 @@ async def test_who_is_attached_is_told_at_once_what_starts_a_server_that_is_gone
         await ui.until(lambda: "`hermes serve` starts it" in ui.picture())
         await ui.rest()
         assert len(ui.notes) == 1
+        ui.app.chat.post_message(ServerConnected(1))
+        await ui.until(lambda: ui.notes == ["The server is there again; nothing is lost."])
 
 
 async def test_ctrl_c_right_after_a_prompt_stops_the_turn_that_has_not_begun_yet(

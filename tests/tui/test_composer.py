@@ -10,6 +10,7 @@ from hermes_core import secrets
 from hermes_core.paths import Home, make_folder
 from hermes_tui.history import InputHistory
 from hermes_tui.screens.help import HelpScreen
+from hermes_tui.wire import Queued
 from tests.tui.interface import Interface, running
 
 pytestmark = pytest.mark.anyio
@@ -302,6 +303,15 @@ async def test_a_message_that_is_taken_back_brings_its_pictures(ui: Interface) -
     await ui.until(lambda: ui.state == "ready")
 
 
+async def test_a_prompt_that_waited_before_is_given_back_with_its_pictures(ui: Interface) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    ui.app.chat.stage.prompts.know([Queued("turn of look", "look", ["/tmp/cat.png"])])
+    await ui.press("ctrl+c")
+    await ui.until(lambda: ui.state == "ready" and ui.composer.text == "look")
+    assert ui.app.chat.desk.images == ["/tmp/cat.png"]
+
+
 async def test_all_that_waited_is_given_back_in_its_order(ui: Interface) -> None:
     await ui.send("slow")
     await ui.until(lambda: ui.state == "working" and ui.replies)
@@ -349,6 +359,75 @@ async def test_a_command_says_what_becomes_of_a_prompt_while_a_turn_runs(ui: Int
     await ui.say("/queue hello")
     [sent] = ui.requests("prompt.submit")
     assert (sent["text"], sent["busy"]) == ("hello", "queue")
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"), [("see @READ", "see @README.md "), ("/hel", "/help ")]
+)
+async def test_tab_completes_also_what_the_server_has_not_told_yet(
+    ui: Interface, typed: str, completed: str
+) -> None:
+    ui.press_at_once(*("space" if key == " " else key for key in typed), "tab")
+    await ui.until(lambda: ui.composer.text == completed)
+    assert ui.composer.has_focus
+
+
+async def test_tab_completes_what_stands_there_and_not_what_was_listed_before(
+    ui: Interface,
+) -> None:
+    await ui.write("/")
+    await ui.until(lambda: ui.app.chat.desk.completions.is_shown)
+    ui.press_at_once(*"titl", "tab")
+    await ui.until(lambda: ui.composer.text == "/title ")
+
+
+async def test_tab_stays_where_there_is_nothing_to_complete(ui: Interface) -> None:
+    await ui.write("hello")
+    await ui.press("tab", "enter")
+    await ui.until(lambda: ui.replies == ["You said: hello"])
+
+
+async def test_what_is_said_to_the_running_turn_is_seen_waiting_and_given_back_by_a_stop(
+    ui: Interface,
+) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    await ui.send("/steer be brief")
+    await ui.until(lambda: "next  be brief" in ui.picture())
+    await ui.send("/queue later please")
+    await ui.until(
+        lambda: "then  later please" in ui.picture() and "takes one back" in ui.picture()
+    )
+    await ui.press("ctrl+c")
+    await ui.until(lambda: ui.state == "ready")
+    await ui.until(lambda: sorted(ui.composer.text.split("\n")) == ["be brief", "later please"])
+    assert ui.notes == ["Stopped."]
+    assert [asked.get("busy") for asked in ui.requests("prompt.submit")] == [None, "steer", "queue"]
+
+
+async def test_what_is_on_its_way_to_the_running_turn_is_not_offered_to_be_taken_back(
+    ui: Interface,
+) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    await ui.send("/steer be brief")
+    await ui.until(lambda: "next  be brief" in ui.picture())
+    await ui.rest()
+    assert "takes one back" not in ui.picture()
+    await ui.press("alt+up")
+    await ui.until(lambda: "cannot be taken back" in ui.picture())
+    await ui.send("/queue later please")
+    await ui.until(lambda: "takes one back" in ui.picture())
+    await ui.press("alt+up")
+    await ui.until(lambda: ui.composer.text == "later please")
+    assert ui.app.session.conversation.waiting == ["be brief"]
+
+
+async def test_what_a_command_says_for_a_person_is_said_as_it_is(ui: Interface) -> None:
+    await ui.say("/skill all:\n\techo \x1b[1mhi")
+    [sent] = ui.requests("prompt.submit")
+    assert sent["text"] == "all:\n\techo \x1b[1mhi"
+    assert ui.said == ["all:\n\techo hi"]
 
 
 async def test_an_unknown_command_is_told(ui: Interface) -> None:

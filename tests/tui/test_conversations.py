@@ -191,6 +191,22 @@ async def test_who_joins_while_a_tool_runs_sees_the_call_and_how_it_ends(
                 assert [type(entry) for entry in two.entries] == [Said, Call, Reply]
 
 
+@pytest.mark.parametrize("text", ["all:\n\techo hi", "10%\r\x1b[32mdone"])
+async def test_a_prompt_that_waited_before_is_given_back_and_sent_as_it_was(
+    folder: Path, home: Home, text: str
+) -> None:
+    waiting = {"title": "", "messages": [], "running": "slow", "queued": [text]}
+    keep(folder, {"Waiting": waiting})
+    async with running(folder, home, opening=Opening(resume="Waiting"), waits=False) as ui:
+        await ui.until(lambda: ui.state == "working" and ui.app.session.conversation.waiting)
+        assert ui.app.session.conversation.waiting == [wire.clean(text)]
+        await ui.press("ctrl+c")
+        await ui.until(lambda: ui.state == "ready" and ui.composer.text)
+        await ui.press("enter")
+        await ui.until(lambda: ui.requests("prompt.submit"))
+        assert ui.requests("prompt.submit")[0]["text"] == text
+
+
 async def test_instead_of_a_conversation_that_is_not_there_a_new_one_is_opened(
     folder: Path, home: Home
 ) -> None:
@@ -198,6 +214,16 @@ async def test_instead_of_a_conversation_that_is_not_there_a_new_one_is_opened(
         await ui.until(lambda: "There is no conversation nowhere." in ui.notes)
         await ui.say("hello")
         assert ui.replies == ["You said: hello"]
+
+
+@pytest.mark.parametrize("word", ["rm", "日本", "水"])
+async def test_a_conversation_is_found_by_a_short_word(folder: Path, home: Home, word: str) -> None:
+    store(folder, Chores=["clean up", "I run rm -rf build."], Asia=["where?", "日本語の水"])
+    async with running(folder, home) as ui:
+        screen = await picker(ui)
+        await ui.press(*word)
+        await ui.until(lambda: screen.query_one(OptionList).option_count == 1)
+        await ui.until(lambda: "Nothing found" not in ui.picture() and word in ui.picture())
 
 
 async def test_a_picked_conversation_is_opened_and_the_other_closed(
@@ -288,6 +314,15 @@ async def test_the_tree_shows_where_one_is_and_opens_a_branch(folder: Path, home
         await ui.until(lambda: ui.app.screen.query_one(Tree).cursor_node is not None)
         await ui.press("down", "enter")
         await ui.until(lambda: ui.said == ["in the branch"])
+
+
+async def test_a_part_that_was_shortened_into_the_open_one_says_so(ui: Interface) -> None:
+    await ui.press("f5")
+    await ui.until(lambda: "Try it in Rust" in ui.picture())
+    await ui.rest()
+    await ui.press("up", "enter")
+    await ui.until(lambda: "It was shortened" in ui.picture())
+    assert "Try it in Rust" in ui.picture()
 
 
 def test_a_long_title_leaves_the_facts_of_the_tree_in_sight() -> None:

@@ -1,5 +1,6 @@
 """The server dies: the interface says so, starts it again, and nothing that was typed is lost."""
 
+import json
 import os
 import signal
 import sys
@@ -10,8 +11,9 @@ import pytest
 
 from hermes_core.paths import Home
 from hermes_tui import client as module
-from hermes_tui.entries import Reply, Said
+from hermes_tui.entries import Call, Reply, Said
 from hermes_tui.messages import ReplyDelta, TurnEnded, TurnStarted
+from hermes_tui.opening import Opening
 from hermes_tui.transport import ChildTransport
 from tests.tui.interface import Interface, running
 
@@ -120,6 +122,19 @@ async def test_prompts_that_waited_are_given_back_after_a_death(ui: Interface) -
     await ui.press("ctrl+c")
     await ui.until(lambda: ui.composer.text == "one\ntwo" and ui.state == "ready")
     assert ui.said == ["slow"] and ui.app.session.conversation.waiting == []
+
+
+async def test_a_call_that_a_death_cut_off_is_seen_when_its_turn_has_ended(
+    folder: Path, home: Home
+) -> None:
+    said = [{"id": 1, "role": "user", "text": "settled"}]
+    left = {"title": "", "messages": said, "running": "settled", "queued": ["later"]}
+    (folder / "conversations.json").write_text(json.dumps({"Left": left}))
+    async with running(folder, home, opening=Opening(resume="Left"), waits=False) as ui:
+        await ui.until(lambda: any(isinstance(entry, Call) for entry in ui.entries))
+        await ui.until(lambda: ui.state == "ready")
+        kinds = [type(entry) for entry in ui.entries]
+        assert kinds == [Said, Call, Reply, Said, Reply]
 
 
 async def test_a_prompt_that_waited_stands_above_its_reply_after_a_death(ui: Interface) -> None:

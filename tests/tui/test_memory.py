@@ -63,7 +63,8 @@ async def test_a_stream_clears_away_its_rubbish_between_two_drawings(ui: Interfa
     view = ui.app.chat.query_one(ReplyView)
 
     def is_cleared_away() -> bool:
-        view.write(" and on")
+        view.entry.text += " and on"
+        view.follow_soon()
         return rubbish() is None
 
     await ui.until(is_cleared_away)

@@ -44,6 +44,7 @@ from hermes_tui.widgets.status import line
         ("one\r\ntwo", "one\ntwo"),
         ("bell\x07 back\x08", "bell back"),
         ("right\u202eto left", "rightto left"),
+        ("all:\n\techo", "all:\n\techo"),
     ],
 )
 def test_text_for_the_terminal_has_nothing_that_moves_colours_or_rings(
@@ -55,7 +56,7 @@ def test_text_for_the_terminal_has_nothing_that_moves_colours_or_rings(
 @given(st.text())
 def test_no_control_character_is_left(text: str) -> None:
     cleaned = wire.clean(text)
-    assert not [c for c in cleaned if c != "\n" and (ord(c) < 32 or 127 <= ord(c) < 160)]
+    assert not [c for c in cleaned if c not in "\n\t" and (ord(c) < 32 or 127 <= ord(c) < 160)]
 
 
 def test_every_text_inside_an_answer_is_cleaned() -> None:
@@ -113,7 +114,7 @@ WORDS = st.sampled_from(
 def test_the_parts_of_a_reply_are_the_reply(text: str) -> None:
     parts = replies_of(text)
     assert "".join(part.text for part in parts) == (text if text.strip() else "")
-    assert last_reply([Said("x"), *parts]) == text.strip()
+    assert last_reply([Said("x"), *parts]) == parts
     assert [part.is_continued for part in parts] == [number > 0 for number in range(len(parts))]
 
 
@@ -121,6 +122,9 @@ def test_a_reply_is_not_parted_inside_of_code() -> None:
     code = "```python\n" + "x = 1\n\n" * 600 + "```\n"
     assert split_point(code) is None
     assert split_point(f"{code}\nAfter it.") == len(code) + 1
+    shown = f"````md\n{code}\nAfter it.\n````\n"
+    assert split_point(shown) is None
+    assert split_point(f"{shown}\nAfter it.") == len(shown) + 1
 
 
 # -- the conversation --------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from hermes_tui.widgets.status import StatusLine
 
 _SECOND_PRESS_S = 2.0
 _TRY_AGAIN_S = 2.0
+_BACK = "The server is there again; nothing is lost."
 _GONE = "The server is gone. `hermes serve` starts it; then this goes on by itself."
 
 
@@ -57,6 +58,8 @@ class ChatScreen(Screen[None]):
         self.for_later: list[Note] = []
         """What is to be said as soon as a conversation is shown."""
         self._crash = ""
+        self._has_gaps = False
+        """Whether a turn goes on that a dead process began: what became of its calls is not all told."""
         self._is_given_up = False
         self._is_second_press = False
 
@@ -142,7 +145,8 @@ class ChatScreen(Screen[None]):
             entries.append(self._welcome)
             self._tell_who()
         if self._crash:
-            text = f"The server stopped ({self._crash}). It was started again; nothing is lost."
+            restart = f"The server stopped ({self._crash}). It was started again; nothing is lost."
+            text = restart if self.session.is_ours else _BACK
             entries.append(Note(text, "warning"))
             self._crash = ""
         entries += self.for_later
@@ -213,9 +217,21 @@ class ChatScreen(Screen[None]):
                 self._told.add(note.text)
                 self.stage.post_message(Stage.Noted(note))
 
+    @on(m.TurnStarted)
+    def _turn_started(self, event: m.TurnStarted) -> None:
+        self._has_gaps |= event.is_recovered
+
     @on(m.TurnEnded)
     async def _turn_ended(self) -> None:
         await self.cards.clear()
+
+    @on(m.SessionChanged)
+    def _fill_gaps(self, event: m.SessionChanged) -> None:
+        """Once nothing runs any more, show as it is stored what a dead process began."""
+        if self._has_gaps and event.info.get("running") is False:
+            self._has_gaps = False
+            self.for_later += self.stage.warnings
+            self.open(self.session.refresh())
 
     @on(m.Rewritten)
     def _rewritten(self) -> None:
@@ -257,7 +273,7 @@ class ChatScreen(Screen[None]):
 
     @work(exclusive=True, group="waiting")
     async def _show_waiting(self, waiting: list[str]) -> None:
-        await self._queue.show(waiting)
+        await self._queue.show(waiting, can_be_taken=self.stage.prompts.can_be_taken_back)
 
     # -- keys --------------------------------------------------------------------------------
 
@@ -266,14 +282,18 @@ class ChatScreen(Screen[None]):
         if self._is_second_press:
             app_of(self).run_worker(app_of(self).run_action("app.leave"))
             return
-        self.action_stop()
+        self._stop_if_any()
         self._is_second_press = True
         self.status.hint = "Ctrl+C again leaves"
         self.status.tell()
         self.set_timer(_SECOND_PRESS_S, self._forget_press)
 
-    def action_stop(self) -> None:
-        """Stop whatever is under way."""
+    async def action_stop(self) -> None:
+        """Stop whatever is under way, and say so when nothing is."""
+        if not self._stop_if_any():
+            await self.stage.tell("Nothing is running.")
+
+    def _stop_if_any(self) -> bool:
         if self.fetch.is_running:
             self.fetch.stop()
         elif (
@@ -282,6 +302,9 @@ class ChatScreen(Screen[None]):
             or self.desk.is_commanding
         ):
             self._stop()
+        else:
+            return False
+        return True
 
     def _forget_press(self) -> None:
         self._is_second_press = False
@@ -310,7 +333,7 @@ class ChatScreen(Screen[None]):
     def action_take_back(self) -> None:
         """Have the prompt that was sent last in the composer again, to change it or to drop it."""
         if self.stage.prompts.waiting:
-            self._take_back(-1)
+            self._take_back()
         else:
             self.notify("No prompt is waiting.")
 
@@ -319,10 +342,10 @@ class ChatScreen(Screen[None]):
         self._take_back(event.place)
 
     @work(exclusive=True, group="take-back")
-    async def _take_back(self, place: int) -> None:
+    async def _take_back(self, place: int | None = None) -> None:
         try:
             self.desk.give_back([await self.stage.prompts.take_back(place)])
-        except (HermesError, IndexError) as error:  # it runs by now
+        except HermesError as error:
             self.notify(str(error), severity="warning", markup=False)
         self.composer.focus()
 

@@ -5,7 +5,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.widgets import Input, OptionList, Static
+from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from hermes_core import clock
@@ -16,6 +16,7 @@ from hermes_tui.library import Library
 from hermes_tui.moments import ago
 from hermes_tui.screens.dialog import Dialog
 from hermes_tui.session import Session
+from hermes_tui.widgets.plain import Plain
 
 _HINT = "Enter opens · F2 renames · Del deletes · Esc closes"
 _PREVIEWED = 12
@@ -50,7 +51,7 @@ class PickerScreen(Dialog[str]):
             with Horizontal():
                 yield OptionList(id="rows", markup=False)
                 with VerticalScroll(id="preview", can_focus=False):
-                    yield Static("", markup=False)
+                    yield Plain()
 
     def on_mount(self) -> None:
         self.query_one("#rows").can_focus = False
@@ -108,12 +109,12 @@ class PickerScreen(Dialog[str]):
 
     @work(exclusive=True, group="preview")
     async def _preview(self, row: wire.Row | None) -> None:
-        shown = self.query_one("#preview Static", Static)
+        shown = self.query_one("#preview Plain", Plain)
         if row is None:
-            shown.update("Nothing found." if self._query else "There are no conversations yet.")
+            shown.show("Nothing found." if self._query else "There are no conversations yet.")
             return
         hit = self._library.hit(row.id)
-        shown.update(_card(row, clock.now(), [], hit))
+        shown.show(_card(row, clock.now(), [], hit))
         place = hit.message_id if hit is not None else None
         if hit is not None and place is None:
             return
@@ -122,7 +123,7 @@ class PickerScreen(Dialog[str]):
             messages = await self._library.peek(row.id, count, place)
         except HermesError:
             return  # the list's own words have to do
-        shown.update(_card(row, clock.now(), messages, hit))
+        shown.show(_card(row, clock.now(), messages, hit))
         if hit is not None:
             self.query_one("#preview", VerticalScroll).scroll_end(animate=False)
 

@@ -35,6 +35,8 @@ class TreeScreen(Dialog[str]):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._library = Library(session)
+        self._continued: dict[str, str] = {}
+        """The parts that were shortened, and what they go on in."""
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog", id="tree") as frame:
@@ -42,6 +44,7 @@ class TreeScreen(Dialog[str]):
             frame.border_subtitle = "Enter opens · Esc closes"
             tree: Tree[str] = Tree("…", id="nodes")
             tree.show_root = False
+            tree.auto_expand = False  # Enter opens a conversation, Space a part of the tree
             yield tree
 
     def on_mount(self) -> None:
@@ -60,6 +63,11 @@ class TreeScreen(Dialog[str]):
     def _grow(self, nodes: list[wire.TreeNode]) -> None:
         tree = cast("Tree[str]", self.query_one("#nodes"))
         here, now = self._library.here, clock.now()
+        self._continued = {
+            node.parent_session_id: node.id
+            for node in nodes
+            if node.parent_session_id and node.relation == "continuation"
+        }
         columns = tree.scrollable_content_region.width
         places, parents = {"": tree.root}, {node.parent_session_id for node in nodes}
         for node in nodes:
@@ -77,8 +85,17 @@ class TreeScreen(Dialog[str]):
 
     @on(Tree.NodeSelected)
     def _selected(self, event: Tree.NodeSelected[str]) -> None:
-        if event.node.data:
-            self.dismiss(event.node.data)
+        picked, here = event.node.data or "", self._library.here
+        if picked != here and self._tip_of(picked) == here:
+            self.notify("It was shortened, and goes on in what is open.")
+        elif picked:
+            self.dismiss(picked)
+
+    def _tip_of(self, part: str) -> str:
+        """Where a part goes on after its shortenings: that is what opening it would open."""
+        while part in self._continued:
+            part = self._continued[part]
+        return part
 
 
 def _depth(place: TreeNode[str]) -> int:

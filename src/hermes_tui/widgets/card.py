@@ -20,6 +20,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from hermes_tui import keymap
+from hermes_tui.widgets.plain import Plain
 
 _ARMING_S = 0.4
 _TEXT_SHARE = 3
@@ -164,10 +165,10 @@ class Card(Vertical):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="card-text", can_focus=False):
-            yield Static(self._text, markup=False)
+            yield Plain(self._text)
         with Vertical(classes="card-answers"):
             if self._note:
-                yield Static(self._note, classes="card-note", markup=False)
+                yield Plain(self._note, classes="card-note")
             with VerticalScroll(classes="choices", can_focus=False):
                 for number, choice in enumerate(self._choices):
                     yield ChoiceLine(number, choice)

@@ -12,7 +12,7 @@ from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import TextArea
 
-from hermes_tui import commands
+from hermes_tui import commands, wire
 from hermes_tui.history import InputHistory
 from hermes_tui.widgets.card import Card
 from hermes_tui.widgets.completion import CompletionList
@@ -87,6 +87,10 @@ class Composer(TextArea):
         self._paste_count = 0
         """Never counted anew: what is given back is known by its number."""
         self._is_recalling = False
+        self._is_completing = False
+        """Whether Tab was pressed last, and has completed nothing yet."""
+        self._listed = ""
+        """The text before the cursor that the list is for."""
         self.may_be_empty = False
         """Whether something goes along that needs no words, such as a picture."""
         self.answering: Card | None = None
@@ -127,11 +131,14 @@ class Composer(TextArea):
         return text
 
     def give_back(self, text: str, pastes: Mapping[str, str]) -> None:
-        """Have a text in the field that was not taken; what was typed meanwhile stays after it."""
+        """Have a text in the field that was not taken; what was typed meanwhile stays after it.
+
+        What cannot be shown as it is comes back as an attachment, so that it is sent as it was.
+        """
         self.write()
         self._pastes.update(pastes)
-        if len(text) > _LONGEST_SHOWN:
-            text = self._placeholder_of(text)
+        if len(text) > _LONGEST_SHOWN or text != wire.clean(text):
+            text = self._placeholder_of(self._expanded(text))
         self._put_before(text)
 
     def _put_before(self, text: str) -> None:
@@ -273,6 +280,7 @@ class Composer(TextArea):
     # -- keys --------------------------------------------------------------------------------
 
     async def _on_key(self, event: events.Key) -> None:
+        self._is_completing = event.key == "tab"
         is_taken = self._answers(event) or self._takes(event.key)
         if not is_taken and event.key in _EDITS:
             await self.run_action(_EDITS[event.key])
@@ -283,7 +291,7 @@ class Composer(TextArea):
 
     def _takes(self, key: str) -> bool:
         """Deal with a key that means something else here than in other text fields."""
-        if self._completions.is_shown and self._chooses(key):
+        if self._chooses(key):
             return True
         match key:
             case "enter":
@@ -307,7 +315,12 @@ class Composer(TextArea):
         return True
 
     def _chooses(self, key: str) -> bool:
+        """Deal with a key for the list of what completes the text; Tab does not wait for it."""
         match key:
+            case "tab" if not self._is_listed:
+                self._look_up()
+            case _ if not self._completions.is_shown:
+                return False
             case "up":
                 self._completions.move(-1)
             case "down":
@@ -316,7 +329,7 @@ class Composer(TextArea):
                 self.complete()
             case "escape":
                 self._completions.hide()
-            case "enter" if not self._is_complete():
+            case "enter" if self._is_listed and not self._is_complete():
                 self.complete()
             case _:
                 return False
@@ -365,17 +378,33 @@ class Composer(TextArea):
             self._is_recalling = False
             return
         self._history.rest()
+        self._look_up()
+
+    def _look_up(self) -> None:
+        """Have it looked up what completes the text before the cursor, if anything does."""
         before = self._before_cursor()
-        word_start = max(before.rfind(blank) for blank in (" ", "\n")) + 1
+        start = max(before.rfind(blank) for blank in (" ", "\n")) + 1
         if before.startswith("/") and "\n" not in before:
             self.post_message(self.Completing("slash", before, 0))
-        elif before[word_start:].startswith("@"):
-            self.post_message(self.Completing("path", before[word_start:], word_start))
+        elif before[start:].startswith("@"):
+            self.post_message(self.Completing("path", before[start:], start))
         else:
             self._completions.hide()
 
+    def listed(self) -> None:
+        """The list is there: who has pressed Tab before it came and nothing since, wants it used."""
+        self._listed = self._before_cursor()
+        if self._is_completing:
+            self.complete()
+
+    @property
+    def _is_listed(self) -> bool:
+        """Whether the list is for what stands there now: that may be more than when it was made."""
+        return self._completions.is_shown and self._listed == self._before_cursor()
+
     def complete(self) -> None:
         """Replace what is typed by what is highlighted."""
+        self._is_completing = False
         item, before = self._completions.item, self._before_cursor()
         if item is None:
             return

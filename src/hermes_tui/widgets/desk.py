@@ -49,7 +49,7 @@ class Desk(Vertical):
     def give_back(self, said: Sequence[Said]) -> None:
         """Have messages here again that were not taken, in their order, before what is typed now."""
         for one in reversed(said):
-            self.composer.give_back(one.text, one.pastes)
+            self.composer.give_back(one.text if one.pastes else one.whole, one.pastes)
         self._attach_images([image for one in said for image in one.images])
 
     def take_images(self) -> list[str]:
@@ -84,7 +84,10 @@ class Desk(Vertical):
         parsed = commands.parse(event.whole)
         if parsed is None:
             self._say(Said(event.shown, whole=event.whole, pastes=event.pastes))
-        elif (name := commands.local(parsed)) is not None:
+        elif (name := commands.local(parsed)) in commands.SAID:
+            shown = commands.parse(event.shown) or parsed
+            self._say(Said(shown.argument, whole=parsed.argument, pastes=event.pastes, busy=name))
+        elif name is not None:
             self._carry_out(name, parsed.argument)
         else:
             self._command(parsed)
@@ -124,7 +127,7 @@ class Desk(Vertical):
         if outcome.prefill:
             self.composer.recall(outcome.prefill)
         if outcome.send:
-            self._say(Said(outcome.send, whole=outcome.send, busy=outcome.busy))
+            self._say(Said.of(outcome.send, outcome.busy))
         if outcome.leaves:
             await self._run_local("exit", "")
 
@@ -151,6 +154,7 @@ class Desk(Vertical):
         if event.text == self._typed(event):
             start = event.start + (found.replace_from if event.kind == "slash" else 0)
             self.completions.show(found.items, start)
+            self.composer.listed()
 
     async def _candidates(self, event: Composer.Completing) -> wire.Items:
         if event.kind == "path":

@@ -56,14 +56,16 @@ class WaitingPrompts(Vertical):
     def on_mount(self) -> None:
         self.display = False
 
-    async def show(self, prompts: Sequence[str]) -> None:
+    async def show(self, prompts: Sequence[str], *, can_be_taken: bool) -> None:
         """Show what waits, the next one first."""
         self.display = bool(prompts)
         await self.remove_children()
         await self.mount_all(
             WaitingPrompt(place, prompt) for place, prompt in enumerate(prompts[:_SHOWN])
         )
-        if prompts:
-            more = f"and {len(prompts) - _SHOWN} more · " if len(prompts) > _SHOWN else ""
-            hint = f"      {more}{keymap.keys_of('take_back')} or a click takes one back"
+        hints = [f"and {len(prompts) - _SHOWN} more"] if len(prompts) > _SHOWN else []
+        if prompts and can_be_taken:
+            hints.append(f"{keymap.keys_of('take_back')} or a click takes one back")
+        if hints:
+            hint = f"      {' · '.join(hints)}"
             await self.mount(Static(Content.styled(hint, "dim"), markup=False))

@@ -3,11 +3,11 @@
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Static
 
 from hermes_core.text import one_line
 from hermes_tui.entries import Thought
 from hermes_tui.widgets.fold import Fold
+from hermes_tui.widgets.plain import Plain
 
 _GLIMPSE = 400
 
@@ -39,10 +39,10 @@ class Reasoning(Fold):
         return Content.styled(f"Thought{took}", "italic")
 
     def always(self) -> ComposeResult:
-        yield Static(self._glimpse(), classes="glimpse", markup=False)
+        yield Plain(self._glimpse(), classes="glimpse")
 
     def body(self) -> Widget:
-        return Static(self.entry.text.strip(), markup=False)
+        return Plain(self.entry.text.strip())
 
     def on_mount(self) -> None:
         self.follow()
@@ -50,12 +50,12 @@ class Reasoning(Fold):
     def follow(self) -> None:
         """Show the thought as it is now."""
         self.retitle()
-        glimpse = self.query_one(".glimpse", Static)
+        glimpse = self.query_one(".glimpse", Plain)
         glimpse.display = not self.entry.is_done and not self.is_open
         if glimpse.display:
-            glimpse.update(self._glimpse())
-        for body in self.query(".fold-body").results(Static):
-            body.update(self.entry.text.strip())
+            glimpse.show(self._glimpse())
+        for body in self.query(".fold-body").results(Plain):
+            body.show(self.entry.text.strip())
 
     def _glimpse(self) -> str:
         return one_line(self.entry.text[-_GLIMPSE:])

@@ -3,18 +3,22 @@
 Loaded when the first reply is shown: the parser costs as much as all the rest of the interface.
 """
 
+import asyncio
 import time
 from typing import Any, ClassVar
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
 from textual import on
 from textual.binding import Binding
+from textual.content import Content
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownFence
 
 from hermes_core import memory
 from hermes_tui.entries import Reply
 from hermes_tui.host import app_of
+from hermes_tui.widgets.plain import TAB
 
 _DRAW_EVERY_S = 0.035
 """Every drawing moves all that is on the screen, so a fast stream is drawn in steps."""
@@ -24,7 +28,22 @@ _REST = 0.75
 
 def _parser() -> MarkdownIt:
     # What looks like HTML is something the model wrote, and would vanish if it were taken as such.
-    return MarkdownIt("gfm-like", {"html": False})
+    parser = MarkdownIt("gfm-like", {"html": False})
+    parser.core.ruler.push("tabs", _space)
+    return parser
+
+
+def _space(state: StateCore) -> None:
+    """Make blanks of the tabs outside of code blocks: what is selected is what is seen."""
+    for token in state.tokens:
+        for part in token.children or ():
+            part.content = part.content.expandtabs(TAB)
+
+
+def code_of(text: str) -> list[str]:
+    """The code of a reply, each block as its *copy* button copies it."""
+    tokens = _parser().parse(text)
+    return [token.content.rstrip() for token in tokens if token.type in ("fence", "code_block")]
 
 
 class CodeBlock(MarkdownFence, can_focus=True):
@@ -68,6 +87,11 @@ class CodeBlock(MarkdownFence, can_focus=True):
         lines = self.code.count("\n") + 1
         self.notify(f"Copied {lines} line{'s' if lines > 1 else ''}.", timeout=2)
 
+    @classmethod
+    def highlight(cls, code: str, *args: Any, **kwargs: Any) -> Content:  # noqa: ANN401 -- the base's
+        """Colour what is seen, in which tabs are blanks; what is copied has them."""
+        return super().highlight(code.expandtabs(TAB), *args, **kwargs)
+
     async def _update_from_block(self, block: Any) -> None:  # noqa: ANN401 -- the base's
         await super()._update_from_block(block)
         self._label()
@@ -98,47 +122,43 @@ class ReplyView(Markdown):
         super().__init__(text, parser_factory=_parser, open_links=False)
         self.set_class(entry.is_continued, "continued")
         self.entry = entry
-        self._pending = "" if entry.is_done else entry.text
         self._is_waiting = False
+        self._drawing = asyncio.Lock()
+        """Held while blocks are made: Textual makes them twice for two who add to a text at once."""
 
     def on_mount(self) -> None:
-        self._draw_soon()
+        self.call_later(self.follow_soon)  # after the base has shown the text that it was given
 
-    def write(self, text: str) -> None:
-        """Add what has come; pieces that come faster than the eye reads are drawn together."""
-        self._pending += text
-        self._draw_soon()
-
-    def _draw_soon(self) -> None:
-        if self._pending and not self._is_waiting:
-            self._is_waiting = True
-            rest_s = max(_DRAW_EVERY_S, _REST * ReplyView.cost_s)
-            self.set_timer(rest_s, self._draw)
-            if memory.is_untidy():
-                # Not at once: the thread that writes to the terminal would have to wait.
-                self.set_timer(rest_s / 3, memory.tidy)
+    def follow_soon(self) -> None:
+        """Show what has come; what comes faster than the eye reads is drawn together."""
+        if self._is_waiting or self.source == self.entry.text:
+            return
+        self._is_waiting = True
+        rest_s = max(_DRAW_EVERY_S, _REST * ReplyView.cost_s)
+        self.set_timer(rest_s, self._draw)
+        if memory.is_untidy():
+            # Not at once: the thread that writes to the terminal would have to wait.
+            self.set_timer(rest_s / 3, memory.tidy)
 
     async def _draw(self) -> None:
-        text, self._pending = self._pending, ""
         began = time.thread_time()
-        if text:
-            # Only what is new is parsed and only the last block is made anew; `update` would do all.
-            await self.append(text)
+        await self.follow()
         self.call_after_refresh(self._drawn, began)
 
     def _drawn(self, began: float) -> None:
         ReplyView.cost_s = time.thread_time() - began
         self._is_waiting = False
-        self._draw_soon()
+        self.follow_soon()
 
     async def follow(self) -> None:
         """Show the reply as it is now, whatever was drawn."""
-        self._pending = ""
-        drawn, wanted = self.source, self.entry.text
-        if not wanted.startswith(drawn):
-            await self.update(wanted)
-        elif drawn != wanted:
-            await self.append(wanted.removeprefix(drawn))
+        async with self._drawing:
+            drawn, wanted = self.source, self.entry.text
+            if not wanted.startswith(drawn):
+                await self.update(wanted)
+            elif drawn != wanted:
+                # Only what is new is parsed and only the last block is made anew; `update` does all.
+                await self.append(wanted.removeprefix(drawn))
 
     @on(Markdown.LinkClicked)
     def _copy_link(self, event: Markdown.LinkClicked) -> None:

@@ -5,15 +5,15 @@ from pathlib import Path
 from textual import events
 from textual.content import Content
 from textual.style import Style
-from textual.widgets import Static
 
 from hermes_tui.entries import Divider, Note, Said
 from hermes_tui.widgets.fold import Fold
+from hermes_tui.widgets.plain import Plain
 
 _LINES = 12
 
 
-class SaidView(Static):
+class SaidView(Plain):
     """A message of a person; a long one is shown in part until it is clicked."""
 
     DEFAULT_CSS = """
@@ -30,7 +30,7 @@ class SaidView(Static):
     """
 
     def __init__(self, entry: Said) -> None:
-        super().__init__(markup=False, classes="said")
+        super().__init__(classes="said")
         self.entry = entry
         self._is_whole = False
 
@@ -40,7 +40,7 @@ class SaidView(Static):
     def follow(self) -> None:
         """Show the message as it is now."""
         self.set_class(not self.entry.is_sent, "unsent")
-        self.update(Content("\n").join(self._parts()))
+        self.show(Content("\n").join(self._parts()))
 
     def _parts(self) -> list[Content]:
         lines = self.entry.text.strip("\n").split("\n")
@@ -63,7 +63,7 @@ def _linked(image: str) -> Content:
     return Content.styled(f"🖼  {Path(image).name or image}", Style(link=address, underline=True))
 
 
-class NoteView(Static):
+class NoteView(Plain):
     """A line, or a card when something went wrong."""
 
     DEFAULT_CSS = """
@@ -85,7 +85,7 @@ class NoteView(Static):
     """
 
     def __init__(self, entry: Note) -> None:
-        super().__init__(markup=False, classes=f"note {entry.tone}")
+        super().__init__(classes=f"note {entry.tone}")
         self.entry = entry
 
     def on_mount(self) -> None:
@@ -95,7 +95,7 @@ class NoteView(Static):
         """Show the note as it is now."""
         entry = self.entry
         fix = [Content.styled(entry.fix, "bold")] if entry.fix else []
-        self.update(Content("\n").join([Content(entry.text.strip()), *fix]))
+        self.show(Content("\n").join([Content(entry.text.strip()), *fix]))
 
 
 class DividerView(Fold):
@@ -118,8 +118,8 @@ class DividerView(Fold):
     def title(self) -> Content:
         return Content.styled(f"── {self.entry.text} ──", "italic")
 
-    def body(self) -> Static:
-        return Static(self.entry.detail.strip() or "(nothing more is known)", markup=False)
+    def body(self) -> Plain:
+        return Plain(self.entry.detail.strip() or "(nothing more is known)")
 
     def follow(self) -> None:
         """Show the line as it is now."""

@@ -3,7 +3,6 @@
 Every event goes on to the screen after it was shown here, so that it sees them in the same order.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,7 +26,6 @@ from hermes_tui.widgets.transcript import Fetch, Transcript
 
 _SETTLE_AFTER_S = 0.1
 """So that a conversation is on the screen first."""
-_CODE = re.compile(r"^```[^\n]*\n(.*?)\n?^```", re.DOTALL | re.MULTILINE)
 
 
 class Stage(Vertical):
@@ -145,6 +143,12 @@ class Stage(Vertical):
         """Put a note at the end of the transcript."""
         await self.transcript.add(Note(text, tone, fix))
 
+    @property
+    def warnings(self) -> list[Note]:
+        """What was told and is in no store, such as that the server has died."""
+        notes = (entry for entry in self.transcript.entries if isinstance(entry, Note))
+        return [note for note in notes if note.tone == "warning"]
+
     async def complain(self, error: HermesError) -> None:
         """Say what went wrong and what to do about it; a lost connection is told elsewhere."""
         if not isinstance(error, ConnectionLostError):
@@ -161,9 +165,12 @@ class Stage(Vertical):
 
     def copy_last(self) -> str:
         """Copy the last code of the last reply, or the reply when it has none; says what was done."""
-        reply = last_reply(self.transcript.entries)
-        if not reply:
+        parts = last_reply(self.transcript.entries)
+        if not parts:
             return "There is nothing to copy yet."
-        blocks = _CODE.findall(reply)
-        app_of(self).copy_to_clipboard(blocks[-1] if blocks else reply)
-        return "Copied the last code." if blocks else "Copied the last reply."
+        from hermes_tui.widgets.reply import code_of  # noqa: PLC0415 -- loaded with the first reply
+
+        code = [block for part in parts for block in code_of(part.text)]
+        reply = "".join(part.text for part in parts).strip()
+        app_of(self).copy_to_clipboard(code[-1] if code else reply)
+        return "Copied the last code." if code else "Copied the last reply."

@@ -81,7 +81,7 @@ def _facts(conversation: Conversation) -> list[tuple[str, str]]:
     if conversation.waiting:
         facts.append((f"{len(conversation.waiting)} waiting", ""))
     if info.title:
-        facts.append((truncate(info.title, 40), "dim"))
+        facts.append((truncate(one_line(info.title), 40), "dim"))
     return facts
 
 

@@ -4,13 +4,13 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Static
 
 from hermes_core.text import fit, one_line, width
 from hermes_tui.entries import Call
 from hermes_tui.host import app_of
 from hermes_tui.widgets import diff
 from hermes_tui.widgets.fold import Fold
+from hermes_tui.widgets.plain import Plain
 
 _TAIL = 6
 _DIFF_LINES = 16
@@ -76,18 +76,18 @@ class ToolCall(Fold):
         return "".join(f"  {part}" for part in told)
 
     def always(self) -> ComposeResult:
-        yield Static("", classes="glimpse", markup=False)
-        yield Static("", classes="diff", markup=False)
+        yield Plain(classes="glimpse")
+        yield Plain(classes="diff")
 
     def body(self) -> Widget:
         entry = self.entry
         told = entry.context if entry.diff else entry.arguments or entry.context
         parts = (told, entry.result or entry.output)
         text = "\n\n".join(part.strip("\n")[:_BODY] for part in parts if part.strip())
-        whole = [Static(text, markup=False)] if text else []
+        whole = [Plain(text)] if text else []
         if entry.diff:
-            whole.append(Static(diff.rendered(entry.diff), markup=False))
-        return VerticalScroll(*(whole or [Static("(nothing)", classes="empty")]))
+            whole.append(Plain(diff.rendered(entry.diff)))
+        return VerticalScroll(*(whole or [Plain("(nothing)", classes="empty")]))
 
     def on_mount(self) -> None:
         self._show()
@@ -108,10 +108,10 @@ class ToolCall(Fold):
         self._put(".diff", diff.rendered(entry.diff, _DIFF_LINES) if is_changed else "")
 
     def _put(self, where: str, what: Content | str) -> None:
-        static = self.query_one(where, Static)
-        static.display = bool(what)
+        plain = self.query_one(where, Plain)
+        plain.display = bool(what)
         if what:
-            static.update(what)
+            plain.show(what)
 
     async def watch_is_open(self) -> None:
         await super().watch_is_open()
