@@ -34,7 +34,7 @@ _GRACE_S = 1.0
 _TWICE_S = 5.0
 """A second Ctrl-C within this time leaves; a single one stops the turns that run."""
 _SWEEP_AFTER_S = 0.3
-_LOOK_EVERY_S = 10.0
+_LOOK_EVERY_S = 5.0
 
 
 class _Wishes:
@@ -215,11 +215,11 @@ def _leave(reason: str, finish: Callable[[], object]) -> NoReturn:
 
 
 def _look_after(is_leaving: threading.Event) -> None:
-    """End what earlier processes left open, then take up what others leave unfinished meanwhile."""
+    """End what earlier processes left open, then follow what others say and leave unfinished."""
     if not is_leaving.wait(_SWEEP_AFTER_S):
         _sweep()
     while not is_leaving.wait(_LOOK_EVERY_S):
-        _take_up()
+        _look_at_others()
 
 
 def _sweep() -> None:
@@ -231,12 +231,12 @@ def _sweep() -> None:
         logger.exception("orphans could not be ended")
 
 
-def _take_up() -> None:
+def _look_at_others() -> None:
     try:
-        if taken := server.take_up_left():
+        if taken := server.look_at_others():
             logger.info("%s of a process that is gone goes on here", counted(taken, "turn"))
     except Exception:
-        logger.exception("what others left unfinished could not be looked for")
+        logger.exception("what others said and left could not be looked for")
 
 
 def _tell_crash(

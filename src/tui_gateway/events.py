@@ -142,9 +142,10 @@ class Title(TypedDict):
 
 
 class Changed(TypedDict):
-    """Another client of the session has changed what it shows: `undo` (something was taken back),
-    `compress` (it was shortened, or that was undone), `expand` (messages were brought back), `open` (it
-    is in another conversation now). `session.activate` tells what there is. Who did it is not told."""
+    """The session does not show any more what there is: `undo` (something was taken back), `compress`
+    (it was shortened, or that was undone), `expand` (messages were brought back), `open` (it is in
+    another conversation now), `elsewhere` (another process has answered in it). `session.activate`
+    tells what there is. The client that did it is not told."""
 
     reason: str
     stored_session_id: str

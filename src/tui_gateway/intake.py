@@ -95,10 +95,15 @@ def recover(rt: Runtime, sid: str, session: LiveSession, *, with_messages: bool 
         if not rt.presence.is_first(conversation_id):
             return 0  # who has had it open for longer runs them
         lease.free_the_dead(store)
-        left = [
-            Waiting(row["id"], None, store.turns.user_text(row["id"]), store.turns.opens(row["id"]))
+        found = [
+            row
             for row in _others(store, session, live, store.turns.unfinished)
             if with_messages or store.inbox.of_turn(row["id"]) is None
+        ]
+        live.own |= {row["user_message_id"] for row in found}
+        left = [
+            Waiting(row["id"], None, store.turns.user_text(row["id"]), store.turns.opens(row["id"]))
+            for row in found
         ]
         for waiting in left:
             waiting.is_recovered, waiting.came = True, -1
@@ -210,6 +215,7 @@ def _take_in(
     if accepted.makes_session:
         live.seed = []
         turns.apply_title(rt, session)
+    live.own.add(accepted.message_id)
     waiting = Waiting(accepted.turn_id, content, text_of(content), accepted.makes_session)
     return waiting, accepted.is_new
 

@@ -116,6 +116,10 @@ class Live(msgspec.Struct):
     telling: threading.Lock = msgspec.field(default_factory=threading.Lock)
     """Held while they are told what waits."""
     current: Waiting | None = None
+    shown: int = 0
+    """The last message that clients were shown when they asked for the conversation."""
+    own: set[int] = msgspec.field(default_factory=set[int])
+    """The user messages that are answered here, of which clients are told by events."""
     streamed: list[str] = msgspec.field(default_factory=list[str])
     """What was streamed of the current reply."""
     tools: dict[str, RunningTool] = msgspec.field(default_factory=dict[str, RunningTool])

@@ -233,15 +233,18 @@ def end_orphans() -> list[str]:
     return end_orphans(_get_db(), _resources.presence)
 
 
-def take_up_left() -> int:
-    """Take up what processes that are gone left unfinished in sessions that are open here."""
+def look_at_others() -> int:
+    """Take up what processes that are gone left unfinished in sessions that are open here, and tell
+    clients what those that are not have said; returns how many turns were taken up.
+    """
     taken = 0
     for sid, session in list(_sessions.items()):
         with loading:
-            from tui_gateway import intake  # noqa: PLC0415 -- loaded with the first session
+            from tui_gateway import intake, view  # noqa: PLC0415 -- loaded with the first session
 
         if session.get("live") is not None:
             taken += intake.recover(_runtime, sid, session, with_messages=False)
+            view.tell_growth(_runtime, sid, session)
     return taken
 
 

@@ -52,6 +52,7 @@ def snapshot(rt: Runtime, sid: str, limit: int | None) -> Snapshot:
     row = store.get_session(store.get_compression_tip(key))
     tools = _running_tools(session, live)  # before the transcript: one that ends now is in both
     said = transcript(store, key, limit) or live.seed
+    live.shown = max((message.get("id") or 0 for message in said), default=0)
     messages, inflight = _parted(store, live, said, tools)
     described = info.describe(rt, session)
     if row is not None:  # known before there is an agent
@@ -71,6 +72,23 @@ def snapshot(rt: Runtime, sid: str, limit: int | None) -> Snapshot:
         "started_at": row["started_at"] if row else live.created_at,
         "status": status_of(rt, session),
     }
+
+
+def tell_growth(rt: Runtime, sid: str, session: LiveSession) -> bool:
+    """Tell the clients of a session that nothing runs in when another process has answered in its
+    conversation; returns whether one has.
+    """
+    live = rt.live(session)
+    if session.get("running") or live.is_closing or not live.watchers:
+        return False
+    latest = rt.db().get_conversation_page(info.key_of(session), None, PAGE)
+    new = [one["id"] for one in latest if one["id"] > live.shown and _exchange(one) not in live.own]
+    if not new or session.get("running"):
+        return False
+    live.shown = max(new)
+    payload = {"reason": "elsewhere", "stored_session_id": info.key_of(session)}
+    rt.emit("session.changed", sid, payload)
+    return True
 
 
 def stored(store: Store, name: str) -> str:

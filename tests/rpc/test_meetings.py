@@ -114,6 +114,32 @@ def test_what_others_leave_is_looked_for_now_and_again(world: World, model: Scri
     other.event("message.complete", text="2")
 
 
+def test_what_another_process_said_is_told_once_when_nothing_runs(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    opened = client.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    model.add("one", "two")
+    client.say(sid)
+    client.event("session.info", running=False)
+    server.look_at_others()
+    assert client.events("session.changed") == [], "of what is said here it is told by events"
+    with world.store() as store:
+        theirs = store.turns.accept(key, {"role": "user", "content": "from elsewhere"})
+        store.turns.start(theirs.turn_id)
+        answer = {"role": "assistant", "content": "answered there"}
+        store.turns.finish(theirs.turn_id, "answered", message=answer)
+    client.say(sid, "again")
+    client.event("session.info", running=False)
+    server.look_at_others()
+    server.look_at_others()
+    assert [one["reason"] for one in client.events("session.changed")] == ["elsewhere"]
+    shown = client.call("session.activate", session_id=sid)["messages"]
+    assert [one["text"] for one in shown][2:4] == ["from elsewhere", "answered there"]
+    server.look_at_others()
+    assert len(client.events("session.changed")) == 1
+
+
 def test_a_conversation_that_is_open_elsewhere_is_not_ended_by_who_leaves_it(
     world: World, model: ScriptedServer
 ) -> None:
