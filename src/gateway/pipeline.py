@@ -128,6 +128,9 @@ class Pipeline:
             return self._turn_away(source, delivery)
         if self._is_overheard(event, source):
             return self._ignore(delivery)
+        if last is not None and not last.is_own:
+            logger.info("%s changes what somebody else wrote", event.message_id)
+            return self._ignore(delivery)
         if last is not None and versions.says_the_same(event, last, self.store):
             return self._ignore(delivery)
         text = self._heard(event, source)
