@@ -134,6 +134,7 @@ class House:
             workspace=Path.home(),
         )
         self.turns.on_change = self._stir
+        self.turns.on_over = sessions.used
         self.buttons = Buttons(self.store, self._reached)
         self.turns.on_question_over = lambda: self._on_loop(self.buttons.wanted.set)
         self.lanes = Lanes(self.turns.run, settings.turns_at_once)

@@ -72,6 +72,8 @@ class Turns:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.on_change: Callable[[], None] = lambda: None
         """Told when a turn begins or ends."""
+        self.on_over: Callable[[str], None] = lambda _key: None
+        """Told when a turn of a key is over or put off, before it leaves its lane."""
         self.on_question_over: Callable[[], None] = lambda: None
         """Told when something that was asked may be over."""
         self.running: dict[str, Agent] = {}
@@ -125,6 +127,7 @@ class Turns:
             if self.loop is not None:
                 self._streams.end(waiting.turn_id, self.loop)
             self._watchers.over(waiting.turn_id)
+            self.on_over(lane.key)
             if waiting.has_asked:
                 self.on_question_over()
 

@@ -335,6 +335,30 @@ def test_an_idle_conversation_starts_afresh_with_a_note(world: World) -> None:
         assert len(world.wait_for_replies("a", 4)) == 4
 
 
+@pytest.mark.parametrize("is_killed", [False, True], ids=["at once", "after a kill"])
+def test_what_follows_a_long_turn_is_said_in_its_conversation(
+    world: World, is_killed: bool
+) -> None:
+    world.configure(more=_IDLE)
+    quiet = Quiet()
+    world.play(silence(quiet, then="Shall I send it?"))
+    with Inside(world) as inside:
+        world.platform.say("a", "write a letter")
+        assert quiet.begun.wait(10)
+        entry = _entry(inside)
+        _make_old(inside, is_running=True)
+        quiet.release()
+        world.wait_for_text("a", "Shall I send it?")
+        eventually(lambda: inside.house.lanes.held == set())
+        if is_killed:  # of the next start there is what was stored
+            store = inside.runner.session_store
+            found = type(store)(store.sessions_dir, store.config, db=inside.store).list_sessions()
+            assert [one.updated_at for one in found] == [entry.updated_at]
+        world.platform.say("a", "yes")
+        world.wait_for_text("a", "You said: yes")
+        assert _entry(inside) is entry
+
+
 def test_the_watcher_ends_what_is_expired_once(world: World, heard: _Heard) -> None:
     world.configure(more=_IDLE)
     with Inside(world) as inside:
