@@ -202,6 +202,7 @@ class Turns:
         self._current[lane.key] = waiting
         self.running[lane.key] = agent
         self.on_change()
+        agent.asker.can_ask = waiting.origin.can_be_asked
         agent.clear_interrupt()
         self._tell_start(agent, waiting)
         if waiting.is_stopped:

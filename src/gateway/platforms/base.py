@@ -111,6 +111,8 @@ class MessageEvent:
     """The messages that it is made of, where the platform delivers one as several: an album."""
     answers: str | None = None
     """The question that a pressed button answers; `text` is the choice."""
+    can_be_asked: bool = True
+    """Whether its sender is shown what the agent asks before it has answered, and can answer that."""
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     """What a program asks for with its message: `session_id`, `model`, `instructions`."""
     internal: bool = False
