@@ -399,13 +399,13 @@ class House:
             return False
         self.store.turns.withdraw(turn_id, reason)
         self.lanes.take_back(key, turn_id)
-        self.watchers.over(turn_id)
+        self.turns.forget(turn_id)
         return True
 
     def replace(self, key: str, turn_id: str, waiting: Waiting) -> None:
         """Have a turn run in the place of one that waited; the store says so already."""
         self.lanes.replace(key, turn_id, waiting)
-        self.watchers.over(turn_id)
+        self.turns.forget(turn_id)
 
     def send_now(self, source: SessionSource, text: str) -> bool:
         """Send something past the outbox, from a thread; tells whether it arrived."""

@@ -431,11 +431,13 @@ def test_the_watcher_forgets_silent_chats_once_an_hour(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
+        eventually(lambda: inside.house.lanes.held == set())
         _entry(inside).updated_at -= timedelta(days=31)
         inside.runner._tidy()
         assert inside.runner.session_store.list_sessions() == []
         world.platform.say("b", "two")
         world.wait_for_replies("b", 1)
+        eventually(lambda: inside.house.lanes.held == set())
         _entry(inside).updated_at -= timedelta(days=31)
         inside.runner._tidy()
         assert len(inside.runner.session_store.list_sessions()) == 1
