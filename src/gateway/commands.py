@@ -21,7 +21,7 @@ from hermes_agent.commands import Command, Context, PluginCommand
 from hermes_agent.conversation import Asleep, Conversation
 from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
-from hermes_core.errors import HermesError, Interrupted, StoreError, UsageError
+from hermes_core.errors import HermesError, Interrupted, StoreError, TitleError, UsageError
 from hermes_core.text import counted, one_line
 from hermes_state import sessions
 from hermes_state.inbox import Delivery
@@ -221,7 +221,14 @@ class Chat:
         routes = self.house.sessions
         entry = routes.get_or_create_session(self.came_from.place)
         here = self.conversation
-        if here.store.name_session(here.session_id, title, routes.opening(entry)):
+        try:
+            is_first = here.store.name_session(here.session_id, title, routes.opening(entry))
+        except TitleError as error:
+            scope = self.house.standing_of(self.came_from).scope
+            if not error.holder or here.store.is_visible(error.holder, scope):
+                raise
+            raise TitleError(f"The title {title!r} is taken.", fix=error.fix) from None
+        if is_first:
             here.hooks.invoke_hook(
                 "on_session_start",
                 session_id=here.session_id,
