@@ -14,7 +14,7 @@ from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
 from gateway.turns import STOPPED, Turns
 from gateway.wording import Wording
-from hermes_agent import answers, commands, meter, skills, standing
+from hermes_agent import answers, commands, meter, recovery, skills, standing
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
 from hermes_agent.commands import Command, Context, PluginCommand
@@ -97,6 +97,12 @@ class Chat:
         return self.is_being_shortened or self.house.lanes.is_busy(
             self.key, self.house.turns.is_over
         )
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether messages wait, and none of them is being answered."""
+        lane = self.house.lanes.find(self.key)
+        return lane is not None and lane.current is None and bool(lane.queue)
 
     @property
     def is_being_shortened(self) -> bool:
@@ -298,19 +304,41 @@ class Chat:
         return f"Nothing is running here. {rest}; /stop all stops that." if rest else _NOTHING
 
     def stop_all(self) -> str:
-        """Stop what runs, at once, take back what waits, and stop the jobs beside."""
+        """Stop what runs, at once, and the jobs beside; take back what waits, and what a terminal left."""
         beside = self.house.lanes.beside(self.key)
         taken, is_stopped = self._take_back(self.key), self.house.interrupt(self.key)
         for lane in beside:
             self._take_back(lane.key)
             self.house.interrupt(lane.key)
-        if not (is_stopped or taken or beside):
+        left = self._left()
+        for turn_id in left:
+            self.house.assembly.store.turns.finish(turn_id, "interrupted", reason=STOPPED)
+        if not (is_stopped or taken or beside or left):
             return _NOTHING
         done = [
             _so_many(taken, "waiting message", "was taken back", "were taken back"),
             _so_many(len(beside), "job", "beside it is stopped", "beside it are stopped"),
+            _so_many(
+                len(left), "message", "of a terminal is given up", "of a terminal are given up"
+            ),
         ]
         return " ".join(["⏹ Stopping.", *(f"{one}." for one in done if one)])
+
+    def _left(self) -> list[str]:
+        """The turns of this conversation that a terminal began, and that nobody runs any more."""
+        store, entry = self.house.assembly.store, self.house.sessions.peek(self.key)
+        if entry is None:
+            return []
+        root, held = store.get_conversation_root(entry.session_id), self.house.lanes.held
+        return [one["id"] for one in recovery.unfinished(store, root) if one["id"] not in held]
+
+    def check_answered(self) -> None:
+        """Raise UsageError when a terminal left a message without an answer."""
+        if not self.is_running and self._left():
+            raise UsageError(
+                "A message that was written to this conversation in a terminal has no answer yet.",
+                fix="Open the conversation there, or give the message up with /stop all.",
+            )
 
     def _take_back(self, key: str) -> int:
         """Take back what waits in a lane; returns how much that was."""
@@ -348,13 +376,27 @@ def _title(context: Context, title: str) -> str:
     return _SHARED["title"](context, "")
 
 
+def _undo(context: Context, what: str) -> str:
+    if what != "compress":
+        _chat(context).check_answered()
+    return _SHARED["undo"](context, what)
+
+
+def _retry(context: Context, argument: str) -> str:
+    _chat(context).check_answered()
+    return _SHARED["retry"](context, argument)
+
+
 def _compress(context: Context, focus: str) -> str:
     return _chat(context).compress(focus)
 
 
 def _status(context: Context, _argument: str) -> str:
-    if _chat(context).is_being_shortened:
+    chat = _chat(context)
+    if chat.is_being_shortened:
         return commands.status_text(context, "The conversation is being shortened.")
+    if chat.is_waiting:
+        return commands.status_text(context, "Nothing has begun yet of what waits here.")
     return _SHARED["status"](context, "")
 
 
@@ -453,6 +495,8 @@ _OWN: Sequence[Command] = (
     Command("compress", "Shorten the conversation now.", _compress, ("compact",), "[FOCUS]"),
     Command("status", "Show where things stand.", _status, while_running=True),
     Command("resume", "Open another conversation.", _resume, argument="[ID|TITLE]"),
+    Command("undo", "Take back exchanges, or a shortening.", _undo, argument="[N|compress]"),
+    Command("retry", "Ask the last thing again.", _retry),
 )
 _HERE = {command.name for command in _OWN}
 _SHARED = {command.name: command.run for command in commands.COMMANDS}

@@ -99,6 +99,33 @@ def test_what_waits_for_a_terminal_is_not_stopped_as_if_it_ran(
         assert any("You said: two" in text for text in world.replies("a")) is is_answered
 
 
+def test_what_a_killed_terminal_left_is_named_and_can_be_given_up(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        eventually(lambda: inside.house.lanes.held == set())
+        inside.store.turns.accept(_here(inside), {"role": "user", "content": "in a terminal"})
+        world.platform.say("a", "/undo")
+        world.wait_for_text("a", "in a terminal has no answer yet.")
+        world.platform.say("a", "/stop all")
+        world.wait_for_text("a", "1 message of a terminal is given up.")
+        world.platform.say("a", "/undo")
+        world.wait_for_text("a", "Taken back, from here on: 'in a terminal'")
+
+
+def test_status_tells_what_waits_from_what_runs(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        (entry,) = inside.runner.session_store.list_sessions()
+        with inside.house.lanes.held_back(entry.session_key):
+            world.platform.say("a", "two")
+            eventually(lambda: _waiting(inside) == 1)
+            world.platform.say("a", "/status")
+            world.wait_for_text("a", "Nothing has begun yet of what waits here.")
+        world.wait_for_text("a", "You said: two")
+
+
 def test_plugins_are_told_of_a_reset_before_what_waits_begins(world: World) -> None:
     quiet = Quiet()
     world.play(silence(quiet))
