@@ -304,7 +304,7 @@ class Chat:
         return f"Nothing is running here. {rest}; /stop all stops that." if rest else _NOTHING
 
     def stop_all(self) -> str:
-        """Stop what runs, at once, and the jobs beside; take back what waits, and what a terminal left."""
+        """Stop what runs, and the jobs beside; take back what waits, and what a terminal left."""
         beside = self.house.lanes.beside(self.key)
         taken, is_stopped = self._take_back(self.key), self.house.interrupt(self.key)
         for lane in beside:
