@@ -52,6 +52,7 @@ class House(Protocol):
     def standing_of(self, came_from: Origin) -> Standing: ...
     def may_answer(self, came_from: Origin, asker: SessionSource) -> bool: ...
     def fields_of(self, came_from: Origin, session_key: str) -> dict[str, Any]: ...
+    def tell_reset(self, entry: SessionEntry, came_from: Origin) -> None: ...
 
 
 @dataclass
@@ -74,12 +75,19 @@ class Chat:
         return self.came_from.session_key
 
     @property
+    def entry(self) -> SessionEntry:
+        """The route of the chat; that its conversation began by itself is said before all else."""
+        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        self.house.tell_reset(entry, self.came_from)
+        return entry
+
+    @property
     def conversation(self) -> Conversation:
         """As its agent holds it, when that is awake: a model is not needed to look at it."""
         from hermes_cli import plugins  # noqa: PLC0415 -- see below
 
         store = self.house.assembly.store
-        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        entry = self.entry
         agent = self.house.turns.agents.peek(self.key)
         root = store.get_conversation_root(entry.session_id)
         if agent is not None and agent.conversation_id == root:
@@ -88,7 +96,7 @@ class Chat:
 
     @property
     def agent(self) -> Agent:
-        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        entry = self.entry
         place = self.came_from.place
         return self.house.turns.agent(self.key, entry.session_id, place, _model_of(entry))
 
@@ -164,12 +172,12 @@ class Chat:
 
     def send(self, content: Any) -> None:  # noqa: ANN401 -- text or parts
         """Have this answered as if the person had sent it: the command's delivery becomes a turn."""
-        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        entry = self.entry
         self._accept(entry.session_id, self.key, content)
 
     def queue(self, text: str) -> None:
         """Have something answered after what runs, as words without a command are."""
-        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        entry = self.entry
         self.send(self.house.wording.of(self.event, text, entry.session_id))
 
     def background(self, text: str) -> str:
@@ -184,7 +192,7 @@ class Chat:
 
         Returns why it may not hear it, when that is so.
         """
-        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        entry = self.entry
         content = self.house.wording.of(self.event, text, entry.session_id)
         waiting = self._accept(entry.session_id, self.key, content)
         return self.house.steer(self.key, waiting)
@@ -225,7 +233,7 @@ class Chat:
     def name(self, title: str) -> None:
         """Give the conversation its title, also before anything is said; raises TitleError."""
         routes = self.house.sessions
-        entry = routes.get_or_create_session(self.came_from.place)
+        entry = self.entry
         here = self.conversation
         try:
             is_first = here.store.name_session(here.session_id, title, routes.opening(entry))
@@ -281,7 +289,7 @@ class Chat:
     def use_model(self, name: str) -> str:
         made = self.house.assembly.model(name)
         meter.check_choice(made.facts, self.standing)
-        self.house.sessions.get_or_create_session(self.came_from.place)
+        _ = self.entry
         self.house.sessions.set_model_override(self.key, {"model": name})
         return made.facts.name
 

@@ -42,7 +42,7 @@ from gateway.platforms.base import (
 )
 from gateway.recovery import Recovery, name_of
 from gateway.replies import Replies
-from gateway.session import SessionStore
+from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
 from gateway.streams import Streams
 from gateway.supervision import Supervisor, end
@@ -503,6 +503,10 @@ class House:
     def fields_of(self, came_from: Origin, session_key: str) -> dict[str, Any]:
         """What a session that a command makes says about whose it is."""
         return {**self.access.fields_of(came_from.place), "session_key": session_key}
+
+    def tell_reset(self, entry: SessionEntry, came_from: Origin) -> None:
+        """Say once in a chat that its conversation began by itself."""
+        self.pipeline.tell_reset(entry, came_from)
 
     def restart(self) -> None:
         self.on_restart()

@@ -359,6 +359,20 @@ def test_what_follows_a_long_turn_is_said_in_its_conversation(
         assert _entry(inside) is entry
 
 
+@pytest.mark.parametrize("command", ["/queue who am I?", "/usage"])
+def test_a_command_too_is_told_that_its_conversation_is_new(world: World, command: str) -> None:
+    world.configure(more=_IDLE)
+    with Inside(world) as inside:
+        world.platform.say("a", "my name is Ada")
+        world.wait_for_replies("a", 1)
+        _make_old(inside)
+        world.platform.say("a", command)
+        note, _ = world.wait_for_replies("a", 3)[1:]
+        assert note == "ℹ️ A new conversation: the last one was idle for long."
+        world.platform.say("a", "and now?")
+        assert "You said: and now?" in world.wait_for_replies("a", 4)[3]
+
+
 def test_the_watcher_ends_what_is_expired_once(world: World, heard: _Heard) -> None:
     world.configure(more=_IDLE)
     with Inside(world) as inside:
