@@ -341,6 +341,10 @@ class BasePlatformAdapter(ABC):
     ) -> SendResult:
         """Send one piece, which fits into the limit. Does not raise and does not try again."""
 
+    def address(self) -> str:
+        """Where programs find it, in words, once it is connected; empty where people write to a bot."""
+        return ""
+
     async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
         """The name and the type of a chat."""
         return {"name": chat_id, "type": "dm"}
