@@ -21,7 +21,14 @@ from hermes_agent.commands import Command, Context, PluginCommand
 from hermes_agent.conversation import Asleep, Conversation
 from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
-from hermes_core.errors import HermesError, Interrupted, StoreError, TitleError, UsageError
+from hermes_core.errors import (
+    HermesError,
+    Interrupted,
+    ModelError,
+    StoreError,
+    TitleError,
+    UsageError,
+)
 from hermes_core.text import counted, one_line
 from hermes_state import sessions
 from hermes_state.inbox import Delivery
@@ -141,7 +148,7 @@ class Chat:
             return
         routes = self.house.sessions
         old = routes.get_or_create_session(self.came_from.place)
-        switched: list[object] = []
+        here, switched = self.conversation, list[object]()
         with self.house.lanes.held_back(self.key) as lane:
             if lane.current is not None:  # it has begun since the command was let through
                 raise UsageError("A turn has just begun here.", fix="Wait for it, or /stop it.")
@@ -153,6 +160,8 @@ class Chat:
                 lambda: switched.append(routes.switch_session(self.key, target)),
                 model=routes.model_of(old.session_id),
             )
+        if self.is_copy:
+            commands.tell_start(here, target)
         if not switched:
             raise StoreError("The conversation could not be opened; this chat is where it was.")
 
@@ -168,7 +177,7 @@ class Chat:
         if not self.is_copy:
             return session_id
         place = self.house.fields_of(self.came_from, self.key)
-        return commands.copied(self.conversation, session_id, place=place)
+        return self.conversation.store.branch_session(session_id, place=place)
 
     def send(self, content: Any) -> None:  # noqa: ANN401 -- text or parts
         """Have this answered as if the person had sent it: the command's delivery becomes a turn."""
@@ -246,9 +255,15 @@ class Chat:
             here.hooks.invoke_hook(
                 "on_session_start",
                 session_id=here.session_id,
-                model=_model_of(entry),
+                model=self._model_name(entry),
                 platform=here.platform,
             )
+
+    def _model_name(self, entry: SessionEntry) -> str:
+        try:
+            return self.agent.model.facts.name
+        except ModelError:
+            return _model_of(entry)
 
     def answer(self, event: MessageEvent) -> str:
         """A pressed button answers a question, when it is one of this chat."""

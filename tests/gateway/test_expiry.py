@@ -196,14 +196,23 @@ def test_a_conversation_beside_and_a_copy_tell_their_start(world: World, heard: 
         world.platform.say("a", "/branch")
         world.wait_for_text("a", "This is a copy")
         assert heard.calls == [
-            ("on_session_start", _entry(inside).session_id),
             ("on_session_end", old),
             ("on_session_finalize", old),
+            ("on_session_start", _entry(inside).session_id),
         ]
         heard.calls.clear()
         world.platform.say("a", "in the copy")
         world.wait_for_text("a", "You said: in the copy")
         assert heard.calls == []
+
+
+def test_a_conversation_that_begins_with_its_title_tells_who_answers_in_it(world: World) -> None:
+    models: list[str] = []
+    plugins.register_hook("on_session_start", lambda model: models.append(model))
+    with Inside(world):
+        world.platform.say("a", "/title Fruit")
+        world.wait_for_text("a", "called 'Fruit'")
+        assert models == ["scripted"]
 
 
 def test_a_first_reset_has_nothing_to_end(world: World, heard: _Heard) -> None:
