@@ -37,6 +37,7 @@ from gateway.platforms.base import (
     Ended,
     Manifest,
     MessageEvent,
+    PlatformError,
     Receipt,
     SendMetadata,
 )
@@ -79,6 +80,7 @@ _SETTLE_S = 20.0
 _LOOK_AGAIN_S = 0.5
 _RECOVERY_TRIES = 60
 _IN_ORDER_S = 5.0
+_ANNOUNCE_AGAIN_S = (1.0, 10.0, 60.0, 600.0)
 _LONG_DASH = re.compile(r"(?<!\S)[–—](?=[A-Za-z])")
 
 
@@ -206,10 +208,21 @@ class House:
             return
         await self.delivery.resolve_unsure(name)
         self.buttons.wanted.set()
-        try:
-            await supervisor.adapter.announce_commands(await run_blocking(self._offer))
-        except Exception:
-            logger.warning("%s does not know our commands", name, exc_info=True)
+        self._spawn(self._announce(name, supervisor.adapter))
+
+    async def _announce(self, name: str, adapter: BasePlatformAdapter) -> None:
+        """Offer our commands; a platform that does not take them now is asked again while it is here."""
+        for pause_s in _ANNOUNCE_AGAIN_S:
+            try:
+                return await adapter.announce_commands(await run_blocking(self._offer))
+            except PlatformError as error:
+                logger.warning("%s does not know our commands yet: %s", name, error)
+            except Exception:
+                logger.warning("%s does not know our commands", name, exc_info=True)
+            await asyncio.sleep(pause_s)
+            if self.connected().get(name) is not adapter:
+                return None
+        return None
 
     def _offer(self) -> list[tuple[str, str]]:
         found = skills.found(self.assembly.home)

@@ -377,7 +377,10 @@ class BasePlatformAdapter(ABC):
     async def announce_commands(  # noqa: B027 -- see above
         self, commands: Sequence[tuple[str, str]]
     ) -> None:
-        """Register commands (name and help), where the platform has such a thing."""
+        """Register commands (name and help), where the platform has such a thing.
+
+        Raises PlatformError when that cannot be done now; it is asked for again, later.
+        """
 
 
 def _nobody(_error: PlatformError) -> None:
