@@ -126,10 +126,11 @@ class Pipeline:
             return known
         if role is None:
             return self._turn_away(source, delivery)
-        if self._is_overheard(event, source):
-            return self._ignore(delivery)
         if last is not None and not last.is_own:
             logger.info("%s changes what somebody else wrote", event.message_id)
+            return self._ignore(delivery)
+        is_ours = last is not None and last.was_heard  # whether or not it still names us
+        if not is_ours and self._is_overheard(event, source):
             return self._ignore(delivery)
         if last is not None and versions.says_the_same(event, last, self.store):
             return self._ignore(delivery)

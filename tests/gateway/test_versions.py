@@ -232,3 +232,18 @@ def test_what_another_made_of_a_message_does_not_keep_its_sender_from_changing_i
         named = _in_a_thread("bot, what is it?", "3", "u1", edits="1")
         assert inside.call(inside.house.accept(named)).outcome == "turn"
         world.wait_for_text("g", "You said: [u1] bot, what is it?")
+
+
+def test_a_new_version_that_does_not_name_us_any_more_still_counts(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="first"))
+    with Inside(world) as inside:
+        inside.call(inside.house.accept(_in_a_thread("one", "1", "u1")))
+        assert quiet.begun.wait(_PATIENCE_S)
+        inside.call(inside.house.accept(_in_a_thread("bot, tow", "2", "u1")))
+        corrected = _in_a_thread("two", "3", "u1", edits="2")
+        corrected.is_mention = False
+        assert inside.call(inside.house.accept(corrected)).outcome == "turn"
+        quiet.release()
+        world.wait_for_text("g", "You said: [u1] two")
+        assert _asked(world) == ["[u1] one", "[u1] two"]
