@@ -370,6 +370,17 @@ def test_threads_are_remembered_over_restarts_and_each_person_has_their_own(tmp_
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_broken_cursor_is_made_up_for_by_the_mark_of_the_account(tmp_path: Path) -> None:
+    lock = AccountLock("email", "somebody")
+    lock.take()
+    file = CursorFile(tmp_path / "cursor.json", lock.mark)
+    cursor = Cursor("a/INBOX", 1, 7, 0.0, 0.0)
+    file.write(cursor)
+    (tmp_path / "cursor.json").write_text("{")
+    assert file.read("a/INBOX") == cursor
+    lock.release()
+
+
 def test_a_cursor_belongs_to_its_mailbox_and_a_broken_one_is_named(tmp_path: Path) -> None:
     file = CursorFile(tmp_path / "cursor.json", AccountLock("email", "nobody").mark)
     assert file.read("a") is None
