@@ -14,14 +14,21 @@ from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
 from gateway.turns import STOPPED, Turns
 from gateway.wording import Wording
-from hermes_agent import answers, commands, meter, skills, standing
+from hermes_agent import answers, commands, meter, recovery, skills, standing
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
 from hermes_agent.commands import Command, Context, PluginCommand
 from hermes_agent.conversation import Asleep, Conversation
 from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
-from hermes_core.errors import HermesError, Interrupted, StoreError, UsageError
+from hermes_core.errors import (
+    HermesError,
+    Interrupted,
+    ModelError,
+    StoreError,
+    TitleError,
+    UsageError,
+)
 from hermes_core.text import counted, one_line
 from hermes_state import sessions
 from hermes_state.inbox import Delivery
@@ -52,6 +59,7 @@ class House(Protocol):
     def standing_of(self, came_from: Origin) -> Standing: ...
     def may_answer(self, came_from: Origin, asker: SessionSource) -> bool: ...
     def fields_of(self, came_from: Origin, session_key: str) -> dict[str, Any]: ...
+    def tell_reset(self, entry: SessionEntry, came_from: Origin) -> None: ...
 
 
 @dataclass
@@ -74,12 +82,19 @@ class Chat:
         return self.came_from.session_key
 
     @property
+    def entry(self) -> SessionEntry:
+        """The route of the chat; that its conversation began by itself is said before all else."""
+        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        self.house.tell_reset(entry, self.came_from)
+        return entry
+
+    @property
     def conversation(self) -> Conversation:
         """As its agent holds it, when that is awake: a model is not needed to look at it."""
         from hermes_cli import plugins  # noqa: PLC0415 -- see below
 
         store = self.house.assembly.store
-        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        entry = self.entry
         agent = self.house.turns.agents.peek(self.key)
         root = store.get_conversation_root(entry.session_id)
         if agent is not None and agent.conversation_id == root:
@@ -88,7 +103,7 @@ class Chat:
 
     @property
     def agent(self) -> Agent:
-        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        entry = self.entry
         place = self.came_from.place
         return self.house.turns.agent(self.key, entry.session_id, place, _model_of(entry))
 
@@ -97,6 +112,12 @@ class Chat:
         return self.is_being_shortened or self.house.lanes.is_busy(
             self.key, self.house.turns.is_over
         )
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether messages wait, and none of them is being answered."""
+        lane = self.house.lanes.find(self.key)
+        return lane is not None and lane.current is None and bool(lane.queue)
 
     @property
     def is_being_shortened(self) -> bool:
@@ -127,7 +148,7 @@ class Chat:
             return
         routes = self.house.sessions
         old = routes.get_or_create_session(self.came_from.place)
-        switched: list[object] = []
+        here, switched = self.conversation, list[object]()
         with self.house.lanes.held_back(self.key) as lane:
             if lane.current is not None:  # it has begun since the command was let through
                 raise UsageError("A turn has just begun here.", fix="Wait for it, or /stop it.")
@@ -139,6 +160,8 @@ class Chat:
                 lambda: switched.append(routes.switch_session(self.key, target)),
                 model=routes.model_of(old.session_id),
             )
+        if self.is_copy:
+            commands.tell_start(here, target)
         if not switched:
             raise StoreError("The conversation could not be opened; this chat is where it was.")
 
@@ -154,16 +177,15 @@ class Chat:
         if not self.is_copy:
             return session_id
         place = self.house.fields_of(self.came_from, self.key)
-        return commands.copied(self.conversation, session_id, place=place)
+        return self.conversation.store.branch_session(session_id, place=place)
 
     def send(self, content: Any, replaces: int | None = None) -> None:  # noqa: ANN401 -- text or parts
         """Have this answered as if the person had sent it: the command's delivery becomes a turn."""
-        entry = self.house.sessions.get_or_create_session(self.came_from.place)
-        self._accept(entry.session_id, self.key, content, replaces)
+        self._accept(self.entry.session_id, self.key, content, replaces)
 
     def queue(self, text: str) -> None:
         """Have something answered after what runs, as words without a command are."""
-        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        entry = self.entry
         self.send(self.house.wording.of(self.event, text, entry.session_id))
 
     def background(self, text: str) -> str:
@@ -178,7 +200,7 @@ class Chat:
 
         Returns why it may not hear it, when that is so.
         """
-        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        entry = self.entry
         content = self.house.wording.of(self.event, text, entry.session_id)
         waiting = self._accept(entry.session_id, self.key, content)
         return self.house.steer(self.key, waiting)
@@ -226,15 +248,28 @@ class Chat:
     def name(self, title: str) -> None:
         """Give the conversation its title, also before anything is said; raises TitleError."""
         routes = self.house.sessions
-        entry = routes.get_or_create_session(self.came_from.place)
+        entry = self.entry
         here = self.conversation
-        if here.store.name_session(here.session_id, title, routes.opening(entry)):
+        try:
+            is_first = here.store.name_session(here.session_id, title, routes.opening(entry))
+        except TitleError as error:
+            scope = self.house.standing_of(self.came_from).scope
+            if not error.holder or here.store.is_visible(error.holder, scope):
+                raise
+            raise TitleError(f"The title {title!r} is taken.", fix=error.fix) from None
+        if is_first:
             here.hooks.invoke_hook(
                 "on_session_start",
                 session_id=here.session_id,
-                model=_model_of(entry),
+                model=self._model_name(entry),
                 platform=here.platform,
             )
+
+    def _model_name(self, entry: SessionEntry) -> str:
+        try:
+            return self.agent.model.facts.name
+        except ModelError:
+            return _model_of(entry)
 
     def answer(self, event: MessageEvent) -> str:
         """A pressed button answers a question, when it is one of this chat."""
@@ -275,7 +310,7 @@ class Chat:
     def use_model(self, name: str) -> str:
         made = self.house.assembly.model(name)
         meter.check_choice(made.facts, self.standing)
-        self.house.sessions.get_or_create_session(self.came_from.place)
+        _ = self.entry
         self.house.sessions.set_model_override(self.key, {"model": name})
         return made.facts.name
 
@@ -298,19 +333,41 @@ class Chat:
         return f"Nothing is running here. {rest}; /stop all stops that." if rest else _NOTHING
 
     def stop_all(self) -> str:
-        """Stop what runs, at once, take back what waits, and stop the jobs beside."""
+        """Stop what runs, and the jobs beside; take back what waits, and what a terminal left."""
         beside = self.house.lanes.beside(self.key)
         taken, is_stopped = self._take_back(self.key), self.house.interrupt(self.key)
         for lane in beside:
             self._take_back(lane.key)
             self.house.interrupt(lane.key)
-        if not (is_stopped or taken or beside):
+        left = self._left()
+        for turn_id in left:
+            self.house.assembly.store.turns.finish(turn_id, "interrupted", reason=STOPPED)
+        if not (is_stopped or taken or beside or left):
             return _NOTHING
         done = [
             _so_many(taken, "waiting message", "was taken back", "were taken back"),
             _so_many(len(beside), "job", "beside it is stopped", "beside it are stopped"),
+            _so_many(
+                len(left), "message", "of a terminal is given up", "of a terminal are given up"
+            ),
         ]
         return " ".join(["⏹ Stopping.", *(f"{one}." for one in done if one)])
+
+    def _left(self) -> list[str]:
+        """The turns of this conversation that a terminal began, and that nobody runs any more."""
+        store, entry = self.house.assembly.store, self.house.sessions.peek(self.key)
+        if entry is None:
+            return []
+        root, held = store.get_conversation_root(entry.session_id), self.house.lanes.held
+        return [one["id"] for one in recovery.unfinished(store, root) if one["id"] not in held]
+
+    def check_answered(self) -> None:
+        """Raise UsageError when a terminal left a message without an answer."""
+        if not self.is_running and self._left():
+            raise UsageError(
+                "A message that was written to this conversation in a terminal has no answer yet.",
+                fix="Open the conversation there, or give the message up with /stop all.",
+            )
 
     def _take_back(self, key: str) -> int:
         """Take back what waits in a lane; returns how much that was."""
@@ -348,13 +405,27 @@ def _title(context: Context, title: str) -> str:
     return _SHARED["title"](context, "")
 
 
+def _undo(context: Context, what: str) -> str:
+    if what != "compress":
+        _chat(context).check_answered()
+    return _SHARED["undo"](context, what)
+
+
+def _retry(context: Context, argument: str) -> str:
+    _chat(context).check_answered()
+    return _SHARED["retry"](context, argument)
+
+
 def _compress(context: Context, focus: str) -> str:
     return _chat(context).compress(focus)
 
 
 def _status(context: Context, _argument: str) -> str:
-    if _chat(context).is_being_shortened:
+    chat = _chat(context)
+    if chat.is_being_shortened:
         return commands.status_text(context, "The conversation is being shortened.")
+    if chat.is_waiting:
+        return commands.status_text(context, "Nothing has begun yet of what waits here.")
     return _SHARED["status"](context, "")
 
 
@@ -453,6 +524,8 @@ _OWN: Sequence[Command] = (
     Command("compress", "Shorten the conversation now.", _compress, ("compact",), "[FOCUS]"),
     Command("status", "Show where things stand.", _status, while_running=True),
     Command("resume", "Open another conversation.", _resume, argument="[ID|TITLE]"),
+    Command("undo", "Take back exchanges, or a shortening.", _undo, argument="[N|compress]"),
+    Command("retry", "Ask the last thing again.", _retry),
 )
 _HERE = {command.name for command in _OWN}
 _SHARED = {command.name: command.run for command in commands.COMMANDS}

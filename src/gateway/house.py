@@ -37,12 +37,13 @@ from gateway.platforms.base import (
     Ended,
     Manifest,
     MessageEvent,
+    PlatformError,
     Receipt,
     SendMetadata,
 )
 from gateway.recovery import Recovery, name_of
 from gateway.replies import Replies
-from gateway.session import SessionStore
+from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
 from gateway.streams import Streams
 from gateway.supervision import Supervisor, end
@@ -79,6 +80,7 @@ _SETTLE_S = 20.0
 _LOOK_AGAIN_S = 0.5
 _RECOVERY_TRIES = 60
 _IN_ORDER_S = 5.0
+_ANNOUNCE_AGAIN_S = (1.0, 10.0, 60.0, 600.0)
 _LONG_DASH = re.compile(r"(?<!\S)[–—](?=[A-Za-z])")
 
 
@@ -134,6 +136,7 @@ class House:
             workspace=Path.home(),
         )
         self.turns.on_change = self._stir
+        self.turns.on_over = sessions.used
         self.buttons = Buttons(self.store, self._reached)
         self.turns.on_question_over = lambda: self._on_loop(self.buttons.wanted.set)
         self.lanes = Lanes(self.turns.run, settings.turns_at_once)
@@ -205,10 +208,21 @@ class House:
             return
         await self.delivery.resolve_unsure(name)
         self.buttons.wanted.set()
-        try:
-            await supervisor.adapter.announce_commands(await run_blocking(self._offer))
-        except Exception:
-            logger.warning("%s does not know our commands", name, exc_info=True)
+        self._spawn(self._announce(name, supervisor.adapter))
+
+    async def _announce(self, name: str, adapter: BasePlatformAdapter) -> None:
+        """Offer our commands; a platform that does not take them now is asked again while it is here."""
+        for pause_s in _ANNOUNCE_AGAIN_S:
+            try:
+                return await adapter.announce_commands(await run_blocking(self._offer))
+            except PlatformError as error:
+                logger.warning("%s does not know our commands yet: %s", name, error)
+            except Exception:
+                logger.warning("%s does not know our commands", name, exc_info=True)
+            await asyncio.sleep(pause_s)
+            if self.connected().get(name) is not adapter:
+                return None
+        return None
 
     def _offer(self) -> list[tuple[str, str]]:
         found = skills.found(self.assembly.home)
@@ -398,13 +412,13 @@ class House:
             return False
         self.store.turns.withdraw(turn_id, reason)
         self.lanes.take_back(key, turn_id)
-        self.watchers.over(turn_id)
+        self.turns.forget(turn_id)
         return True
 
     def replace(self, key: str, turn_id: str, waiting: Waiting) -> None:
         """Have a turn run in the place of one that waited; the store says so already."""
         self.lanes.replace(key, turn_id, waiting)
-        self.watchers.over(turn_id)
+        self.turns.forget(turn_id)
 
     def send_now(self, source: SessionSource, text: str) -> bool:
         """Send something past the outbox, from a thread; tells whether it arrived."""
@@ -502,6 +516,10 @@ class House:
     def fields_of(self, came_from: Origin, session_key: str) -> dict[str, Any]:
         """What a session that a command makes says about whose it is."""
         return {**self.access.fields_of(came_from.place), "session_key": session_key}
+
+    def tell_reset(self, entry: SessionEntry, came_from: Origin) -> None:
+        """Say once in a chat that its conversation began by itself."""
+        self.pipeline.tell_reset(entry, came_from)
 
     def restart(self) -> None:
         self.on_restart()

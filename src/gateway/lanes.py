@@ -15,8 +15,13 @@ from gateway.origin import Origin
 
 logger = logging.getLogger(__name__)
 
+_TRY_AGAIN_S = 1.0
 _LEAVING_S = 3.0
 """What a turn does after its end, as telling plugins, is waited for so long."""
+
+
+class NotYet(Exception):
+    """A turn cannot begin now, because its conversation is run elsewhere: it goes on waiting."""
 
 
 @dataclass
@@ -65,6 +70,7 @@ class Lanes:
         self._lock = threading.Lock()
         self._lanes: dict[str, Lane] = {}
         self._is_closed = False
+        self._closing = threading.Event()
         self._left = threading.Condition(self._lock)
         """Notified when a turn leaves its lane."""
 
@@ -112,10 +118,10 @@ class Lanes:
         that is waited for.
         """
         lane = self._lanes.get(key)
-        current = lane.current if lane is not None else None
-        if lane is None or current is None:
+        if lane is None:
             return False
-        if is_over(current.turn_id):
+        current = lane.current
+        if current is not None and is_over(current.turn_id):
             with self._left:
                 self._left.wait_for(lambda: lane.current is not current, _LEAVING_S)
         return not lane.is_empty
@@ -178,6 +184,7 @@ class Lanes:
         """Begin no more turns; those that run go on."""
         with self._lock:
             self._is_closed = True
+            self._closing.set()
             self._pool.shutdown(wait=False)
 
     def wait_until_idle(self, seconds: float) -> bool:
@@ -209,5 +216,17 @@ class Lanes:
                 self._left.notify_all()
             try:
                 self._run(lane, lane.current)
+            except NotYet:
+                self._put_back(lane)
             except Exception:  # the last boundary of a turn: those behind it must run
                 logger.exception("turn %s could not be run", lane.current.turn_id)
+
+    def _put_back(self, lane: Lane) -> None:
+        """Have what could not begin wait as before, at the head of its lane, and try again soon."""
+        with self._lock:
+            if lane.current is not None:
+                lane.current.is_stopped = False  # nothing ran that could be stopped
+                lane.queue.appendleft(lane.current)
+            lane.current = None
+            self._left.notify_all()
+        self._closing.wait(_TRY_AGAIN_S)

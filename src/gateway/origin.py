@@ -33,6 +33,8 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     is_bot: bool = False
     is_vouched: bool = False
     """Whether the platform itself let the sender in."""
+    can_be_asked: bool = True
+    """Whether the sender is shown what the agent asks; else the answer to that is a no, at once."""
     is_in_place: bool = False
     """Whether the reply goes back on the request itself, so that there is nothing to deliver."""
     model: str = ""
@@ -69,6 +71,7 @@ def delivery_of(
         answers=event.answers,
         is_bot=source.is_bot,
         is_vouched=source.role_authorized,
+        can_be_asked=event.can_be_asked,
         is_in_place=is_in_place,
         model=str(event.options.get("model") or ""),
     )

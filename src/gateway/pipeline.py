@@ -126,7 +126,11 @@ class Pipeline:
             return known
         if role is None:
             return self._turn_away(source, delivery)
-        if self._is_overheard(event, source):
+        if last is not None and not last.is_own:
+            logger.info("%s changes what somebody else wrote", event.message_id)
+            return self._ignore(delivery)
+        is_ours = last is not None and last.was_heard  # whether or not it still names us
+        if not is_ours and self._is_overheard(event, source):
             return self._ignore(delivery)
         if last is not None and versions.says_the_same(event, last, self.store):
             return self._ignore(delivery)
@@ -358,7 +362,7 @@ class Pipeline:
     ) -> Receipt:
         """Store a message as a turn; without an opening, only in a conversation that goes on."""
         content = self.wording.of(event, event.text, entry.session_id)
-        self._tell_reset(entry, delivery)
+        self.tell_reset(entry, origin.decode(delivery.payload))
         try:
             accepted = self.store.turns.accept(
                 entry.session_id,
@@ -440,14 +444,13 @@ class Pipeline:
             logger.warning("that a message waits is not told: %s", error)
         self.wake_delivery()
 
-    def _tell_reset(self, entry: SessionEntry, delivery: Delivery) -> None:
+    def tell_reset(self, entry: SessionEntry, came_from: Origin) -> None:
         """Say once that a new conversation began by itself, when there was something before it."""
         if not entry.was_auto_reset:
             return
         policy = self.sessions.config.get_reset_policy(entry.platform, entry.chat_type)
         note = _RESET_NOTES.get(entry.auto_reset_reason or "")
         if note and policy.notify and entry.reset_had_activity:
-            came_from = origin.decode(delivery.payload)
             name = f"reset:{entry.session_id}"
             self.store.outbox.put(self.replies.pieces(came_from, f"ℹ️ {note}", name=name))
             self.wake_delivery()

@@ -45,6 +45,8 @@ RESET = "session_reset"
 SWITCH = "session_switch"
 OVER = frozenset({RESET, SWITCH, "idle", "daily", "suspended"})
 """Ends after which a chat does not go on in the same conversation."""
+_SHORT = timedelta(minutes=1)
+"""What a crash may take of the time at which a chat was used."""
 
 
 class SessionStore:
@@ -115,6 +117,22 @@ class SessionStore:
         if entry is None or self._reason_to_reset(entry) is not None:
             return None
         return self._used(entry)
+
+    def used(self, session_key: str) -> None:
+        """Note that somebody was answered in a chat, which is no silence.
+
+        After a turn that took long it is stored at once: a crash must not make silence of it.
+        """
+        entry = self.peek(session_key)
+        if entry is None:
+            return
+        before = entry.updated_at
+        self._used(entry)
+        if entry.updated_at - before > _SHORT:
+            try:
+                self.save_changes()
+            except StoreError as error:
+                logger.warning("that %s was used is stored later: %s", session_key, error)
 
     def unsaved_route(self, session_key: str) -> Route | None:
         """The route of a chat that the store does not know yet."""
@@ -315,7 +333,7 @@ class SessionStore:
 
     def _used(self, entry: SessionEntry) -> SessionEntry:
         entry.updated_at = now_local()
-        self._changed.add(entry.session_key)  # saved with the next change; a loss costs a moment
+        self._changed.add(entry.session_key)  # saved with the next change
         return entry
 
     def _was_spoken_in(self, entry: SessionEntry) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gateway import journal, session_context
 from gateway.agents import Agents
-from gateway.lanes import Lane, Lanes, Waiting
+from gateway.lanes import Lane, Lanes, NotYet, Waiting
 from gateway.replies import Replies
 from gateway.shortening import Shortenings
 from gateway.source import SessionSource
@@ -72,6 +72,8 @@ class Turns:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.on_change: Callable[[], None] = lambda: None
         """Told when a turn begins or ends."""
+        self.on_over: Callable[[str], None] = lambda _key: None
+        """Told when a turn of a key is over or put off, before it leaves its lane."""
         self.on_question_over: Callable[[], None] = lambda: None
         """Told when something that was asked may be over."""
         self.running: dict[str, Agent] = {}
@@ -115,18 +117,34 @@ class Turns:
         return self._replies.deliver(turn_id, outcome, waiting.origin)
 
     def run(self, lane: Lane, waiting: Waiting) -> None:
-        """The boundary of a turn: it has an end afterwards, or stays on disk for the next start."""
+        """The boundary of a turn: it has an end afterwards, or stays on disk for the next start.
+
+        Raises NotYet when its conversation is run by another process.
+        """
         platform = waiting.origin.place.platform.value
         if self._replies.abilities(platform).answers_in_place:
             self._watchers.expect(waiting.turn_id)
+        has_begun = True
         try:
             self._until_over(lane, waiting)
+        except NotYet:
+            has_begun = False
+            raise
         finally:
-            if self.loop is not None:
-                self._streams.end(waiting.turn_id, self.loop)
-            self._watchers.over(waiting.turn_id)
-            if waiting.has_asked:
-                self.on_question_over()
+            if has_begun:
+                self._leave(lane, waiting)
+
+    def _leave(self, lane: Lane, waiting: Waiting) -> None:
+        self.forget(waiting.turn_id)
+        self.on_over(lane.key)
+        if waiting.has_asked:
+            self.on_question_over()
+
+    def forget(self, turn_id: str) -> None:
+        """Nothing more comes of a turn here: it is over, put off or taken back."""
+        if self.loop is not None:
+            self._streams.end(turn_id, self.loop)
+        self._watchers.over(turn_id)
 
     def _find(self, waiting: Waiting) -> None:
         """Where a turn is to be answered: its chat may have gone on elsewhere while it waited."""
@@ -137,16 +155,16 @@ class Turns:
         waiting.makes_session = self._store.turns.opens(waiting.turn_id)
 
     def _until_over(self, lane: Lane, waiting: Waiting) -> None:
-        """Try until the turn is over. A store that cannot be written now, or a conversation that another
-        process runs, is waited for: those behind in the lane must not overtake.
+        """Try until the turn is over. A store that cannot be written now is waited for: those behind in
+        the lane must not overtake.
         """
         wait_s = _ASK_AGAIN_S
         while not self._closing.is_set():
             try:
                 if self._try(lane, waiting):
                     return
-            except ConversationBusyError:
-                wait_s = _ASK_AGAIN_S
+            except ConversationBusyError as error:
+                raise NotYet from error
             except StoreError as error:
                 logger.warning("turn is tried again: %s", error, extra=journal.of_turn(waiting))
             except HermesError as error:
@@ -199,6 +217,7 @@ class Turns:
         self._current[lane.key] = waiting
         self.running[lane.key] = agent
         self.on_change()
+        agent.asker.can_ask = waiting.origin.can_be_asked
         agent.clear_interrupt()
         self._tell_start(agent, waiting)
         if waiting.is_stopped:
@@ -295,7 +314,12 @@ class Turns:
         waiting = lane.current
         if waiting is None or waiting.turn_id == but:
             return False
-        waiting.is_stopped = True
+
+        def mark() -> None:
+            waiting.is_stopped = True
+
+        if not lanes.while_current(lane, waiting, mark):
+            return False
         threading.Thread(target=self._press, args=(lanes, lane, waiting), daemon=True).start()
         return True
 

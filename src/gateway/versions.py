@@ -7,6 +7,7 @@ import msgspec
 from gateway import origin
 from gateway.origin import Origin
 from gateway.platforms.base import Attachment, MessageEvent
+from gateway.source import SessionSource
 from hermes_state.inbox import Delivery
 from hermes_state.protocol import Store
 from hermes_state.records import Row
@@ -19,6 +20,8 @@ class Version(NamedTuple):
     turn_id: str | None
     origin: Origin | None
     """None: it was ignored, and nothing of it was kept."""
+    is_own: bool = True
+    """Whether it is by the same person as the new one, or may be."""
 
     @property
     def was_heard(self) -> bool:
@@ -28,21 +31,28 @@ class Version(NamedTuple):
 
 
 def before(store: Store, event: MessageEvent) -> Version | None:
-    """The last version of the message that this one is a new version of; None: it never came."""
+    """The last version of the message that this one is a new version of; None: it never came.
+
+    What its sender wrote goes before what others did, who cannot change it: platforms do not all see to
+    that themselves.
+    """
     source = event.source
     if source is None or event.edits is None:
         return None
     named = Delivery(source.platform.value, source.chat_id, event.edits)
-    found = [row for row in store.inbox.versions(named) if row["message_id"] != event.message_id]
-    return _version(found[-1]) if found else None
+    rows = [row for row in store.inbox.versions(named) if row["message_id"] != event.message_id]
+    found = [_version(row, source) for row in rows]
+    own = [one for one in found if one.is_own]
+    return next(reversed(own or found), None)
 
 
-def _version(row: Row) -> Version:
+def _version(row: Row, source: SessionSource) -> Version:
     try:
         came_from = origin.decode(row["payload"])
     except msgspec.ValidationError:
         came_from = None
-    return Version(row["outcome"], row["turn_id"], came_from)
+    is_own = came_from is None or came_from.place.person == source.person
+    return Version(row["outcome"], row["turn_id"], came_from, is_own)
 
 
 def complete(event: MessageEvent, last: Version | None) -> None:
@@ -51,7 +61,7 @@ def complete(event: MessageEvent, last: Version | None) -> None:
     Who changes one picture of an album, or its words, changes nothing of the others; and some platforms
     tell the words alone.
     """
-    if last is None or last.origin is None:
+    if last is None or last.origin is None or not last.is_own:
         return
     event.parts = last.origin.parts
     if event.parts or not event.attachments:

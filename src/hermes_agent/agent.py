@@ -34,7 +34,13 @@ from hermes_agent.tools.processes import Processes
 from hermes_agent.tools.registry import Toolbox
 from hermes_agent.turn import Deliver, Outcome, Steer, Turn, as_dictionary, deliver_nothing
 from hermes_core import clock, config
-from hermes_core.errors import IllegalTransitionError, LeaseLostError, StoreError
+from hermes_core.errors import (
+    BudgetSpent,
+    IllegalTransitionError,
+    LeaseLostError,
+    StoreError,
+    UsageError,
+)
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
 from hermes_state import sessions
@@ -521,7 +527,13 @@ class Agent:
         }
 
     def compress(self, focus: str = "") -> dict[str, Any]:
-        """Shorten the conversation now; tells what came of it."""
+        """Shorten the conversation now; tells what came of it. Raises UsageError at a limit."""
+        try:
+            return self._compress(focus)
+        except BudgetSpent as limit:
+            raise UsageError(f"Nothing was shortened: {limit}.") from None
+
+    def _compress(self, focus: str) -> dict[str, Any]:
         model, stop = self.model, self._new_stop()
         account = Meter(self.store, f"compress:{self.session_id}", self._limits)
         sizes = self._estimator_of(model.facts.name)

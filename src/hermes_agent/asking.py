@@ -7,12 +7,20 @@ restart.
 from hermes_agent.events import QuestionAnswered, QuestionAsked, QuestionWithdrawn, Sink
 from hermes_agent.stop import Stop
 from hermes_core import clock
-from hermes_core.errors import Interrupted, ToolDeniedError
+from hermes_core.errors import Interrupted, ToolDeniedError, ToolError
 from hermes_state.protocol import Store
 from hermes_state.questions import Question
 from hermes_state.records import Row
 
 _LOOK_AGAIN_S = 0.1
+
+
+def _nobody_here(question: Question) -> ToolError:
+    if question.kind == "clarify":
+        return ToolError(
+            "Nobody is here to be asked.", fix="Go on with your best guess, and say so."
+        )
+    return ToolDeniedError(f"Nobody is here to be asked, and this needs a yes: {question.text}.")
 
 
 class Asker:
@@ -29,9 +37,7 @@ class Asker:
         row = self._store.questions.ask(question)
         if row["state"] == "pending" and not self.can_ask:
             self._store.questions.withdraw(row["id"])
-            raise ToolDeniedError(
-                f"Nobody is here to be asked, and this needs a yes: {question.text}."
-            )
+            raise _nobody_here(question)
         return row
 
     def wait(self, row: Row, stop: Stop, report: Sink) -> tuple[str | None, str]:

@@ -352,16 +352,17 @@ def _requests(store: Store, session_id: str) -> list[Row]:
 
 def _branch(context: Context, title: str) -> str:
     _, session_id = _spoken(context)
-    branch = copied(context.conversation, session_id, title=title)
-    context.open(branch, "branched")
+    here = context.conversation
+    branch = here.store.branch_session(session_id, title=title)
+    try:
+        context.open(branch, "branched")
+    finally:
+        tell_start(here, branch)
     return f"This is a copy, {branch}; /resume {session_id} goes back."
 
 
-def copied(
-    here: Conversation, session_id: str, *, title: str = "", place: Mapping[str, Any] | None = None
-) -> str:
-    """A copy of a conversation, of the same place or another one; returns its id. Plugins are told."""
-    branch = here.store.branch_session(session_id, title=title, place=place)
+def tell_start(here: Conversation, branch: str) -> None:
+    """Tell plugins of a copy of a conversation, after the end of the one that was left for it."""
     made = here.store.get_session(branch)
     here.hooks.invoke_hook(
         "on_session_start",
@@ -369,7 +370,6 @@ def copied(
         model=(made and made["model"]) or "",
         platform=here.platform,
     )
-    return branch
 
 
 def _compress(context: Context, focus: str) -> str:

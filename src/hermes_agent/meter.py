@@ -15,6 +15,7 @@ from hermes_state.usage import Spent
 
 _LEAST_REPLY = 256
 """A reply shorter than this is not worth asking for."""
+_DAY = "a day ends at midnight UTC"
 _FREE = ("local", "embedded", "scripted")
 """Providers that do not send a bill."""
 
@@ -112,23 +113,32 @@ class Meter:
         return self._worked_before_s + time.monotonic() - self._began
 
     def _affordable(self, facts: Facts, input_tokens: int, max_output: int) -> int:
-        limits = self._limits
-        per_day, person_per_day = limits.cost_per_day_usd, limits.person_cost_per_day_usd
+        """How long a reply may be; raises BudgetSpent, which says which limit leaves too little."""
         sofar = self._store.budgets.of_turn(self._turn_id, self._account)
-        most = float(max_output)
-        if limits.tokens:
-            most = min(most, limits.tokens - sofar["tokens"] - input_tokens)
-        left = [limits.cost_usd - sofar["cost_usd"]] if limits.cost_usd else []
-        if per_day:
-            left.append(per_day - self._store.budgets.today_usd())
-        if person_per_day:
-            left.append(person_per_day - self._store.budgets.today_usd(limits.person))
+        room: list[tuple[float, str]] = []
+        if tokens := self._limits.tokens:
+            room.append((tokens - sofar["tokens"] - input_tokens, f"{tokens:,} tokens"))
         price = max(facts.input_price, facts.cache_write_price)
-        for usd in left if facts.output_price else ():
-            most = min(most, (usd * 1_000_000 - input_tokens * price) / facts.output_price)
+        for left_usd, limit in self._left(sofar["cost_usd"]) if facts.output_price else ():
+            most = (left_usd * 1_000_000 - input_tokens * price) / facts.output_price
+            room.append((most, limit))
+        most, limit = min(room, default=(max_output, ""))
         if most < min(_LEAST_REPLY, max_output):
-            raise BudgetSpent("what the limits leave is too little for another model call")
-        return int(most)
+            raise BudgetSpent(f"the limit of {limit} leaves too little for another model call")
+        return min(int(most), max_output)
+
+    def _left(self, spent_usd: float) -> list[tuple[float, str]]:
+        """The money that each limit leaves, with what it is a limit of."""
+        limits, today_usd = self._limits, self._store.budgets.today_usd
+        left: list[tuple[float, str]] = []
+        if limits.cost_usd:
+            left.append((limits.cost_usd - spent_usd, f"{text.usd(limits.cost_usd)} a message"))
+        if per_day := limits.cost_per_day_usd:
+            left.append((per_day - today_usd(), f"{text.usd(per_day)} a day ({_DAY})"))
+        if per_day := limits.person_cost_per_day_usd:
+            yours = f"{text.usd(per_day)} a day for you ({_DAY})"
+            left.append((per_day - today_usd(limits.person), yours))
+        return left
 
     def ask_aside(
         self, model: Model, request: Request, tokens: int, stop: Stop, session_id: str, task: str

@@ -210,6 +210,11 @@ class TitleError(StoreError, ValueError):
 
     code = "session.title"
 
+    def __init__(self, message: str, *, fix: str = "", holder: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.holder = holder
+        """The session that has the title, if one has."""
+
 
 class IllegalTransitionError(StoreError):
     """A row may not go from the state it has to the state that was asked for."""

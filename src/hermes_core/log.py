@@ -22,6 +22,16 @@ _MAX_BYTES = 2_000_000
 _KEPT = 3
 _CHATTY = ("apscheduler", "httpcore", "httpx", "httpx2", "nio", "telegram", "uvicorn")
 """Libraries that tell of every request at the level at which we tell of every message."""
+_OURS = (
+    "gateway",
+    "hermes_agent",
+    "hermes_cli",
+    "hermes_core",
+    "hermes_plugins",
+    "hermes_state",
+    "hermes_tui",
+    "tui_gateway",
+)
 _OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 """What every record has; the rest are its fields."""
 _FIRST = ("time", "level", "logger", "message", "traceback")
@@ -132,7 +142,11 @@ def _line(said: dict[str, Any]) -> str:
 
 
 def set_up(folder: Path, level: str, *, is_shown: bool = False) -> None:
-    """Write records of `level` and above to hermes.log; `is_shown`: also to the standard error."""
+    """Write records of `level` and above to hermes.log; `is_shown`: also to the standard error.
+
+    The details that libraries tell are not kept at any level: they have what people say, and tokens that
+    nobody knows as secrets yet.
+    """
     file = _PrivateFile(make_folder(folder) / FILE)
     file.setFormatter(_AsJson())
     handlers: list[logging.Handler] = [file]
@@ -144,8 +158,10 @@ def set_up(folder: Path, level: str, *, is_shown: bool = False) -> None:
         if isinstance(former, _PrivateFile):
             former.close()
     root.handlers[:] = handlers
-    root.setLevel(level.upper())
+    root.setLevel("INFO" if level == "debug" else level.upper())
     # No record says these, so none need find them out.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    for name in _OURS:
+        logging.getLogger(name).setLevel("DEBUG" if level == "debug" else "NOTSET")
     for name in _CHATTY:
-        logging.getLogger(name).setLevel("DEBUG" if level == "debug" else "WARNING")
+        logging.getLogger(name).setLevel("WARNING")

@@ -67,7 +67,9 @@ def _free_from_ancestors(conn: apsw.Connection, row: Row, title: str) -> None:
     holder = found[0]
     if holder["conversation_id"] != row["conversation_id"]:
         raise TitleError(
-            f"The title {title!r} belongs to session {holder['id']}.", fix="Choose another one."
+            f"The title {title!r} belongs to session {holder['id']}.",
+            fix="Choose another one.",
+            holder=holder["id"],
         )
     conn.execute("UPDATE sessions SET title = NULL WHERE id = ?", (holder["id"],))
 

@@ -47,6 +47,13 @@ from hermes_state.routes import Route
 MOST_ATTEMPTS = 3
 _NO_KEY = (None, None, None)
 
+_ONLY_WAITS = (
+    "SELECT 1 FROM questions WHERE turn_id = ?1 AND state = 'pending' AND NOT EXISTS (SELECT 1 FROM"
+    " effects WHERE effects.turn_id = ?1 AND effects.state = 'started'"
+    " AND effects.tool_call_id <> questions.tool_call_id)"
+)
+"""A question that a turn has put and that nobody has answered, beside which nothing was being done."""
+
 FOLDED = "said to the turn before it"
 """The reason of a turn that was over before it began, because the one before it answers it too."""
 
@@ -203,12 +210,15 @@ def name(conn: apsw.Connection, session_id: str, title: str, opening: Opening) -
 
 
 def start(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> int:
-    """Begin to run a turn, for the first time or again; returns which attempt this is."""
+    """Begin to run a turn, for the first time or again; returns which attempt this is.
+
+    One that only waited for a person when it was cut off has not lost an attempt by it.
+    """
     leases.check(conn, lease)
     attempt = conn.execute(
-        "UPDATE turns SET state = 'running', attempts = attempts + 1,"
-        " started_at = coalesce(started_at, ?) WHERE id = ? RETURNING attempts",
-        (clock.now(), turn_id),
+        "UPDATE turns SET state = 'running', attempts = max(1, attempts + NOT EXISTS"
+        f" ({_ONLY_WAITS})), started_at = coalesce(started_at, ?2) WHERE id = ?1 RETURNING attempts",
+        (turn_id, clock.now()),
     ).get
     return attempt if attempt is not None else fetch(conn, turn_id)["attempts"]
 
@@ -229,7 +239,8 @@ def put_off(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> 
     """Leave a running turn to a later start; only what is cut off counts as an attempt."""
     leases.check(conn, lease)
     conn.execute(
-        "UPDATE turns SET attempts = attempts - 1 WHERE id = ? AND state = 'running'", (turn_id,)
+        "UPDATE turns SET attempts = max(0, attempts - 1) WHERE id = ? AND state = 'running'",
+        (turn_id,),
     )
 
 

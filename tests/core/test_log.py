@@ -34,6 +34,19 @@ def test_records_of_the_level_go_to_a_private_file_and_nowhere_else(
     assert capsys.readouterr() == ("", "")
 
 
+def test_of_details_only_our_own_are_kept(tmp_path: Path) -> None:
+    log.set_up(tmp_path, "debug")
+    for name in ("nio.responses", "peewee", "httpcore.connection"):
+        logging.getLogger(name).debug("what somebody said, and a token")
+    logging.getLogger("gateway.turns").debug("a detail")
+    logging.getLogger("hermes_plugins.mine").debug("another detail")
+    lines = (tmp_path / "hermes.log").read_text("utf-8").splitlines()
+    assert [json.loads(line)["message"] for line in lines] == ["a detail", "another detail"]
+    log.set_up(tmp_path, "info")
+    logging.getLogger("gateway.turns").debug("left out")
+    assert "left out" not in (tmp_path / "hermes.log").read_text("utf-8")
+
+
 def test_the_file_is_made_by_the_first_record(tmp_path: Path) -> None:
     log.set_up(tmp_path / "logs", "info")
     assert list((tmp_path / "logs").iterdir()) == []

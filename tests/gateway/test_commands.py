@@ -220,6 +220,17 @@ def test_new_with_a_title_names_the_new_conversation(world: World) -> None:
         assert inside.store.get_session(entry.session_id) is None
 
 
+def test_a_group_is_not_told_of_a_private_conversation_by_its_title(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "/title Fruit")
+        world.wait_for_text("a", "called 'Fruit'")
+        (private,) = inside.runner.session_store.list_sessions()
+        world.platform.say("a", "/new Fruit")
+        assert private.session_id in world.wait_for_text("a", "The title 'Fruit'").text
+        world.platform.say("g", "/title Fruit", chat_type="group")
+        world.wait_for_text("g", "⚠️ The title 'Fruit' is taken. Choose another one.")
+
+
 def test_a_title_is_given_before_anything_is_said(world: World) -> None:
     with Inside(world):
         world.platform.say("a", "/title")

@@ -1,15 +1,18 @@
 """Conversations in chats, end to end: a platform on one side, a scripted model on the other."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
 from gateway.commands import OWNERS_ONLY
 from gateway.config import Platform
-from gateway.platforms.base import MessageEvent
+from gateway.platforms.base import MessageEvent, PlatformError
+from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
 from gateway.source import SessionSource
 from hermes_agent.testing.faults import Refuse
 from hermes_agent.testing.scripted import Quiet, call, say, silence
+from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, World
 
 
@@ -259,3 +262,21 @@ def test_unknown_commands_name_the_nearest_one(world: World) -> None:
         assert ("new", "Start a new conversation.") in world.platform.commands
         announced = {name for name, _ in world.platform.commands}
         assert announced.isdisjoint(OWNERS_ONLY), "everybody in a chat sees its menu"
+
+
+def test_commands_that_a_platform_does_not_take_at_once_are_offered_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announce = LoopbackAdapter.announce_commands
+    busy = [PlatformError("flooded")]
+
+    async def announce_when_it_can(
+        self: LoopbackAdapter, commands: Sequence[tuple[str, str]]
+    ) -> None:
+        if busy:
+            raise busy.pop()
+        await announce(self, commands)
+
+    monkeypatch.setattr(LoopbackAdapter, "announce_commands", announce_when_it_can)
+    with Inside(world):
+        eventually(lambda: any(name == "new" for name, _ in world.platform.commands))

@@ -196,14 +196,23 @@ def test_a_conversation_beside_and_a_copy_tell_their_start(world: World, heard: 
         world.platform.say("a", "/branch")
         world.wait_for_text("a", "This is a copy")
         assert heard.calls == [
-            ("on_session_start", _entry(inside).session_id),
             ("on_session_end", old),
             ("on_session_finalize", old),
+            ("on_session_start", _entry(inside).session_id),
         ]
         heard.calls.clear()
         world.platform.say("a", "in the copy")
         world.wait_for_text("a", "You said: in the copy")
         assert heard.calls == []
+
+
+def test_a_conversation_that_begins_with_its_title_tells_who_answers_in_it(world: World) -> None:
+    models: list[str] = []
+    plugins.register_hook("on_session_start", lambda model: models.append(model))
+    with Inside(world):
+        world.platform.say("a", "/title Fruit")
+        world.wait_for_text("a", "called 'Fruit'")
+        assert models == ["scripted"]
 
 
 def test_a_first_reset_has_nothing_to_end(world: World, heard: _Heard) -> None:
@@ -335,6 +344,44 @@ def test_an_idle_conversation_starts_afresh_with_a_note(world: World) -> None:
         assert len(world.wait_for_replies("a", 4)) == 4
 
 
+@pytest.mark.parametrize("is_killed", [False, True], ids=["at once", "after a kill"])
+def test_what_follows_a_long_turn_is_said_in_its_conversation(
+    world: World, is_killed: bool
+) -> None:
+    world.configure(more=_IDLE)
+    quiet = Quiet()
+    world.play(silence(quiet, then="Shall I send it?"))
+    with Inside(world) as inside:
+        world.platform.say("a", "write a letter")
+        assert quiet.begun.wait(10)
+        entry = _entry(inside)
+        _make_old(inside, is_running=True)
+        quiet.release()
+        world.wait_for_text("a", "Shall I send it?")
+        eventually(lambda: inside.house.lanes.held == set())
+        if is_killed:  # of the next start there is what was stored
+            store = inside.runner.session_store
+            found = type(store)(store.sessions_dir, store.config, db=inside.store).list_sessions()
+            assert [one.updated_at for one in found] == [entry.updated_at]
+        world.platform.say("a", "yes")
+        world.wait_for_text("a", "You said: yes")
+        assert _entry(inside) is entry
+
+
+@pytest.mark.parametrize("command", ["/queue who am I?", "/usage"])
+def test_a_command_too_is_told_that_its_conversation_is_new(world: World, command: str) -> None:
+    world.configure(more=_IDLE)
+    with Inside(world) as inside:
+        world.platform.say("a", "my name is Ada")
+        world.wait_for_replies("a", 1)
+        _make_old(inside)
+        world.platform.say("a", command)
+        note, _ = world.wait_for_replies("a", 3)[1:]
+        assert note == "ℹ️ A new conversation: the last one was idle for long."
+        world.platform.say("a", "and now?")
+        assert "You said: and now?" in world.wait_for_replies("a", 4)[3]
+
+
 def test_the_watcher_ends_what_is_expired_once(world: World, heard: _Heard) -> None:
     world.configure(more=_IDLE)
     with Inside(world) as inside:
@@ -407,11 +454,13 @@ def test_the_watcher_forgets_silent_chats_once_an_hour(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
+        eventually(lambda: inside.house.lanes.held == set())
         _entry(inside).updated_at -= timedelta(days=31)
         inside.runner._tidy()
         assert inside.runner.session_store.list_sessions() == []
         world.platform.say("b", "two")
         world.wait_for_replies("b", 1)
+        eventually(lambda: inside.house.lanes.held == set())
         _entry(inside).updated_at -= timedelta(days=31)
         inside.runner._tidy()
         assert len(inside.runner.session_store.list_sessions()) == 1

@@ -306,6 +306,7 @@ def test_the_note_of_a_reset_that_cannot_be_stored_does_not_lose_the_message(wor
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
+        eventually(lambda: inside.house.lanes.held == set())
         (entry,) = inside.runner.session_store.list_sessions()
         entry.updated_at = entry.updated_at.replace(year=2020)
         with disk_full_at(inside.store, "INSERT ON outbox WHEN NEW.key LIKE 'reset:%'"):

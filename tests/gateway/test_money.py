@@ -2,6 +2,8 @@
 
 import pytest
 
+from hermes_state.budgets import Estimate, Limits
+from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, World
 
 
@@ -19,13 +21,16 @@ def test_a_limit_is_not_escaped_by_choosing_a_model_without_a_price(world: World
     _limited(world, "openai/gpt-4o-mini", 0.00001)
     with Inside(world):
         world.platform.say("m", "hello", user="m1")
-        world.wait_for_text("m", "limits leave is too little")
+        world.wait_for_text(
+            "m",
+            "$0.00001 a day for you (a day ends at midnight UTC) leaves",
+        )
         world.platform.say("m", "/model gpt-unpriced-x", user="m1")
         told = world.wait_for_replies("m", 2)[1]
         assert "What gpt-unpriced-x costs is not known" in told
         assert "$0.00001 a day" in told
         world.platform.say("m", "and now?", user="m1")
-        assert "limits leave is too little" in world.wait_for_replies("m", 3)[2]
+        assert "leaves too little" in world.wait_for_replies("m", 3)[2]
         world.platform.say("o", "/model gpt-unpriced-x")
         world.wait_for_text("o", "From now on gpt-unpriced-x answers.")
         assert world.model.asked == []
@@ -58,6 +63,22 @@ def test_that_the_limit_does_not_hold_for_the_model_of_the_house_is_said_once(wo
     assert len(told) == 1
     assert told[0].startswith("ℹ️ ")
     assert world.replies("m").index(told[0]) == 0
+
+
+def test_a_shortening_that_the_limit_does_not_allow_is_refused_with_the_reason(
+    world: World,
+) -> None:
+    _limited(world, "openai/gpt-4o-mini", 0.01)
+    with Inside(world) as inside:
+        for words in ("one " * 300, "two " * 300, "three"):
+            world.platform.say("m", words, user="m1")
+        world.wait_for_replies("m", 3)
+        eventually(lambda: inside.house.lanes.held == set())
+        limits = Limits(person="loopback:m1")
+        inside.store.budgets.reserve("spent", limits, Estimate(1, 0.01, 0.0))
+        world.platform.say("m", "/compress", user="m1")
+        told = world.wait_for_replies("m", 4)[3]
+        assert told.startswith("⚠️ Nothing was shortened: the limit of $0.01 a day for you")
 
 
 @pytest.mark.parametrize(("usd", "shown"), [(0.00001, "$0.00001"), (0.5, "$0.50"), (2.0, "$2.00")])

@@ -2,14 +2,17 @@
 
 from typing import Any
 
+import pytest
+
+from gateway.config import Platform
 from gateway.enclosures import Enclosures
 from gateway.origin import Origin
-from gateway.platforms.base import Abilities
+from gateway.platforms.base import Abilities, MessageEvent
 from gateway.replies import Replies
 from gateway.source import SessionSource
 from hermes_agent.events import QuestionAsked
 from hermes_agent.standing import Standing
-from hermes_agent.testing.scripted import call, say
+from hermes_agent.testing.scripted import Step, call, say
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from tests.gateway.living import Inside, World
@@ -54,6 +57,28 @@ def test_who_is_asked_in_a_group_answers_without_naming_the_bot(world: World) ->
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         assert not inside.house.lanes.held
         assert len(world.replies("g")) == 2
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        (call("clarify", question="Which one?"), "Nobody is here to be asked."),
+        (call("terminal", command="rm -rf /nonexistent/hermes-test"), "needs a yes"),
+    ],
+    ids=["a question", "an approval"],
+)
+def test_where_nobody_is_shown_a_question_it_is_answered_with_no_at_once(
+    world: World, wish: Step, said: str
+) -> None:
+    world.play(wish)
+    with Inside(world) as inside:
+        source = SessionSource(Platform("loopback"), "a", user_id="u1")
+        event = MessageEvent("go on", source=source, message_id="1", can_be_asked=False)
+        inside.call(inside.house.accept(event))
+        world.wait_for_text("a", said)
+        world.play(call("clarify", question="Which one?"))
+        world.platform.say("a", "now with somebody there")
+        world.wait_for_text("a", "Which one?")
 
 
 def test_an_approval_in_a_group_is_given_by_the_command_alone(world: World) -> None:

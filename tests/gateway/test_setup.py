@@ -96,8 +96,10 @@ def test_a_platform_is_added_to_tables_in_any_order_and_every_line_stays(world: 
 def test_a_first_hook_is_asked_for_and_written(
     fresh: World, said: str, written: dict[str, object]
 ) -> None:
-    done = _setup(fresh, "webhook", "--set", "port=0", "--no-greet", said=said)
+    done = _setup(fresh, "webhook", "--set", "port=0", said=said)
     assert done.returncode == 0, done.stderr
+    assert "Deliveries are posted to http://127.0.0.1:" in done.stdout
+    assert "/hooks/build.\n" in done.stdout
     assert _platforms(fresh)["webhook"] == {"port": 0, **written, "enabled": True}
 
 
@@ -124,8 +126,10 @@ def test_who_gave_one_way_to_be_let_in_is_not_asked_for_another(fresh: World) ->
 
 
 def test_the_end_of_the_input_leaves_out_what_is_not_needed(fresh: World) -> None:
-    done = _setup(fresh, "api_server", "--no-greet", "--set", f"port={free_port()}", said="")
+    port = free_port()
+    done = _setup(fresh, "api_server", "--set", f"port={port}", said="")
     assert done.returncode == 0, done
+    assert f"Clients ask at http://127.0.0.1:{port}/v1 with the token in " in done.stdout
     lacking = _setup(fresh, "email", "--no-greet", said="")
     assert lacking.returncode == 2
     assert "--set address=VALUE" in lacking.stderr

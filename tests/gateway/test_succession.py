@@ -4,6 +4,9 @@ import json
 import threading
 from datetime import timedelta
 
+import pytest
+
+from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, call, silence
 from hermes_cli import plugins
 from hermes_state import SessionDB
@@ -21,6 +24,12 @@ def _told(world: World) -> str:
 def _here(inside: Inside) -> str:
     (entry,) = inside.runner.session_store.list_sessions()
     return entry.session_id
+
+
+def _waiting(inside: Inside) -> int:
+    """How many messages wait in the chat and have not begun."""
+    (entry,) = inside.runner.session_store.list_sessions()
+    return len(inside.house.lanes.waiting(entry.session_key))
 
 
 def _wait_until_taken(world: World) -> None:
@@ -47,6 +56,74 @@ def test_new_while_messages_wait_answers_them_in_the_new_conversation(world: Wor
         assert "and I wait" not in said
         assert inside.store.turns.unfinished() == []
         assert inside.store.check() == []
+
+
+def test_new_while_a_terminal_runs_the_conversation_answers_all_that_waits(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "my name is Ada")
+        world.wait_for_replies("a", 1)
+        eventually(lambda: inside.house.lanes.held == set())
+        old = _here(inside)
+        with lease.held(inside.store, old, lambda: None):
+            world.platform.say("a", "and I wait")
+            world.platform.say("a", "so do I")
+            eventually(lambda: _waiting(inside) == 2)
+            world.platform.say("a", "/new")
+            world.wait_for_text("a", "2 waiting messages will be answered in it.")
+            world.wait_for_text("a", "You said: and I wait")
+            world.wait_for_text("a", "You said: so do I")
+            assert "Ada" not in _told(world)
+
+
+@pytest.mark.parametrize(
+    ("stop", "said", "is_answered"),
+    [
+        ("/stop", "Nothing is running here. 1 waiting message follows", True),
+        ("/stop all", "1 waiting message was taken back.", False),
+    ],
+)
+def test_what_waits_for_a_terminal_is_not_stopped_as_if_it_ran(
+    world: World, stop: str, said: str, is_answered: bool
+) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        eventually(lambda: inside.house.lanes.held == set())
+        with lease.held(inside.store, _here(inside), lambda: None):
+            world.platform.say("a", "two")
+            eventually(lambda: _waiting(inside) == 1)
+            world.platform.say("a", stop)
+            world.wait_for_text("a", said)
+        world.platform.say("a", "three")
+        world.wait_for_text("a", "You said: three")
+        assert any("You said: two" in text for text in world.replies("a")) is is_answered
+
+
+def test_what_a_killed_terminal_left_is_named_and_can_be_given_up(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        eventually(lambda: inside.house.lanes.held == set())
+        inside.store.turns.accept(_here(inside), {"role": "user", "content": "in a terminal"})
+        world.platform.say("a", "/undo")
+        world.wait_for_text("a", "in a terminal has no answer yet.")
+        world.platform.say("a", "/stop all")
+        world.wait_for_text("a", "1 message of a terminal is given up.")
+        world.platform.say("a", "/undo")
+        world.wait_for_text("a", "Taken back, from here on: 'in a terminal'")
+
+
+def test_status_tells_what_waits_from_what_runs(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        (entry,) = inside.runner.session_store.list_sessions()
+        with inside.house.lanes.held_back(entry.session_key):
+            world.platform.say("a", "two")
+            eventually(lambda: _waiting(inside) == 1)
+            world.platform.say("a", "/status")
+            world.wait_for_text("a", "Nothing has begun yet of what waits here.")
+        world.wait_for_text("a", "You said: two")
 
 
 def test_plugins_are_told_of_a_reset_before_what_waits_begins(world: World) -> None:

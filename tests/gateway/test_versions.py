@@ -193,3 +193,57 @@ def test_a_new_version_of_what_was_asked_is_no_answer_to_a_question(world: World
         world.platform.edit("a", answer, "the blue one")
         world.wait_for_text("a", "the blue one")
         assert _asked(world)[-1] == f"{_CORRECTED}the blue one"
+
+
+def _in_a_thread(text: str, message_id: str, user: str, **more: Any) -> MessageEvent:
+    source = SessionSource(
+        Platform("loopback"), "g", chat_type="group", user_id=user, thread_id="t"
+    )
+    return MessageEvent(text, source=source, message_id=message_id, is_mention=True, **more)
+
+
+def test_nobody_changes_what_somebody_else_wrote(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="first"))
+    with Inside(world) as inside:
+        inside.call(inside.house.accept(_in_a_thread("one", "1", "u1")))
+        assert quiet.begun.wait(_PATIENCE_S)
+        inside.call(inside.house.accept(_in_a_thread("tow", "2", "u1")))
+        forged = _in_a_thread("forged", "3", "u2", edits="2")
+        assert inside.call(inside.house.accept(forged)).outcome == "ignored"
+        corrected = _in_a_thread("two", "4", "u1", edits="2")
+        assert inside.call(inside.house.accept(corrected)).outcome == "turn"
+        quiet.release()
+        world.wait_for_text("g", "You said: [u1] two")
+        late = _in_a_thread("forged", "5", "u2", edits="2")
+        assert inside.call(inside.house.accept(late)).outcome == "ignored"
+        assert _asked(world) == ["[u1] one", "[u1] two"]
+
+
+def test_what_another_made_of_a_message_does_not_keep_its_sender_from_changing_it(
+    world: World,
+) -> None:
+    with Inside(world) as inside:
+        heard = _in_a_thread("what is it?", "1", "u1")
+        heard.is_mention = False
+        assert inside.call(inside.house.accept(heard)).outcome == "ignored"
+        inside.call(inside.house.accept(_in_a_thread("forged", "2", "u2", edits="1")))
+        world.wait_for_text("g", "You said: [u2] forged")
+        named = _in_a_thread("bot, what is it?", "3", "u1", edits="1")
+        assert inside.call(inside.house.accept(named)).outcome == "turn"
+        world.wait_for_text("g", "You said: [u1] bot, what is it?")
+
+
+def test_a_new_version_that_does_not_name_us_any_more_still_counts(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="first"))
+    with Inside(world) as inside:
+        inside.call(inside.house.accept(_in_a_thread("one", "1", "u1")))
+        assert quiet.begun.wait(_PATIENCE_S)
+        inside.call(inside.house.accept(_in_a_thread("bot, tow", "2", "u1")))
+        corrected = _in_a_thread("two", "3", "u1", edits="2")
+        corrected.is_mention = False
+        assert inside.call(inside.house.accept(corrected)).outcome == "turn"
+        quiet.release()
+        world.wait_for_text("g", "You said: [u1] two")
+        assert _asked(world) == ["[u1] one", "[u1] two"]

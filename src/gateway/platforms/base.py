@@ -111,6 +111,8 @@ class MessageEvent:
     """The messages that it is made of, where the platform delivers one as several: an album."""
     answers: str | None = None
     """The question that a pressed button answers; `text` is the choice."""
+    can_be_asked: bool = True
+    """Whether its sender is shown what the agent asks before it has answered, and can answer that."""
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     """What a program asks for with its message: `session_id`, `model`, `instructions`."""
     internal: bool = False
@@ -339,6 +341,10 @@ class BasePlatformAdapter(ABC):
     ) -> SendResult:
         """Send one piece, which fits into the limit. Does not raise and does not try again."""
 
+    def address(self) -> str:
+        """Where programs find it, in words, once it is connected; empty where people write to a bot."""
+        return ""
+
     async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
         """The name and the type of a chat."""
         return {"name": chat_id, "type": "dm"}
@@ -371,7 +377,10 @@ class BasePlatformAdapter(ABC):
     async def announce_commands(  # noqa: B027 -- see above
         self, commands: Sequence[tuple[str, str]]
     ) -> None:
-        """Register commands (name and help), where the platform has such a thing."""
+        """Register commands (name and help), where the platform has such a thing.
+
+        Raises PlatformError when that cannot be done now; it is asked for again, later.
+        """
 
 
 def _nobody(_error: PlatformError) -> None:

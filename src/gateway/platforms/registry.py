@@ -109,9 +109,10 @@ def make(manifest: Manifest, settings: Any, home: Home) -> BasePlatformAdapter: 
     try:
         return manifest.make(PlatformConfig(enabled=True), settings, folder)
     except ImportError as error:
+        extra = f"pip install 'hermes[{manifest.extra}]'"
         raise PlatformError(
             f"{manifest.title} needs a library that is not installed: {error}.",
-            fix=f"Install it with: pip install 'hermes[{manifest.extra or manifest.name}]'.",
+            fix=f"Install it with: {extra}." if manifest.extra else "Its plugin says which.",
             is_fatal=True,
         ) from error
 

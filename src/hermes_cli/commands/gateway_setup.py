@@ -253,7 +253,9 @@ async def _try(
         await adapter.connect()
         app.say(f"{manifest.title}: connected.")
         write()
-        if greet and not adapter.abilities.answers_in_place:
+        if address := adapter.address():
+            app.say(f"{address}.")
+        elif greet:
             source, message_id = await _first(app, news)
             await _greet(app, manifest, adapter, source, message_id)
     except TimeoutError:

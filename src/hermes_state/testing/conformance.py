@@ -1255,6 +1255,18 @@ class TurnRules:
         assert row is not None
         assert (row["state"], row["attempts"]) == ("interrupted", 1)
 
+    def test_a_turn_that_only_waited_for_a_person_has_lost_no_attempt(self, store: Store) -> None:
+        turn_id = running(store)
+        call = Call("c1", "terminal", "{}", read_only=False)
+        beside = Call("c2", "terminal", "{}", read_only=False)
+        store.turns.step(turn_id, {"role": "assistant", "content": ""}, [call, beside])
+        asked = Question(turn_id, "c1", "approval", "terminal", "It deletes.", "", ("once",))
+        store.questions.ask(asked)
+        assert [store.turns.start(turn_id) for _ in range(4)] == [1, 1, 1, 1]
+        other = store.effects.of_turn(turn_id)[1]
+        store.effects.start(other["id"])
+        assert store.turns.start(turn_id) == 2, "what was being done beside it may have ended it"
+
     def test_a_turn_that_never_began_can_fail_or_be_interrupted(self, store: Store) -> None:
         store.create_session("s", "cli")
         ends: tuple[tuple[End, str | None], ...] = (("failed", "why"), ("interrupted", None))

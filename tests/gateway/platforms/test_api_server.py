@@ -408,21 +408,27 @@ def test_a_turn_with_a_key_goes_on_when_its_client_hangs_up(server: Server, body
 # -- the end and the beginning of the server ---------------------------------------------------------
 
 
+@pytest.mark.parametrize("key", ["k", ""], ids=["with a key", "without"])
 @pytest.mark.parametrize("stream", [True, False])
-def test_who_waits_when_the_gateway_stops_is_told_to_come_back(
-    tmp_path: Path, stream: bool
+def test_who_waits_when_the_gateway_stops_is_told_how_to_come_back(
+    tmp_path: Path, stream: bool, key: str
 ) -> None:
     desk = ScriptedDesk(lambda _: replace(says("later"), hold=True))
     with serving(tmp_path, desk) as server, ThreadPoolExecutor(1) as pool:
         body = {"messages": user("hi"), "stream": stream}
-        asking = pool.submit(lambda: server.post(json=body, headers={"Idempotency-Key": "k"}))
+        headers = {"Idempotency-Key": key} if key else {}
+        asking = pool.submit(lambda: server.post(json=body, headers=headers))
         assert desk.watched.wait(PATIENCE_S)
         server.loop.run(server.adapter.disconnect())
         answer = asking.result(PATIENCE_S)
-    assert "Idempotency-Key" in answer.text
+    assert ("ask again with the same Idempotency-Key" in answer.text) == bool(key)
+    assert ("would be another turn" in answer.text) != bool(key)
     assert not desk.stopped.is_set()
     if not stream:
-        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert (answer.status_code, answer.headers.get("retry-after")) == (
+            503,
+            "5" if key else None,
+        )
 
 
 def test_it_can_be_connected_again_and_disconnected_at_any_time(server: Server) -> None:

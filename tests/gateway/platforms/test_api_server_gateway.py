@@ -336,3 +336,35 @@ def test_sixteen_clients_at_once_each_get_their_own_answer(gateway: Gateway) -> 
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(work, range(16)))
     assert all(f"this is {number}." in text for number, text in enumerate(answers))
+
+
+@pytest.mark.parametrize("name", ["", "work"], ids=["unnamed", "named"])
+def test_who_gets_a_whole_answer_is_not_asked_in_between(
+    gateway: Gateway, world: World, name: str
+) -> None:
+    headers = {"X-Hermes-Conversation": name} if name else {}
+    world.play(call("clarify", question="Which one?"), say("I took the red one."))
+    answer = gateway.ask("choose", extra_headers=headers)
+    assert answer.choices[0].message.content == "I took the red one."
+    assert "Nobody is here to be asked." in str(world.model.asked[-1].json["messages"][-1])
+
+
+def test_what_a_named_stream_asks_is_answered_by_another_request(
+    gateway: Gateway, world: World
+) -> None:
+    headers = {"X-Hermes-Conversation": "work"}
+    world.play(call("clarify", question="Which one?"))
+    stream = gateway.ask("choose", stream=True, extra_headers=headers)
+    heard = ""
+    for one in stream:
+        heard += one.choices[0].delta.content or ""
+        if heard.endswith("Which one?"):
+            gateway.ask("the blue one", extra_headers=headers)
+    assert "The tool says: the blue one" in heard
+
+
+def test_an_unnamed_stream_is_not_asked_what_it_could_not_answer(
+    gateway: Gateway, world: World
+) -> None:
+    world.play(call("clarify", question="Which one?"), say("I took the red one."))
+    assert told(gateway.ask("choose", stream=True)) == "I took the red one."

@@ -16,12 +16,14 @@ from gateway.platforms.email.cursor import Cursor, CursorFile
 from gateway.platforms.email.mail import Mail
 from gateway.platforms.email.manifest import MANIFEST, EmailSettings
 from gateway.platforms.email.pace import Pace
+from gateway.platforms.email.quotes import Writer
 from gateway.platforms.email.screening import is_authentic, reason_to_skip
 from gateway.platforms.email.threads import Threads
 from gateway.platforms.email.translate import translate
 from hermes_core import clock
 
 OWN = "hermes@mail.test"
+US = Writer(OWN, "Hermes")
 SETTINGS = EmailSettings(address=OWN, password="secret", imap_host="mail.test")
 
 
@@ -87,19 +89,19 @@ def test_two_from_headers_are_no_sender() -> None:
 )
 def test_text_is_read_in_whatever_charset_it_is(charset: str, content: bytes) -> None:
     head = f'Content-Type: text/plain; charset="{charset}"\n\n'.encode()
-    assert read(head + content).text(without_quotes=False) == "Grüße"
+    assert read(head + content).text() == "Grüße"
 
 
 def test_plain_text_is_preferred_and_html_is_read_when_it_is_all_there_is() -> None:
     mail = EmailMessage()
     mail.set_content("plain")
     mail.add_alternative("<p>rich</p>", subtype="html")
-    assert Mail.read(mail.as_bytes()).text(without_quotes=False) == "plain"
+    assert Mail.read(mail.as_bytes()).text() == "plain"
     empty = EmailMessage()
     empty.set_content(" \n")
     empty.add_alternative("<p>rich</p>", subtype="html")
-    assert Mail.read(empty.as_bytes()).text(without_quotes=False) == "rich"
-    assert read("Content-Type: text/html\n\n<p>a<br>b</p>").text(without_quotes=False) == "a\nb"
+    assert Mail.read(empty.as_bytes()).text() == "rich"
+    assert read("Content-Type: text/html\n\n<p>a<br>b</p>").text() == "a\nb"
 
 
 def test_text_around_attachments_is_read_and_lines_that_were_folded_are_whole() -> None:
@@ -108,7 +110,7 @@ def test_text_around_attachments_is_read_and_lines_that_were_folded_are_whole() 
         "one \ntwo\n--b\nContent-Type: image/png\n\nx\n--b\nContent-Type: text/plain\n\nthree\n--b--\n"
     )
     mail = read(raw)
-    assert mail.text(without_quotes=False) == "one two\n\nthree"
+    assert mail.text() == "one two\n\nthree"
     assert [file.name for file in mail.files()] == ["file.png"]
 
 
@@ -120,7 +122,7 @@ def test_a_mail_within_a_mail_is_a_file() -> None:
     outer.set_content("outside")
     outer.add_attachment(inner)
     mail = Mail.read(outer.as_bytes())
-    assert mail.text(without_quotes=False) == "outside"
+    assert mail.text() == "outside"
     (file,) = mail.files()
     assert file.name == "mail.eml" and b"Subject: Inner" in file.content
 
@@ -129,7 +131,7 @@ def test_more_files_than_anybody_sends_are_left_out() -> None:
     mail = EmailMessage()
     for _ in range(25):
         mail.add_attachment(b"x", maintype="image", subtype="png", filename="x.png")
-    letter = translate(Mail.read(mail.as_bytes()), None)
+    letter = translate(Mail.read(mail.as_bytes()), None, US)
     assert len(letter.event.files) == 20
     assert letter.event.text == "[This mail has no text.]\n\n[5 more attachments were left out.]"
 
@@ -142,17 +144,17 @@ def test_a_mail_without_an_id_gets_one_that_stays() -> None:
 def test_the_history_of_a_thread_that_is_not_known_is_read_too() -> None:
     raw = (
         "From: ann@people.test\nMessage-ID: <2@x>\nReferences: <1@x>\nSubject: Re: Offer\n\n"
-        "What is this?\n\nOn 2026-11-15 Bob <bob@people.test> wrote:\n> An offer.\n"
+        "What is this?\n\nOn 2026-11-15 Hermes <hermes@mail.test> wrote:\n> An offer.\n"
     )
-    fresh = translate(read(raw), None).event
+    fresh = translate(read(raw), None, US).event
     assert fresh.text.startswith("Re: Offer\n\nWhat is this?") and "> An offer." in fresh.text
     assert fresh.source is not None and fresh.source.thread_id == "<1@x>"
-    assert translate(read(raw), "<0@x>").event.text == "What is this?"
+    assert translate(read(raw), "<0@x>", US).event.text == "What is this?"
 
 
 def test_a_forward_keeps_what_it_forwards_even_in_a_known_thread() -> None:
     raw = "From: a@x.test\nSubject: Fwd: Offer\n\nLook.\n\nFrom: Bob\nSent: today\nTo: me\n\nThe offer."
-    assert translate(read(raw), "<0@x>").event.text.endswith("The offer.")
+    assert translate(read(raw), "<0@x>", US).event.text.endswith("The offer.")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_a_forward_keeps_what_it_forwards_even_in_a_known_thread() -> None:
     ],
 )
 def test_a_command_stays_the_first_word(subject: str, body: str, text: str) -> None:
-    event = translate(read(f"From: a@x.test\nSubject: {subject}\n\n{body}\n"), None).event
+    event = translate(read(f"From: a@x.test\nSubject: {subject}\n\n{body}\n"), None, US).event
     assert event.text == text
     assert event.is_command() == text.startswith("/")
 
@@ -272,8 +274,8 @@ _PIECES = st.sampled_from(
 def survives(raw: bytes) -> None:
     mail = Mail.read(raw)
     reason_to_skip(mail, OWN, "mx.test")
-    event = translate(mail, None).event
-    translate(mail, "<1@x>")
+    event = translate(mail, None, US).event
+    translate(mail, "<1@x>", US)
     assert event.message_id
     event.text.encode()  # no half characters, which no store takes
     str(event.source).encode()
@@ -366,6 +368,17 @@ def test_threads_are_remembered_over_restarts_and_each_person_has_their_own(tmp_
     assert again.root_of("bob@x", ["<2@x>"]) is None
     assert again.subject_of("bob@x", "<1@x>") == ""
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_broken_cursor_is_made_up_for_by_the_mark_of_the_account(tmp_path: Path) -> None:
+    lock = AccountLock("email", "somebody")
+    lock.take()
+    file = CursorFile(tmp_path / "cursor.json", lock.mark)
+    cursor = Cursor("a/INBOX", 1, 7, 0.0, 0.0)
+    file.write(cursor)
+    (tmp_path / "cursor.json").write_text("{")
+    assert file.read("a/INBOX") == cursor
+    lock.release()
 
 
 def test_a_cursor_belongs_to_its_mailbox_and_a_broken_one_is_named(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from gateway.platforms.base import PlatformError
 from gateway.platforms.matrix.adapter import MatrixAdapter
 from tests.gateway.servers import synapse as server
 from tests.gateway.servers.matrix import (
@@ -44,6 +45,32 @@ def test_lost_keys_make_a_new_device_of_us(synapse: Synapse, bot: Bot, tmp_path:
                 await ana.until_knows_device(bot.account.user_id, after["device_id"])
                 await ana.say(room, "welcome back")
                 await bot.desk.message("welcome back")
+
+    run(scenario())
+
+
+def test_another_password_is_tried_before_it_is_taken(
+    synapse: Synapse, bot: Bot, tmp_path: Path
+) -> None:
+    account = {"user": bot.account.user_id, "password": bot.account.password}
+    bot.settings |= account | {"access_token": ""}
+    kept = bot.folder / "matrix" / "device.json"
+
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana:
+            async with bot.running():
+                room = await ana.with_bot(bot, encrypted=True)
+            before = kept.read_text()
+            bot.settings["password"] = "wrong"
+            with pytest.raises(PlatformError, match="does not take our user and password"):
+                async with bot.running():
+                    pass
+            bot.settings["password"] = bot.account.password
+            async with bot.running():
+                assert kept.read_text() == before, "the login of before is still good"
+                await ana.say(room, "still the same device?")
+                await bot.desk.message("still the same device?")
+            assert bot.account.password not in before
 
     run(scenario())
 

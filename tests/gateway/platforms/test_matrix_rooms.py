@@ -129,6 +129,33 @@ def test_in_a_group_a_mention_or_a_reply_to_us_is_meant_for_us(
     run(scenario())
 
 
+@in_both_kinds_of_room
+def test_a_reply_quotes_the_last_version(
+    synapse: Synapse, bot: Bot, tmp_path: Path, encrypted: bool
+) -> None:
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana, bot.running() as adapter:
+            room = await ana.with_bot(bot, encrypted=encrypted)
+            streamed = await adapter.send(room, "Once ▉", None, {"key": "k1"})
+            assert streamed.message_id
+            await adapter.edit_message(room, streamed.message_id, "Once upon a time")
+            await ana.read("* Once upon a time")
+            to_us = {"m.relates_to": {"m.in_reply_to": {"event_id": streamed.message_id}}}
+            await ana.say(room, "and then?", **to_us)
+            reply = await bot.desk.message("and then?")
+            assert reply.reply_to_text == "Once upon a time"
+            assert reply.reply_to_is_own_message
+
+            own = await ana.say(room, "old words")
+            await ana.say(room, **content.edit("new words", own))
+            await bot.desk.message("new words")
+            to_own = {"m.relates_to": {"m.in_reply_to": {"event_id": own}}}
+            await ana.say(room, "explain that", **to_own)
+            assert (await bot.desk.message("explain that")).reply_to_text == "new words"
+
+    run(scenario())
+
+
 async def attach(sender: Person, room: str, data: bytes, *, encrypted: bool) -> None:
     uploaded, keys = await sender.client.upload(
         io.BytesIO(data), "image/png", "picture.png", encrypt=encrypted, filesize=len(data)

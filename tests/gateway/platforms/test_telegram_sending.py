@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.platforms.base import Button, SendMetadata
+from gateway.platforms.base import Button, PlatformError, SendMetadata
 from gateway.platforms.telegram import wire
 from gateway.platforms.telegram.adapter import TEXT_LIMIT, TelegramAdapter, formatted
 from gateway.platforms.telegram.keyboard import keyboard
@@ -284,7 +284,8 @@ def test_commands_are_announced_as_far_as_telegram_takes_them(api: BotApi, bot: 
 
     assert [one["command"] for one in api.world.commands] == ["new", "my_skill", "stop", "help"]
     api.fail("setMyCommands", Fail(500))
-    bot.loop.run(bot.adapter.announce_commands(told))
+    with pytest.raises(PlatformError, match="could not be announced"):
+        bot.loop.run(bot.adapter.announce_commands(told))
 
 
 def test_a_chat_is_described(api: BotApi, bot: Running) -> None:

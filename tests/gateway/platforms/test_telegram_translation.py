@@ -416,6 +416,28 @@ _PLACE = {"latitude": 52.5, "longitude": 13.4}
             "[Something was sent that cannot be read here.]",
         ),
         (
+            {
+                "checklist": {
+                    "title": "Shopping",
+                    "tasks": [
+                        {"id": 1, "text": "milk", "completion_date": 1_700_000_000},
+                        {"id": 2, "text": "bread"},
+                    ],
+                }
+            },
+            "Checklist: Shopping\n- [x] milk\n- [ ] bread",
+        ),
+        (
+            {
+                "giveaway": {
+                    "chats": [{"id": 5, "type": "channel"}],
+                    "winners_selection_date": 1_700_000_000,
+                    "winner_count": 1,
+                }
+            },
+            "[Something was sent that cannot be read here.]",
+        ),
+        (
             {"story": {"id": 1, "chat": {"id": 5, "type": "private"}}},
             "[Something was sent that cannot be read here.]",
         ),

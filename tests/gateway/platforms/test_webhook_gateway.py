@@ -6,7 +6,7 @@ import httpx2
 
 from gateway.platforms.webhook import signature
 from gateway.platforms.webhook.adapter import WebhookAdapter
-from hermes_agent.testing.scripted import say
+from hermes_agent.testing.scripted import call, say
 from tests.gateway.living import PATIENCE_S, Inside, World
 from tests.gateway.platforms.test_webhook import SECRET, Receiver
 
@@ -17,6 +17,7 @@ secret = "{secret}"
 
 [gateway.platforms.webhook.hooks.build]
 prompt = "The build of {{branch}} is {{status}}."
+{more}
 deliver = "{url}"
 """
 
@@ -41,7 +42,7 @@ class Gateway(Inside):
 
 def test_a_delivery_is_answered_where_the_hook_says_and_once(world: World) -> None:
     with Receiver().open() as receiver:
-        world.configure(more=_TABLE.format(secret=SECRET, url=receiver.url))
+        world.configure(more=_TABLE.format(secret=SECRET, url=receiver.url, more=""))
         world.play(say("It was the linker."))
         with Gateway(world) as gateway:
             assert gateway.deliver("d-1").json()["is_new"]
@@ -58,3 +59,14 @@ def test_a_delivery_is_answered_where_the_hook_says_and_once(world: World) -> No
     asked = [one for one in world.model.requests if one.method == "POST"]
     assert len(asked) == 1
     assert asked[0].json["messages"][-1]["content"] == "The build of main is red."
+
+
+def test_a_delivery_is_no_answer_to_what_the_agent_asks(world: World) -> None:
+    more = 'conversation = "one"'
+    world.configure(more=_TABLE.format(secret=SECRET, url="none", more=more))
+    world.play(call("clarify", question="Which branch?"), say("I took main."), say("Red again."))
+    with Gateway(world) as gateway:
+        turns = [gateway.deliver(name).json()["turn_id"] for name in ("d-1", "d-2")]
+        assert all(turns)
+        results = [gateway.call(gateway.house.ended(one)) for one in turns]
+        assert [one.text for one in results] == ["I took main.", "Red again."]

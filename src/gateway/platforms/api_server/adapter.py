@@ -42,6 +42,11 @@ class ApiServerAdapter(BasePlatformAdapter):
         port = self._listener.port if self._listener else self._settings.port
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
 
+    def address(self) -> str:
+        is_given = bool(self._settings.token or self.config.token)
+        token = "the token of the settings" if is_given else f"the token in {self._token_file}"
+        return f"Clients ask at {self.url} with {token}"
+
     async def connect(self, *, is_reconnect: bool = False) -> bool:
         await self.disconnect()
         token = self._token()

@@ -118,10 +118,12 @@ class Exchange(NamedTuple):
             logger.warning("turn %s could not be stopped: %s", self.turn_id, error)
 
     def _put_off(self) -> RefusedRequest:
-        said = (
-            "Hermes stops now and answers when it is back; ask again with the same Idempotency-Key."
+        how = (
+            "ask again with the same Idempotency-Key."
+            if self.place.has_key
+            else "the answer will be in its session. The same request again would be another turn."
         )
-        return self._later(said, "restarting")
+        return self._later(f"Hermes stops now and answers when it is back; {how}", "restarting")
 
     def _later(self, message: str, code: str) -> RefusedRequest:
         """The turn is on disk, its reply not to be had now. Without a key a retry is another turn."""

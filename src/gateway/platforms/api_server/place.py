@@ -44,7 +44,9 @@ def find(headers: Mapping[str, str], *, conversation: str = "", session_id: str 
         raise _refused("Name the conversation or the session, not both.", CONVERSATION)
     if name and not _NAME.fullmatch(name):
         raise _refused(
-            "A conversation's name is up to 128 letters, digits and ._@+:=/~-", CONVERSATION
+            "A conversation's name is up to 128 letters, digits, blanks and ._@+:=/~- without `..`;"
+            " it begins with a letter, a digit or one of _@+=~-, and not with session: or request:",
+            CONVERSATION,
         )
     if session_id and not _SESSION_ID.fullmatch(session_id):
         raise _refused("That is no id of a session.", SESSION)

@@ -114,6 +114,8 @@ def event(asked: Asked, place: Place, user: str) -> MessageEvent:
         named_within=f"keys of {user}" if place.has_key else None,
         files=[IncomingFile(one.name, at_hand(one.content), True) for one in asked.pictures],
         is_mention=True,
+        # What is asked is told in a stream, and answered by name in another request.
+        can_be_asked=place.is_named and asked.is_stream,
         options={name: value for name, value in options.items() if value},
     )
     if made.get_command():

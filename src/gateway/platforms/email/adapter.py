@@ -26,6 +26,7 @@ from gateway.platforms.email.mail import Mail
 from gateway.platforms.email.mailbox import Mailbox
 from gateway.platforms.email.manifest import EmailSettings
 from gateway.platforms.email.pace import Pace
+from gateway.platforms.email.quotes import Writer
 from gateway.platforms.email.threads import Threads
 from gateway.platforms.email.translate import Letter, translate
 from gateway.platforms.email.watch import Watch
@@ -122,7 +123,8 @@ class EmailAdapter(BasePlatformAdapter):
         if reason:
             _log.info("The mail %s is not answered: %s.", mail.message_id, reason)
             return None
-        letter = translate(mail, self._threads.root_of(address, mail.references))
+        known_root = self._threads.root_of(address, mail.references)
+        letter = translate(mail, known_root, Writer(settings.address, settings.name))
         self._threads.note(address, mail.message_id, letter.root, mail.subject)
         return letter
 

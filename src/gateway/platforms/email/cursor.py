@@ -39,8 +39,19 @@ class CursorFile:
         self._mark = mark
 
     def read(self, mailbox: str) -> Cursor | None:
-        """Where we are in this mailbox; None when nobody ever was there."""
-        own, accounts = self._own(mailbox), self._of_account(mailbox)
+        """Where we are in this mailbox; None when nobody ever was there.
+
+        Of a file that cannot be read the account's mark knows the same, or a mail less, which is then
+        known when it comes again. Raises PlatformError when there is no mark either.
+        """
+        accounts = self._of_account(mailbox)
+        try:
+            own = self._own(mailbox)
+        except PlatformError as error:
+            if accounts is None:
+                raise
+            _log.warning("%s The account's mark is used instead.", error.message)
+            return accounts
         if own is None or (accounts is not None and own.is_behind(accounts)):
             return accounts
         return own

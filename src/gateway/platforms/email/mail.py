@@ -111,9 +111,9 @@ class Mail:
         except (ValueError, TypeError, IndexError, OverflowError, OSError):
             return datetime.now()  # noqa: DTZ005 -- local, as MessageEvent has it
 
-    def text(self, *, without_quotes: bool) -> str:
-        """What is written in it; if wished without what HTML marks as quoted."""
-        return without_surrogates(_text(self.message, without_quotes=without_quotes)).strip()
+    def text(self) -> str:
+        """What is written in it."""
+        return without_surrogates(_text(self.message)).strip()
 
     def files(self) -> list[File]:
         return [_file(part) for part in _leaves(self.message) if _is_file(part)]
@@ -188,28 +188,28 @@ def _content(part: Message) -> bytes:
     return content if isinstance(content, bytes) else b""
 
 
-def _text(part: Message, *, without_quotes: bool) -> str:
+def _text(part: Message) -> str:
     parts = _inner(part)
     if parts is not None:
         is_choice = part.get_content_type() == "multipart/alternative"
         if is_choice:
             parts.sort(key=_is_html)  # plain text first; sorting keeps the order otherwise
-        texts = (_text(one, without_quotes=without_quotes).strip() for one in parts)
+        texts = (_text(one).strip() for one in parts)
         said = filter(None, texts)
         return next(said, "") if is_choice else "\n\n".join(said)
     if _is_file(part):
         return ""
-    return _leaf_text(part, without_quotes=without_quotes)
+    return _leaf_text(part)
 
 
-def _leaf_text(part: Message, *, without_quotes: bool) -> str:
+def _leaf_text(part: Message) -> str:
     said = (
         decode(_content(part)[:_MAX_TEXT_BYTES], _charset(part))
         .replace("\r\n", "\n")
         .replace("\0", "")
     )
     if part.get_content_type() == "text/html":
-        return text_of_html(said, without_quotes=without_quotes)
+        return text_of_html(said)
     is_flowed = str(part.get_param("format", "")).lower() == "flowed"
     return _unflowed(said) if is_flowed else said
 

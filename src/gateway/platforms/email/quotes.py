@@ -1,9 +1,11 @@
 """What is new in the text of a mail: without the history below or above it and without the signature.
 
-When in doubt a line stays: what is left in is read twice, what is taken out is lost.
+History is what says of itself that we wrote it: all else may be what the mail is about. When in doubt a
+line stays: what is left in is read twice, what is taken out is lost.
 """
 
 import re
+from typing import NamedTuple
 
 _ATTRIBUTION = re.compile(
     r"(on\s.{5,300}\swrote|am\s.{5,300}\sschrieb\s?.{0,200}|le\s.{5,300}\sa\sécrit"
@@ -12,7 +14,7 @@ _ATTRIBUTION = re.compile(
     re.IGNORECASE,
 )
 _NAMING = re.compile(
-    r".{0,200}<[^<>@\s]+@[^<>\s]+>.{0,40}:|.{1,200}\s(schrieb am|napisał).{0,100}:"
+    r".{0,200}<[^<>@\s]+@[^<>\s]+>.{0,40}[:：]|.{1,200}\s(schrieb am|napisał).{0,100}:"
 )
 """What may be an attribution in any language, if quoted lines follow."""
 _WRAPPED_OVER = 3
@@ -44,6 +46,24 @@ _FOOTER = re.compile(
     re.IGNORECASE,
 )
 _MAX_SIGNATURE = 20
+_SIGNATURE = "-- "
+_ADDRESS = re.compile(r"[^\s<>()\[\]:;,\"']+@[A-Za-z0-9.-]*[A-Za-z0-9]")
+_HEADERS = 7
+"""So many lines a copy of headers has at most."""
+
+
+class Writer(NamedTuple):
+    """Somebody who writes mails, as mails call them."""
+
+    address: str
+    name: str
+
+    def is_named_in(self, line: str) -> bool:
+        """Whether a line says that they wrote what follows: by the address, without one by the name."""
+        addresses = {found.lower() for found in _ADDRESS.findall(line)}
+        if addresses or not self.name:
+            return self.address.lower() in addresses
+        return bool(re.search(rf"(?<!\w){re.escape(self.name)}(?!\w)", line, re.IGNORECASE))
 
 
 def is_forward(subject: str) -> bool:
@@ -51,21 +71,21 @@ def is_forward(subject: str) -> bool:
     return bool(_FORWARD_SUBJECT.match(subject))
 
 
-def new_text(text: str) -> str:
+def new_text(text: str, us: Writer) -> str:
     """What was written for this mail; all of it when nothing else remains."""
     lines = text.split("\n")
     forwarded = next(
         (n for n, line in enumerate(lines) if _FORWARDED.fullmatch(line.strip())), None
     )
     own, kept = lines[:forwarded], [] if forwarded is None else lines[forwarded:]
-    new = "\n".join(without_signature(_without_history(own))).strip()
+    new = "\n".join(without_signature(_without_history(own, us))).strip()
     return "\n\n".join([new, "\n".join(kept)]).strip() or text.strip()
 
 
 def without_signature(lines: list[str]) -> list[str]:
     """The lines above the last signature, and without the advertisement of a telephone."""
     for position in range(len(lines) - 1, max(-1, len(lines) - 2 - _MAX_SIGNATURE), -1):
-        if lines[position].rstrip() == "--":
+        if lines[position] == _SIGNATURE:
             lines = lines[:position]
             break
     while lines and (not lines[-1].strip() or _FOOTER.fullmatch(lines[-1].strip())):
@@ -73,15 +93,15 @@ def without_signature(lines: list[str]) -> list[str]:
     return lines
 
 
-def _without_history(lines: list[str]) -> list[str]:
-    above = _cut_below_headers(lines)
-    return _without_quotes(_cut_below_attribution(above))
+def _without_history(lines: list[str], us: Writer) -> list[str]:
+    above = _cut_below_headers(lines, us)
+    return _without_quotes(_cut_below_attribution(above, us), us)
 
 
-def _cut_below_headers(lines: list[str]) -> list[str]:
+def _cut_below_headers(lines: list[str], us: Writer) -> list[str]:
     """Outlook's way: a copy of the headers, and the whole history below it."""
-    for position, line in enumerate(lines):
-        if _ORIGINAL.fullmatch(line.strip()) or _is_header_block(lines[position : position + 7]):
+    for position in range(len(lines)):
+        if lines[position].strip() and _are_our_headers(lines[position : position + _HEADERS], us):
             above = lines[:position]
             while above and (not above[-1].strip() or _RULE.fullmatch(above[-1].strip())):
                 above.pop()
@@ -89,16 +109,23 @@ def _cut_below_headers(lines: list[str]) -> list[str]:
     return lines
 
 
-def _is_header_block(lines: list[str]) -> bool:
-    if not _FROM.match(lines[0]):
+def _are_our_headers(lines: list[str], us: Writer) -> bool:
+    """Whether a copy of the headers of a mail of ours begins here."""
+    said = [line for line in lines if line.strip()]
+    is_marked = bool(said) and _ORIGINAL.fullmatch(lines[0].strip()) is not None
+    if is_marked:
+        said = said[1:]
+        if _attribution_at(said, 0, us):
+            return True
+    if not said or not _FROM.match(said[0]) or not us.is_named_in(said[0]):
         return False
-    return sum(bool(_FIELD.match(line)) for line in lines[1:]) >= 2
+    return is_marked or sum(bool(_FIELD.match(line)) for line in said[1:]) >= 2
 
 
-def _cut_below_attribution(lines: list[str]) -> list[str]:
+def _cut_below_attribution(lines: list[str], us: Writer) -> list[str]:
     """Where the history follows its attribution without any mark, it goes on to the end."""
     for position in range(len(lines)):
-        length = _attribution_at(lines, position)
+        length = _attribution_at(lines, position, us)
         if length and any(line.strip() for line in lines[:position]):
             below = [line for line in lines[position + length :] if line.strip()]
             is_dated = any(
@@ -109,21 +136,21 @@ def _cut_below_attribution(lines: list[str]) -> list[str]:
     return lines
 
 
-def _attribution_at(lines: list[str], position: int) -> int:
-    """How many lines from here on are an attribution, which may have been wrapped; 0: none."""
+def _attribution_at(lines: list[str], position: int, us: Writer) -> int:
+    """How many lines from here on say that we wrote what follows, wrapped perhaps; 0: they do not."""
     for length in range(1, _WRAPPED_OVER + 1):
         part = [line.strip() for line in lines[position : position + length]]
         if len(part) < length or not all(part) or any(line.startswith(">") for line in part):
             return 0
         if _ATTRIBUTION.fullmatch(" ".join(part)):
-            return length
+            return length if us.is_named_in(" ".join(part)) else 0
     return 0
 
 
-def _without_quotes(lines: list[str]) -> list[str]:
-    """Without blocks of `>` lines that are the history: attributed, or at the end.
+def _without_quotes(lines: list[str], us: Writer) -> list[str]:
+    """Without blocks of `>` lines that are the history.
 
-    A block that somebody chose and answered below has its meaning: then all of them stay.
+    Blocks that somebody answered one after the other have their meaning: then all of them stay.
     """
     blocks = _blocks(lines)
     answered = [end for _, end in blocks if any(line.strip() for line in lines[end:])]
@@ -132,8 +159,8 @@ def _without_quotes(lines: list[str]) -> list[str]:
     kept: list[str] = []
     before = 0
     for start, end in blocks:
-        head = _attribution_before(lines, start)
-        if head < start or end not in answered:
+        head = _attribution_before(lines, start, us)
+        if head < start or _is_attributed_inside(lines[start:end], us):
             kept += lines[before:head]
             before = end
     return [*kept, *lines[before:]]
@@ -152,13 +179,21 @@ def _blocks(lines: list[str]) -> list[tuple[int, int]]:
     return blocks
 
 
-def _attribution_before(lines: list[str], start: int) -> int:
-    """Where the attribution of a block begins; the block's own start when it has none."""
+def _attribution_before(lines: list[str], start: int, us: Writer) -> int:
+    """Where the words begin that say of a block that it is ours; its own start when there are none."""
     end = start
     while end > 0 and not lines[end - 1].strip():
         end -= 1
     for length in range(1, min(_WRAPPED_OVER, end) + 1):
-        if _attribution_at(lines, end - length) == length:
+        if _attribution_at(lines, end - length, us) == length:
             return end - length
-    is_named = end > 0 and _NAMING.fullmatch(lines[end - 1].strip())
-    return end - 1 if is_named else start
+    last = lines[end - 1].strip() if end > 0 else ""
+    return end - 1 if _NAMING.fullmatch(last) and us.is_named_in(last) else start
+
+
+def _is_attributed_inside(block: list[str], us: Writer) -> bool:
+    """Whether a block begins with the words that say that it is ours."""
+    lines = [re.sub(r"^\s*>\s?", "", line) for line in block]
+    while lines and (not lines[0].strip() or _RULE.fullmatch(lines[0].strip())):
+        lines = lines[1:]
+    return bool(_attribution_at(lines, 0, us)) or _are_our_headers(lines[:_HEADERS], us)

@@ -6,6 +6,7 @@ from gateway.config import Platform
 from gateway.platforms.base import IncomingFile, MessageEvent, MessageType, at_hand
 from gateway.platforms.email import quotes
 from gateway.platforms.email.mail import File, Mail
+from gateway.platforms.email.quotes import Writer
 from gateway.platforms.email.screening import OWN_ID
 from gateway.source import SessionSource
 
@@ -21,15 +22,15 @@ class Letter(NamedTuple):
     """The first mail of its thread."""
 
 
-def translate(mail: Mail, known_root: str | None) -> Letter:
+def translate(mail: Mail, known_root: str | None, us: Writer) -> Letter:
     """A mail as an event; `known_root` is the thread it continues, as far as we took part in it.
 
-    Of a thread that we know, the history is left out: it is in the conversation.
+    Of a thread that we know, what we wrote is left out: it is in the conversation.
     """
     address, name = mail.sender
     root = known_root or (mail.references or [mail.message_id])[0]
     files, notes = _files(mail)
-    said = _text(mail, is_known=known_root is not None) or "[This mail has no text.]"
+    said = _text(mail, us if known_root is not None else None) or "[This mail has no text.]"
     text = "\n\n".join([said, *notes])
     event = MessageEvent(
         text=text,
@@ -66,15 +67,15 @@ def _files(mail: Mail) -> tuple[list[File], list[str]]:
     return files[:_MAX_FILES], notes
 
 
-def _text(mail: Mail, *, is_known: bool) -> str:
-    is_reply = is_known and not quotes.is_forward(mail.subject)
-    whole = mail.text(without_quotes=is_reply)
-    if is_reply:
-        said = quotes.new_text(whole)
+def _text(mail: Mail, us: Writer | None) -> str:
+    """What a mail says; with us, without what we wrote in its thread."""
+    whole = mail.text()
+    if us is not None and not quotes.is_forward(mail.subject):
+        said = quotes.new_text(whole, us)
     else:
         said = "\n".join(quotes.without_signature(whole.split("\n"))).strip() or whole
     said = said[:_MAX_TEXT]
     # A subject is a part of what is said only once; and a command must stay the first thing.
-    if is_known or said.startswith("/") or not mail.subject:
+    if us is not None or said.startswith("/") or not mail.subject:
         return said
     return f"{mail.subject}\n\n{said}".strip()

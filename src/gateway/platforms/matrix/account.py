@@ -1,5 +1,6 @@
 """Who we are on the homeserver, and that a restart is the same device as before."""
 
+import hashlib
 import logging
 import secrets as randomness
 from pathlib import Path
@@ -25,6 +26,8 @@ class _Device(msgspec.Struct):
     user: str
     device_id: str
     access_token: str = ""
+    tried: str = ""
+    """The password that the token was given for, as a digest: another one is tried first."""
 
 
 async def log_in(client: Client, settings: MatrixSettings, folder: Path) -> None:
@@ -54,8 +57,8 @@ async def _with_token(client: Client, token: str) -> None:
 
 
 async def _with_password(client: Client, settings: MatrixSettings, path: Path) -> None:
-    device = _load(path, settings)
-    if device.access_token:
+    device, tried = _load(path, settings), _digest(settings)
+    if device.access_token and device.tried == tried:
         try:
             await _with_token(client, device.access_token)
         except RequestFailed as error:
@@ -72,7 +75,7 @@ async def _with_password(client: Client, settings: MatrixSettings, path: Path) -
     write_private(path, msgspec.json.encode(device).decode())
     login = client.login(settings.password, settings.device_name)
     said = await answered(LoginResponse, login)
-    device.access_token = said.access_token
+    device.access_token, device.tried = said.access_token, tried
     secrets.register({"MATRIX_ACCESS_TOKEN": device.access_token})
     write_private(path, msgspec.json.encode(device).decode())
 
@@ -90,6 +93,11 @@ def _load(path: Path, settings: MatrixSettings) -> _Device:
     # A device that people know cannot come back with other keys.
     has_keys = not known.access_token or path.with_name(KEYS).stat().st_size > 0
     return known if is_same and has_keys else _new_device(settings)
+
+
+def _digest(settings: MatrixSettings) -> str:
+    salt = f"{settings.user}|{settings.homeserver}".encode()
+    return hashlib.scrypt(settings.password.encode(), salt=salt, n=2**14, r=8, p=1).hex()
 
 
 def _new_device(settings: MatrixSettings) -> _Device:

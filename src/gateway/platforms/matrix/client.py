@@ -11,7 +11,13 @@ from nio import AsyncClient, AsyncClientConfig, MatrixRoom
 from nio.api import Api
 from nio.crypto import OlmDevice
 from nio.exceptions import EncryptionError, GroupEncryptionError, OlmTrustError, ProtocolError
-from nio.responses import JoinedRoomsResponse, Response, RoomSendResponse, SyncResponse
+from nio.responses import (
+    JoinedRoomsResponse,
+    Response,
+    RoomGetEventResponse,
+    RoomSendResponse,
+    SyncResponse,
+)
 from peewee import PeeweeException
 
 from gateway.platforms.matrix.answers import RequestFailed, answered, reached
@@ -37,7 +43,9 @@ class Client(AsyncClient):
 
     async def receive_response(self, response: Response) -> None:
         """Take in what came, a sync as a whole: a key whose message was taken is on disk, or both
-        come again."""
+        come again. Who asks for one event decrypts it: nio would lose what the server says about it."""
+        if isinstance(response, RoomGetEventResponse):
+            return
         if not isinstance(response, SyncResponse) or not self.store:
             await super().receive_response(response)
             return

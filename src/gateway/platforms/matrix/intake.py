@@ -22,6 +22,7 @@ from gateway.platforms.matrix.translate import (
     text_of,
     thread_of,
     translate,
+    version_of,
 )
 from hermes_core.errors import StoreError
 
@@ -89,11 +90,18 @@ class Intake:
         """Add what only the message knows that this one replies to, or is a new version of."""
         if event.reply_to_message_id:
             replied = await self._find(room_id, event.reply_to_message_id)
-            event.reply_to_text = event.reply_to_text or text_of(replied) or None
+            newest = await self._newest(room_id, replied)
+            event.reply_to_text = text_of(newest) or event.reply_to_text
             event.reply_to_is_own_message = replied.get("sender") == self._me.user_id
             event.is_mention = event.is_mention or event.reply_to_is_own_message
         if event.edits and event.source:
             event.source.thread_id = thread_of(await self._find(room_id, event.edits))
+
+    async def _newest(self, room_id: str, source: Json) -> Json:
+        """The last version of an event by its own sender, which its server names with it."""
+        name = version_of(source)
+        found: Json = await self._find(room_id, name) if name else {}
+        return found if found.get("sender") == source.get("sender") else source
 
     async def _find(self, room_id: str, event_id: str) -> Json:
         """An event of a room; nothing when it is not to be had."""
@@ -110,7 +118,8 @@ class Intake:
             return found.source
         found.room_id = room_id
         try:
-            return self._client.decrypt_event(found).source
+            read = self._client.decrypt_event(found).source
+            return {**read, "unsigned": found.source.get("unsigned", {})}
         except EncryptionError:
             return found.source
 

@@ -109,9 +109,18 @@ def thread_of(source: Json) -> str | None:
 
 
 def text_of(source: Json) -> str:
-    """What an event says, without what it quotes."""
-    body = _text(_table(source, "content"), "body")
+    """What an event says, without what it quotes; of a new version, what is said now."""
+    content = _table(source, "content")
+    if relation_of(source).get("rel_type") == "m.replace":
+        content = _table(content, "m.new_content")
+    body = _text(content, "body")
     return _without_quote(body, has_quote=bool(_reply_to(relation_of(source))))[1]
+
+
+def version_of(source: Json) -> str:
+    """The event that is the newest version of this one; empty when it was not changed."""
+    relations = _table(_table(source, "unsigned"), "m.relations")
+    return _text(_table(relations, "m.replace"), "event_id")
 
 
 def predecessor(source: Json) -> str:

@@ -322,7 +322,8 @@ class TelegramAdapter(BasePlatformAdapter):
         try:
             await self._wire.set_my_commands(listed[:_COMMANDS_LIMIT])
         except TelegramError as error:
-            _log.warning("The commands could not be announced: %s", redact(error.message))
+            said = redact(error.message)
+            raise PlatformError(f"The commands could not be announced: {said}.") from error
 
     async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
         """The name and the type of a chat; the id for a name where Telegram does not tell."""

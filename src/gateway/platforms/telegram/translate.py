@@ -28,6 +28,8 @@ UNREADABLE = "[Something was sent that cannot be read here.]"
 _BRACKETS = str.maketrans("[]", "()")
 """Nobody ends a note of ours early with their name."""
 _NOT_FOR_READING = ("invoice", "successful_payment", "passport_data")
+_SENT = ("story", "checklist", "giveaway", "giveaway_winners")
+"""What people send and the library counts for nothing that is attached."""
 
 
 class FileRef(NamedTuple):
@@ -191,7 +193,7 @@ def _is_service(message: Message) -> bool:
     if message.text or message.caption:
         return False
     if message.effective_attachment is None:
-        return not message.story
+        return not any(getattr(message, name) for name in _SENT)
     return any(getattr(message, name) for name in _NOT_FOR_READING)
 
 
@@ -232,6 +234,10 @@ def _in_words(message: Message) -> str:
         return f"Poll: {message.poll.question}" + "".join(
             f"\n- {o.text}" for o in message.poll.options
         )
+    if message.checklist:
+        one = message.checklist
+        tasks = (f"\n- [{'x' if task.completion_date else ' '}] {task.text}" for task in one.tasks)
+        return f"Checklist: {one.title}" + "".join(tasks)
     if message.dice:
         return f"{message.dice.emoji} {message.dice.value}"
     if message.sticker:

@@ -177,6 +177,7 @@ class PlatformConformance:
             host.desk.wait_for("before")
             world.cut()
             world.write("meanwhile")
+            host.wait_for_loss()
             world.heal()
             host.desk.wait_for("meanwhile")
             world.write("after")

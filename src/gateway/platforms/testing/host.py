@@ -28,6 +28,7 @@ from hermes_agent.events import Event
 from hermes_core.errors import StoreBusyError
 
 _GLANCE_S = 0.02
+_NOTICED_S = 0.3
 _LONGEST_WAIT_S = 2.0
 _FILE_LIMIT = 5 * 1024 * 1024
 _T = TypeVar("_T")
@@ -155,6 +156,7 @@ class Host:
         self._adapter: BasePlatformAdapter | None = None
         self._killed: list[tuple[Background, BasePlatformAdapter]] = []
         self._mending: asyncio.Task[None] | None = None
+        self._is_lost = threading.Event()
         self.desk = KeepingDesk(Path(self._folder.name), world.patience_s)
 
     def __enter__(self) -> "Host":
@@ -200,6 +202,7 @@ class Host:
 
     def start(self) -> None:
         """Make an adapter and connect it."""
+        self._is_lost.clear()
         self._adapter = self._world.make()
         self._adapter.set_desk(self.desk, self._on_lost)
         self.run(self._adapter.connect())
@@ -258,9 +261,17 @@ class Host:
         self.until(is_through, "A send that gets through")
         return results[-1]
 
+    def wait_for_loss(self) -> None:
+        """Wait until the adapter says that it is lost, or, as it may well mend itself, for a moment.
+
+        A reader that ends without a word has noticed by then too, and hears nothing afterwards.
+        """
+        self._is_lost.wait(_NOTICED_S)
+
     def _on_lost(self, error: PlatformError) -> None:
         """Do what the gateway does: disconnect, and connect again as soon as that is possible."""
         del error
+        self._is_lost.set()
         adapter = self._adapter
         if adapter and (self._mending is None or self._mending.done()):
             self._mending = asyncio.get_running_loop().create_task(self._mend(adapter))

@@ -54,6 +54,9 @@ class WebhookAdapter(BasePlatformAdapter):
         port = self._listener.port if self._listener else self._settings.port
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/hooks"
 
+    def address(self) -> str:
+        return "Deliveries are posted to " + ", ".join(f"{self.url}/{name}" for name in self._hooks)
+
     async def connect(self, *, is_reconnect: bool = False) -> bool:
         await self.disconnect()
         app = Starlette(

@@ -41,6 +41,7 @@ def event(name: str, hook: HookSettings, delivery: str, said: Any, kind: str = "
         ),
         message_id=delivery,
         is_mention=True,
+        can_be_asked=False,
         options={} if together else {"is_single": True},
     )
 
