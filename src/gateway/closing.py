@@ -39,13 +39,16 @@ def let_go(
     *,
     model: str | None = None,
     interrupted: bool = False,
+    goes_on: bool = False,
 ) -> None:
     """End a conversation; `record` says so in the store. Whatever fails, the other parts are done.
+
+    One that goes on in another chat is left, and nobody is told of an end.
 
     `model` is what the store knows to have answered in it, None where nothing was said; `interrupted`
     tells whether a turn was cut off.
     """
-    leaving = _Leaving(session_id, platform, agent, record, model)
+    leaving = _Leaving(session_id, platform, agent, record, model, goes_on=goes_on)
     ending.let_go(leaving, "", completed=False, interrupted=interrupted)
 
 
@@ -59,8 +62,11 @@ class _Leaving:
         agent: Any,  # noqa: ANN401 -- see above
         record: Callable[[], object],
         model: str | None,
+        *,
+        goes_on: bool,
     ) -> None:
         self._model = model
+        self._goes_on = goes_on
         self._session_id = session_id
         self._platform = platform
         self._agent = agent
@@ -85,7 +91,7 @@ class _Leaving:
 
     def tell_end(self, *, completed: bool, interrupted: bool) -> None:
         model = self._agent.model.facts.name if self._agent is not None else self._model
-        if model is not None:
+        if model is not None and not self._goes_on:
             plugins.invoke_hook(
                 "on_session_end",
                 session_id=self.session_id,
@@ -100,9 +106,10 @@ class _Leaving:
         self._record()
 
     def tell_finalized(self) -> None:
-        plugins.invoke_hook(
-            "on_session_finalize", session_id=self.session_id, platform=self._platform
-        )
+        if not self._goes_on:
+            plugins.invoke_hook(
+                "on_session_finalize", session_id=self.session_id, platform=self._platform
+            )
 
     def close(self) -> None:
         if self._agent is not None:

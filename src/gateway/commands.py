@@ -159,6 +159,7 @@ class Chat:
                 self.house.turns.agents.drop(self.key),
                 lambda: switched.append(routes.switch_session(self.key, target)),
                 model=routes.model_of(old.session_id),
+                goes_on=routes.is_elsewhere_too(old),
             )
         if self.is_copy:
             commands.tell_start(here, target)

@@ -309,6 +309,7 @@ class GatewayRunner:
             lambda: new.append(self.session_store.reset_session(old.session_key)),
             model=self.session_store.model_of(old.session_id),
             interrupted=is_cut_off,
+            goes_on=self._goes_on(old),
         )
         return (new[0] if new else None) or self._first(source)
 
@@ -324,7 +325,14 @@ class GatewayRunner:
             agents = self._house.turns.agents if self._house is not None else None
             agent = agents.drop(old.session_key) if agents is not None else None
             model = self.session_store.model_of(old.session_id)
-            closing.let_go(old.session_id, platform, agent, lambda: None, model=model)
+            closing.let_go(
+                old.session_id,
+                platform,
+                agent,
+                lambda: None,
+                model=model,
+                goes_on=self._goes_on(old),
+            )
         self._tell_reset(new, platform)
 
     def _tell_reset(self, entry: SessionEntry, platform: str) -> None:
@@ -383,7 +391,12 @@ class GatewayRunner:
             agent,
             lambda: self.session_store.set_expiry_finalized(entry),
             model=self.session_store.model_of(entry.session_id),
+            goes_on=self._goes_on(entry),
         )
+
+    def _goes_on(self, entry: SessionEntry) -> bool:
+        """Whether other chats are in the conversation that a chat leaves."""
+        return self.session_store.is_elsewhere_too(entry) is True  # a scenario's store cannot say
 
     def _tidy(self) -> None:
         if self._house is None:

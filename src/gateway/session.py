@@ -340,12 +340,17 @@ class SessionStore:
         row = self._db.get_session(entry.session_id) if self._db is not None else None
         return bool(row and row["message_count"]) or entry.last_prompt_tokens > 0
 
+    def is_elsewhere_too(self, entry: SessionEntry) -> bool:
+        """Whether other chats are in the conversation of this one."""
+        if self._db is None:
+            return False
+        return bool(self._db.routes.keys_of(entry.session_id, self._scope) - {entry.session_key})
+
     def _end(self, entry: SessionEntry, reason: str) -> None:
         """End the conversation that a chat leaves, unless another chat is in it."""
         if self._db is None or self._db.get_session(entry.session_id) is None:
             return
-        others = self._db.routes.keys_of(entry.session_id, self._scope) - {entry.session_key}
-        if not others:
+        if not self.is_elsewhere_too(entry):
             self._db.promote_to_session_reset(entry.session_id, reason)
 
     # -- when it starts afresh ------------------------------------------------------------------

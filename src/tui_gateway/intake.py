@@ -132,7 +132,8 @@ def _others(
 def appear(rt: Runtime, session_id: str, live: Live) -> None:
     """Have others see that a conversation is open here."""
     if not live.conversation_id:
-        conversation_id = rt.db().get_conversation_root(session_id)
+        root: object = rt.db().get_conversation_root(session_id)
+        conversation_id = root if isinstance(root, str) else session_id  # a scenario's store
         rt.presence.add(conversation_id)
         live.conversation_id = conversation_id
 

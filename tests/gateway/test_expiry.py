@@ -87,6 +87,24 @@ def test_a_conversation_that_is_reset_tells_its_start_its_end_and_the_next(
         assert heard.calls[4:] == [("on_session_start", new)]
 
 
+def test_of_a_conversation_that_goes_on_in_another_chat_no_end_is_told(
+    world: World, heard: _Heard
+) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        shared = _entry(inside).session_id
+        world.platform.say("b", f"/resume {shared}")
+        world.wait_for_text("b", "You are in")
+        heard.calls.clear()
+        world.platform.say("b", "/new")
+        world.wait_for_text("b", "Session reset")
+        assert [name for name, _ in heard.calls] == ["on_session_reset"]
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "Session reset")
+        assert heard.calls[1:3] == [("on_session_end", shared), ("on_session_finalize", shared)]
+
+
 def test_a_message_that_finds_its_conversation_over_tells_its_end_and_the_next(
     world: World, heard: _Heard
 ) -> None:
