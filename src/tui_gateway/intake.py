@@ -5,7 +5,7 @@ The queue in memory only orders what the store holds already; a process that die
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from hermes_agent import lease
 from hermes_core import clock
@@ -132,7 +132,7 @@ def _others(
 def appear(rt: Runtime, session_id: str, live: Live) -> None:
     """Have others see that a conversation is open here."""
     if not live.conversation_id:
-        root: object = rt.db().get_conversation_root(session_id)
+        root = cast("object", rt.db().get_conversation_root(session_id))
         conversation_id = root if isinstance(root, str) else session_id  # a scenario's store
         rt.presence.add(conversation_id)
         live.conversation_id = conversation_id
