@@ -2,7 +2,7 @@
 
 A line `MEDIA:/absolute/path` that stands alone becomes a file; it is taken out of the text, or replaced
 by the reason why nothing is sent. A file leaves the machine only for who may have files read to them,
-and only out of the workspace and out of what people sent here.
+and only out of the workspace; what people sent here goes to an owner in private alone.
 """
 
 import os
@@ -70,7 +70,7 @@ class Enclosures:
         if not may_send(standing):
             return "who asked may not read files here"
         real = os.path.realpath(path)
-        if not Path(path).is_absolute() or not self._is_open(real, workspace):
+        if not Path(path).is_absolute() or not self._is_open(real, standing, workspace):
             return "only files of the workspace that are not hidden are"
         if not Path(real).is_file():
             return "there is no such file"
@@ -78,11 +78,11 @@ class Enclosures:
             return f"it has {size >> 20} MB, and {self._limit >> 20} MB are the most"
         return f"{_MOST} files are the most" if so_far >= _MOST else ""
 
-    def _is_open(self, path: str, workspace: Path) -> bool:
+    def _is_open(self, path: str, standing: Standing, workspace: Path) -> bool:
         """Whether a file may leave: by where it lies, with every link followed."""
         place = places.place_of(workspace, self._home.root)
         if places.is_under(path, os.path.realpath(self._home.attachments)):
-            return True
+            return standing.is_owner and standing.is_private  # others may have sent it
         if not places.is_under(path, place.workspace) or places.is_under(path, place.home):
             return False
         inside = Path(path).relative_to(place.workspace).parts

@@ -40,7 +40,7 @@ from hermes_state import sessions
 from hermes_state.inbox import Delivery
 from hermes_state.outbox import Piece
 from hermes_state.protocol import Store
-from hermes_state.turns import Opening
+from hermes_state.turns import Accepted, Opening
 
 logger = logging.getLogger(__name__)
 
@@ -341,14 +341,8 @@ class Pipeline:
         accepted = self.store.turns.replace(old.turn_id, _message(event, content), delivery)
         if accepted is None:
             return None
-        waiting = Waiting(
-            accepted.turn_id,
-            accepted.session_id,
-            origin.decode(delivery.payload),
-            text=content if isinstance(content, str) else "",
-            makes_session=old.makes_session,
-            model_name=old.model_name,
-        )
+        waiting = _waiting(accepted, origin.decode(delivery.payload), content, old.model_name)
+        waiting.makes_session = old.makes_session
         self.busy.replace(key, old.turn_id, waiting)
         self._say_to_what_runs(key, waiting)
         return Receipt("turn", accepted.turn_id, accepted.session_id)
@@ -362,7 +356,8 @@ class Pipeline:
     ) -> Receipt:
         """Store a message as a turn; without an opening, only in a conversation that goes on."""
         content = self.wording.of(event, event.text, entry.session_id)
-        self.tell_reset(entry, origin.decode(delivery.payload))
+        came_from = origin.decode(delivery.payload)
+        self.tell_reset(entry, came_from)
         try:
             accepted = self.store.turns.accept(
                 entry.session_id,
@@ -378,14 +373,7 @@ class Pipeline:
             self.sessions.saved(entry.session_key)
         if not accepted.is_new:
             return Receipt("turn", accepted.turn_id, accepted.session_id, is_new=False)
-        waiting = Waiting(
-            accepted.turn_id,
-            accepted.session_id,
-            origin.decode(delivery.payload),
-            text=content if isinstance(content, str) else "",
-            makes_session=accepted.makes_session,
-            model_name=self._model_of(entry, event),
-        )
+        waiting = _waiting(accepted, came_from, content, self._model_of(entry, event))
         entry.session_id = accepted.session_id
         self._enqueue(entry.session_key, waiting)
         return Receipt("turn", accepted.turn_id, accepted.session_id)
@@ -461,6 +449,18 @@ def _source(event: MessageEvent) -> SessionSource:
     if event.source is None or not event.message_id:
         raise HermesError("A platform handed in a message without a source or an id.")
     return event.source
+
+
+def _waiting(accepted: Accepted, came_from: Origin, content: object, model_name: str) -> Waiting:
+    """A turn that was accepted, as it waits in its lane."""
+    return Waiting(
+        accepted.turn_id,
+        accepted.session_id,
+        came_from,
+        text=content if isinstance(content, str) else "",
+        makes_session=accepted.makes_session,
+        model_name=model_name,
+    )
 
 
 def _message(event: MessageEvent, content: object) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from threading import Lock
 from typing import Any, cast
 
 from hermes_agent import commands, skills
@@ -12,7 +11,7 @@ from hermes_cli import plugins
 from hermes_core.loading import loading
 from tui_gateway import agents, info, intake, rewinding, view
 from tui_gateway.protocol import STILL_OPEN, RpcError
-from tui_gateway.runtime import Live, LiveSession, Runtime, is_busy
+from tui_gateway.runtime import Live, LiveSession, Runtime, at_rest, is_busy
 
 
 class Desk:
@@ -89,20 +88,7 @@ class Desk:
             live, key = self._like(before), info.key_of(self._session)
             raise
         finally:
-            self._session.update(
-                {
-                    "agent": None,
-                    "session_key": key,
-                    "history": [],
-                    "history_lock": Lock(),
-                    "history_version": 0,
-                    "running": False,
-                    "attached_images": [],
-                    "pending_title": None,
-                    "live": live,
-                    "_finalized": False,
-                }
-            )
+            self._session.update(at_rest(key, live))
 
     def _like(self, before: Live) -> Live:
         return Live(

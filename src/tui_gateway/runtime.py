@@ -205,6 +205,22 @@ def busy() -> RpcError:
     return RpcError(BUSY, "A turn is running.", fix="Interrupt it first.")
 
 
+def at_rest(key: str, live: Live) -> LiveSession:
+    """A session in which nothing was said here yet."""
+    return {
+        "agent": None,
+        "session_key": key,
+        "history": [],
+        "history_lock": threading.Lock(),
+        "history_version": 0,
+        "running": False,
+        "attached_images": [],
+        "pending_title": None,
+        "_finalized": False,
+        "live": live,
+    }
+
+
 class Runtime(Protocol):
     """The server, as methods and turns see it."""
 

@@ -18,6 +18,7 @@ from hermes_agent.testing.scripted import say
 from hermes_agent.turn import Outcome
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.people import Role
 from hermes_state.scope import Scope
 from tests.gateway.living import Inside, Process, World
 
@@ -128,11 +129,20 @@ def test_nothing_leaves_that_is_hidden_secret_or_of_hermes(
     assert chosen.of("MEDIA:plan.txt", PLACE, workspace).files == []
 
 
-def test_what_people_sent_may_go_back(chosen: Enclosures, home: Home, workspace: Path) -> None:
+@pytest.mark.parametrize(
+    ("role", "is_private", "goes"),
+    [("owner", True, True), ("owner", False, False), ("member", True, False)],
+)
+def test_what_people_sent_goes_to_an_owner_in_private_alone(
+    home: Home, workspace: Path, role: Role, is_private: bool, goes: bool
+) -> None:
+    home.create()
+    standing = msgspec.structs.replace(OWNER, role=role, is_private=is_private)
+    chosen = Enclosures(home, 1024 * 1024, lambda _place: standing)
     picture = home.attachments / "abc.png"
     picture.parent.mkdir(exist_ok=True)
     picture.write_bytes(b"picture")
-    assert chosen.of(f"MEDIA:{picture}", PLACE, workspace) == Enclosed("📎 abc.png", [str(picture)])
+    assert chosen.of(f"MEDIA:{picture}", PLACE, workspace).files == ([str(picture)] if goes else [])
 
 
 def test_what_is_missing_or_too_large_is_said(chosen: Enclosures, workspace: Path) -> None:

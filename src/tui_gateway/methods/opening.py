@@ -1,7 +1,6 @@
 """Opening sessions and letting go of them: create, resume, activate, branch, close."""
 
 from pathlib import Path
-from threading import Lock
 from typing import Annotated, Any, TypedDict
 
 from hermes_core.errors import HermesError, NothingSaidError
@@ -16,7 +15,7 @@ from tui_gateway.protocol import (
     Rid,
     RpcError,
 )
-from tui_gateway.runtime import SOURCE, Live, LiveSession, Runtime
+from tui_gateway.runtime import SOURCE, Live, LiveSession, Runtime, at_rest
 from tui_gateway.view import Snapshot
 
 _PAGE = (
@@ -213,20 +212,11 @@ def close(rt: Runtime, rid: Rid, params: Close) -> Closed:
 
 def _new(key: str, live: Live, cols: int) -> LiveSession:
     return {
-        "agent": None,
-        "session_key": key,
-        "history": [],
-        "history_lock": Lock(),
-        "history_version": 0,
-        "running": False,
-        "attached_images": [],
+        **at_rest(key, live),
         "image_counter": 0,
         "cols": cols,
         "show_reasoning": True,
         "tool_progress_mode": "all",
-        "pending_title": None,
-        "_finalized": False,
-        "live": live,
     }
 
 
