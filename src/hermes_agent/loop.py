@@ -16,6 +16,7 @@ from hermes_agent.events import (
     Event,
     Steered,
     StepStored,
+    ToolEnded,
     TurnEnded,
     Used,
 )
@@ -104,12 +105,19 @@ class Loop(msgspec.Struct):
         if self.turn.is_resumed:
             for effect in left:
                 if effect["state"] == "started" and not effect["read_only"]:
-                    self.store.effects.unknown(
-                        effect["id"], _told(effect, _CUT_OFF), self.turn.lease
-                    )
+                    self._note_cut_off(effect)
             left = self._open_effects()
         if left:
             self.executor.run(self.turn, left)
+
+    def _note_cut_off(self, effect: Row) -> None:
+        """Have the model and whoever watches told of a call whose end nobody saw."""
+        self.store.effects.unknown(effect["id"], _told(effect, _CUT_OFF), self.turn.lease)
+        name, call_id = effect["tool_name"], effect["tool_call_id"]
+        arguments = _arguments(effect)
+        self.turn.report(
+            ToolEnded(call_id, name, _CUT_OFF, is_error=True, seconds=0.0, arguments=arguments)
+        )
 
     def _open_effects(self) -> list[Row]:
         if not self.turn.steps and not self.turn.is_resumed:
@@ -384,6 +392,14 @@ def _assistant(reply: Reply) -> dict[str, Any]:
     if reply.reasoning:
         message["reasoning"] = reply.reasoning
     return message
+
+
+def _arguments(effect: Row) -> dict[str, Any]:
+    """What a call was made with, in whatever form the model gave it."""
+    try:
+        return msgspec.json.decode(effect["arguments"], type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {}
 
 
 def _told(effect: Row, text: str) -> dict[str, Any]:

@@ -18,9 +18,8 @@ def entries_of(opened: wire.Opened) -> list[Entry]:
     running = opened.inflight
     if running is None:
         return entries
-    last = next((entry for entry in reversed(entries) if isinstance(entry, Said)), None)
-    if running.user and (last is None or not last.says(running.user)):
-        entries.append(Said(running.user))
+    if running.user or running.images:
+        entries.append(Said(running.user or "", list(running.images)))
     entries += [e for e in from_messages(running.messages) if not isinstance(e, Said)]
     entries += [
         Call(one.tool_id, one.name, one.context or "", output=one.text or "")

@@ -38,8 +38,14 @@ class TurnStarted(Event):
 
     turn_id: str = ""
     user: str = ""
+    images: list[str] = field(default_factory=list)
     is_recovered: bool = False
     """Whether a process that is gone has left it unfinished."""
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the server says what it answers."""
+        return bool(self.user or self.images)
 
 
 @dataclass(repr=False, eq=False)

@@ -164,10 +164,10 @@ class Prompts:
         answered = next((p for p in candidates if p.is_answered_by(event)), None)
         if answered is not None:
             await self._show(answered)
-        elif not event.user and self._waiting:  # a server that does not tell: the next one
+        elif not event.is_told and self._waiting:  # a server that does not tell: the next one
             await self._show(self._waiting[0])
-        elif event.user and not event.is_recovered:
-            await self._show_foreign(event.user)
+        elif event.is_told and not event.is_recovered:
+            await self._show_foreign(event.user, event.images)
 
     async def steered(self, text: str) -> None:
         """The running turn has heard something."""
@@ -178,10 +178,10 @@ class Prompts:
         else:
             await self._show_foreign(text)
 
-    async def _show_foreign(self, text: str) -> None:
+    async def _show_foreign(self, text: str, images: Sequence[str] = ()) -> None:
         last = next((e for e in reversed(self._transcript.entries) if isinstance(e, Said)), None)
         if last is None or not last.says(text):
-            await self._transcript.add(Said(text))
+            await self._transcript.add(Said(text, list(images)))
 
     async def take_back(self, place: int | None = None) -> Said:
         """Take a waiting prompt back, the last one that can be unless told.

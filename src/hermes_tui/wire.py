@@ -95,6 +95,7 @@ class Inflight(msgspec.Struct, frozen=True):
     """A turn that ran when the conversation was opened: its steps, and what is being written."""
 
     user: str | None = ""
+    images: list[str] = []
     messages: list[Message] = []
     tools: list[RunningTool] = []
     assistant: str | None = ""

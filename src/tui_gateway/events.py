@@ -12,10 +12,12 @@ class Ready(TypedDict):
 
 
 class Start(TypedDict):
-    """A turn begins. `user` is what it answers; `is_recovered`: an earlier process was cut off in it."""
+    """A turn begins. `user` is what it answers, with the files of its `images`; `is_recovered`: an
+    earlier process was cut off in it."""
 
     turn_id: str
     user: str
+    images: NotRequired[list[str]]
     is_recovered: bool
     queued: int
 

@@ -74,7 +74,7 @@ def _line_up(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> s
         if was_running or live.queue:
             live.queue.append(waiting)
         else:
-            live.current = waiting  # from now on a stop is meant for it
+            live.begin(waiting)  # from now on a stop is meant for it
     if not was_running:
         _start(rt, sid, session)
     rt.afterwards(lambda: line.tell(rt, live))  # its sender knows by then which turn it is
@@ -111,7 +111,8 @@ def recover(rt: Runtime, sid: str, session: LiveSession, *, with_messages: bool 
             live.queue.extendleft(reversed(left))  # they came before all that is new
             is_due = bool(left) and not session.get("running")
             if is_due:
-                live.current, session["running"] = live.queue.popleft(), True
+                live.begin(live.queue.popleft())
+                session["running"] = True
     rt.afterwards(lambda: line.tell(rt, live))
     if is_due:
         rt.afterwards(lambda: _start(rt, sid, session))

@@ -65,6 +65,8 @@ def _one(message: Mapping[str, Any], contexts: Mapping[str, str]) -> Shown | Non
             shown[key] = message[key]
     if images := images_of(message.get("content")):
         shown["images"] = images
+        if "text" in shown:
+            shown["text"], _ = without_images(text)
     return shown | message.get(TURN_END, {})
 
 

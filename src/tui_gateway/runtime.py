@@ -146,6 +146,12 @@ class Live(msgspec.Struct):
     detached_at: float | None = None
     """When the last client went away."""
 
+    def begin(self, waiting: Waiting | None) -> None:
+        """From now on this prompt is the current one, of which nothing was streamed yet."""
+        self.current = waiting
+        self.streamed.clear()
+        self.tools.clear()
+
 
 class LiveSession(TypedDict, total=False):
     """An open session. Every key may be missing but `session_key`."""
@@ -253,6 +259,10 @@ class Runtime(Protocol):
     def live(self, session: LiveSession) -> Live: ...
     def session(self, sid: str) -> LiveSession:
         """An open session; raises RpcError."""
+        ...
+
+    def take_up(self, sid: str, session: LiveSession) -> int:
+        """Take up what a process that is gone left unfinished in a session; returns how many turns."""
         ...
 
     def check_room(self) -> None:

@@ -240,12 +240,19 @@ def look_at_others() -> int:
     taken = 0
     for sid, session in list(_sessions.items()):
         with loading:
-            from tui_gateway import intake, view  # noqa: PLC0415 -- loaded with the first session
+            from tui_gateway import view  # noqa: PLC0415 -- loaded with the first session
 
         if session.get("live") is not None:
-            taken += intake.recover(_runtime, sid, session, with_messages=False)
+            taken += _take_up(sid, session)
             view.tell_growth(_runtime, sid, session)
     return taken
+
+
+def _take_up(sid: str, session: LiveSession) -> int:
+    with loading:
+        from tui_gateway import intake  # noqa: PLC0415 -- loaded with the first session
+
+    return intake.recover(_runtime, sid, session, with_messages=False)
 
 
 # -- clients -----------------------------------------------------------------------------------------
@@ -430,6 +437,9 @@ class _Runtime:
                 fix="Create one, or resume a conversation.",
             )
         return session
+
+    def take_up(self, sid: str, session: LiveSession) -> int:
+        return _take_up(sid, session)
 
     def check_room(self) -> None:
         _check_room()

@@ -46,6 +46,8 @@ def run_waiting(rt: Runtime, sid: str, session: LiveSession, live: Live) -> None
     while waiting is not None:
         try:
             _run(rt, sid, session, waiting)
+        except _OvertakenError:
+            _put_back(live, waiting)
         except LeaseLostError as error:  # whoever has it now ends it
             _tell_failure(rt, sid, session, waiting, str(error))
         except HermesError as error:
@@ -60,6 +62,16 @@ def run_waiting(rt: Runtime, sid: str, session: LiveSession, live: Live) -> None
             info.tell(rt, sid, session)
 
 
+class _OvertakenError(Exception):
+    """What another process left unfinished comes before this turn."""
+
+
+def _put_back(live: Live, waiting: Waiting) -> None:
+    """Have a turn wait again, after what came before it and before what came later."""
+    with live.lock:
+        live.queue = deque(sorted((*live.queue, waiting), key=lambda one: one.came))
+
+
 def _first(rt: Runtime, session: LiveSession, live: Live) -> Waiting | None:
     """What this thread was started for, if it was one prompt: it may have been stopped already."""
     with live.lock:
@@ -70,7 +82,7 @@ def _first(rt: Runtime, session: LiveSession, live: Live) -> Waiting | None:
 def _next(rt: Runtime, session: LiveSession, live: Live) -> Waiting | None:
     with live.lock:
         following = live.queue.popleft() if live.queue and not live.is_closing else None
-        live.current = following
+        live.begin(following)
         if session.get("live", live) is live:
             session["running"] = following is not None
     line.tell(rt, live)
@@ -176,15 +188,15 @@ def _begin(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> Non
     if (forget := getattr(agent, "clear_interrupt", None)) is not None:
         forget()
     with live.lock:
-        live.streamed.clear()
-        live.tools.clear()
         live.takes_steers = callable(getattr(agent, "steer", None))
+    given = line.prompt(waiting)
     rt.emit(
         "message.start",
         sid,
         {
             "turn_id": waiting.turn_id,
-            "user": waiting.text,
+            "user": given["text"],
+            **({"images": given["images"]} if "images" in given else {}),
             "is_recovered": waiting.is_recovered,
             "queued": len(live.queue),
         },
@@ -206,6 +218,8 @@ def _ask(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> objec
                 return {"interrupted": True}
             if live.is_closing:
                 raise
+            if rt.take_up(sid, session):
+                raise _OvertakenError from None
 
 
 def _call(

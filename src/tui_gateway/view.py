@@ -189,9 +189,11 @@ def _parted(
         return over, None
     steps = [m for m in messages if m.get("answers") == begun[current.turn_id]]
     ended = {step.get("tool_call_id") for step in steps}
+    given = line.prompt(current)
     return over, {
         "turn_id": current.turn_id,
-        "user": current.text,
+        "user": given["text"],
+        "images": given.get("images", []),
         "messages": projected(steps),
         "tools": [one for one in tools if one["tool_id"] not in ended],
         "assistant": streamed,

@@ -10,7 +10,7 @@ import pytest
 
 from hermes_agent import lease, recovery
 from hermes_agent.delegation import SubAgents
-from hermes_agent.events import QuestionAsked
+from hermes_agent.events import QuestionAsked, ToolEnded
 from hermes_agent.stop import Stop
 from hermes_agent.testing import validity
 from hermes_agent.testing.scripted import PATIENCE_S, Quiet, call, silence, together
@@ -79,6 +79,8 @@ def test_a_tool_that_was_cut_off_is_told_as_unknown_and_not_run_again(
     told = chat.model.requests[0].messages
     assert "unknown" in told[2]["content"]
     assert validity.problems(chat.agent.store.get_messages_as_conversation("s")) == []
+    ended = [one for one in chat.sink.events if isinstance(one, ToolEnded)]
+    assert [one.is_error for one in ended] == [True, False], "whoever watches is told too"
 
 
 def test_a_tool_that_only_reads_is_run_again(make_chat: MakeChat, store: SessionDB) -> None:

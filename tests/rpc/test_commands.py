@@ -52,7 +52,10 @@ def test_what_is_asked_again_replaces_what_was_asked_with_all_that_went_along(
     client.say(sid, "what\tis it?", images=[str(picture)])
     first = model.asked[-1].json["messages"][-1]
     told = client.call("slash.exec", session_id=sid, command="/retry")
-    assert told["session"]["messages"] == [], "what runs is told by its events"
+    assert told["session"]["messages"] == []
+    running = told["session"]["inflight"]
+    assert (running["user"], running["images"]) == ("what\tis it?", [str(picture)])
+    assert running["assistant"] == "", "nothing was streamed of it yet"
     client.event("message.complete", text="a better one")
     assert model.asked[-1].json["messages"][-1] == first
     assert [role for role, _ in world.transcript(key)] == ["user", "assistant"]

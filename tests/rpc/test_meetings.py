@@ -1,8 +1,9 @@
 """Things that happen at the same moment: none of them loses what the other was promised."""
 
 import threading
+from dataclasses import replace
 
-from hermes_agent.testing.scripted import Quiet, say, silence
+from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_core.paths import Home
@@ -104,6 +105,28 @@ def test_what_a_killed_process_left_goes_on_where_its_conversation_is_open_too(
     other.event("message.complete", text="3")
     told = [text for role, text in world.transcript(key) if role == "assistant"]
     assert [text for text in told if text.isdigit()] == ["1", "2", "3"]
+
+
+def test_who_waits_for_a_process_that_is_killed_comes_after_what_it_left(
+    world: World, model: ScriptedServer
+) -> None:
+    model.add("first")
+    first, other = world.start(), world.start()
+    opened = first.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    first.say(sid, "zero")
+    quiet = Quiet()
+    model.add(replace(call("todo"), quiet=quiet))
+    first.call("prompt.submit", session_id=sid, text="one")
+    assert quiet.begun.wait(PATIENCE_S)
+    elsewhere = other.call("session.resume", session_id=key)["session_id"]
+    other.call("prompt.submit", session_id=elsewhere, text="two")
+    other.event("status.update", kind="waiting")
+    first.kill()
+    quiet.release()
+    model.add("1", "2")
+    other.event("message.complete", text="2")
+    assert [text for _, text in world.transcript(key)] == ["zero", "first", "one", "1", "two", "2"]
 
 
 def test_what_others_leave_is_looked_for_now_and_again(world: World, model: ScriptedServer) -> None:

@@ -499,6 +499,20 @@ def test_pictures_of_a_prompt_that_waits_come_back_with_it(
     assert taken == {"text": "what is\nthis?", "images": [str(picture)]}
 
 
+def test_a_turn_begins_with_the_words_of_its_prompt_and_its_pictures(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid, _ = started(client)
+    picture = world.workspace / "a.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(16))
+    model.add("a cat")
+    client.say(sid, "what is this?", images=[str(picture)])
+    told = client.events("message.start")[-1]
+    assert (told["user"], told["images"]) == ("what is this?", [str(picture)])
+    shown = client.call("session.history", session_id=sid)["messages"][0]
+    assert (shown["text"], shown["images"]) == ("what is this?", [str(picture)])
+
+
 def test_what_was_attached_is_not_overwritten_when_the_conversation_is_opened_again(
     client: Inside, model: ScriptedServer
 ) -> None:
