@@ -55,10 +55,13 @@ class Recovery:
     def take_up(self) -> int:
         """Queue the turns that nobody runs and that wait in no lane, and send what was never sent.
 
-        Returns how many turns these are.
+        What has not begun waits here also while a terminal runs its conversation. Returns how many turns
+        these are.
         """
-        unfinished, held = self._store.turns.unfinished(), self._lanes.held
-        taken = sum(self._take_up(row) for row in unfinished if row["id"] not in held)
+        turns, held = self._store.turns, self._lanes.held
+        free = {row["id"] for row in turns.unfinished()}
+        due = [row for row in turns.still_open() if row["state"] == "accepted" or row["id"] in free]
+        taken = sum(self._take_up(row) for row in due if row["id"] not in held)
         self._send_what_others_ended()
         return taken
 

@@ -4,12 +4,15 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_core.errors import HermesError
 from hermes_core.loading import loading
 from hermes_core.version import VERSION
 from tui_gateway.runtime import LiveSession, Runtime
+
+if TYPE_CHECKING:
+    from hermes_state.protocol import Store
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +96,12 @@ def tell(rt: Runtime, sid: str, session: LiveSession) -> None:
         logger.warning("session.info is not complete: %s", error)
         payload = {"stored_session_id": key_of(session), "running": bool(session.get("running"))}
     rt.emit("session.info", sid, payload)
+
+
+def rewinds_of(store: "Store", key: str) -> tuple[str, int]:
+    """How often something was taken back in a conversation since it was shortened last, and where."""
+    row = store.get_session(store.get_compression_tip(key))
+    return (row["id"], row["rewind_count"] or 0) if row is not None else ("", 0)
 
 
 def tell_change(rt: Runtime, session: LiveSession, reason: str) -> None:

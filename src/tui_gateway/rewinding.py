@@ -88,6 +88,7 @@ def _follow(rt: Runtime, session: LiveSession, transcript: list[Row]) -> None:
         session["history_version"] = session.get("history_version", 0) + 1
         if agent is not None and session.get("history"):  # others look into the store
             session["history"] = agent._session_messages = transcript
+    rt.live(session).rewinds = info.rewinds_of(rt.db(), info.key_of(session))
     info.estimate(rt, session)
     info.tell_change(rt, session, "undo")
 

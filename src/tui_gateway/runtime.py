@@ -118,6 +118,8 @@ class Live(msgspec.Struct):
     current: Waiting | None = None
     shown: int = 0
     """The last message that clients were shown when they asked for the conversation."""
+    rewinds: tuple[str, int] = ("", 0)
+    """How often something had been taken back by then, and in which session."""
     own: set[int] = msgspec.field(default_factory=set[int])
     """The user messages that are answered here, of which clients are told by events."""
     streamed: list[str] = msgspec.field(default_factory=list[str])

@@ -53,6 +53,7 @@ def snapshot(rt: Runtime, sid: str, limit: int | None) -> Snapshot:
     tools = _running_tools(session, live)  # before the transcript: one that ends now is in both
     said = transcript(store, key, limit) or live.seed
     live.shown = max((message.get("id") or 0 for message in said), default=0)
+    live.rewinds = info.rewinds_of(store, key)
     messages, inflight = _parted(store, live, said, tools)
     described = info.describe(rt, session)
     if row is not None:  # known before there is an agent
@@ -83,9 +84,11 @@ def tell_growth(rt: Runtime, sid: str, session: LiveSession) -> bool:
         return False
     latest = rt.db().get_conversation_page(info.key_of(session), None, PAGE)
     new = [one["id"] for one in latest if one["id"] > live.shown and _exchange(one) not in live.own]
-    if not new or session.get("running"):
+    rewinds = info.rewinds_of(rt.db(), info.key_of(session))
+    is_cut = rewinds[0] == live.rewinds[0] and rewinds != live.rewinds
+    if session.get("running") or not (new or is_cut):
         return False
-    live.shown = max(new)
+    live.shown, live.rewinds = max(new, default=live.shown), rewinds
     payload = {"reason": "elsewhere", "stored_session_id": info.key_of(session)}
     rt.emit("session.changed", sid, payload)
     return True

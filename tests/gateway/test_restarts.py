@@ -6,7 +6,8 @@ import signal
 from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
-from tests.gateway.living import Process, World
+from tests.gateway.faults import eventually
+from tests.gateway.living import Inside, Process, World
 from tests.plugins import DEADLY, enable
 
 
@@ -52,6 +53,24 @@ def test_a_message_that_came_while_nobody_was_there_is_answered(world: World) ->
     with Process(world) as gateway:
         gateway.wait_until_up()
         assert "anybody?" in world.wait_for_replies("a", 1)[0]
+
+
+def test_what_waits_for_a_terminal_waits_on_after_a_restart(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        (entry,) = inside.runner.session_store.list_sessions()
+    with SessionDB(world.home.database) as store:
+        with lease.held(store, store.get_conversation_root(entry.session_id), lambda: None):
+            with Inside(world) as inside:
+                world.platform.say("a", "two")
+                eventually(lambda: len(inside.house.lanes.held) == 1)
+            with Inside(world) as inside:
+                assert len(inside.house.lanes.held) == 1
+                world.platform.say("a", "/status")
+                world.wait_for_text("a", "Nothing has begun yet of what waits here.")
+        with Inside(world):
+            world.wait_for_text("a", "You said: two")
 
 
 def test_a_stop_waits_for_what_runs(world: World) -> None:

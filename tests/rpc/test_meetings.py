@@ -163,6 +163,26 @@ def test_what_another_process_said_is_told_once_when_nothing_runs(
     assert len(client.events("session.changed")) == 1
 
 
+def test_what_another_process_took_back_is_told_and_what_is_taken_back_here_is_not(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    opened = client.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    model.add("one", "two", "three")
+    for text in ("first", "second", "third"):
+        client.say(sid, text)
+    client.event("session.info", running=False)
+    client.call("session.activate", session_id=sid)
+    client.call("session.undo", session_id=sid)
+    server.look_at_others()
+    assert client.events("session.changed") == []
+    with world.store() as store:
+        *_, last, _ = store.get_messages_as_conversation(key)
+        store.rewind_to_message(key, last["id"])
+    server.look_at_others()
+    assert [one["reason"] for one in client.events("session.changed")] == ["elsewhere"]
+
+
 def test_a_conversation_that_is_open_elsewhere_is_not_ended_by_who_leaves_it(
     world: World, model: ScriptedServer
 ) -> None:
