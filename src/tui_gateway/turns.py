@@ -154,9 +154,8 @@ def _hope(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> Herm
 
 def _tell_start(rt: Runtime, session: LiveSession, waiting: Waiting) -> None:
     """Tell it before the turn begins; who stops the turn does not wait for a plugin that is slow."""
-    with suppress(HermesError):  # whoever needs what cannot be had says so
-        rt.assembly()  # loads the plugins
-    if not plugins.has_hook("on_session_start"):
+    are_loaded = session.get("agent") is not None
+    if are_loaded and not plugins.has_hook("on_session_start"):
         return
     is_told = threading.Event()
 

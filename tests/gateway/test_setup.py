@@ -203,7 +203,8 @@ def test_an_account_that_a_gateway_uses_is_not_touched(fresh: World, api: BotApi
         assert done.returncode != 0
         assert f"process {gateway.child.pid}" in done.stderr
         assert "hermes gateway stop" in done.stderr
-        assert {method for method, _ in api.requests[seen:]} <= {"getUpdates"}
+        asked = {method for method, _ in api.requests[seen:]}
+        assert asked <= {"getUpdates", "setMyCommands"}, "the gateway's own, which has just begun"
         api.world.write("hello")
         _wait_for(api, "You said: hello")
         assert len(api.world.replies()) == 1
