@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from hermes_agent import ending
 from hermes_cli import plugins
 from hermes_core.errors import (
@@ -68,8 +70,9 @@ class _OvertakenError(Exception):
 
 def _put_back(live: Live, waiting: Waiting) -> None:
     """Have a turn wait again, after what came before it and before what came later."""
+    again = msgspec.structs.replace(waiting, done=threading.Event())  # this run of it is over
     with live.lock:
-        live.queue = deque(sorted((*live.queue, waiting), key=lambda one: one.came))
+        live.queue = deque(sorted((*live.queue, again), key=lambda one: one.came))
 
 
 def _first(rt: Runtime, session: LiveSession, live: Live) -> Waiting | None:

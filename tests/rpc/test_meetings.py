@@ -129,6 +129,28 @@ def test_who_waits_for_a_process_that_is_killed_comes_after_what_it_left(
     assert [text for _, text in world.transcript(key)] == ["zero", "first", "one", "1", "two", "2"]
 
 
+def test_what_is_overtaken_is_not_over(client: Inside, world: World, model: ScriptedServer) -> None:
+    opened = client.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    model.add("first")
+    client.say(sid, "zero")
+    quiet = Quiet()
+    model.add(silence(quiet, then="theirs"), "ours")
+    live = server._sessions[sid].get("live")
+    assert live is not None
+    with world.store() as store:
+        theirs = store.leases.acquire(store.get_conversation_root(key), "another-machine:1:1:1")
+        assert theirs is not None
+        client.call("prompt.submit", session_id=sid, text="two")
+        client.event("status.update", kind="waiting")
+        store.turns.accept(key, {"role": "user", "content": "one"})
+        store.leases.release(theirs)
+    assert quiet.begun.wait(PATIENCE_S)
+    assert [(one.text, one.done.is_set()) for one in live.queue] == [("two", False)]
+    quiet.release()
+    client.event("message.complete", text="ours")
+
+
 def test_what_others_leave_is_looked_for_now_and_again(world: World, model: ScriptedServer) -> None:
     model.add("first")
     other = world.start()
