@@ -1,9 +1,11 @@
 """Measured work runs where turns run: on worker threads, since the main thread never writes itself."""
 
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -30,3 +32,17 @@ def together(count: int, fn: Callable[[int], object]) -> float:
         for future in done:
             future.result()
         return time.perf_counter() - began
+
+
+@contextmanager
+def on_one_processor() -> Iterator[bool]:
+    """Threads begun meanwhile share one processor; False where the system cannot bind them."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield False
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        yield True
+    finally:
+        os.sched_setaffinity(0, allowed)
