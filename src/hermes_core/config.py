@@ -41,6 +41,9 @@ class Option(msgspec.Struct, frozen=True):
 _SHORT = {"HERMES_MODEL": "model.name"}
 """Variables with a shorter name than their setting gives them."""
 
+_ON = ("1", "true", "yes", "on")
+_OFF = ("", "0", "false", "no", "off")
+
 
 @cache
 def options() -> tuple[Option, ...]:
@@ -185,7 +188,7 @@ def load(
         if variable in env:
             _put(values, option, _parse(option, env[variable], variable))
             settings = _checked(values, f"the environment variable {variable}")
-    if env.get("HERMES_YOLO_MODE", "") not in ("", "0"):
+    if _is_on("HERMES_YOLO_MODE", env):
         _put(values, _option("approvals.mode"), "allow")
         settings = _checked(values, "the environment variable HERMES_YOLO_MODE")
     for text in overrides:
@@ -332,6 +335,14 @@ def _parse(option: Option, raw: str, origin: str) -> object:
         raise ConfigError(
             f"{origin}: {raw!r} does not fit.", fix=f"Give {describe(option.type)}."
         ) from error
+
+
+def _is_on(variable: str, env: Mapping[str, str]) -> bool:
+    """Whether a switch is on; what is neither on nor off raises ConfigError."""
+    raw = env.get(variable, "").strip().lower()
+    if raw not in _ON + _OFF:
+        raise ConfigError(f"{variable}: {raw!r} does not fit.", fix="Give 1 or 0.")
+    return raw in _ON
 
 
 def _put(values: dict[str, Any], option: Option, value: object) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from hermes_core import pictures
+from hermes_core import attachments, pictures
 from hermes_core.paths import Home, make_folder, open_private
 from tui_gateway.protocol import BAD_ARGUMENT, RpcError
 from tui_gateway.runtime import LiveSession
@@ -107,17 +107,18 @@ def keep(session: LiveSession, home: Home, name: str, data: bytes) -> Path:
     if len(data) > _LARGEST:
         raise RpcError(BAD_ARGUMENT, f"It is larger than {_LARGEST >> 20} MiB.")
     safe = _UNSAFE.sub("_", Path(name).name)[-80:].lstrip(".") or "file"
-    path = _free(session, make_folder(home.attachments), safe)
+    make_folder(home.attachments)
+    path = _free(session, home, safe)
     with open_private(path) as file:
         file.write(data)
     return path
 
 
-def _free(session: LiveSession, folder: Path, name: str) -> Path:
+def _free(session: LiveSession, home: Home, name: str) -> Path:
     """A file that is not there yet: who had the conversation open before may have kept some."""
     while True:
         number = session["image_counter"] = session.get("image_counter", 0) + 1
-        path = folder / f"{session['session_key']}_{number}_{name}"
+        path = attachments.place(home, session["session_key"], number, name)
         if not path.exists():
             return path
 

@@ -26,9 +26,10 @@ def test_a_small_run_prints_a_table_of_the_chosen_rows() -> None:
     lines = done.stdout.splitlines()
     assert done.returncode in (0, 1), done.stderr  # 1: missed, which a loaded machine may cause
     assert lines[0].split() == ["what", "measured", "limit", "ratio", "must", "reach", "peer"]
-    assert [line.split("  ")[0] for line in lines[1:7]] == [
+    assert [line.split("  ")[0] for line in lines[1:8]] == [
         "durable append, one writer",
         "durable append, 16 threads",
+        "durable append, 16 threads, on one processor",
         "load a conversation of 100 messages",
         "list 20 of 1,000 conversations by last activity",
         "one route saved among 1,000",

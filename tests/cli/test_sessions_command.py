@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core import clock
+from hermes_core import attachments, clock
 from hermes_core.paths import Home, make_folder
 from hermes_state import SessionDB
 from hermes_state.effects import Call
@@ -155,7 +155,10 @@ def test_rename_gives_a_title_and_refuses_one_that_is_taken(talk: SessionDB, she
 
 def test_delete_needs_a_yes(talk: SessionDB, home: Home, shell: Shell) -> None:
     folder = make_folder(home.attachments)
-    kept = [folder / "20261101_100000_aaaaaa_1_a.txt", folder / "20261102_100000_bbbbbb_1_b.txt"]
+    kept = [
+        attachments.place(home, "20261101_100000_aaaaaa", 1, "a.txt"),
+        attachments.place(home, "20261102_100000_bbbbbb", 1, "b.txt"),
+    ]
     for path in kept:
         path.write_text("x")
     shell.run("sessions delete 20261102", status=2)
@@ -164,6 +167,59 @@ def test_delete_needs_a_yes(talk: SessionDB, home: Home, shell: Shell) -> None:
     assert [row["id"] for row in shell.json("sessions list --all")] == ["20261101_100000_aaaaaa"]
     assert shell.json("sessions search blue", status=3) == []
     assert list(folder.iterdir()) == kept[:1], "what was kept for it is gone, too"
+
+
+def test_deleting_a_conversation_takes_no_file_of_another_and_none_outside(
+    store: SessionDB, home: Home, shell: Shell, tmp_path: Path
+) -> None:
+    outside = tmp_path / "report_1_final.txt"
+    outside.write_text("mine")
+    make_folder(home.attachments)
+    for id_ in ("work", "work_2", "../../report", "/report"):
+        store.create_session(id_, "cli")
+        attachments.place(home, id_, 1, "a.txt").write_text("x")
+    shell.run("sessions delete --yes -- work ../../report /report")
+    assert outside.exists()
+    assert [path.name for path in home.attachments.iterdir()] == ["work_2.1_a.txt"]
+
+
+def test_what_was_kept_for_a_pruned_conversation_goes_with_it(
+    store: SessionDB, home: Home, shell: Shell
+) -> None:
+    make_folder(home.attachments)
+    with clock.reading(lambda: clock.time.time() - 40 * DAY):
+        store.create_session("old", "cli")
+        store.append_message("old", "user", "look at this")
+        store.end_session("old", "cli_close")
+    attachments.place(home, "old", 1, "a.txt").write_text("x")
+    shell.run("sessions prune --older-than 30 --yes")
+    assert list(home.attachments.iterdir()) == []
+
+
+def test_prune_refuses_an_age_of_nothing_also_when_it_only_looks(
+    store: SessionDB, shell: Shell
+) -> None:
+    shell.run("sessions prune --older-than=-5 --dry-run", status=2)
+    assert "more than zero days" in shell.errors
+
+
+def test_nothing_that_is_shown_speaks_to_the_terminal(store: SessionDB, shell: Shell) -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J\x9b2J\u202e\r"
+    store.create_session("esc", f"cli{evil}", model=f"gpt{evil}")
+    calls = [{"id": "c", "function": {"name": f"sh{evil}", "arguments": evil}}]
+    store.append_message("esc", "assistant", f"text{evil}", tool_calls=calls)
+    store.append_message("esc", "tool", evil, tool_call_id="c", tool_name=f"sh{evil}")
+    for line in ("show esc", "list", "tree esc", "search text"):
+        assert not set(shell.run(f"sessions {line}")) & set("\x1b\x07\x9b\u202e\r")
+
+
+def test_a_title_is_found_as_it_was_typed(store: SessionDB, shell: Shell) -> None:
+    store.create_session("talk", "cli")
+    for title in ("family 👩‍👩‍👧", "می‌خواهم", "two  blanks"):
+        shell.run(f"sessions rename talk '{title}'")
+        assert shell.json(f"sessions show '{title}'")["id"] == "talk"
+    shell.run("sessions rename talk '👩‍👩‍👧'")
+    assert store.get_session_title("talk") == "👩‍👩‍👧"
 
 
 def test_prune_says_what_would_go_and_then_takes_it(store: SessionDB, shell: Shell) -> None:

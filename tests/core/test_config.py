@@ -140,3 +140,21 @@ def test_every_setting_has_a_description_and_a_type_in_words() -> None:
     for option in config.options():
         assert option.description.endswith(".")
         assert "<" not in config.describe(option.type)
+
+
+@pytest.mark.parametrize(("given", "mode"), [("1", "allow"), ("TRUE", "allow"), ("0", "ask")])
+@pytest.mark.parametrize("form", ["{}", " {} "])
+def test_yolo_mode_is_a_switch(tmp_path: Path, given: str, mode: str, form: str) -> None:
+    settings = config.load(Home(tmp_path), environment={"HERMES_YOLO_MODE": form.format(given)})
+    assert settings.approvals.mode == mode
+
+
+@pytest.mark.parametrize("given", ["", "false", "no", "off"])
+def test_yolo_mode_that_is_switched_off_is_off(tmp_path: Path, given: str) -> None:
+    settings = config.load(Home(tmp_path), environment={"HERMES_YOLO_MODE": given})
+    assert settings.approvals.mode == "ask"
+
+
+def test_yolo_mode_that_is_neither_on_nor_off_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="HERMES_YOLO_MODE"):
+        config.load(Home(tmp_path), environment={"HERMES_YOLO_MODE": "perhaps"})

@@ -13,6 +13,7 @@ import msgspec
 from hermes_core import config
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
+from hermes_core.text import visible
 
 if TYPE_CHECKING:  # the terminal UI leaves the store to its server
     import hermes_state
@@ -52,9 +53,12 @@ class App:
         click.echo(msgspec.json.encode(value))
 
     def say(self, text: str) -> None:
-        """Print for a person; silent when the output is for a program."""
+        """Print for a person; silent when the output is for a program.
+
+        Nothing in it moves the cursor or speaks to the terminal, whoever wrote it.
+        """
         if not self.as_json:
-            click.echo(text)
+            click.echo(visible(text).replace("\r", ""))
 
 
 pass_app = click.make_pass_decorator(App)

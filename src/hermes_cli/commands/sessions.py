@@ -309,6 +309,8 @@ def prune(
 ) -> None:
     """Delete ended conversations that are old, and what crashes of others left behind."""
     age = days if days is not None else app.settings.sessions.retention_days
+    if age <= 0:
+        raise UsageError("The age must be more than zero days.")
     with app.store() as store:
         old = store.list_prune_candidates(
             older_than_days=age, source=source, include_archived=archived
@@ -317,10 +319,12 @@ def prune(
             return _say_what_would_go(app, old)
         if old:
             confirm(app, f"Delete {_amount(len(old), 'conversation')} for good?", yes)
+        doomed = [member for row in old for member in store.get_compression_lineage(row["id"])]
         with click.progressbar(length=len(old), label="Pruning", file=sys.stderr) as bar:
             pruned = store.prune_sessions(
                 age, source, include_archived=archived, progress=bar.update
             )
+        attachments.forget(app.home, [id_ for id_ in doomed if store.get_session(id_) is None])
         ghosts = store.prune_empty_ghost_sessions()
         orphans = store.finalize_orphaned_compression_sessions()
         store.index.catch_up()
