@@ -18,6 +18,7 @@ HermesError                      message for a person, fix for the same person, 
     ├── StoreReadOnlyError       the file may be read but not written
     ├── StorePermissionError     the file may not be opened at all
     ├── StoreIOError             the disk failed
+    ├── StoreGoneError           the file was removed or replaced under this process
     ├── StoreCorruptError        a page is damaged; says what repair does
     ├── StoreVersionError        written by a newer Hermes, or SQLite is too old
     ├── ForeignStoreError        somebody else's database, or no database
@@ -171,6 +172,13 @@ class StoreIOError(StoreError):
     """The disk reported a failure."""
 
     code = "store.io"
+    exit_status = 74
+
+
+class StoreGoneError(StoreError):
+    """The store's file was removed or replaced while it was open; this write is in no file."""
+
+    code = "store.gone"
     exit_status = 74
 
 

@@ -57,16 +57,15 @@ def check_library(found: str) -> None:
 def check_file(path: Path) -> bool:
     """Say whether there is a store at `path`; refuse what is not ours, without touching it."""
     try:
-        with path.open("rb") as file:
-            header = file.read(_HEADER_BYTES)
-    except FileNotFoundError:
-        return False
-    except PermissionError as error:
+        if path.is_dir():
+            raise ForeignStoreError(
+                f"{path} is a folder, not a database.", fix="Move it away, or set HERMES_HOME."
+            )
+        if not path.exists():
+            return False
+        header = _header(path)
+    except (PermissionError, apsw.CantOpenError) as error:
         raise _no_permission(path) from error
-    except IsADirectoryError as error:
-        raise ForeignStoreError(
-            f"{path} is a folder, not a database.", fix="Move it away, or set HERMES_HOME."
-        ) from error
     if not header:
         return False
     if not header.strip(b"\0") and path.with_name(path.name + "-journal").exists():
@@ -88,6 +87,20 @@ def check_file(path: Path) -> bool:
         f"{path} is a database of another program.",
         fix="Nothing was changed. Move the file away, or set HERMES_HOME to another folder.",
     )
+
+
+def _header(path: Path) -> bytes:
+    """Read by SQLite: a file that is closed any other way loses the locks this process has on it."""
+    file = open_file(path, apsw.SQLITE_OPEN_READONLY)
+    try:
+        return file.xRead(_HEADER_BYTES, 0)
+    finally:
+        file.xClose()
+
+
+def open_file(path: Path, access: int) -> apsw.VFSFile:
+    """The bytes of a database file, and its locks, whatever is in it."""
+    return apsw.VFSFile("", str(path.resolve()), [access | apsw.SQLITE_OPEN_MAIN_DB, 0])
 
 
 def _is_hermes_agent(path: Path) -> bool:
@@ -127,17 +140,28 @@ def open_writer(
 ) -> apsw.Connection:
     """Open the connection that writes: WAL, an fsync before every acknowledgement, foreign keys."""
     conn = connect(place, vfs=vfs)
-    _set_up(conn, busy_timeout_s)
-    if isinstance(place, Path):
-        # A crash in `create_file` may leave a journal that takes the mark back when we open.
-        if conn.pragma("application_id") != APPLICATION_ID:
-            conn.pragma("application_id", APPLICATION_ID)
-        _switch_to_wal(conn, busy_timeout_s)
-    conn.pragma("synchronous", "full")
-    conn.pragma("foreign_keys", "on")
-    conn.pragma("wal_autocheckpoint", _PAGES_BEFORE_CHECKPOINT)
-    conn.pragma("journal_size_limit", _WAL_BYTES_KEPT)
+    with _closed_on_failure(conn):
+        _set_up(conn, busy_timeout_s)
+        if isinstance(place, Path):
+            # A crash in `create_file` may leave a journal that takes the mark back when we open.
+            if conn.pragma("application_id") != APPLICATION_ID:
+                conn.pragma("application_id", APPLICATION_ID)
+            _switch_to_wal(conn, busy_timeout_s)
+        conn.pragma("synchronous", "full")
+        conn.pragma("foreign_keys", "on")
+        conn.pragma("wal_autocheckpoint", _PAGES_BEFORE_CHECKPOINT)
+        conn.pragma("journal_size_limit", _WAL_BYTES_KEPT)
     return conn
+
+
+@contextmanager
+def _closed_on_failure(conn: apsw.Connection) -> Generator[None]:
+    """A damaged file must not stay open because an error remembers the connection to it."""
+    try:
+        yield
+    except BaseException:
+        conn.close()
+        raise
 
 
 def _switch_to_wal(conn: apsw.Connection, timeout_s: float) -> None:
@@ -160,8 +184,9 @@ def open_reader(
     writable = isinstance(place, str) or os.access(place, os.W_OK)
     flags = apsw.SQLITE_OPEN_READWRITE if writable else apsw.SQLITE_OPEN_READONLY
     conn = connect(place, flags, vfs)
-    _set_up(conn, busy_timeout_s)
-    conn.pragma("query_only", "on")
+    with _closed_on_failure(conn):
+        _set_up(conn, busy_timeout_s)
+        conn.pragma("query_only", "on")
     return conn
 
 
@@ -169,8 +194,9 @@ def open_frozen(path: Path, busy_timeout_s: float) -> apsw.Connection:
     """Open a store that must not be written, also on a medium where nothing can be."""
     try:
         conn = connect(path, apsw.SQLITE_OPEN_READONLY)
-        _set_up(conn, busy_timeout_s)
-        conn.execute("SELECT 1 FROM sqlite_schema").fetchall()
+        with _closed_on_failure(conn):
+            _set_up(conn, busy_timeout_s)
+            conn.execute("SELECT 1 FROM sqlite_schema").fetchall()
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         # A WAL database needs a -shm file beside it; where none can be made, nobody writes either.
         conn = connect(f"{path.absolute().as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY)

@@ -11,6 +11,7 @@ from hermes_core.errors import SessionNotFoundError, StoreReadOnlyError, StoreVe
 from hermes_state import connection, migrations
 from hermes_state.checkpoint import Checkpoints
 from hermes_state.courtesy import Courtesy
+from hermes_state.presence import Presence
 from hermes_state.readers import Readers
 from hermes_state.writer import Writer
 
@@ -42,15 +43,23 @@ class Database:
         self._vfs = vfs
         connection.check_library(connection.sqlite_version())
         self._writer: Writer | None = None
-        with connection.translated(path):
-            if read_only:
-                self._open_frozen()
-            else:
-                self._open()
+        self._presence: Presence | None = None
+        try:
+            with connection.translated(path):
+                if read_only:
+                    self._open_frozen()
+                else:
+                    self._open()
+        except BaseException:
+            self._leave()
+            raise
 
     def _open(self) -> None:
-        if not self.in_memory and not connection.check_file(self.path):
-            connection.create_file(self.path)
+        if not self.in_memory:
+            exists = connection.check_file(self.path)
+            self._presence = Presence(self.path, self._busy_timeout_s, read_only=False)
+            if not exists:
+                connection.create_file(self.path)
         conn = connection.open_writer(self.place, self._busy_timeout_s, self._vfs)
         try:
             self._refuse_newer(conn)
@@ -62,7 +71,9 @@ class Database:
         if not self.in_memory:
             courtesy = Courtesy(self.path, self._busy_timeout_s)
             checkpoints = Checkpoints(conn, courtesy.wait, self._open_another)
-        self._writer = Writer(conn, self.path, courtesy, checkpoints)
+        if self._presence is not None:
+            self._presence.remember()
+        self._writer = Writer(conn, self.path, courtesy, checkpoints, self._presence)
         self._readers = Readers(self.open_reader, self.path)
 
     def _open_another(self) -> apsw.Connection:
@@ -73,6 +84,7 @@ class Database:
             raise SessionNotFoundError(
                 f"There is no store at {self.path}.", fix="Open it for writing once to make one."
             )
+        self._presence = Presence(self.path, self._busy_timeout_s, read_only=True)
         self._readers = Readers(self.open_reader, self.path)
         self._readers.run(self._refuse_other)
 
@@ -127,6 +139,12 @@ class Database:
         self._readers.close()
         if self._writer is not None:
             self._writer.close()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Only when every connection is closed: from now on the file may be replaced."""
+        if self._presence is not None:
+            self._presence.close()
 
 
 def _nothing() -> None:

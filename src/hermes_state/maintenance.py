@@ -1,4 +1,4 @@
-"""Upkeep: pruning in slices, checks, compaction of the file, backup, repair.
+"""Upkeep: pruning in slices, checks, compaction of the file, backup.
 
 A slice is a short transaction; between two of them other writers, also of other processes, get in.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import apsw
 
 from hermes_core import clock
-from hermes_core.errors import StoreError, UsageError
+from hermes_core.errors import UsageError
 from hermes_core.paths import touch_private
 from hermes_state import migrations, sessions
 from hermes_state.connection import open_writer, translated
@@ -267,148 +267,6 @@ def backup(
     draft.rename(target)
 
 
-class Repair(NamedTuple):
-    """What a repair did."""
-
-    kept: Path
-    """The damaged file, as it was."""
-    recovered: dict[str, int]
-    """Rows saved, by table."""
-    lost: list[str]
-    """What could not be read, in words."""
-
-
-def repair(path: Path) -> Repair:
-    """Save every row that can be read into a new store, and keep the damaged file beside it.
-
-    Nobody may have the store open. Tables are read from both ends, so that one damaged page costs the
-    rows of that page and not all after it.
-    """
-    import shutil  # noqa: PLC0415 -- slow to load, and every process loads this module
-
-    stamp = time.strftime("%Y%m%d_%H%M%S")
-    kept = path.with_name(f"{path.name}.damaged-{stamp}")
-    fresh = path.with_name(f"{path.name}.repaired-{stamp}")
-    for suffix in ("", "-wal"):
-        if (source := path.with_name(path.name + suffix)).exists():
-            shutil.copy2(source, kept.with_name(kept.name + suffix))
-    store = Database(fresh, read_only=False, busy_timeout_s=30.0)
-    try:
-        with translated(path):
-            damaged = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-            damaged.pragma("query_only", "on")
-            recovered, lost = store.write(lambda c: _salvage(damaged, c))
-            damaged.close()
-    finally:
-        store.close()
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-        fresh.with_name(fresh.name + suffix).unlink(missing_ok=True)
-    fresh.replace(path)
-    return Repair(kept, recovered, lost)
-
-
-_SALVAGED = (
-    "sessions",
-    "messages",
-    "leases",
-    "turns",
-    "effects",
-    "inbox",
-    "outbox",
-    "routes",
-    "usage",
-)
-
-
-def _salvage(damaged: apsw.Connection, fresh: apsw.Connection) -> tuple[dict[str, int], list[str]]:
-    triggers = fresh.execute(
-        "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
-    ).fetchall()
-    for name, _ in triggers:  # they judge changes; these rows are not changes
-        fresh.execute(f"DROP TRIGGER {name}")
-    fresh.pragma("defer_foreign_keys", "on")
-    recovered: dict[str, int] = {}
-    lost: list[str] = []
-    for table in _SALVAGED:
-        recovered[table] = _salvage_table(damaged, fresh, table, lost)
-    _drop_unfounded(fresh, lost)
-    for _, sql in triggers:
-        fresh.execute(sql)
-    for (session_id,) in fresh.execute("SELECT id FROM sessions").fetchall():
-        sessions.recount(fresh, session_id)
-    return recovered, lost
-
-
-def _salvage_table(
-    damaged: apsw.Connection, fresh: apsw.Connection, table: str, lost: list[str]
-) -> int:
-    columns = [row[1] for row in fresh.execute(f"PRAGMA table_info({table})")]
-    insert = (
-        f"INSERT OR IGNORE INTO {table} ({', '.join(columns)})"
-        f" VALUES ({', '.join('?' * len(columns))})"
-    )
-    saved = 0
-    for order in ("ASC", "DESC"):
-        key = "rowid" if "rowid" in _keys(fresh, table) else ", ".join(_keys(fresh, table))
-        ordered = ", ".join(f"{name} {order}" for name in key.split(", "))
-        try:
-            for row in damaged.execute(
-                f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED ORDER BY {ordered}"
-            ):
-                fresh.execute(insert, row)
-                saved += fresh.changes()
-            break
-        except (apsw.CorruptError, apsw.IOError, apsw.SQLError) as error:
-            if order == "DESC":
-                lost.append(f"part of {table} ({error})")
-    return saved
-
-
-def _keys(conn: apsw.Connection, table: str) -> list[str]:
-    """What the rows of a table lie ordered by: its key, or the hidden row number."""
-    sql = conn.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).get
-    if "WITHOUT ROWID" not in sql:
-        return ["rowid"]
-    info = sorted((row[5], row[1]) for row in conn.execute(f"PRAGMA table_info({table})") if row[5])
-    return [name for _, name in info]
-
-
-def _drop_unfounded(fresh: apsw.Connection, lost: list[str]) -> None:
-    """Give rows whose session was lost a session to belong to, and every conversation a tip."""
-    now = clock.now()
-    fresh.execute(
-        "INSERT INTO sessions (id, conversation_id, source, started_at, last_active_at, title)"
-        " SELECT session_id, session_id, 'recovered', min(timestamp), max(timestamp), NULL FROM messages"
-        " WHERE session_id NOT IN (SELECT id FROM sessions) GROUP BY session_id"
-    )
-    if fresh.changes():
-        lost.append(f"the heads of {fresh.changes()} sessions; their messages are kept")
-    fresh.execute(
-        "UPDATE sessions SET parent_session_id = NULL, relation = NULL, conversation_id = id,"
-        " is_tip = 1 WHERE parent_session_id NOT IN (SELECT id FROM sessions)"
-    )
-    fresh.execute(
-        "UPDATE sessions SET is_tip = 1 WHERE is_tip = 0 AND relation IS NOT 'undone' AND NOT EXISTS"
-        " (SELECT 1 FROM sessions AS child WHERE child.parent_session_id = sessions.id"
-        "  AND child.relation = 'continuation')"
-    )
-    for table, column, parent in (
-        ("turns", "session_id", "sessions"),
-        ("usage", "session_id", "sessions"),
-        ("effects", "turn_id", "turns"),
-        ("outbox", "turn_id", "turns"),
-    ):
-        fresh.execute(
-            f"DELETE FROM {table} WHERE {column} IS NOT NULL"
-            f" AND {column} NOT IN (SELECT id FROM {parent})"
-        )
-        if fresh.changes():
-            lost.append(f"{fresh.changes()} rows of {table} that belonged to nothing")
-    fresh.execute("UPDATE inbox SET turn_id = NULL WHERE turn_id NOT IN (SELECT id FROM turns)")
-    fresh.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('repaired_at', ?)", (str(now),))
-
-
 def schema_of(path: Path) -> int:
     """The schema version of a store file; nothing is changed."""
     with translated(path):
@@ -418,7 +276,5 @@ def schema_of(path: Path) -> int:
         )
         try:
             return migrations.version_of(conn)
-        except apsw.Error as error:
-            raise StoreError(f"{path} cannot be read: {error}.") from error
         finally:
             conn.close()

@@ -476,14 +476,14 @@ def version_of(conn: apsw.Connection) -> int:
     return int(conn.pragma("user_version"))
 
 
-def migrate(conn: apsw.Connection) -> list[str]:
+def migrate(conn: apsw.Connection, version: int = SCHEMA_VERSION) -> list[str]:
     """Take the steps that are missing, each in one transaction; returns their names."""
     taken: list[str] = []
-    while version_of(conn) < SCHEMA_VERSION:
+    while version_of(conn) < version:
         conn.execute("BEGIN IMMEDIATE")
         try:
             position = version_of(conn)  # another process may have been faster
-            if position < SCHEMA_VERSION:
+            if position < version:
                 _take(conn, position)
                 taken.append(STEPS[position].name)
         except BaseException:

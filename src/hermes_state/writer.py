@@ -26,10 +26,11 @@ from typing import Any, TypeVar, cast
 
 import apsw
 
-from hermes_core.errors import StoreError
+from hermes_core.errors import StoreError, StoreGoneError
 from hermes_state.checkpoint import Checkpoints
 from hermes_state.connection import translate
 from hermes_state.courtesy import Courtesy
+from hermes_state.presence import Presence
 
 T = TypeVar("T")
 
@@ -63,11 +64,13 @@ class Writer:
         path: Path,
         courtesy: Courtesy | None = None,
         checkpoints: Checkpoints | None = None,
+        presence: Presence | None = None,
     ) -> None:
         self.conn = conn
         self._path = path
         self._courtesy = courtesy
         self._checkpoints = checkpoints
+        self._presence = presence
         if courtesy is not None:
             conn.set_busy_handler(courtesy.wait)
         self._main = threading.main_thread().ident
@@ -147,6 +150,9 @@ class Writer:
             self._commit(batch)
         except apsw.Error as error:
             self._fail_all(batch, error)
+        # Asked after the commit: what was replaced before it must not be acknowledged.
+        if self._presence is not None and not self._presence.is_ours():
+            self._disown(batch)
         if self._courtesy is not None:
             self._courtesy.done()
         if self._checkpoints is not None:
@@ -238,6 +244,16 @@ class Writer:
             batch.append(self._waiting.popleft())
         for job in batch:
             job.error = job.error or error
+
+    def _disown(self, batch: list[_Job]) -> None:
+        """What was written went into a file that nobody will open again."""
+        for job in batch:
+            if job.error is None or isinstance(job.error, apsw.Error):
+                job.error = StoreGoneError(
+                    f"{self._path} was removed or replaced while it was in use.",
+                    fix="This was not stored. Start Hermes again, so that it uses the file that is "
+                    "there now.",
+                )
 
     def _roll_back(self) -> None:
         if self.conn.in_transaction:

@@ -1,5 +1,9 @@
 """`hermes doctor`, driven as from a shell."""
 
+from pathlib import Path
+
+import pytest
+
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from tests.cli.conftest import Shell
@@ -86,3 +90,78 @@ def test_a_sandbox_that_cannot_be_had_is_a_problem(home: Home, shell: Shell) -> 
     findings = shell.json("doctor", status=1)
     detail = next(f["detail"] for f in findings if f["what"] == "sandbox")
     assert "no-engine is not installed" in detail
+
+
+def filled(home: Home) -> None:
+    with SessionDB(home.database) as store:
+        store.create_session("a", "cli")
+        for number in range(300):
+            store.append_message("a", "user", f"{number} " + "x" * 500)
+
+
+def test_a_store_that_was_cut_short_is_repaired(home: Home, shell: Shell) -> None:
+    filled(home)
+    home.database.write_bytes(home.database.read_bytes()[:-4096])
+    assert "hermes doctor --fix" in shell.run("doctor", status=1)
+    findings = shell.json("doctor --fix")
+    assert any("rows of messages" in f["detail"] for f in findings if f["state"] == "warning")
+    assert states(shell.json("doctor"))["integrity"] == "ok"
+
+
+def test_a_store_whose_schema_is_garbled_is_repaired(home: Home, shell: Shell) -> None:
+    filled(home)
+    data = home.database.read_bytes()
+    home.database.write_bytes(data.replace(b"CREATE INDEX usage_time", b"CRXATE INDEX usage_time"))
+    assert states(shell.json("doctor --fix"))["integrity"] == "fixed"
+    assert states(shell.json("doctor"))["integrity"] == "ok"
+    with SessionDB(home.database) as store:
+        assert store.message_count("a") == 300
+
+
+def test_a_damaged_store_in_use_is_left_alone(home: Home, shell: Shell) -> None:
+    filled(home)
+    damage(home.database)
+    before = home.database.read_bytes()
+    with SessionDB(home.database):
+        findings = shell.json("doctor --fix", status=1)
+        detail = next(f["detail"] for f in findings if f["what"] == "integrity")
+        assert "in use, so it was not repaired" in detail
+        assert "damaged page" in detail
+    assert home.database.read_bytes() == before
+    assert states(shell.json("doctor --fix"))["integrity"] in ("fixed", "warning")
+
+
+def test_links_in_the_home_are_left_as_they_are(home: Home, shell: Shell, tmp_path: Path) -> None:
+    home.create()
+    shared = tmp_path / "shared.txt"
+    shared.write_text("for everybody")
+    shared.chmod(0o644)
+    (home.root / "shared").symlink_to(shared)
+    (home.root / "dangling").symlink_to(tmp_path / "nowhere")
+    assert "permissions" not in states(shell.json("doctor --fix"))
+    assert shared.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_file_whose_mode_cannot_be_changed_is_told(
+    home: Home, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.create()
+    (home.root / "theirs").write_text("")
+    (home.root / "theirs").chmod(0o644)
+
+    def refuse(_path: Path, _mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    findings = shell.json("doctor --fix", status=1)
+    detail = next(f["detail"] for f in findings if f["what"] == "permissions")
+    assert "cannot be changed: Operation not permitted" in detail
+
+
+def test_a_home_that_is_a_file_is_told(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path / "file"))
+    findings = shell.json("doctor", status=1)
+    assert "Not a directory" in next(f["detail"] for f in findings if f["what"] == "home")

@@ -8,8 +8,7 @@ import pytest
 
 from hermes_core import clock
 from hermes_core.errors import UsageError
-from hermes_state import SessionDB, maintenance
-from tests.state.test_faults import damage
+from hermes_state import SessionDB
 
 DAY = 86_400.0
 NOW = 1_800_000_000.0
@@ -162,27 +161,3 @@ def test_check_names_what_does_not_fit_together(store: SessionDB) -> None:
     problems = store.check()
     assert "a session counts its messages wrongly" in problems
     assert "a conversation has no tip" in problems
-
-
-def test_repair_saves_every_row_that_can_be_read_and_keeps_the_damaged_file(tmp_path: Path) -> None:
-    path = tmp_path / "state.db"
-    with SessionDB(path) as store:
-        store.create_session("a", "cli")
-        store.set_session_title("a", "Precious")
-        for number in range(400):
-            store.append_message("a", "user", f"{number} " + "x" * 500)
-        store.turns.accept("a", {"role": "user", "content": "a turn"})
-        store.routes.save("key", "a")
-    before = path.read_bytes()
-    damage(path)
-    result = maintenance.repair(path)
-    assert result.kept.exists() and result.kept.read_bytes() != before
-    assert result.recovered["sessions"] == 1
-    assert 380 <= result.recovered["messages"] < 401
-    with SessionDB(path) as store:
-        assert store.check() == []
-        assert store.get_session_title("a") == "Precious"
-        assert store.routes.get("key") is not None
-        numbers = [int(m["content"].split()[0]) for m in store.get_messages("a")[:-1]]
-        assert numbers == sorted(set(numbers)) and {0, 399} <= set(numbers)
-        store.append_message("a", "user", "life goes on")

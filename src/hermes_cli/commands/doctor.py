@@ -16,7 +16,7 @@ from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_core import config
 from hermes_core.errors import HermesError, StoreCorruptError
 from hermes_core.version import VERSION
-from hermes_state import SessionDB, maintenance
+from hermes_state import SessionDB, maintenance, repair
 from hermes_state.connection import sqlite_version
 
 EXIT_PROBLEMS = 1
@@ -57,24 +57,41 @@ def _home(app: App, fix: bool) -> Iterator[Finding]:
     if not root.exists():
         yield Finding("home", "ok", f"{root} (not made yet)")
         return
+    try:
+        paths = list(_private_paths(root))
+    except OSError as error:
+        yield Finding("home", "problem", f"{root} cannot be read: {error.strerror}")
+        return
     yield Finding("home", "ok", str(root))
-    for path, wanted in _private_paths(root):
-        mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & 0o077 == 0:
-            continue
-        if fix:
-            path.chmod(wanted)
-            yield Finding("permissions", "fixed", f"{path.name} was {mode:04o}, is {wanted:04o}")
-        else:
-            yield Finding(
-                "permissions", "problem", f"{path.name} is {mode:04o}: others may read it"
-            )
+    for path, mode, wanted in paths:
+        if mode & 0o077:
+            yield _made_private(path, mode, wanted, fix)
 
 
-def _private_paths(root: Path) -> Iterator[tuple[Path, int]]:
-    yield root, 0o700
+def _made_private(path: Path, mode: int, wanted: int, fix: bool) -> Finding:
+    if not fix:
+        return Finding("permissions", "problem", f"{path.name} is {mode:04o}: others may read it")
+    try:
+        path.chmod(wanted)
+    except OSError as error:
+        detail = f"{path.name} is {mode:04o}, and that cannot be changed: {error.strerror}"
+        return Finding("permissions", "problem", detail)
+    return Finding("permissions", "fixed", f"{path.name} was {mode:04o}, is {wanted:04o}")
+
+
+def _private_paths(root: Path) -> Iterator[tuple[Path, int, int]]:
+    """What lies in the home, its mode and the mode it should have.
+
+    Links are left out: what they lead to lies elsewhere, and is what its owner wants it to be.
+    """
+    yield root, stat.S_IMODE(root.stat().st_mode), 0o700
     for path in sorted(root.iterdir()):
-        yield path, 0o700 if path.is_dir() else 0o600
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            continue  # somebody else's draft, gone by now
+        if not stat.S_ISLNK(mode):
+            yield path, stat.S_IMODE(mode), 0o700 if stat.S_ISDIR(mode) else 0o600
 
 
 def _config(app: App, _fix: bool) -> Iterator[Finding]:
@@ -107,7 +124,7 @@ def _store(app: App, fix: bool) -> Iterator[Finding]:
     try:
         yield from _look_into(path, fix)
     except StoreCorruptError as error:
-        yield from _repaired(path, str(error), fix)
+        yield from _repaired(path, error.message, fix)
     except HermesError as error:
         yield Finding("store", "problem", str(error))
 
@@ -143,7 +160,11 @@ def _repaired(path: Path, problem: str, fix: bool) -> Iterator[Finding]:
     if not fix:
         yield Finding("integrity", "problem", problem)
         return
-    done = maintenance.repair(path)
+    try:
+        done = repair.repair(path)
+    except HermesError as error:
+        yield Finding("integrity", "problem", f"{problem} {error}")
+        return
     saved = ", ".join(f"{count} {name}" for name, count in done.recovered.items() if count)
     yield Finding("integrity", "fixed", f"saved {saved or 'nothing'}; old file: {done.kept.name}")
     for text in done.lost:

@@ -1,0 +1,85 @@
+"""A write that went into a file nobody will open again is not acknowledged."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hermes_core.errors import StoreGoneError
+from hermes_state import SessionDB
+from hermes_state.presence import Presence
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def replace(path: Path) -> None:
+    path.rename(path.with_name("old.db"))
+    with SessionDB(path) as other:
+        other.create_session("a", "cli")
+
+
+def remove_the_log(path: Path) -> None:
+    path.with_name("state.db-wal").unlink()
+
+
+def remove_the_index_of_the_log(path: Path) -> None:
+    path.with_name("state.db-shm").unlink()
+
+
+def move_the_folder(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize(
+    "harm", [remove, replace, remove_the_log, remove_the_index_of_the_log, move_the_folder]
+)
+def test_a_store_that_is_taken_away_acknowledges_nothing_more(
+    tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "home" / "state.db"
+    with SessionDB(path) as store:
+        store.create_session("a", "cli")
+        store.append_message("a", "user", "kept")
+        harm(path)
+        for _ in range(2):
+            with pytest.raises(StoreGoneError, match="removed or replaced while it was in use"):
+                store.append_message("a", "user", "gone")
+
+
+def test_other_files_in_the_folder_may_come_and_go(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with SessionDB(path) as store:
+        store.create_session("a", "cli")
+        for number in range(5):
+            (tmp_path / f"{number}").write_text("")
+            store.append_message("a", "user", str(number))
+            (tmp_path / f"{number}").unlink()
+        with SessionDB(path) as other:
+            other.append_message("a", "user", "of another")
+        store.append_message("a", "user", "last")
+        assert store.vacuum() >= 0
+        assert store.message_count("a") == 7
+        store.append_message("a", "user", "after compaction of the file")
+
+
+def test_a_store_behind_a_link_is_the_file_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "home").mkdir()
+    SessionDB(tmp_path / "disk" / "state.db").close()
+    link = tmp_path / "home" / "state.db"
+    link.symlink_to(tmp_path / "disk" / "state.db")
+    with SessionDB(link) as store:
+        store.create_session("a", "cli")
+        (tmp_path / "disk" / "state.db").unlink()
+        with pytest.raises(StoreGoneError):
+            store.append_message("a", "user", "gone")
+
+
+def test_without_the_lock_file_a_store_works(tmp_path: Path) -> None:
+    (tmp_path / "state.db-open").mkdir()
+    with SessionDB(tmp_path / "state.db") as store:
+        store.create_session("a", "cli")
+    Presence(tmp_path / "nowhere" / "state.db", 0.0, read_only=True).close()
+    assert not (tmp_path / "nowhere").exists()

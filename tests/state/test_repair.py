@@ -1,0 +1,462 @@
+"""Repair: what can be read is saved, what cannot is told, and nobody is left with the old file."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from hermes_core.errors import StoreBusyError, StoreIOError, StoreVersionError
+from hermes_state import SessionDB, migrations
+from hermes_state.connection import connect, create_file
+from hermes_state.presence import alone_with
+from hermes_state.repair import Repair, repair, tables_of
+
+PAGE = 4096
+Rows = dict[str, list[tuple[object, ...]]]
+
+ONE_OF_EACH = {
+    "meta": "('note', 'mine')",
+    "sessions": None,
+    "messages": None,
+    "forgotten": "(4711)",
+    "leases": "('s0', 'holder', 7, 12.5)",
+    "turns": "('t', 's0', 'answered', 'key', 1, 2, 1, NULL, 1.0, 2.0, 3.5)",
+    "effects": "(5, 't', 1, 'call', 'shell', '{}', 0, 'done', 2, 1.0, 2.0, 3.0)",
+    "inbox": "('telegram', '7', 'm1', '{}', 'turn', 't', 1.0, 2.0)",
+    "outbox": "(9, 't', 'telegram', '7', '', 1, 'hi', 'sent', 1, '8', NULL, 1.0, 2.0, 3.0, 'k', '')",
+    "routes": "('', 'key', 's0', '{}', 1.0)",
+    "usage": "(3, 's0', 't', '', 'model', '', 1, 2, 3, 4, 5, 0.25, 1.0)",
+    "questions": "('q', 't', 'c', 'approval', 'shell', '?', '', '[]', 'pending', NULL, NULL, 1.0, NULL)",
+    "grants": "('', 'shell', 1.0)",
+    "reservations": "(2, 't', 't', '', 5, 99.0, 1.0, 'open', 1.0, NULL)",
+    "drafts": "('t', 'telegram', '7', '9', 1.0)",
+    "people": "('telegram', '42', 'owner', 'Me', '42', 1.0, 'terminal')",
+    "pairings": "('telegram', '43', 'You', '43', 'salt', 'hash', 1.0, 2.0)",
+    "pairing_failures": "('telegram', 2, 0.0)",
+    "partials": "('t', 'half a rep', 1.0)",
+}
+"""A row for every table of the schema; those without one are filled through the store."""
+
+
+def fill(path: Path, sessions: int = 12, messages: int = 40) -> Rows:
+    """Make a store with something in every table, and return all that is in it."""
+    with SessionDB(path) as store:
+        for number in range(sessions):
+            name = f"s{number}"
+            store.create_session(name, "cli")
+            said = [f"{number} {turn} " + "lorem ipsum " * 20 for turn in range(messages)]
+            store.append_messages(name, [{"role": "user", "content": text} for text in said])
+        store.append_message("s0", "user", "long " * 20_000)
+        store.rotate_session("s1", [{"role": "user", "content": "in short"}], child_id="s1b")
+        store.rotate_session("s1b", [{"role": "user", "content": "in short"}], child_id="s1c")
+        store.undo_rotation("s1c")
+        store.branch_session("s2", child_id="s2b")
+        store.set_session_title("s2", "Precious ✓")
+
+        def one_of_each(conn: apsw.Connection) -> None:
+            triggers = conn.execute(
+                "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
+            ).fetchall()
+            for name, _ in triggers:
+                conn.execute(f"DROP TRIGGER {name}")
+            for table, values in ONE_OF_EACH.items():
+                if values is not None:
+                    conn.execute(f"INSERT INTO {table} VALUES {values}")
+            for _, sql in triggers:
+                conn.execute(sql)
+
+        store.write(one_of_each)
+        assert store.check() == []
+    return content(path)
+
+
+def content(path: Path) -> Rows:
+    """Every row of every table, but for the note of a repair."""
+    conn = connect(path)
+    try:
+        found = {name: conn.execute(f"SELECT * FROM {name}").fetchall() for name in tables_of(conn)}
+        found["numbers"] = conn.execute("SELECT * FROM sqlite_sequence ORDER BY name").fetchall()
+    finally:
+        conn.close()
+    found["meta"] = [row for row in found["meta"] if row[0] != "repaired_at"]
+    return found
+
+
+def pages_of(path: Path, table: str, kind: str = "leaf") -> list[int]:
+    conn = connect(path)
+    try:
+        found = conn.execute(
+            "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = ? ORDER BY path", (table, kind)
+        )
+        return [number for (number,) in found]
+    finally:
+        conn.close()
+
+
+def overwrite(path: Path, *pages: int, with_: bytes = b"\xa5") -> None:
+    data = bytearray(path.read_bytes())
+    for page in pages:
+        data[(page - 1) * PAGE : page * PAGE] = with_ * PAGE
+    path.write_bytes(data)
+
+
+def repaired(path: Path) -> Repair:
+    """Repair, and see that the result is a store in which everything is in order."""
+    before = path.read_bytes()
+    result = repair(path)
+    assert result.kept.read_bytes() == before
+    assert result.kept.stat().st_mode & 0o777 == path.stat().st_mode & 0o777 == 0o600
+    with SessionDB(path) as store:
+        assert store.check() == []
+        session = store.list_sessions_rich()[0]["id"] if store.stats()["conversations"] else None
+        if session is not None:
+            store.append_message(session, "user", "life goes on")
+            store.rewind_to_message(session, store.get_messages(session)[-1]["id"])
+    return result
+
+
+def test_every_table_of_the_schema_is_saved_whole(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    before = fill(path)
+    assert set(ONE_OF_EACH) == set(before) - {"numbers"}, "a new table needs a row above"
+    overwrite(path, *pages_of(path, "usage_time"))
+    result = repair(path)
+    assert result.lost == []
+    assert content(path) == before
+    assert result.recovered == {
+        name: len(rows) for name, rows in before.items() if name != "numbers"
+    }
+
+
+def test_what_was_only_in_the_log_is_saved(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    fill(path, sessions=3)
+    code = (
+        "import os, sys; from hermes_state import SessionDB; store = SessionDB(sys.argv[1]);"
+        "[store.append_message('s0', 'user', f'in the log {n}') for n in range(50)]; os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, path], check=True)
+    assert (tmp_path / "state.db-wal").stat().st_size > 50 * PAGE
+    result = repair(path)
+    with SessionDB(path) as store:
+        said = [message["content"] for message in store.get_messages("s0")]
+        assert said[-50:] == [f"in the log {number}" for number in range(50)]
+        assert store.check() == []
+    assert result.lost == []
+
+
+def test_a_store_of_an_older_schema_is_saved_and_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    path.write_bytes((Path(__file__).parent / "files" / "v2.db").read_bytes())
+    path.chmod(0o600)
+    before = content(path)
+    result = repair(path)
+    assert result.lost == []
+    after = content(path)
+    for table, rows in before.items():
+        if table != "meta":
+            assert [row[: len(rows[0])] for row in after[table]] == rows
+    with SessionDB(path) as store:
+        assert store.check() == []
+        assert store.read(migrations.version_of) == migrations.SCHEMA_VERSION
+
+
+def test_a_store_of_a_newer_schema_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    fill(path, sessions=3)
+    conn = connect(path)
+    conn.pragma("user_version", 99)
+    conn.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreVersionError, match="newer Hermes"):
+        repair(path)
+    assert path.read_bytes() == before
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-PAGE])
+
+
+def misspell_the_schema(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"CREATE INDEX usage_time", b"CRXATE INDEX usage_time"))
+
+
+def two_leaves(path: Path) -> None:
+    pages = pages_of(path, "messages")
+    overwrite(path, pages[3], pages[-3], with_=b"\0")
+
+
+def the_way_to_messages(path: Path) -> None:
+    overwrite(path, *pages_of(path, "messages", "internal"))
+
+
+def a_page_of_the_schema(path: Path) -> None:
+    overwrite(path, *pages_of(path, "sqlite_schema")[1:3])
+
+
+def the_first_page_but_its_header(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[100:PAGE] = b"\xa5" * (PAGE - 100)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("harm", "most_lost"),
+    [
+        (truncate, 20),
+        (misspell_the_schema, 0),
+        (two_leaves, 40),
+        (the_way_to_messages, 0),
+        (a_page_of_the_schema, 0),
+        (the_first_page_but_its_header, 0),
+    ],
+)
+def test_only_what_cannot_be_read_is_lost_and_that_is_told(
+    tmp_path: Path, harm: Callable[[Path], None], most_lost: int
+) -> None:
+    path = tmp_path / "state.db"
+    before = fill(path)
+    harm(path)
+    result = repaired(path)
+    after = content(path)
+    lost = set(before["messages"]) - set(after["messages"])
+    assert len(lost) <= most_lost
+    if lost:
+        assert any(text.startswith(f"{len(lost)} rows of messages") for text in result.lost)
+    for table in ("people", "turns", "reservations", "usage", "inbox"):
+        assert after[table] == before[table]
+    again = repair(path)
+    assert again.lost == []
+    assert content(path)["messages"] == after["messages"]
+
+
+def test_what_was_deleted_stays_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    fill(path)
+    with SessionDB(path) as store:
+        store.delete_session("s5")
+    the_way_to_messages(path)
+    repaired(path)
+    with SessionDB(path) as store:
+        assert store.get_session("s5") is None
+        assert (
+            store.read(
+                lambda c: c.execute("SELECT count(*) FROM messages WHERE content GLOB '5 *'").get
+            )
+            == 0
+        )
+
+
+def test_a_row_that_breaks_a_rule_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    fill(path, sessions=3)
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"ownerMe", b"kingXMe"))
+    result = repaired(path)
+    assert [text for text in result.lost if "people" in text and "breaks a rule" in text]
+    assert result.recovered["people"] == 0
+
+
+@pytest.mark.parametrize("lost", [["a"], ["b"], ["c"], ["a", "b"], ["b", "c"], ["a", "b", "c"]])
+def test_a_conversation_whose_heads_are_lost_keeps_what_was_said(
+    tmp_path: Path, lost: list[str]
+) -> None:
+    path = tmp_path / "state.db"
+    with SessionDB(path) as store:
+        store.create_session("a", "cli")
+        store.append_message("a", "user", "first")
+        for parent, child in (("a", "b"), ("b", "c")):
+            store.rotate_session(parent, [{"role": "user", "content": "so far"}], child_id=child)
+            store.append_message(child, "user", f"said in {child}")
+    conn = connect(path)
+    conn.pragma("foreign_keys", "off")
+    for name in lost:
+        conn.execute("DELETE FROM sessions WHERE id = ?", (name,))
+    conn.close()
+    result = repair(path)
+    assert any(f"heads of {len(lost)} sessions" in text for text in result.lost)
+    with SessionDB(path) as store:
+        assert store.check() == []
+        for name, text in (("a", "first"), ("b", "said in b"), ("c", "said in c")):
+            assert store.get_messages(name)[-1]["content"] == text
+        if lost in (["a"], ["b"]):
+            assert store.get_compression_tip("a") == "c"
+
+
+def test_a_turn_whose_question_is_lost_ends(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with SessionDB(path) as store:
+        store.create_session("s", "cli")
+        waiting = store.turns.accept("s", {"role": "user", "content": "anybody?"})
+    conn = connect(path)
+    conn.execute("DELETE FROM messages")
+    conn.close()
+    result = repair(path)
+    assert any("question of 1 row of turns" in text for text in result.lost)
+    with SessionDB(path) as store:
+        assert store.check() == []
+        state = "SELECT state FROM turns WHERE id = ?"
+        assert store.read(lambda c: c.execute(state, (waiting.turn_id,)).get) == "failed"
+
+
+HOLDER = """
+import sys
+from hermes_state import SessionDB
+with SessionDB(sys.argv[1]) as store:
+    print("open", flush=True)
+    sys.stdin.readline()
+    print(store.append_message("a", "user", "after"), flush=True)
+"""
+
+
+def test_a_store_that_another_process_has_open_is_not_repaired(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with SessionDB(path) as store:
+        store.create_session("a", "cli")
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdin is not None and holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        inode = path.stat().st_ino
+        with pytest.raises(StoreBusyError, match="in use, so it was not repaired"):
+            repair(path)
+        assert path.stat().st_ino == inode
+        assert not list(tmp_path.glob("*damaged*")) and not list(tmp_path.glob("*repaired*"))
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        assert int(holder.stdout.readline()) == 1
+    assert repair(path).recovered["messages"] == 1
+
+
+def test_a_store_that_another_program_has_open_is_not_repaired(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    fill(path, sessions=3)
+    other = apsw.Connection(str(path))
+    other.execute("SELECT count(*) FROM messages").fetchall()
+    with pytest.raises(StoreBusyError, match="in use"):
+        repair(path)
+    other.close()
+    repaired(path)
+
+
+def test_this_process_keeps_its_locks_when_it_opens_the_store_twice(tmp_path: Path) -> None:
+    """To close a file in any other way than through SQLite would give them up."""
+    path = tmp_path / "state.db"
+    code = (
+        "import sys, pathlib\nfrom hermes_state.repair import _locked\n"
+        "with _locked(pathlib.Path(sys.argv[1])): pass"
+    )
+    with SessionDB(path):
+        SessionDB(path).close()
+        done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+    assert "StoreBusyError" in done.stderr
+
+
+def test_who_opens_a_store_waits_until_its_repair_is_done(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    fill(path, sessions=3)
+    with alone_with(path):
+        for read_only in (False, True):
+            with pytest.raises(StoreBusyError, match="being repaired"):
+                SessionDB(path, read_only, busy_timeout_s=0.01)
+    SessionDB(path).close()
+
+
+def test_a_repair_that_is_killed_before_the_exchange_has_changed_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    before = fill(path)
+    code = (
+        "import os, pathlib, sys\nfrom hermes_state import SessionDB\n"
+        "from hermes_state.repair import repair\n"
+        "if os.fork() == 0:\n"
+        "    SessionDB(sys.argv[1]).append_message('s0', 'user', 'the last'); os._exit(0)\n"
+        "os.wait()\n"
+        "pathlib.Path.replace = lambda *_: os.kill(os.getpid(), 9)\n"
+        "repair(pathlib.Path(sys.argv[1]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    with SessionDB(path) as store:
+        assert store.check() == []
+        assert store.get_messages("s0")[-1]["content"] == "the last"
+        assert store.stats()["messages"] == len(before["messages"]) + 1
+
+
+def test_a_disk_that_takes_no_more_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    fill(path)
+    truncate(path)
+    before = path.read_bytes()
+    code = (
+        "import pathlib, resource, signal, sys\n"
+        "from hermes_state.repair import repair\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
+        "repair(pathlib.Path(sys.argv[1]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+    assert StoreIOError.__name__ in done.stderr or "StoreFullError" in done.stderr
+    assert path.read_bytes() == before
+    assert not list(tmp_path.glob("*damaged*")) and not list(tmp_path.glob("*repaired*"))
+    repaired(path)
+
+
+def test_an_empty_store_can_be_repaired(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    create_file(path)
+    repair(path)
+    with SessionDB(path) as store:
+        assert store.check() == []
+
+
+def test_a_store_behind_a_link_is_repaired_where_it_lies(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    path = tmp_path / "disk" / "state.db"
+    before = fill(path, sessions=3)
+    link = tmp_path / "state.db"
+    link.symlink_to(path)
+    assert repair(link).kept.parent == path.parent
+    assert link.is_symlink()
+    assert content(link) == before
+
+
+def at_random(data: bytes, dice: random.Random) -> bytes:
+    """A file after some accident: pages overwritten or emptied, an end that is missing, wrong bytes."""
+    harmed = bytearray(data)
+    pages = len(data) // PAGE
+    match dice.randrange(4):
+        case 0:
+            for page in dice.sample(range(1, pages), 3):
+                harmed[page * PAGE : (page + 1) * PAGE] = dice.randbytes(PAGE)
+        case 1:
+            for page in dice.sample(range(1, pages), 3):
+                harmed[page * PAGE : (page + 1) * PAGE] = bytes(PAGE)
+        case 2:
+            del harmed[dice.randrange(PAGE, len(data)) :]
+        case _:
+            for _ in range(200):
+                harmed[dice.randrange(100, len(data))] = dice.randrange(256)
+    return bytes(harmed)
+
+
+def test_no_accident_makes_a_repair_fail(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.db"
+    fill(whole, sessions=5)
+    data = whole.read_bytes()
+    for seed in range(int(os.environ.get("HERMES_REPAIR_ACCIDENTS", "12"))):
+        path = tmp_path / f"{seed}.db"
+        path.write_bytes(at_random(data, random.Random(seed)))
+        path.chmod(0o600)
+        repaired(path)
+        assert repair(path).lost == [], seed
