@@ -37,7 +37,6 @@ _BELONGS_TO = {
     "partial": ("turn_id", "turn"),
 }
 _JSON: Mapping[tuple[str, str], type] = {
-    ("session", "model_config"): object,
     ("session", "extra"): dict,
     ("message", "parts"): object,
     ("message", "tool_calls"): object,

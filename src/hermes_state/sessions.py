@@ -249,7 +249,10 @@ def chosen_model(row: Row) -> str:
 
 def _marks(row: Row) -> dict[str, Any]:
     """What is noted of a session beside its columns; nothing when somebody else wrote it otherwise."""
-    marks: object = decode(row["model_config"]) if row["model_config"] else {}
+    try:
+        marks: object = decode(row["model_config"]) if row["model_config"] else {}
+    except ValueError:
+        return {}
     return cast("dict[str, Any]", marks) if isinstance(marks, dict) else {}
 
 
