@@ -540,11 +540,19 @@ def test_routes_come_from_the_database_before_the_file(db: SessionDB, foreign: F
     assert {key: row["session_id"] for key, row in routes.items()} == {"k1": "b", "k2": "c"}
     assert json.loads(routes["k1"]["entry"]) == {"session_key": "k1", "session_id": "b"}
     assert report.taken.routes == 2
-    assert {(left.why, left.number) for left in report.left} == {
-        ("its session is not here", 1),
-        ("the same chat has a newer entry", 1),
-        ("the entry cannot be read", 3),
-    }
+    assert report.left == [
+        Left("routes lost", 1, "its session is not here"),
+        Left("routes k1", 1, "the same chat has a newer entry"),
+        Left("routes bad, k3, k4", 3, "the entry cannot be read"),
+    ]
+
+
+def test_of_very_many_routes_the_first_are_named(db: SessionDB, foreign: Foreign) -> None:
+    for number in range(13):
+        foreign.route(f"k{number}", "gone", updated_at=-number)
+    assert [left.what for left in take(db, foreign.path).left] == [
+        "routes k0, k1, k2, k3, k4, k5, k6, k7, k8, k9 and 3 more"
+    ]
 
 
 def test_a_home_may_have_only_the_routes_file(db: SessionDB, tmp_path: Path) -> None:
@@ -557,14 +565,16 @@ def test_a_home_may_have_only_the_routes_file(db: SessionDB, tmp_path: Path) -> 
     report = take(db, folder.parent)
     assert (report.taken, report.left) == (
         (0, 0, 1, 0),
-        [Left("routes", 1, "its session is not here")],
+        [Left("routes l", 1, "its session is not here")],
     )
     assert count_messages(folder.parent) == 0
 
 
 def test_a_routes_file_that_cannot_be_read_is_left(db: SessionDB, foreign: Foreign) -> None:
     foreign.write_index(["no", "object"])
-    assert take(db, foreign.home).left == [Left("routes", 1, "the entry cannot be read")]
+    assert take(db, foreign.home).left == [
+        Left("routes sessions.json", 1, "the entry cannot be read")
+    ]
 
 
 def test_a_route_that_is_used_here_stays(db: SessionDB, foreign: Foreign) -> None:

@@ -442,10 +442,20 @@ def _with_routes(
 ) -> ForeignReport:
     fates = foreign_routes.take(database, stored, file)
     left = [
-        Left("routes", fates[why], why)
+        Left(f"routes {_some(fates[why])}", len(fates[why]), why)
         for why in (foreign_routes.LOST, foreign_routes.OLDER, foreign_routes.UNREADABLE)
         if fates[why]
     ]
     return report._replace(
-        taken=report.taken._replace(routes=fates[foreign_routes.TAKEN]), left=report.left + left
+        taken=report.taken._replace(routes=len(fates[foreign_routes.TAKEN])),
+        left=report.left + left,
     )
+
+
+_NAMED = 10
+
+
+def _some(names: list[str]) -> str:
+    """The names, of very many the first."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
