@@ -173,6 +173,26 @@ def test_a_line_that_says_something_odd_is_named_with_its_file(
     assert "nothing in it" in shell.errors
 
 
+@pytest.mark.parametrize("moment", [1e20, -1e15, "inf", "-inf", 1e300, 253402300799.9])
+def test_moments_that_no_calendar_has_are_taken_and_shown(
+    talk: SessionDB, shell: Shell, tmp_path: Path, moment: object
+) -> None:
+    odd = {"id": "odd", "conversation_id": "odd", "source": "cli", "model_config": "not json"}
+    times = {"started_at": moment, "last_active_at": moment}
+    said = {"type": "message", "id": 1, "session_id": "odd", "role": "user", "content": "strange"}
+    lines = [
+        {"type": "hermes-export", "version": 1},
+        {"type": "session", **odd, **times},
+        {**said, "timestamp": moment},
+    ]
+    file = tmp_path / "odd.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    assert "Took 1 sessions" in shell.run(f"sessions import {file}")
+    assert "strange" in shell.run("sessions show odd")
+    for command in ("list", "stats", "tree odd", "search strange", "export odd"):
+        assert shell.run(f"sessions {command}")
+
+
 def hermes(home: Path, line: str) -> subprocess.CompletedProcess[str]:
     """A shell line in a process of its own, in which `hermes` is this one."""
     command = f'hermes() {{ {shlex.quote(sys.executable)} -m hermes_cli.main "$@"; }}; {line}'
