@@ -7,7 +7,7 @@ mirror for people. A change on the way of a turn costs one row.
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -551,4 +551,4 @@ def now_local() -> datetime:
 
 
 def _local(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC).astimezone().replace(tzinfo=None)
+    return clock.date(seconds).astimezone().replace(tzinfo=None)

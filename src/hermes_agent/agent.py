@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
-
 from hermes_agent import compaction, lease, meter, policy, prompt
 from hermes_agent.approval import Gate
 from hermes_agent.asking import Asker
@@ -622,7 +620,7 @@ class Agent:
 
 def _instructed(system: str, row: Mapping[str, Any]) -> str:
     """The system prompt with what a program wants of this conversation, when it said so."""
-    wanted = msgspec.json.decode(row.get("model_config") or "{}").get("instructions", "")
+    wanted = sessions.marks(row).get("instructions", "")
     return f"{system}\n\n{wanted}" if wanted else system
 
 

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
 from hermes_agent import answers, lease, recovery
@@ -18,6 +17,7 @@ from hermes_agent.compaction import expand_text
 from hermes_agent.conversation import Conversation
 from hermes_agent.skills import Skill, prompt, slug
 from hermes_agent.standing import Standing, has_notes
+from hermes_core import clock
 from hermes_core.errors import ModelError, NothingSaidError, SessionNotFoundError, UsageError
 from hermes_core.text import counted, one_line, truncate, usd
 from hermes_state.leases import Lease
@@ -522,7 +522,7 @@ def _text_of(message: Row) -> str:
 
 def moment(seconds: float) -> str:
     """A moment as people read it, in the time of this machine."""
-    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M}"
+    return f"{clock.date(seconds).astimezone():%Y-%m-%d %H:%M}"
 
 
 COMMANDS: tuple[Command, ...] = (

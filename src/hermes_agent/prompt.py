@@ -5,7 +5,6 @@ sessions that compaction makes, so that the beginning of every request is the sa
 """
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from hermes_agent.models.base import Facts
 from hermes_agent.standing import has_notes
 from hermes_agent.tools.base import Bench
 from hermes_agent.tools.registry import Toolbox
+from hermes_core import clock
 from hermes_core.text import shorten_middle
 
 _CORE = """\
@@ -65,7 +65,7 @@ def build(facts: Facts, toolbox: Toolbox, bench: Bench, place: Place) -> str:
 
 
 def _surroundings(place: Place) -> str:
-    day = datetime.fromtimestamp(place.started_at, UTC)
+    day = clock.date(place.started_at)
     system = os.uname()
     return (
         f"System: {system.sysname} {system.machine}. Workspace: {place.workspace}."

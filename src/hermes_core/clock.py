@@ -3,6 +3,10 @@
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+
+_EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
+_LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 
 _read: Callable[[], float] = time.time
 
@@ -10,6 +14,13 @@ _read: Callable[[], float] = time.time
 def now() -> float:
     """Seconds since the epoch, UTC."""
     return _read()
+
+
+def date(seconds: float) -> datetime:
+    """The date of a moment, UTC; one that no calendar has, as others may have stored, is the nearest."""
+    if not _EARLIEST.timestamp() < seconds < _LATEST.timestamp():
+        return _LATEST if seconds > 0 else _EARLIEST
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 @contextmanager

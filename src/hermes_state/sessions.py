@@ -107,10 +107,10 @@ def _adopt(conn: apsw.Connection, session_id: str, parent_id: str) -> None:
 
 
 def _relation(child: Row, parent: Row) -> str:
-    marks = _marks(child)
-    if "_delegate_from" in marks:
+    noted = marks(child)
+    if "_delegate_from" in noted:
         return "delegate"
-    if "_branched_from" in marks:
+    if "_branched_from" in noted:
         return "branch"
     return "continuation" if parent["end_reason"] == "compression" else "branch"
 
@@ -244,13 +244,16 @@ def change_model(conn: apsw.Connection, session_id: str, model: str, chosen_as: 
 
 def chosen_model(row: Row) -> str:
     """The name of the model that was chosen for a conversation; empty: whichever the settings give."""
-    return str(_marks(row).get(CHOSEN_MODEL, ""))
+    return str(marks(row).get(CHOSEN_MODEL, ""))
 
 
-def _marks(row: Row) -> dict[str, Any]:
+def marks(row: Mapping[str, Any]) -> dict[str, Any]:
     """What is noted of a session beside its columns; nothing when somebody else wrote it otherwise."""
-    marks: object = decode(row["model_config"]) if row["model_config"] else {}
-    return cast("dict[str, Any]", marks) if isinstance(marks, dict) else {}
+    try:
+        noted: object = decode(row["model_config"]) if row["model_config"] else {}
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", noted) if isinstance(noted, dict) else {}
 
 
 def set_archived(conn: apsw.Connection, session_id: str, archived: bool) -> bool:

@@ -115,8 +115,25 @@ def next_in_lineage(conn: apsw.Connection, title: str, session_id: str | None = 
     numbers = [number for _, number in _numbered(conn, base, terms, values)]
     if not numbers and _exact(conn, base, terms, values) is None:
         return base
-    suffix = f" #{max([1, *numbers]) + 1}"
-    return base[: MAX_LENGTH - len(suffix)].rstrip() + suffix
+    number = max([1, *numbers])
+    while True:  # a long one is cut for its number, and then others may have the same
+        number += 1
+        suffix = f" #{number}"
+        numbered = base[: MAX_LENGTH - len(suffix)].rstrip() + suffix
+        if _exact(conn, numbered, terms, values) is None:
+            return numbered
+
+
+def fitting(conn: apsw.Connection, session_id: str, wanted: str | None) -> str | None:
+    """What a session can be called that wants this title: cut when too long, numbered when taken."""
+    try:
+        title = clean(wanted)
+    except TitleError:
+        title = clean((wanted or "")[:MAX_LENGTH])
+    others = f"id <> ? AND {_SAME_OWNER}"
+    if title is None or _exact(conn, title, others, (session_id, session_id)) is None:
+        return title
+    return next_in_lineage(conn, title, session_id)
 
 
 def _exact(conn: apsw.Connection, title: str, terms: str, values: tuple[Any, ...]) -> Row | None:

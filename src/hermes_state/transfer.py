@@ -1,24 +1,28 @@
 """Export and import as JSON Lines: conversations as they are, every row that belongs to them.
 
 The first line says what the file is. Then, conversation by conversation, parents before branches:
-sessions, messages, turns, effects, usage. Message ids are numbered anew in the file, so an export of
-an import is the same file.
+sessions, messages, turns, effects, usage, partials. Message ids are numbered anew in the file, so an
+export of an import is the same file.
+
+A conversation is taken as a whole or not at all, each in a transaction of its own: when a line is not
+right, the conversations before it are here, and its own and those after it are not.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import apsw
 
-from hermes_core.errors import StoreError, UsageError
-from hermes_state import sessions, titles
+from hermes_state import lines as export
+from hermes_state import sessions, titles, turns
 from hermes_state.database import Database
+from hermes_state.lines import Line
 from hermes_state.records import Row, encode, rows
 
-FORMAT = "hermes-export"
-VERSION = 1
+NOT_OVER = "it was not over when it was exported"
+"""Why a turn ends with its import: who exported it may still run it, and two must not."""
 
-_TABLES = ("session", "message", "turn", "effect", "usage")
 _QUERIES = {
     "session": "SELECT * FROM sessions WHERE conversation_id = ?1 ORDER BY depth, started_at, id",
     "message": "SELECT messages.* FROM messages JOIN sessions ON sessions.id = messages.session_id"
@@ -29,24 +33,16 @@ _QUERIES = {
     " JOIN sessions ON sessions.id = turns.session_id WHERE conversation_id = ?1 ORDER BY effects.id",
     "usage": "SELECT usage.* FROM usage JOIN sessions ON sessions.id = usage.session_id"
     " WHERE conversation_id = ?1 ORDER BY usage.id",
+    "partial": "SELECT partials.* FROM partials JOIN turns ON turns.id = partials.turn_id"
+    " JOIN sessions ON sessions.id = turns.session_id WHERE conversation_id = ?1 ORDER BY turn_id",
 }
 _MESSAGE_REFERENCES = {
     "message": ("id", "origin_id", "answers"),
     "turn": ("user_message_id", "final_message_id"),
     "effect": ("step_message_id", "result_message_id"),
 }
-_OWN_NUMBERS = {"effect": "id", "usage": "id"}
-_TABLE_NAMES = {
-    "session": "sessions",
-    "message": "messages",
-    "turn": "turns",
-    "effect": "effects",
-    "usage": "usage",
-}
-_DERIVED = (
-    "message_count",
+_COUNTERS = (
     "tool_call_count",
-    "preview",
     "api_call_count",
     "input_tokens",
     "output_tokens",
@@ -54,22 +50,29 @@ _DERIVED = (
     "cache_write_tokens",
     "reasoning_tokens",
     "cost_usd",
+    "last_active_at",
 )
+_FOLLOWING = ("preview", "model")
+"""Columns of a session that the database fills as rows come in; both are set to what they were."""
 
 
 class Report(NamedTuple):
-    """What an import took and what it left."""
+    """What an import took and what it left; sessions by their ids."""
 
     imported: list[str]
     skipped: list[str]
     detached: list[str]
     retitled: dict[str, str]
     messages: int
+    interrupted: list[str]
+    """Those with a turn that was not over when they were exported; here it is."""
+    recounted: list[str]
+    """Those that did not have as many messages as they said."""
 
 
 def export_lines(database: Database, session_ids: Iterable[str] | None = None) -> Iterator[Row]:
     """The lines of an export: of the conversations of these sessions, or of all."""
-    yield {"type": FORMAT, "version": VERSION}
+    yield {"type": export.FORMAT, "version": export.VERSION}
     wanted = None if session_ids is None else list(session_ids)
     numbers: dict[int, int] = {}
     for conversation in database.read(lambda c: _conversations(c, wanted)):
@@ -85,7 +88,7 @@ def _conversations(conn: apsw.Connection, session_ids: list[str] | None) -> list
     found = conn.execute(
         "SELECT chosen.conversation_id, parent.conversation_id FROM"
         f" (SELECT conversation_id, min(started_at) AS began FROM sessions WHERE {where} GROUP BY 1)"
-        " AS chosen JOIN sessions AS root ON root.id = chosen.conversation_id"
+        " AS chosen LEFT JOIN sessions AS root ON root.id = chosen.conversation_id"
         " LEFT JOIN sessions AS parent ON parent.id = root.parent_session_id ORDER BY began, 1",
         bindings,
     )
@@ -107,143 +110,212 @@ def _parents_first(parents: dict[str, str | None]) -> list[str]:
 
 def _lines(conn: apsw.Connection, conversation_id: str, numbers: dict[int, int]) -> list[Row]:
     lines: list[Row] = []
-    for kind in _TABLES:
-        for row in rows(conn.execute(_QUERIES[kind], (conversation_id,))):
+    for kind, query in _QUERIES.items():
+        for row in rows(conn.execute(query, (conversation_id,))):
             if kind == "message":
-                numbers[row["id"]] = len(numbers) + 1
+                # Also what was deleted since has a number, or two copies of it would be two things.
+                for id_ in (row["origin_id"], row["answers"], row["id"]):
+                    if id_ is not None:
+                        numbers.setdefault(id_, len(numbers) + 1)
             for column in _MESSAGE_REFERENCES.get(kind, ()):
                 row[column] = numbers.get(row[column])
-            row.pop(_OWN_NUMBERS.get(kind, ""), None)
-            lines.append({"type": kind, **{k: v for k, v in row.items() if v is not None}})
+            row.pop(export.NUMBERED_HERE.get(kind, ""), None)
+            lines.append(export.written(kind, row))
     return lines
 
 
 def import_lines(
     database: Database,
-    lines: Iterable[Row],
+    lines: Iterable[object],
     progress: Callable[[int], None] = lambda _lines: None,
 ) -> Report:
-    """Take in an export; each conversation is one transaction, and one that is here is left alone."""
-    report = Report([], [], [], {}, 0)
+    """Take in an export; each conversation is one transaction, and one that is here is left alone.
+
+    Raises UsageError at the first line that is not right; the conversations before it are taken.
+    """
+    columns = database.read(export.shape)
+    done: list[Report] = []
     numbers: dict[int, int] = {}
-    taken = 0
-    for conversation in _grouped(lines):
-        taken += database.write(lambda c, lines=conversation: _take(c, lines, numbers, report))
+    for conversation in export.conversations(lines, columns):
+        report, ids = database.write(lambda c, some=conversation: _Taking(c, numbers).take(some))
+        done.append(report)
+        numbers.update(ids)
         progress(len(conversation))
-    return report._replace(messages=taken)
+    return _together(done)
 
 
-def _grouped(lines: Iterable[Row]) -> Iterator[list[Row]]:
-    """Lines of one conversation at a time; checks that this is an export of ours."""
-    group: list[Row] = []
-    current = None
-    for number, line in enumerate(lines, 1):
-        kind = line.get("type")
-        if number == 1:
-            _check_header(line)
-        elif kind not in _TABLES:
-            raise UsageError(f"Line {number}: {kind!r} is no record of an export.")
-        elif kind == "session" and line["conversation_id"] != current:
-            if group:
-                yield group
-            group, current = [line], line["conversation_id"]
-        else:
-            group.append(line)
-    if group:
-        yield group
+def _together(reports: list[Report]) -> Report:
+    return Report(
+        imported=[id_ for one in reports for id_ in one.imported],
+        skipped=[id_ for one in reports for id_ in one.skipped],
+        detached=[id_ for one in reports for id_ in one.detached],
+        retitled={id_: title for one in reports for id_, title in one.retitled.items()},
+        messages=sum(one.messages for one in reports),
+        interrupted=[id_ for one in reports for id_ in one.interrupted],
+        recounted=[id_ for one in reports for id_ in one.recounted],
+    )
 
 
-def _check_header(line: Row) -> None:
-    if line.get("type") != FORMAT:
-        raise UsageError(
-            "This is not an export of Hermes.", fix="Make one with: hermes sessions export"
+class _Taking:
+    """One conversation on its way in; the numbers in the file become ids of this store."""
+
+    def __init__(self, conn: apsw.Connection, numbers: Mapping[int, int]) -> None:
+        self._conn = conn
+        self._before = numbers
+        self._ids: dict[int, int] = {}
+        self._last_id: int = conn.execute(
+            "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0)"
+        ).get
+        self._report = Report([], [], [], {}, 0, [], [])
+
+    def take(self, lines: list[Line]) -> tuple[Report, dict[int, int]]:
+        """Write it all; says what became of it, and the ids its messages got."""
+        own = {line.row["id"]: line for line in lines if line.kind == "session"}
+        if self._is_here(lines[0].row["conversation_id"], own):
+            return self._report._replace(skipped=list(own)), {}
+        open_turns = [line for line in lines if line.kind == "turn" and "ended_at" not in line.row]
+        for line in lines:
+            try:
+                self._write(line)
+            except _UNFIT as error:
+                raise export.refusal(
+                    line.number, f"the store cannot take this {line.kind} ({error})"
+                ) from error
+        for line in open_turns:
+            turns.finish(self._conn, line.row["id"], "interrupted", reason=NOT_OVER)
+        active = Counter(
+            line.row["session_id"]
+            for line in lines
+            if line.kind == "message" and line.row.get("active", 1)
         )
-    if line.get("version", 0) > VERSION:
-        raise UsageError("The export was made by a newer Hermes.", fix="Upgrade Hermes.")
+        for id_, line in own.items():
+            self._settle(line, active[id_])
+        self._check_line_of_sessions(lines[0])
+        count = sum(line.kind == "message" for line in lines)
+        interrupted = {line.row["session_id"]: None for line in open_turns}
+        return self._report._replace(
+            imported=list(own), messages=count, interrupted=list(interrupted)
+        ), self._ids
 
-
-def _take(conn: apsw.Connection, lines: list[Row], numbers: dict[int, int], report: Report) -> int:
-    """Write one conversation; the numbers in the file become ids of this store."""
-    own = [line["id"] for line in lines if line["type"] == "session"]
-    if any(sessions.exists(conn, id_) for id_ in own):
-        report.skipped.extend(id_ for id_ in own if id_ not in report.skipped)
-        return 0
-    count = 0
-    totals: dict[str, Row] = {}
-    for line in lines:
-        row = {key: value for key, value in line.items() if key != "type"}
-        kind = line["type"]
-        if kind == "session":
-            totals[row["id"]] = {key: row.pop(key) for key in _DERIVED if key in row}
-            _fit_in(conn, row, report)
-        for column in _MESSAGE_REFERENCES.get(kind, ()):
-            if column in row and not (kind == "message" and column == "id"):
-                row[column] = numbers.get(row[column])
-        number = row.pop("id") if kind == "message" else None
-        ends = _insert(conn, kind, row)
-        if number is not None:
-            numbers[number] = conn.last_insert_rowid()
-            count += 1
-        if ends:
-            _end(conn, kind, row, ends)
-    for session_id, derived in totals.items():
-        sessions.change(conn, session_id, **derived)
-    report.imported.extend(id_ for id_ in own if id_ not in report.imported)
-    return count
-
-
-def _fit_in(conn: apsw.Connection, row: Row, report: Report) -> None:
-    """Detach from a parent that is not here, and number a title that is taken."""
-    parent = row.get("parent_session_id")
-    if parent is not None and not sessions.exists(conn, parent):
-        del row["parent_session_id"], row["relation"]
-        if row["id"] not in report.detached:
-            report.detached.append(row["id"])
-    title = row.get("title")
-    if title is not None and titles.by_title(conn, title) is not None:
-        row["title"] = report.retitled[row["id"]] = titles.next_in_lineage(conn, title)
-
-
-_BEGINNINGS = {"turn": "accepted", "effect": "intended"}
-_ON_THE_WAY = {"turn": ("running", "started_at"), "effect": ("started", "started_at")}
-
-
-def _insert(conn: apsw.Connection, kind: str, row: Row) -> Row:
-    """Insert a row; one with states begins where the database lets it begin. Returns the rest."""
-    ends: Row = {}
-    if kind in _BEGINNINGS and row["state"] != _BEGINNINGS[kind]:
-        late = (
-            "state",
-            "started_at",
-            "ended_at",
-            "reason",
-            "final_message_id",
-            "result_message_id",
+    def _is_here(self, conversation_id: str, own: Iterable[str]) -> bool:
+        return any(sessions.exists(self._conn, id_) for id_ in own) or bool(
+            self._conn.execute(
+                "SELECT EXISTS (SELECT 1 FROM sessions WHERE conversation_id = ?)",
+                (conversation_id,),
+            ).get
         )
-        ends = {key: row[key] for key in late if key in row}
-        row = {key: value for key, value in row.items() if key not in ends}
-    try:
-        conn.execute(
-            f"INSERT INTO {_TABLE_NAMES[kind]} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
+
+    def _write(self, line: Line) -> None:
+        row = dict(line.row)
+        match line.kind:
+            case "session":
+                self._write_session(row)
+            case "message":
+                self._write_message(row)
+            case "turn" | "effect":
+                self._write_with_states(line, row)
+            case _:
+                self._insert(line.kind, row)
+
+    def _write_session(self, row: Row) -> None:
+        """Detach it from a parent that is not here, and number a title that its owner has already."""
+        parent = row.get("parent_session_id")
+        if parent is not None and not sessions.exists(self._conn, parent):
+            del row["parent_session_id"]
+            row.pop("relation", None)
+            self._report.detached.append(row["id"])
+        wanted = row.pop("title", None)
+        self._insert("session", row)
+        title = titles.fitting(self._conn, row["id"], wanted)
+        if title is not None:
+            sessions.change(self._conn, row["id"], title=title)
+        if title != wanted:
+            self._report.retitled[row["id"]] = title or ""
+
+    def _write_message(self, row: Row) -> None:
+        """Ids grow with the lines, and one that a deleted message had is set aside for good."""
+        for column in ("origin_id", "answers"):
+            number = row.get(column)
+            if number is not None:
+                row[column] = self._id_of(number) or self._new_id(number)
+        row["id"] = self._new_id(row["id"])
+        self._insert("message", row)
+
+    def _new_id(self, number: int) -> int:
+        self._last_id += 1
+        self._ids[number] = self._last_id
+        return self._last_id
+
+    def _id_of(self, number: int) -> int | None:
+        return self._ids.get(number, self._before.get(number))
+
+    def _write_with_states(self, line: Line, row: Row) -> None:
+        """Lead a turn or an effect from its first state to the one it had: no other way is legal."""
+        for column in _MESSAGE_REFERENCES[line.kind]:
+            if column in row:
+                row[column] = self._id_of(row[column])
+                if row[column] is None:
+                    raise export.refusal(line.number, f"its {column} is no message of the file")
+        first, middle = _STATES[line.kind]
+        state = row.get("state", first)
+        later = {key: row.pop(key) for key in _LATER if key in row} if state != first else {}
+        self._insert(line.kind, row)
+        key = row["id"] if line.kind == "turn" else self._conn.last_insert_rowid()
+        if "started_at" in later and state != middle:
+            self._change(line.kind, key, {"state": middle, "started_at": later["started_at"]})
+        if later:
+            self._change(line.kind, key, later)
+
+    def _insert(self, kind: str, row: Row) -> None:
+        self._conn.execute(
+            f"INSERT INTO {export.TABLES[kind]} ({', '.join(row)})"
+            f" VALUES ({', '.join('?' * len(row))})",
             tuple(row.values()),
         )
-    except apsw.SQLError as error:
-        raise StoreError(f"The export has a {kind} this version cannot read: {error}.") from error
-    return ends
 
-
-def _end(conn: apsw.Connection, kind: str, row: Row, ends: Row) -> None:
-    """Lead a turn or an effect through its states to the one it had."""
-    key = row["id"] if kind == "turn" else conn.last_insert_rowid()
-    middle, began = _ON_THE_WAY[kind]
-    states = [{**ends}]
-    if began in ends and ends["state"] != middle:
-        states.insert(0, {"state": middle, began: ends[began]})
-    for values in states:
+    def _change(self, kind: str, key: str | int, values: Row) -> None:
         changes = ", ".join(f"{name} = ?" for name in values)
-        conn.execute(
-            f"UPDATE {_TABLE_NAMES[kind]} SET {changes} WHERE id = ?", (*values.values(), key)
+        self._conn.execute(
+            f"UPDATE {export.TABLES[kind]} SET {changes} WHERE id = ?", (*values.values(), key)
         )
+
+    def _settle(self, line: Line, active: int) -> None:
+        """Set what the database counted to what it was; messages are counted as they are."""
+        row = line.row
+        known = {name: row[name] for name in _COUNTERS if name in row}
+        sessions.change(self._conn, row["id"], **known, **{n: row.get(n) for n in _FOLLOWING})
+        self._conn.execute(
+            "UPDATE sessions SET message_count = (SELECT count(*) FROM messages"
+            " WHERE session_id = ?1 AND active = 1) WHERE id = ?1",
+            (row["id"],),
+        )
+        if row.get("message_count", active) != active:
+            self._report.recounted.append(row["id"])
+
+    def _check_line_of_sessions(self, first: Line) -> None:
+        """A conversation is one line of continuations with one tip, all of it in this file."""
+        broken = self._conn.execute(
+            "SELECT (SELECT sum(is_tip) FROM sessions WHERE conversation_id = ?1) <> 1"
+            " OR EXISTS (SELECT 1 FROM sessions WHERE conversation_id = ?1 AND is_tip = 0"
+            "  AND relation IS NOT 'undone' AND NOT EXISTS (SELECT 1 FROM sessions AS child"
+            "   WHERE child.parent_session_id = sessions.id AND child.relation = 'continuation'))"
+            " OR EXISTS (SELECT 1 FROM sessions JOIN sessions AS parent"
+            "  ON parent.id = sessions.parent_session_id WHERE sessions.conversation_id = ?1"
+            "  AND sessions.relation IN ('continuation', 'undone')"
+            "  AND parent.conversation_id <> ?1)",
+            (first.row["conversation_id"],),
+        ).get
+        if broken:
+            raise export.refusal(
+                first.number, "the sessions of this conversation do not make one line with one end"
+            )
+
+
+_UNFIT = (apsw.ConstraintError, apsw.SQLError, UnicodeEncodeError)
+"""How SQLite says that it is the row that is wrong, and not the disk or the store."""
+_STATES = {"turn": ("accepted", "running"), "effect": ("intended", "started")}
+"""Where each begins, and what it passes on its way to an end."""
+_LATER = ("state", "started_at", "ended_at", "reason", "final_message_id", "result_message_id")
 
 
 def export_session(conn: apsw.Connection, session_id: str) -> dict[str, Any] | None:

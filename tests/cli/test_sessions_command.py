@@ -1,8 +1,13 @@
 """`hermes sessions`, driven as from a shell."""
 
 import json
+import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,13 +141,92 @@ def test_a_broken_line_is_named_and_what_came_before_it_is_kept(
     file.write_text("\n".join([*lines, "{broken"]))
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "other"))
     shell.run(f"sessions import {file}", status=2)
-    assert f"line {len(lines) + 1}" in shell.errors
+    assert f"{file}: Line {len(lines) + 1}: " in shell.errors
     assert len(shell.json("sessions list")) >= 1
     file.write_text(json.dumps({"hello": 1}))
     shell.run(f"sessions import {file}", status=2)
     assert "not an export of Hermes" in shell.errors
     shell.run("sessions import /nowhere/at/all", status=2)
     shell.run("sessions import", status=2)
+    shell.run(f"sessions import {tmp_path}", status=2)
+    assert "Is a directory" in shell.errors
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"id": None}, "the id of this session is missing"),
+        ({"id": ["x"]}, "the id of a session cannot be ['x']"),
+        ({"x); DELETE FROM messages; --": 1}, "a session cannot have 'x); DELETE"),
+    ],
+)
+def test_a_line_that_says_something_odd_is_named_with_its_file(
+    talk: SessionDB, shell: Shell, tmp_path: Path, change: dict[str, Any], why: str
+) -> None:
+    header, first, *_ = map(json.loads, shell.run("sessions export").splitlines())
+    file = tmp_path / "odd.jsonl"
+    file.write_text("\n".join(map(json.dumps, [header, {**first, **change}])))
+    shell.run(f"sessions import {file}", status=2)
+    assert f"{file}: Line 2: " in shell.errors and why in shell.errors
+    file.write_text("")
+    shell.run(f"sessions import {file}", status=2)
+    assert "nothing in it" in shell.errors
+
+
+@pytest.mark.parametrize("moment", [1e20, -1e15, "inf", "-inf", 1e300, 253402300799.9])
+def test_moments_that_no_calendar_has_are_taken_and_shown(
+    talk: SessionDB, shell: Shell, tmp_path: Path, moment: object
+) -> None:
+    odd = {"id": "odd", "conversation_id": "odd", "source": "cli", "model_config": "not json"}
+    times = {"started_at": moment, "last_active_at": moment}
+    said = {"type": "message", "id": 1, "session_id": "odd", "role": "user", "content": "strange"}
+    lines = [
+        {"type": "hermes-export", "version": 1},
+        {"type": "session", **odd, **times},
+        {**said, "timestamp": moment},
+    ]
+    file = tmp_path / "odd.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    assert "Took 1 sessions" in shell.run(f"sessions import {file}")
+    assert "strange" in shell.run("sessions show odd")
+    for command in ("list", "stats", "tree odd", "search strange", "export odd"):
+        assert shell.run(f"sessions {command}")
+
+
+def hermes(home: Path, line: str) -> subprocess.CompletedProcess[str]:
+    """A shell line in a process of its own, in which `hermes` is this one."""
+    command = f'hermes() {{ {shlex.quote(sys.executable)} -m hermes_cli.main "$@"; }}; {line}'
+    return subprocess.run(
+        ["bash", "-c", command],
+        env={**os.environ, "HERMES_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin", "<(cat)"])
+def test_an_export_can_be_imported_through_a_pipe(
+    talk: SessionDB, home: Home, shell: Shell, tmp_path: Path, name: str
+) -> None:
+    other = tmp_path / "other"
+    line = f"hermes sessions export | HERMES_HOME={other} hermes sessions import {name}"
+    done = hermes(home.root, line)
+    assert (done.returncode, done.stdout) == (0, "Took 3 sessions with 7 messages.\n"), done.stderr
+
+
+def test_an_export_without_room_says_so_and_leaves_nothing(
+    talk: SessionDB, home: Home, tmp_path: Path
+) -> None:
+    full = hermes(home.root, "hermes sessions export > /dev/full")
+    assert (full.returncode, full.stderr.count("\n")) == (2, 2)
+    assert "No space left on device" in full.stderr
+    nowhere = hermes(home.root, f"hermes sessions export -o {tmp_path}/no/such/folder")
+    assert nowhere.returncode == 2 and "No such file or directory" in nowhere.stderr
+    small = hermes(home.root, f"ulimit -f 1; trap '' XFSZ; hermes sessions export -o {tmp_path}/x")
+    assert small.returncode == 2 and "File too large" in small.stderr, small.stderr
+    assert not list(tmp_path.glob("x*"))
 
 
 def test_rename_gives_a_title_and_refuses_one_that_is_taken(talk: SessionDB, shell: Shell) -> None:

@@ -1,6 +1,7 @@
 """The one clock."""
 
 import time
+from datetime import timedelta, timezone
 
 import pytest
 
@@ -10,6 +11,15 @@ from hermes_core import clock
 def test_it_reads_the_wall_clock() -> None:
     before = time.time()
     assert before <= clock.now() <= time.time()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "year"),
+    [(0.0, 1970), (1.8e9, 2027), (1e20, 9999), (float("inf"), 9999), (-1e15, 1900), (-1e300, 1900)],
+)
+def test_every_number_has_a_date_in_every_zone(seconds: float, year: int) -> None:
+    assert clock.date(seconds).year == year
+    assert clock.date(seconds).astimezone(timezone(timedelta(hours=14)))
 
 
 def test_another_clock_holds_for_a_block_and_no_longer_even_after_an_error() -> None:

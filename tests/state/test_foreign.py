@@ -1,6 +1,7 @@
 """Import from hermes-agent: every mapping, what is refused, and that a second run takes only news."""
 
 import json
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -299,6 +301,24 @@ def test_a_title_that_is_too_long_is_shortened(db: SessionDB, foreign: Foreign) 
     assert take(db, foreign.path).retitled == {}
 
 
+def test_long_titles_that_begin_alike_are_told_apart(db: SessionDB, foreign: Foreign) -> None:
+    for letter in "abc":
+        foreign.session(letter, title="x" * 150 + letter)
+    assert [title[-3:] for title in take(db, foreign.path).retitled.values()] == [
+        "xxx",
+        " #2",
+        " #3",
+    ]
+
+
+def test_a_title_is_taken_only_by_who_has_it(db: SessionDB, foreign: Foreign) -> None:
+    db.create_session("mine", "cli")
+    db.set_session_title("mine", "Tea")
+    foreign.session("hers", title="Tea", source="telegram", user_id="7", chat_id="7")
+    assert take(db, foreign.path).retitled == {}
+    assert row_of(db, "hers")["title"] == "Tea"
+
+
 # -- lineage -------------------------------------------------------------------------------------
 
 
@@ -520,11 +540,19 @@ def test_routes_come_from_the_database_before_the_file(db: SessionDB, foreign: F
     assert {key: row["session_id"] for key, row in routes.items()} == {"k1": "b", "k2": "c"}
     assert json.loads(routes["k1"]["entry"]) == {"session_key": "k1", "session_id": "b"}
     assert report.taken.routes == 2
-    assert {(left.why, left.number) for left in report.left} == {
-        ("its session is not here", 1),
-        ("the same chat has a newer entry", 1),
-        ("the entry cannot be read", 3),
-    }
+    assert report.left == [
+        Left("routes lost", 1, "its session is not here"),
+        Left("routes k1", 1, "the same chat has a newer entry"),
+        Left("routes bad, k3, k4", 3, "the entry cannot be read"),
+    ]
+
+
+def test_of_very_many_routes_the_first_are_named(db: SessionDB, foreign: Foreign) -> None:
+    for number in range(13):
+        foreign.route(f"k{number}", "gone", updated_at=-number)
+    assert [left.what for left in take(db, foreign.path).left] == [
+        "routes k0, k1, k2, k3, k4, k5, k6, k7, k8, k9 and 3 more"
+    ]
 
 
 def test_a_home_may_have_only_the_routes_file(db: SessionDB, tmp_path: Path) -> None:
@@ -537,14 +565,16 @@ def test_a_home_may_have_only_the_routes_file(db: SessionDB, tmp_path: Path) -> 
     report = take(db, folder.parent)
     assert (report.taken, report.left) == (
         (0, 0, 1, 0),
-        [Left("routes", 1, "its session is not here")],
+        [Left("routes l", 1, "its session is not here")],
     )
     assert count_messages(folder.parent) == 0
 
 
 def test_a_routes_file_that_cannot_be_read_is_left(db: SessionDB, foreign: Foreign) -> None:
     foreign.write_index(["no", "object"])
-    assert take(db, foreign.home).left == [Left("routes", 1, "the entry cannot be read")]
+    assert take(db, foreign.home).left == [
+        Left("routes sessions.json", 1, "the entry cannot be read")
+    ]
 
 
 def test_a_route_that_is_used_here_stays(db: SessionDB, foreign: Foreign) -> None:
@@ -777,6 +807,179 @@ def test_progress_adds_up_to_all_messages(db: SessionDB, foreign: Foreign) -> No
     assert sum(heard) == 2 * count_messages(foreign.path)
 
 
+# -- rows that are not as they should be ---------------------------------------------------------
+
+BROKEN = "CAST(x'ff41' AS TEXT)"
+"""Bytes that somebody stored as text, and that are none."""
+
+
+def test_text_that_is_none_is_taken_as_far_as_it_can_be_read(
+    db: SessionDB, foreign: Foreign
+) -> None:
+    for number in range(20):
+        foreign.session(f"s{number:02}", f"text {number}", title=f"title {number}")
+    foreign.run(
+        "INSERT INTO messages (session_id, role, content, timestamp)"
+        f" VALUES ('s05', 'user', {BROKEN}, 1)"
+    )
+    foreign.run(f"UPDATE sessions SET title = {BROKEN}, model_config = {BROKEN} WHERE id = 's07'")
+    foreign.insert("session_model_usage", session_id="s09", model="m")
+    foreign.run(f"UPDATE session_model_usage SET model = {BROKEN}")
+    foreign.route("k", "s01")
+    foreign.run(
+        f"INSERT INTO gateway_routing VALUES ('/x', 'k2', {BROKEN}, 1), ({BROKEN}, 'k3', '{{}}', 1)"
+    )
+    report = take(db, foreign.path)
+    assert report.taken == (20, 21, 1, 1)
+    assert report.mended == ["s05", "s07", "s09"]
+    assert "Broken characters replaced in: s05, s07, s09." in report.lines()
+    assert said(db, "s05") == ["text 5", "\ufffdA"]
+    assert row_of(db, "s07")["title"] == "\ufffdA"
+    assert take(db, foreign.path).taken == (0, 0, 0, 0)
+    foreign.say("s05", "more")
+    assert take(db, foreign.path).grown == ["s05"]
+    assert said(db, "s05") == ["text 5", "\ufffdA", "more"]
+
+
+def test_a_session_whose_id_is_no_text_is_left_by_name(db: SessionDB, foreign: Foreign) -> None:
+    foreign.session("a", "hello")
+    foreign.run(f"INSERT INTO sessions (id, source, started_at) VALUES ({BROKEN}, 'cli', 1.0)")
+    foreign.run(
+        "INSERT INTO messages (session_id, role, content, timestamp)"
+        f" VALUES ({BROKEN}, 'user', 'x', 1)"
+    )
+    foreign.run("INSERT INTO sessions (id, source, started_at) VALUES (x'0102', 'cli', 1.0)")
+    foreign.run("INSERT INTO sessions (id, source, started_at) VALUES (NULL, 'cli', 1.0)")
+    heard: list[int] = []
+    report = take(db, foreign.path, heard.append)
+    assert report.taken[:2] == (1, 1)
+    assert {one.what for one in report.left} == {
+        "session None with 0 messages",
+        "session \ufffdA with 1 messages",
+        r"session b'\x01\x02' with 0 messages",
+    }
+    assert {one.why for one in report.left} == {"its id is no text"}
+    assert sum(heard) == count_messages(foreign.path)
+
+
+@pytest.mark.parametrize("depth", [190, 990, 1005, 1400, 100_000])
+def test_what_is_nested_beyond_reason_is_kept_as_text(
+    db: SessionDB, foreign: Foreign, depth: int
+) -> None:
+    deep = "[" * depth + "]" * depth
+    foreign.session("a")
+    foreign.say("a", f"\0json:{deep}")
+    foreign.say("a", "x", role="assistant", tool_calls=deep, reasoning_details=deep)
+    foreign.run("UPDATE sessions SET model_config = ?", deep)
+    assert take(db, foreign.path).taken[:2] == (1, 2)
+    first, second = db.get_messages("a")
+    if depth < 200:
+        assert json.dumps(first["content"]) == json.dumps(second["tool_calls"]) == deep
+    else:
+        assert first["content"] == f"\0json:{deep}"
+        assert second["extra"] == {"reasoning_details": deep, "tool_calls_text": deep}
+    db.get_messages_as_conversation("a")
+
+
+def test_numbers_beyond_all_counting_count_nothing(db: SessionDB, foreign: Foreign) -> None:
+    foreign.session("a", input_tokens=1e30, rewind_count=2**63 - 1, started_at=9e999)
+    foreign.say("a", "x", token_count=1e300)
+    foreign.say("a", "y", token_count="1e40")
+    assert take(db, foreign.path).taken[:2] == (1, 2)
+    assert [m["token_count"] for m in db.get_messages("a")] == [0, 0]
+    assert row_of(db, "a")["input_tokens"] == 0
+
+
+def test_usage_that_cannot_be_added_up_is_left_by_name(db: SessionDB, foreign: Foreign) -> None:
+    foreign.session("a", "x", input_tokens=7)
+    for model in ("k", "l", "m"):
+        foreign.insert("session_model_usage", session_id="a", model=model, input_tokens=2**62 - 1)
+    report = take(db, foreign.path)
+    assert report.taken == (1, 1, 0, 2)
+    assert [one.what for one in report.left] == ["usage of m in session a"]
+    assert row_of(db, "a")["input_tokens"] == 7
+    assert take(db, foreign.path).skipped == ["a"]
+
+
+def refuse(db: SessionDB, table: str, when: str) -> None:
+    """Have our store refuse rows, as it does with whatever its constraints are against."""
+    db.write(
+        lambda c: c.execute(
+            f"CREATE TRIGGER refuse_{table} BEFORE INSERT ON {table} WHEN {when}"
+            " BEGIN SELECT RAISE(ABORT, 'not this one'); END"
+        )
+    )
+
+
+def test_a_message_that_cannot_be_taken_leaves_itself_alone(
+    db: SessionDB, foreign: Foreign
+) -> None:
+    refuse(db, "messages", "NEW.content LIKE 'bad%'")
+    foreign.session("a", "one", "bad", "two")
+    foreign.session("b", "three")
+    report = take(db, foreign.path)
+    assert report.taken[:2] == (2, 3)
+    assert report.left == [Left("message 2 of session a", 1, "it cannot be taken (not this one)")]
+    assert (said(db, "a"), said(db, "b")) == (["one", "two"], ["three"])
+    again = take(db, foreign.path)
+    assert (again.taken, again.skipped, again.left) == ((0, 0, 0, 0), ["a", "b"], [])
+    foreign.run("UPDATE messages SET active = 0 WHERE content = 'two'")
+    foreign.say("a", "bad again")
+    foreign.say("a", "three")
+    grown = take(db, foreign.path)
+    assert (grown.taken[1], grown.grown) == (1, ["a"])
+    assert [one.what for one in grown.left] == ["message 5 of session a"]
+    assert said(db, "a") == ["one", "three"]
+    assert said(db, "a", include_inactive=True) == ["one", "two", "three"]
+    assert take(db, foreign.path).skipped == ["a", "b"]
+
+
+def test_a_session_that_cannot_be_taken_leaves_the_others(db: SessionDB, foreign: Foreign) -> None:
+    refuse(db, "sessions", "NEW.id = 'b'")
+    foreign.session("a", "one", ended_at=2.0, end_reason="compression")
+    foreign.session("b", "two", parent_session_id="a", ended_at=3.0, end_reason="compression")
+    foreign.session("c", "three", parent_session_id="b")
+    foreign.session("d", "four")
+    report = take(db, foreign.path)
+    assert report.taken[:2] == (3, 3)
+    why = "it cannot be taken (not this one; messages there: 1)"
+    assert (report.left, report.detached) == ([Left("session b", 1, why)], ["c"])
+    db.write(lambda c: c.execute("DROP TRIGGER refuse_sessions"))
+    later = take(db, foreign.path)
+    assert (later.taken[:2], later.left) == ((1, 1), [])
+    assert row_of(db, "b")["conversation_id"] == "a"
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_an_import_that_is_killed_by_the_system_is_finished_by_the_next(
+    tmp_path: Path, foreign: Foreign, after: int
+) -> None:
+    filled(foreign)
+    foreign.run(
+        f"INSERT INTO messages (session_id, role, content, timestamp) SELECT id, 'user', {BROKEN}, 1"
+        " FROM sessions"
+    )
+    script = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from hermes_state import SessionDB\n"
+        "from hermes_state.foreign.importer import import_hermes_agent\n"
+        "calls = []\n"
+        "def die(_n):\n"
+        "    calls.append(1)\n"
+        "    if len(calls) == int(sys.argv[3]): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "import_hermes_agent(SessionDB(Path(sys.argv[1])), Path(sys.argv[2]), die)\n"
+    )
+    command = [sys.executable, "-c", script, tmp_path / "cut.db", foreign.path, str(after)]
+    killed = subprocess.run(command, check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    with SessionDB(tmp_path / "whole.db") as whole, SessionDB(tmp_path / "cut.db") as cut:
+        take(whole, foreign.path)
+        assert cut.check() == []
+        take(cut, foreign.path)
+        assert contents(cut) == contents(whole)
+        assert take(cut, foreign.path).taken == (0, 0, 0, 0)
+
+
 # -- the foreign file ----------------------------------------------------------------------------
 
 
@@ -985,6 +1188,60 @@ def test_a_database_that_is_being_written_exclusively_is_busy(
     with pytest.raises(StoreBusyError), opened(foreign.path):
         pass
     holder.communicate()
+
+
+_VALUE = (
+    st.none()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+    | st.binary(max_size=4)
+    | st.binary(max_size=4).map(lambda given: ("text", given))
+    | st.sampled_from(['{"a": NaN}', '["\\ud800"]', "[1", "{}", "a", "b", "compression", "1e400"])
+)
+
+
+def _names(columns: str) -> list[str]:
+    return [part.split()[0] for part in columns.split(",")]
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    sessions=st.dictionaries(st.sampled_from(_names(SESSION_22)[1:]), _VALUE, max_size=5),
+    messages=st.dictionaries(st.sampled_from(_names(MESSAGE_22)[2:]), _VALUE, max_size=5),
+)
+def test_no_value_of_a_column_stops_an_import(
+    tmp_path_factory: pytest.TempPathFactory, sessions: dict[str, Any], messages: dict[str, Any]
+) -> None:
+    foreign = Foreign(tmp_path_factory.mktemp("foreign"), tables=_LAX)
+    foreign.session("a", "one", "two")
+    foreign.session("b", "three", parent_session_id="a")
+    for table, where, changes in (("sessions", "id = 'a'", sessions), ("messages", "1", messages)):
+        for name, value in changes.items():
+            as_text = isinstance(value, tuple)
+            given_value = "CAST(? AS TEXT)" if as_text else "?"
+            foreign.run(
+                f"UPDATE {table} SET {name} = {given_value} WHERE {where}",
+                value[1] if as_text else value,
+            )
+    with SessionDB.in_memory() as db, SessionDB.in_memory() as other:
+        report = take(db, foreign.path)
+        assert (report.taken[:2], report.left) == ((2, 3), [])
+        assert take(db, foreign.path).taken == (0, 0, 0, 0)
+        lines = [msgspec.json.decode(msgspec.json.encode(line)) for line in db.export_lines()]
+        other.import_lines(lines)
+        assert contents(other)["sessions"] == contents(db)["sessions"]
+        for session_id in ("a", "b"):
+            assert db.get_messages_as_conversation(session_id) is not None
+
+
+_LAX = {
+    name: columns.replace("NOT NULL", "").replace("TEXT PRIMARY KEY", "TEXT UNIQUE")
+    for name, columns in TABLES_22.items()
+}
+"""Tables in which everything may be missing too."""
 
 
 # -- whatever there is ---------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """`session_search`: find what was said in earlier conversations, and read around it."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from hermes_agent.tools import schema
@@ -77,7 +76,7 @@ def _message(message: Mapping[str, Any]) -> str:
 
 
 def _day(timestamp: float) -> str:
-    return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d")
+    return clock.date(timestamp).strftime("%Y-%m-%d")
 
 
 TOOL = Tool(

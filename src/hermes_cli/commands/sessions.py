@@ -1,7 +1,7 @@
 """`hermes sessions`: conversations listed, read, searched, moved and cleaned up."""
 
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NoReturn, cast
 
 import click
@@ -424,7 +424,7 @@ def point_in_time(text: str | None) -> float | None:
 
 def moment(seconds: float) -> str:
     """A point in time as a person here writes it."""
-    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M}"
+    return f"{clock.date(seconds).astimezone():%Y-%m-%d %H:%M}"
 
 
 def ago(seconds: float) -> str:

@@ -3,16 +3,17 @@
 A conversation is one transaction, so an import that is cut short is finished by running it again. What
 was taken is taken once: a session carries a note of how far it was read, later messages are added while
 nobody has gone on with it here, and a conversation that went on in both places is left and reported.
+
+A row that cannot be taken leaves itself and not the rest, and the report names it.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
 
-from hermes_core.errors import TitleError
 from hermes_state import sessions, titles
 from hermes_state.database import Doors
 from hermes_state.foreign import mark as foreign_mark
@@ -74,6 +75,8 @@ class ForeignReport(NamedTuple):
     detached: list[str]
     filled: list[str]
     """Sessions that had a time of ending without a reason, or a reason without a time."""
+    mended: list[str]
+    """Sessions with text that was none; what could not be read of it was replaced."""
 
     def lines(self) -> list[str]:
         """The report for a person."""
@@ -90,6 +93,8 @@ class ForeignReport(NamedTuple):
             lines.append(f"Without their parent: {', '.join(self.detached)}.")
         if self.filled:
             lines.append(f"Half an end made whole: {', '.join(self.filled)}.")
+        if self.mended:
+            lines.append(f"Broken characters replaced in: {', '.join(self.mended)}.")
         return lines + [f"Left: {what} ({number}), {why}." for what, number, why in self.left]
 
 
@@ -104,7 +109,7 @@ def import_hermes_agent(
     """
     place = foreign_source.locate(path)
     if place.database is None:
-        report = ForeignReport(Taken(), [], [], [], {}, [], [])
+        report = ForeignReport(Taken(), [], [], [], {}, [], [], [])
         return _with_routes(report, database, [], place.routes)
     with foreign_source.opened(place.database) as source:
         report = _import_sessions(database, source, progress)
@@ -126,7 +131,7 @@ _OWNED = "session_id IN (SELECT id FROM sessions)"
 def _import_sessions(
     database: Doors, source: Source, progress: Callable[[int], None]
 ) -> ForeignReport:
-    heads = source.heads()
+    heads, nameless = source.heads()
     plan = foreign_plan.plan(heads, source.version)
     done: list[_Outcome] = []
     for conversation in plan.conversations:
@@ -136,7 +141,13 @@ def _import_sessions(
             outcomes = database.write(taking.take)
         done += outcomes
         progress(sum(heads[id_].messages for id_ in conversation))
-    return _report(done, _left_rows(source), plan)
+    if nameless:
+        progress(sum(messages for _, messages in nameless))
+    left = [
+        Left(f"session {shown} with {messages} messages", 1, "its id is no text")
+        for shown, messages in nameless
+    ]
+    return _report(done, left + _left_rows(source), plan)._replace(mended=list(source.mended))
 
 
 _NEW = "new"
@@ -145,7 +156,17 @@ _SAME = "same"
 _STRANGER = "a session with this id began here"
 _DIVERGED = "the conversation went on in both places"
 _REWRITTEN = "its earlier messages were rewritten there"
+_UNFIT = "it cannot be taken"
 _WRITTEN = (_NEW, _GROWN)
+
+_UNTAKEABLE = (
+    apsw.ConstraintError,
+    apsw.SQLError,
+    OverflowError,
+    RecursionError,
+    UnicodeError,
+)
+"""How it shows that a row does not fit into our tables; anything else stops the import."""
 
 
 class _Outcome(NamedTuple):
@@ -161,6 +182,7 @@ class _Outcome(NamedTuple):
     """The title it got in place of its own."""
     detached: bool = False
     filled: bool = False
+    left: tuple[Left, ...] = ()
 
 
 class _Taking:
@@ -183,13 +205,20 @@ class _Taking:
         outcomes: list[_Outcome] = []
         for id_ in self._conversation:
             outcome = self._judge(conn, id_)
-            if outcome.fate == _NEW:
-                outcome = self._insert(conn, self._heads[id_])
-            elif outcome.fate == _GROWN:
-                outcome = self._update(conn, self._heads[id_])
+            if outcome.fate in _WRITTEN:
+                outcome = self._write(conn, self._heads[id_], outcome.fate)
             outcomes.append(outcome)
         self._source.check_unchanged()
         return outcomes
+
+    def _write(self, conn: apsw.Connection, head: Head, fate: str) -> _Outcome:
+        """Write one session; one that cannot be written leaves nothing behind."""
+        try:
+            with conn:
+                return (self._insert if fate == _NEW else self._update)(conn, head)
+        except _UNTAKEABLE as error:
+            why = f"{_UNFIT} ({error}; messages there: {head.messages})"
+            return _Outcome(head.id, _UNFIT, left=(Left(f"session {head.id}", 1, why),))
 
     def _judge(self, conn: apsw.Connection, session_id: str) -> _Outcome:
         row = sessions.find(conn, session_id)
@@ -227,7 +256,6 @@ class _Taking:
     def _insert(self, conn: apsw.Connection, head: Head) -> _Outcome:
         found = foreign_rows.session(self._source.session(head.id), head.active_at)
         wanted = self._title(head.id)
-        title = _free_title(conn, wanted)
         row = {
             **found.columns,
             "id": head.id,
@@ -235,25 +263,40 @@ class _Taking:
             "last_active_at": found.columns["started_at"],
             # It is the tip that lists show, so what it says counts for the conversation.
             "archived": bool(foreign_rows.whole(self._heads[self._conversation[-1]].archived)),
-            "title": title,
         }
         conn.execute(
             f"INSERT INTO sessions ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
             tuple(row.values()),
         )
+        title = titles.fitting(conn, head.id, wanted)
+        sessions.change(conn, head.id, title=title)
         detached = not self._link(conn, head.id)
-        for message in self._source.messages(head.id):
-            insert_message(conn, head.id, foreign_rows.message(message))
-        usage = self._finish(conn, head.id, found, [wanted, title])
+        messages = self._source.messages(head.id)
+        left = self._append(conn, head.id, messages)
+        usage, unspent = self._finish(conn, head.id, found, [wanted, title], [*left])
         return _Outcome(
             head.id,
             _NEW,
-            messages=head.messages,
+            messages=len(messages) - len(left),
             usage=usage,
             title=title if title != wanted else None,
             detached=detached,
             filled=found.filled,
+            left=(*left.values(), *unspent),
         )
+
+    def _append(
+        self, conn: apsw.Connection, session_id: str, messages: Iterable[Row]
+    ) -> dict[int, Left]:
+        """Add messages; gives those that cannot be taken, by their ids there."""
+        left: dict[int, Left] = {}
+        for row in messages:
+            try:
+                insert_message(conn, session_id, foreign_rows.message(row))
+            except _UNTAKEABLE as error:
+                what = f"message {row['id']} of session {session_id}"
+                left[row["id"]] = Left(what, 1, f"{_UNFIT} ({error})")
+        return left
 
     def _update(self, conn: apsw.Connection, head: Head) -> _Outcome:
         """Add what was said there since; what this person changed here about it stays."""
@@ -264,27 +307,31 @@ class _Taking:
         title = present["title"]
         if wanted != given[0] and title == given[1]:
             sessions.change(conn, head.id, title=None)
-            title = _free_title(conn, wanted)
+            title = titles.fitting(conn, head.id, wanted)
         found = foreign_rows.session(self._source.session(head.id), head.active_at)
         sessions.change(conn, head.id, **{**found.columns, "title": title})
-        added = self._add_messages(conn, head.id)
+        left_before = [] if mark is None else mark.left
+        added, left = self._add_messages(conn, head.id, left_before)
         conn.execute("DELETE FROM usage WHERE session_id = ?", (head.id,))
-        self._finish(conn, head.id, found, [wanted, title])
+        _, unspent = self._finish(conn, head.id, found, [wanted, title], [*left_before, *left])
         retitled = title if title not in (wanted, given[1]) else None
-        return _Outcome(head.id, _GROWN, messages=added, title=retitled)
+        every = (*left.values(), *unspent)
+        return _Outcome(head.id, _GROWN, messages=added, title=retitled, left=every)
 
-    def _add_messages(self, conn: apsw.Connection, session_id: str) -> int:
+    def _add_messages(
+        self, conn: apsw.Connection, session_id: str, left_before: list[int]
+    ) -> tuple[int, dict[int, Left]]:
         """Append the later messages; the earlier ones may have been rewound or compacted since."""
         here = conn.execute(
             "SELECT id, active FROM messages WHERE session_id = ? ORDER BY id", (session_id,)
         ).fetchall()
-        there = self._source.messages(session_id)
+        there = [row for row in self._source.messages(session_id) if row["id"] not in left_before]
         for (id_, active), row in zip(here, there, strict=False):
             if foreign_rows.is_active(row) != bool(active):
                 conn.execute("UPDATE messages SET active = ? WHERE id = ?", (not active, id_))
-        for row in there[len(here) :]:
-            insert_message(conn, session_id, foreign_rows.message(row))
-        return len(there) - len(here)
+        later = there[len(here) :]
+        left = self._append(conn, session_id, later)
+        return len(later) - len(left), left
 
     def _title(self, session_id: str) -> str | None:
         return foreign_rows.text(self._source.session(session_id).get("title"))
@@ -311,20 +358,26 @@ class _Taking:
         session_id: str,
         found: Session,
         given: list[str | None],
-    ) -> int:
-        """Write what was spent and set every counter; gives how many usage rows there are."""
+        left: list[int],
+    ) -> tuple[int, list[Left]]:
+        """Write what was spent and set every counter; gives how many usage rows, and which not."""
         usage = self._source.usage(session_id)
         spendings = foreign_rows.spendings(usage, found)
+        unspent: list[Left] = []
         for spending in spendings:
-            _spend(conn, session_id, spending)
+            try:
+                _spend(conn, session_id, spending)
+            except _UNTAKEABLE as error:
+                what = f"usage of {spending.spent.model} in session {session_id}"
+                unspent.append(Left(what, 1, f"{_UNFIT} ({error})"))
         # The rows were just added up by the database; the session's own sums are the true ones.
         sessions.change(conn, session_id, **found.totals)
         sessions.recount(conn, session_id)
         extra = found.extra
         if usage:
             extra = {**extra, "model_usage": foreign_rows.usage_beside(usage)}
-        foreign_mark.write(conn, session_id, extra, self._there(session_id), given)
-        return len(spendings)
+        foreign_mark.write(conn, session_id, extra, self._there(session_id), given, left)
+        return len(spendings) - len(unspent), unspent
 
 
 def _may_go_on(conn: apsw.Connection, parent: Row) -> bool:
@@ -334,17 +387,6 @@ def _may_go_on(conn: apsw.Connection, parent: Row) -> bool:
         and parent["end_reason"] == "compression"
         and foreign_mark.is_untouched(conn, parent["id"])
     )
-
-
-def _free_title(conn: apsw.Connection, wanted: str | None) -> str | None:
-    """The title itself when it can be had, else shortened, or with the next number."""
-    try:
-        title = titles.clean(wanted)
-    except TitleError:
-        title = titles.clean((wanted or "")[: titles.MAX_LENGTH])
-    if title is not None and titles.by_title(conn, title) is not None:
-        return titles.next_in_lineage(conn, title)
-    return title
 
 
 def _spend(conn: apsw.Connection, session_id: str, spending: Spending) -> None:
@@ -362,6 +404,7 @@ def _report(done: list[_Outcome], left: list[Left], plan: Plan) -> ForeignReport
         for one in done
         if one.fate in (_DIVERGED, _REWRITTEN)
     ]
+    refused += [left for one in done for left in one.left]
     cut_off = set(plan.detached)
     return ForeignReport(
         Taken(
@@ -375,6 +418,7 @@ def _report(done: list[_Outcome], left: list[Left], plan: Plan) -> ForeignReport
         retitled={one.id: one.title for one in done if one.title is not None},
         detached=[one.id for one in new if one.detached or one.id in cut_off],
         filled=[one.id for one in new if one.filled],
+        mended=[],
     )
 
 
@@ -398,10 +442,20 @@ def _with_routes(
 ) -> ForeignReport:
     fates = foreign_routes.take(database, stored, file)
     left = [
-        Left("routes", fates[why], why)
+        Left(f"routes {_some(fates[why])}", len(fates[why]), why)
         for why in (foreign_routes.LOST, foreign_routes.OLDER, foreign_routes.UNREADABLE)
         if fates[why]
     ]
     return report._replace(
-        taken=report.taken._replace(routes=fates[foreign_routes.TAKEN]), left=report.left + left
+        taken=report.taken._replace(routes=len(fates[foreign_routes.TAKEN])),
+        left=report.left + left,
     )
+
+
+_NAMED = 10
+
+
+def _some(names: list[str]) -> str:
+    """The names, of very many the first."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -21,12 +21,19 @@ class Mark(NamedTuple):
     here: list[Any]
     titles: list[str | None]
     """The title there, and the one it was given here."""
+    left: list[int] = []  # noqa: RUF012 -- as notes of earlier imports have it; it is never changed
+    """The ids of its messages there that could not be taken."""
 
 
 def read(row: Row) -> Mark | None:
     """The note on a session; None when it did not come from hermes-agent."""
     extra: Row = decode(row["extra"]) if row["extra"] else {}
-    return Mark(**extra[_KEY]) if _KEY in extra else None
+    note: Any = extra.get(_KEY)
+    is_one = isinstance(note, dict) and _NEEDED <= note.keys() <= set(Mark._fields)
+    return Mark(**note) if is_one else None
+
+
+_NEEDED = set(Mark._fields) - set(Mark._field_defaults)
 
 
 def write(
@@ -35,9 +42,10 @@ def write(
     extra: Row,
     there: list[Any],
     titles: list[str | None],
+    left: list[int],
 ) -> None:
     """Note how a session is now, with what else is kept beside it."""
-    note = Mark(there, _state(conn, session_id), titles)
+    note = Mark(there, _state(conn, session_id), titles, left)
     sessions.change(conn, session_id, extra=encode({**extra, _KEY: note._asdict()}))
 
 

@@ -1,6 +1,6 @@
 """The gateway's index of hermes-agent, from its database and from sessions.json, made into routes."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +24,10 @@ OLDER = "the same chat has a newer entry"
 UNREADABLE = "the entry cannot be read"
 
 
+Fates = defaultdict[str, list[str]]
+"""The chats, by their keys, that had each fate."""
+
+
 class Entry(NamedTuple):
     """Where hermes-agent says that a chat's conversation is."""
 
@@ -33,31 +37,33 @@ class Entry(NamedTuple):
     updated_at: float
 
 
-def take(database: Doors, stored: Iterable[Row], file: Path | None) -> Counter[str]:
-    """Take the routes in; says how many had which fate. The database's word counts before the file's."""
-    fates: Counter[str] = Counter()
+def take(database: Doors, stored: Iterable[Row], file: Path | None) -> Fates:
+    """Take the routes in; says which had which fate. The database's word counts before the file's."""
+    fates: Fates = defaultdict(list)
     entries: dict[str, Entry] = {}
     for row in stored:
         entry = _entry(row["session_key"], fields(row["entry_json"]), number(row["updated_at"]))
-        _sort_in(entry, entries, fates)
+        _sort_in(row["session_key"], entry, entries, fates)
     known = set(entries)
     for key, said in _in_file(file, fates):
         if key not in known:
-            _sort_in(_entry(key, said, None), entries, fates)
+            _sort_in(key, _entry(key, said, None), entries, fates)
     waiting = list(entries.values())
     for start in range(0, len(waiting), _SLICE):
         portion = waiting[start : start + _SLICE]
-        fates.update(database.write(lambda c, some=portion: [_take_one(c, one) for one in some]))
+        found = database.write(lambda c, some=portion: [_take_one(c, one) for one in some])
+        for one, fate in zip(portion, found, strict=True):
+            fates[fate].append(one.session_key)
     return fates
 
 
-def _in_file(file: Path | None, fates: Counter[str]) -> list[tuple[str, Any]]:
+def _in_file(file: Path | None, fates: Fates) -> list[tuple[str, Any]]:
     if file is None:
         return []
     with reading(file):
         index = fields(file.read_bytes())
     if index is None:
-        fates[UNREADABLE] += 1
+        fates[UNREADABLE].append(file.name)
         return []
     return [(key, said) for key, said in index.items() if not key.startswith("_")]
 
@@ -82,15 +88,15 @@ def _seconds(written: object) -> float:
         return 0.0
 
 
-def _sort_in(entry: Entry | None, entries: dict[str, Entry], fates: Counter[str]) -> None:
+def _sort_in(key: object, entry: Entry | None, entries: dict[str, Entry], fates: Fates) -> None:
     """Keep the newest entry of each chat; hermes-agent has one for each folder it ran from."""
     if entry is None:
-        fates[UNREADABLE] += 1
+        fates[UNREADABLE].append(str(key))
     elif (other := entries.get(entry.session_key)) is None:
         entries[entry.session_key] = entry
     else:
         entries[entry.session_key] = max(entry, other, key=lambda one: one.updated_at)
-        fates[OLDER] += 1
+        fates[OLDER].append(entry.session_key)
 
 
 def _take_one(conn: apsw.Connection, entry: Entry) -> str:

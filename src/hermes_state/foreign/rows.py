@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
 from hermes_core.text import without_surrogates
-from hermes_state.records import NewMessage, Row, decode
+from hermes_state.records import NewMessage, Row, decode, encode
 from hermes_state.usage import Spent
 
 _ENCODED = "\x00json:"
@@ -95,14 +95,14 @@ def session(row: Row, active_at: object) -> Session:
     """A session's row; `active_at` is when its last message was written."""
     columns: Row = {name: text(row.get(name)) for name in _TEXTS}
     columns["source"] = columns["source"] or "unknown"
-    extra = {
-        name: value for name, value in row.items() if name not in _ELSEWHERE and value not in _EMPTY
-    }
+    extra: Row = {name: value for name, value in row.items() if name not in _ELSEWHERE}
     config = text(row.get("model_config"))
-    if config is None or fields(config) is not None:
-        columns["model_config"] = config
+    if config is None or (known := fields(config)) is None:
+        columns["model_config"], extra["model_config"] = None, config
     else:
-        extra["model_config"] = config
+        # What only Python's JSON can read is written as everybody's.
+        columns["model_config"] = config if _is_json(config) else encode(known)
+    extra = {name: value for name, value in extra.items() if value not in _EMPTY}
     began = number(row.get("started_at")) or number(active_at) or 0.0
     ended, reason = number(row.get("ended_at")), text(row.get("end_reason"))
     filled = (ended is None) != (reason is None)
@@ -224,20 +224,55 @@ def _or_as_it_was(stored: object) -> object:
     return text(stored) if value is None else value
 
 
+_DEEPEST = 200
+"""How deep values may be nested. What reads them goes a call deeper each time, and calls are limited."""
+
+
 def loads(stored: object) -> Any:  # noqa: ANN401 -- whatever the JSON says
-    """What a JSON text says; None when it says nothing that can be read."""
+    """What a JSON text says; None when it says nothing that can be read, or is nested beyond reason."""
     given = text(stored)
     if not given:
         return None
     try:
-        return decode(given)
-    except ValueError:
-        pass
-    try:
-        # Python's own JSON lets NaN and half characters through; the latter must not get into ours.
-        return json.loads(without_surrogates(json.dumps(json.loads(given), ensure_ascii=False)))
-    except ValueError:
+        value = decode(given)
+    except RecursionError:
         return None
+    except ValueError:
+        value = _pythons(given)
+    return value if _is_flat(given, value) else None
+
+
+def _pythons(given: str) -> Any:  # noqa: ANN401 -- as above
+    """The same by Python's own JSON, which lets NaN and half characters through; these not to us."""
+    try:
+        return json.loads(without_surrogates(json.dumps(json.loads(given), ensure_ascii=False)))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_json(given: str) -> bool:
+    try:
+        decode(given)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_flat(given: str, value: object) -> bool:
+    if given.count("[") + given.count("{") <= _DEEPEST:
+        return True
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [inner for one in level for inner in _inside(one)]
+        if not level:
+            return True
+    return False
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()
 
 
 def fields(stored: object) -> dict[str, Any] | None:
@@ -254,17 +289,19 @@ def text(value: object) -> str | None:
 
 
 def whole(value: object) -> int:
-    """Any value as a whole number; what is none counts nothing."""
-    if isinstance(value, int):
-        return value
-    found = number(value)
-    return 0 if found is None else int(found)
+    """Any value as a whole number; what is none, or is beyond all counting, counts nothing."""
+    found = value if isinstance(value, int) else int(number(value) or 0)
+    return found if abs(found) < _UNCOUNTABLE else 0
+
+
+_UNCOUNTABLE = 2**62
+"""Twice as much does not fit into a column."""
 
 
 def number(value: object) -> float | None:
     """Any value as a number, such as seconds since the epoch; None when it is none."""
     try:
         found = float(value if isinstance(value, int | float) else text(value) or "")
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return found if math.isfinite(found) else None

@@ -7,7 +7,7 @@ watched; what needs a recovery first is copied elsewhere and recovered there.
 
 import shutil
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +37,7 @@ _NEEDED = {
     "sessions": ("id", "source", "started_at"),
     "messages": ("id", "session_id", "role", "content", "timestamp"),
 }
+_ROUTE = ("session_key", "entry_json", "updated_at")
 _BUSY_MS = 10_000
 
 _DIFFERENT = "Give the path of a hermes-agent home, or of the state.db in it."
@@ -83,6 +84,15 @@ class Head(NamedTuple):
     active_at: Any
 
 
+class Heads(NamedTuple):
+    """The sessions of a file."""
+
+    known: dict[str, Head]
+    """In the order they were started."""
+    nameless: list[tuple[str, int]]
+    """Those whose id is no text, as far as it can be shown, with how many messages they have."""
+
+
 class Source:
     """One snapshot of a hermes-agent database."""
 
@@ -91,6 +101,8 @@ class Source:
         self._conn = conn
         self._unchanged = unchanged
         self._columns: dict[str, list[str]] = {}
+        self.mended: dict[str, None] = {}
+        """Sessions some of whose text could not be read and was replaced, in the order it was found."""
         with self._reading():
             conn.execute("BEGIN")
             for (name,) in conn.execute(
@@ -131,33 +143,50 @@ class Source:
                 raise self._damaged("; ".join(str(v) for v in problems[0].values()))
         return version
 
-    def heads(self) -> dict[str, Head]:
+    def heads(self) -> Heads:
         """Every session, in the order they were started."""
         optional = ("parent_session_id", "ended_at", "end_reason", "model_config", "archived")
         parent, ended, reason, config, archived = (self._or_null(name) for name in optional)
         active = "coalesce(active, 1)" if "active" in self._columns["messages"] else "1"
-        found = self._ask(
-            f"SELECT id, {parent} AS parent, source, started_at, {ended} AS ended_at,"
-            f" {reason} AS end_reason, {config} AS model_config, {archived} AS archived,"
-            " coalesce(last_message_id, 0) AS last_message_id, coalesce(messages, 0) AS messages,"
-            " coalesce(active, 0) AS active, coalesce(active_at, started_at) AS active_at"
-            " FROM sessions LEFT JOIN (SELECT session_id, max(id) AS last_message_id,"
+        columns = {
+            "id": "sessions.id",
+            "parent": parent,
+            "source": "sessions.source",
+            "started_at": "sessions.started_at",
+            "ended_at": ended,
+            "end_reason": reason,
+            "model_config": config,
+            "archived": archived,
+            "last_message_id": "coalesce(said.last_message_id, 0)",
+            "messages": "coalesce(said.messages, 0)",
+            "active": "coalesce(said.active, 0)",
+            "active_at": "coalesce(said.active_at, sessions.started_at)",
+        }
+        found = self._read(
+            columns,
+            "FROM sessions LEFT JOIN (SELECT session_id, max(id) AS last_message_id,"
             f" count(*) AS messages, sum({active}) AS active, max(timestamp) AS active_at"
-            " FROM messages GROUP BY session_id) ON session_id = sessions.id"
-            " WHERE id IS NOT NULL ORDER BY started_at, id"
+            " FROM messages GROUP BY session_id) AS said ON said.session_id = sessions.id"
+            " ORDER BY sessions.started_at, sessions.id",
         )
-        return {row["id"]: Head(**row) for row in found}
+        heads = Heads({}, [])
+        for row, replaced in found:
+            if isinstance(row["id"], str) and "id" not in replaced:
+                heads.known[row["id"]] = Head(**row)
+            else:
+                heads.nameless.append((str(row["id"]), row["messages"]))
+        return heads
 
     def _or_null(self, column: str) -> str:
         return f"sessions.{column}" if column in self._columns["sessions"] else "NULL"
 
     def session(self, session_id: str) -> Row:
         """All columns of a session."""
-        return self._ask("SELECT * FROM sessions WHERE id = ?", session_id)[0]
+        return self._all_of("sessions", session_id, "WHERE id = ?")[0]
 
     def messages(self, session_id: str) -> list[Row]:
         """All rows of a session's messages in the order they were written."""
-        return self._ask("SELECT * FROM messages WHERE session_id = ? ORDER BY id", session_id)
+        return self._all_of("messages", session_id, "WHERE session_id = ? ORDER BY messages.id")
 
     def messages_until(self, session_id: str, last: int) -> int:
         """How many messages a session has up to this id."""
@@ -170,16 +199,15 @@ class Source:
         """What a session's model calls cost, one row a model, provider and task."""
         if "session_model_usage" not in self._columns:
             return []
-        return self._ask("SELECT * FROM session_model_usage WHERE session_id = ?", session_id)
+        return self._all_of("session_model_usage", session_id, "WHERE session_id = ?")
 
     def routes(self) -> list[Row]:
         """The gateway's index, the most recently used first."""
         if "gateway_routing" not in self._columns:
             return []
-        return self._ask(
-            "SELECT session_key, entry_json, updated_at FROM gateway_routing"
-            " ORDER BY updated_at DESC, scope"
-        )
+        columns = {name: f"gateway_routing.{name}" for name in _ROUTE}
+        order = "FROM gateway_routing ORDER BY gateway_routing.updated_at DESC, scope"
+        return [row for row, _ in self._read(columns, order)]
 
     def tables(self) -> list[str]:
         """The tables that are no part of SQLite's own machinery or of a search index."""
@@ -193,6 +221,47 @@ class Source:
     def check_unchanged(self) -> None:
         """Refuse to go on with a file that was read while somebody wrote it."""
         self._unchanged()
+
+    def _all_of(self, table: str, session_id: str, rest: str) -> list[Row]:
+        """All columns of a session's rows; notes when something in them had to be replaced."""
+        columns = {name: f"{table}.{_quoted(name)}" for name in self._columns[table]}
+        found = self._read(columns, f"FROM {table} {rest}", session_id)
+        if any(replaced for _, replaced in found):
+            self.mended[session_id] = None
+        return [row for row, _ in found]
+
+    def _read(
+        self, columns: Mapping[str, str], rest: str, *bindings: object
+    ) -> list[tuple[Row, list[str]]]:
+        """Rows, each with the names of the columns whose text had to be replaced in part."""
+        chosen = ", ".join(f"{what} AS {_quoted(name)}" for name, what in columns.items())
+        with self._reading():
+            try:
+                found = rows(self._conn.execute(f"SELECT {chosen} {rest}", bindings))
+            except UnicodeDecodeError:
+                return self._read_as_bytes(columns, rest, *bindings)
+        return [(row, []) for row in found]
+
+    def _read_as_bytes(
+        self, columns: Mapping[str, str], rest: str, *bindings: object
+    ) -> list[tuple[Row, list[str]]]:
+        """The same where some text is none: SQLite keeps whatever bytes it was given as text."""
+        chosen = ", ".join(
+            f"typeof({what}), iif(typeof({what}) = 'text', CAST({what} AS BLOB), {what})"
+            for what in columns.values()
+        )
+        found: list[tuple[Row, list[str]]] = []
+        for values in self._conn.execute(f"SELECT {chosen} {rest}", bindings):
+            row: Row = {}
+            replaced: list[str] = []
+            for name, type_, value in zip(columns, values[::2], values[1::2], strict=True):
+                row[name] = value
+                if type_ == "text":
+                    row[name] = value.decode("utf-8", "replace")
+                    if row[name].encode() != value:
+                        replaced.append(name)
+            found.append((row, replaced))
+        return found
 
     def _ask(self, sql: str, *bindings: object) -> list[Row]:
         with self._reading():
@@ -224,7 +293,7 @@ def reading(path: Path) -> Generator[None]:
     """Say of a foreign file what is wrong with it, never that our own should be repaired."""
     try:
         yield
-    except (apsw.CorruptError, apsw.IOError, UnicodeDecodeError) as error:
+    except (apsw.CorruptError, apsw.IOError) as error:
         raise _damaged(path, str(error)) from error
     except apsw.NotADBError as error:
         raise _no_database(path) from error

@@ -915,6 +915,7 @@ class TransferRules:
         store.rotate_session("a", [summary(), ids[1]], child_id="b")
         accepted(store, "b")
         store.branch_session("b", child_id="c")
+        store.turns.finish(store.turns.of_session("b")[-1]["id"], "interrupted")
         ids = chat(store, "d", "x", "y", "z")
         store.rewind_to_message("d", ids[2])
         store.end_session("d", "user")
@@ -977,6 +978,54 @@ class TransferRules:
         store.set_session_title("other", "plan")
         assert store.import_lines(lines).retitled == {"a": "plan #2"}
         assert store.get_session_title("a") == "plan #2"
+
+    def test_two_people_keep_the_same_title(self, store: Store) -> None:
+        store.create_session("mine", "cli")
+        store.create_session("hers", "telegram", user_id="7", chat_id="7")
+        store.set_session_title("mine", "Chat")
+        store.set_session_title("hers", "Chat")
+        lines = list(store.export_lines())
+        store.delete_sessions(["mine", "hers"])
+        assert store.import_lines(lines).retitled == {}
+        assert list(store.export_lines()) == lines
+
+    def test_a_turn_that_was_not_over_is_over_here_and_keeps_what_was_streamed(
+        self, store: Store
+    ) -> None:
+        store.create_session("a", "cli")
+        running, waiting = accepted(store, "a"), accepted(store, "a")
+        store.turns.start(running)
+        calls = [Call("1", "look", "{}", True), Call("2", "send", "{}", False)]
+        store.turns.step(running, {"role": "assistant", "content": "so"}, calls)
+        store.effects.start(store.effects.of_turn(running)[0]["id"])
+        store.partials.keep(running, "half an ans")
+        lines = list(store.export_lines())
+        store.delete_session("a")
+        report = store.import_lines(lines)
+        assert (report.interrupted, report.recounted) == (["a"], [])
+        assert store.turns.unfinished() == []
+        assert [t["state"] for t in store.turns.of_session("a")] == ["interrupted"] * 2
+        assert [e["state"] for e in store.effects.of_turn(running)] == ["unknown", "cancelled"]
+        last = store.get_messages("a")[-1]
+        assert (last["content"], last["kind"]) == ("half an ans", "partial")
+        assert waiting and store.check() == []
+
+    def test_copies_of_a_message_stay_copies_of_it_when_it_is_deleted(self, store: Store) -> None:
+        chat(store, "a", "hello", "hi")
+        store.branch_session("a", child_id="b")
+        store.rotate_session("b", [m["id"] for m in store.get_messages("b")], child_id="c")
+        store.delete_session("a")
+        lines = list(store.export_lines())
+        store.delete_session("b")
+        store.import_lines(lines)
+        assert list(store.export_lines()) == lines
+        for first, second in zip(store.get_messages("b"), store.get_messages("c"), strict=True):
+            assert first["origin_id"] == second["origin_id"] is not None
+        taken_back = store.get_messages("c")[0]["id"]
+        store.rewind_to_message("c", taken_back)
+        assert store.get_messages("b") == []
+        fresh = store.append_message("c", "user", "new")
+        assert fresh not in {line.get("origin_id") for line in store.get_messages("c")}
 
     def test_something_else_is_not_imported(self, store: Store) -> None:
         for lines in ([{"type": "other"}], [{"type": "hermes-export", "version": 99}]):
