@@ -289,8 +289,10 @@ def _search(context: Context, query: str) -> str:
 def _undo(context: Context, what: str) -> str:
     store, session_id = _spoken(context)
     if what in ("compress", "compact", "compression", "compaction"):
+        here = context.conversation
         with _held(context) as held:
-            context.conversation.session_id = store.undo_rotation(session_id, lease=held)
+            here.session_id = store.undo_rotation(session_id, lease=held)
+        here.hooks.invoke_hook("on_session_finalize", session_id=session_id, platform=here.platform)
         return "The last shortening is undone; every message counts again."
     if what and not (what.isdecimal() and int(what)):
         raise UsageError(

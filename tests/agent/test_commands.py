@@ -229,7 +229,8 @@ def test_a_compaction_can_be_asked_for_expanded_and_undone(make_surface: MakeSur
     before, old = surface.texts(), surface.agent.session_id
     surface.chat.model.add(*["## Goal\nKnow the harbour.\n"] * 4)
     assert "goes on in" in surface.type("/compress the harbour")
-    assert surface.agent.session_id != old
+    shortened = surface.agent.session_id
+    assert shortened != old
     assert len(surface.texts()) < len(before)
     shown = surface.type("/expand")
     assert "question 3" in shown
@@ -237,6 +238,9 @@ def test_a_compaction_can_be_asked_for_expanded_and_undone(make_surface: MakeSur
     assert "undone" in surface.type("/undo compress")
     assert surface.agent.session_id == old
     assert surface.texts()[: len(before)] == before
+    assert surface.chat.hooks.of("on_session_finalize") == [
+        {"session_id": shortened, "platform": "cli"}
+    ]
 
 
 def test_usage_and_status_tell_where_things_stand(make_surface: MakeSurface) -> None:
