@@ -19,7 +19,7 @@ from hermes_agent.asking import Asker
 from hermes_agent.delegation import SubAgents
 from hermes_agent.events import Event, Notice, Sink, TextDelta, TurnEnded, ignore
 from hermes_agent.hooks import Hooks, NoHooks
-from hermes_agent.loop import Loop, left_open
+from hermes_agent.loop import Loop, left_open, tell_unseen
 from hermes_agent.meter import Meter
 from hermes_agent.models.base import Model, Reply, Request, ToolSpec
 from hermes_agent.prompt import Place
@@ -359,14 +359,17 @@ class Agent:
     def _fail(self, taken: Taken, report: Sink, outcome: Outcome) -> Outcome:
         """End a turn that the loop could not end, with a notice."""
         turn_id = taken.row["id"]
+        left = left_open(self.store, turn_id)
         self.store.turns.finish(
             turn_id,
             "failed",
             reason=outcome.reason,
             pieces=self._deliver(turn_id, outcome),
-            settled=left_open(self.store, turn_id),
+            settled=[one.settled for one in left],
             lease=taken.lease,
         )
+        for one in left:
+            tell_unseen(self.hooks, self.session_id, one.effect, one.text)
         report(TurnEnded("failed", "", outcome.reason))
         return outcome
 

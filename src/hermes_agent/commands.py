@@ -19,7 +19,7 @@ from hermes_agent.conversation import Conversation
 from hermes_agent.skills import Skill, prompt, slug
 from hermes_agent.standing import Standing, has_notes
 from hermes_core.errors import ModelError, NothingSaidError, SessionNotFoundError, UsageError
-from hermes_core.text import counted, one_line, truncate, usd
+from hermes_core.text import counted, one_line, truncate, usd, without_surrogates
 from hermes_state.leases import Lease
 from hermes_state.protocol import Store
 from hermes_state.records import Row
@@ -139,7 +139,8 @@ def run(context: Context, parsed: Parsed, table: Sequence[Command] | None = None
     """Do what a line says and return what the person is to read; raises HermesError."""
     command = find(parsed.name, table)
     if command is None and parsed.name in context.plugins:
-        return str(context.plugins[parsed.name].handler(parsed.argument) or "")
+        said = context.plugins[parsed.name].handler(parsed.argument)
+        return without_surrogates(str(said or ""))
     if command is None:
         return _use(context, parsed, table)
     if context.is_running and not command.while_running:

@@ -239,7 +239,8 @@ def post_tool_call(
 ) -> None:
     """A tool call is settled. Fires once a call, after the commit of its result.
 
-    For a call inside another it fires when the outer one is settled, and before it does for that.
+    For a call inside another it fires when the outer one is settled, and before it does for that. A call
+    whose end a crash or a stop took away is told as failed, by whoever settles it.
 
     session_id: the session.
     turn_id: the turn.
@@ -326,6 +327,8 @@ def pre_send(platform: str, chat_id: str, session_id: str, text: str) -> Rewrite
 
 def on_gateway_start(platforms: list[str]) -> None:
     """The gateway is up. Fires once, when every platform that could be reached is connected.
+
+    Turns that an earlier process left open go on before that, so their hooks may come first.
 
     platforms: the connected ones.
 

@@ -158,6 +158,7 @@ class PluginContext:
     ) -> None:
         """Offer the model a tool; `parameters` is the JSON schema of its arguments."""
         held = self._held("tool", name, handler)
+        _check_described(name, description, parameters)
         tool = Tool(self.name, name, description, parameters, held, read_only)
         self._keep("tool", self.registered.tools, tool, _TOOL_NAME)
 
@@ -223,6 +224,19 @@ class PluginContext:
     def _check_open(self) -> None:
         if not self.is_open:
             raise PluginError(f"The plugin {self.name} may register only in its register(ctx).")
+
+
+def _check_described(name: str, description: object, parameters: object) -> None:
+    """See that a tool can be told to a model; it stands in every request."""
+    if not isinstance(description, str):
+        raise PluginError(f"The description of the tool {name!r} is no text.")
+    try:
+        if isinstance(parameters, Mapping):
+            msgspec.json.encode(parameters)
+            return
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise PluginError(f"The parameters of the tool {name!r} are no JSON schema: a table is needed.")
 
 
 def callback_of(plugin: str, hook: str, function: Callable[..., object]) -> Callback:

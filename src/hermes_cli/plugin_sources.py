@@ -124,6 +124,8 @@ def at(folder: Path, source: Source = "home") -> Found:
 
 def read_manifest(path: Path) -> Manifest:
     """Read plugin.toml; a missing, unknown or wrong key raises PluginError."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise PluginError(f"{path} is no file.")
     try:
         return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Manifest)
     except FileNotFoundError as error:

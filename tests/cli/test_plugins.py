@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import logging
+import os
 import signal
 import sys
 import threading
@@ -353,6 +354,14 @@ def test_a_plugin_that_is_not_enabled_does_not_run(home: Home) -> None:
             "Bad: it cannot be shown",
         ),
         ("def register(ctx): ctx.platform('telegram', print)", "'telegram' belongs to Hermes"),
+        (
+            "def register(ctx): ctx.tool('t', print, description=5, parameters={})",
+            "The description of the tool 't' is no text",
+        ),
+        (
+            "def register(ctx): ctx.tool('t', print, description='', parameters=6)",
+            "The parameters of the tool 't' are no JSON schema",
+        ),
         ("def register(ctx): ctx.command('new', print, description='')", "'new' belongs to Hermes"),
         (
             "def register(ctx): ctx.tool('read_file', print, description='', parameters={})",
@@ -504,6 +513,13 @@ def test_a_manifest_that_is_wrong_says_what_is_wrong(
     assert reason in plugins.discover(home)["odd"].error
     plugins.load_enabled(home, enabling("odd"))
     assert reason in plugins.failures()["odd"]
+
+
+def test_a_manifest_that_is_no_file_is_not_waited_for(home: Home) -> None:
+    folder = write_plugin(home.plugins / "piped", "")
+    (folder / "plugin.toml").unlink()
+    os.mkfifo(folder / "plugin.toml")
+    assert "is no file" in plugins.discover(home)["piped"].error
 
 
 @pytest.mark.parametrize("wanted", ["", ">=0.1", ">=0.1, <99", "!=0.0.1", "> 0, <= 98.7.6"])

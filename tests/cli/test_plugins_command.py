@@ -201,6 +201,8 @@ def test_a_new_plugin_takes_no_folder_no_command_and_no_path_that_is_there(
     assert "exists already" in shell.errors
     shell.run("plugins new sessions", status=2)
     assert "is a command already" in shell.errors
+    shell.run("plugins new crash_recovery", status=2)
+    assert "which this one would hide" in shell.errors
     shell.run("plugins new ../mine", status=2)
     assert "is no name for a plugin" in shell.errors
     assert sorted(path.name for path in home.plugins.iterdir()) == ["mine"]

@@ -113,6 +113,11 @@ def new(app: App, name: str, parent: Path | None) -> None:
         )
     if name in root.COMMANDS:
         raise UsageError(f"hermes {name} is a command already.", fix="Choose another name.")
+    if (known := plugins.discover(app.home).get(name)) is not None and known.source != "home":
+        raise UsageError(
+            f"There is a plugin {name} already, which this one would hide.",
+            fix="Choose another name.",
+        )
     folder = (parent or app.home.create().plugins) / name
     files = plugin_template.write(folder, VERSION)
     if app.as_json:
