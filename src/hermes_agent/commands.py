@@ -18,7 +18,16 @@ from hermes_agent.compaction import expand_text
 from hermes_agent.conversation import Conversation
 from hermes_agent.skills import Skill, prompt, slug
 from hermes_agent.standing import Standing, has_notes
-from hermes_core.errors import ModelError, NothingSaidError, SessionNotFoundError, UsageError
+from hermes_core.errors import (
+    HermesError,
+    Interrupted,
+    ModelError,
+    NothingSaidError,
+    PluginError,
+    SessionNotFoundError,
+    UsageError,
+    in_words,
+)
 from hermes_core.text import counted, one_line, truncate, usd, without_surrogates
 from hermes_state.leases import Lease
 from hermes_state.protocol import Store
@@ -139,13 +148,22 @@ def run(context: Context, parsed: Parsed, table: Sequence[Command] | None = None
     """Do what a line says and return what the person is to read; raises HermesError."""
     command = find(parsed.name, table)
     if command is None and parsed.name in context.plugins:
-        said = context.plugins[parsed.name].handler(parsed.argument)
-        return without_surrogates(str(said or ""))
+        return _run_of_plugin(context.plugins[parsed.name], parsed.argument)
     if command is None:
         return _use(context, parsed, table)
     if context.is_running and not command.while_running:
         raise UsageError(f"/{command.name} has to wait for the turn.", fix="Stop it with /stop.")
     return command.run(context, parsed.argument)
+
+
+def _run_of_plugin(command: PluginCommand, argument: str) -> str:
+    """What a plugin's command says; whatever it fails over is no failure of the surface."""
+    try:
+        return without_surrogates(str(command.handler(argument) or ""))
+    except (HermesError, Interrupted):
+        raise
+    except Exception as error:
+        raise PluginError(f"/{command.name} failed. {in_words(error)}") from error
 
 
 def _use(context: Context, parsed: Parsed, table: Sequence[Command] | None) -> str:

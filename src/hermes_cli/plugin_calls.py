@@ -4,6 +4,7 @@ Not every exception is an `Exception`: one that ends a task, a generator or the 
 every boundary of ours and takes a thread, a poller or the process along. Only a person's Ctrl-C may.
 """
 
+import logging
 import opcode
 import threading
 from collections.abc import Callable
@@ -11,7 +12,9 @@ from functools import wraps
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from hermes_core.errors import PluginError, in_words
+from hermes_core.errors import HermesError, Interrupted, PluginError, in_words
+
+logger = logging.getLogger(__name__)
 
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 
@@ -20,16 +23,22 @@ Made = TypeVar("Made")
 
 
 def contained(plugin: str, what: str, function: Callable[Params, Made]) -> Callable[Params, Made]:
-    """A function of a plugin that raises nothing but an `Exception`, or a person's Ctrl-C."""
+    """A function of a plugin that raises nothing but an `Exception`, or a person's Ctrl-C.
+
+    What it did not raise for others to read (a HermesError) is logged with the plugin's name.
+    """
 
     @wraps(function, updated=())
     def call(*args: Params.args, **kwargs: Params.kwargs) -> Made:
         try:
             return function(*args, **kwargs)
-        except Exception:
+        except (HermesError, Interrupted):
             raise
         except BaseException as error:
             if is_of_a_person(error):
+                raise
+            logger.exception("plugin %s failed in %s", plugin, what)
+            if isinstance(error, Exception):
                 raise
             raise PluginError(f"The plugin {plugin} failed in {what}: {in_words(error)}") from error
 

@@ -1,5 +1,7 @@
 """Slash commands: one table, the same effects on every surface."""
 
+import asyncio
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +18,16 @@ from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
 from hermes_agent.testing.scripted import call
 from hermes_agent.tools.base import Tool
+from hermes_cli.plugins import PluginContext
 from hermes_core.errors import (
     NothingSaidError,
+    PluginError,
     SessionNotFoundError,
     StoreError,
     TitleError,
     UsageError,
 )
+from hermes_core.paths import Home
 from tests.agent.conftest import Chat, Counting, MakeChat
 
 
@@ -129,6 +134,36 @@ def test_help_lists_every_command_and_those_of_plugins(make_surface: MakeSurface
     assert all(f"/{command.name}" in text for command in COMMANDS)
     assert "Tells the weather." in text
     assert surface.type("/weather Oslo") == "Rain in Oslo"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError("no network"), "/weather failed. OSError: no network"),
+        (asyncio.CancelledError(), "The plugin sky failed in the command weather: CancelledError"),
+        (SystemExit(3), "The plugin sky failed in the command weather: SystemExit: 3"),
+    ],
+)
+def test_a_command_of_a_plugin_may_raise_anything(
+    make_surface: MakeSurface, home: Home, error: BaseException, said: str
+) -> None:
+    def fail(_place: str) -> str:
+        raise error
+
+    context = PluginContext("sky", home, {})
+    context.command("weather", fail, description="Tells the weather.")
+    surface = make_surface("one")
+    surface.plugins = context.registered.commands
+    with pytest.raises(PluginError, match=re.escape(said)):
+        surface.type("/weather Oslo")
+
+
+def test_what_a_command_of_a_plugin_says_can_be_sent(make_surface: MakeSurface, home: Home) -> None:
+    context = PluginContext("sky", home, {})
+    context.command("weather", lambda place: f"{place} \ud83d", description="Tells the weather.")
+    surface = make_surface("one")
+    surface.plugins = context.registered.commands
+    assert surface.type("/weather Oslo") == "Oslo ?"
 
 
 class _Weather:

@@ -413,12 +413,15 @@ def test_what_a_plugin_registered_raises_errors_and_nothing_stronger(
             called()
 
 
-def test_what_a_plugin_registered_raises_its_own_errors_and_a_persons_ctrl_c(home: Home) -> None:
+def test_what_a_plugin_registered_raises_its_own_errors_and_a_persons_ctrl_c(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
     context = PluginContext("shaky", home, {})
     context.command("divide", lambda: 1 / 0, description="")
     context.command("wait", press_ctrl_c, description="")
     with pytest.raises(ZeroDivisionError):
         context.registered.commands["divide"].handler()
+    assert caplog.messages == ["plugin shaky failed in the command divide"]
     with pytest.raises(KeyboardInterrupt):
         context.registered.commands["wait"].handler()
 
