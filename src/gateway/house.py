@@ -531,7 +531,11 @@ def _with_options(argument: str) -> str:
 
 
 def configured(settings: config.GatewaySettings) -> list[Manifest]:
-    """The platforms that the settings or the environment switch on; raises ConfigError."""
+    """The platforms that the settings or the environment switch on; raises ConfigError.
+
+    One whose plugin fails is left out, as the log says: the others are not to be silent for it.
+    """
     on = [name for name, table in settings.platforms.items() if table.get("enabled", True)]
     on += [name for name in registry.given() if name not in settings.platforms]
-    return [registry.find(name) for name in sorted(on)]
+    left_out = registry.unusable()
+    return [registry.find(name) for name in sorted(on) if name not in left_out]

@@ -51,6 +51,8 @@ _RESET_NOTES = {
 }
 
 
+_DROPPED = "A plugin dropped this message."
+"""Told only where a request has to be answered; in a chat it is left unanswered."""
 _NOT_TAKEN = (
     "⚠️ Something went wrong inside Hermes, and your message was not taken in."
     " Its log says more; please say it in other words."
@@ -136,7 +138,7 @@ class Pipeline:
             return self._ignore(delivery)
         text = self._heard(event, source)
         if text is None:
-            return self._ignore(delivery)
+            return self._ignore(delivery)._replace(reply=_DROPPED)
         event.text = text
         return self._decide(event, source, key, delivery, last)
 

@@ -20,6 +20,7 @@ from hermes_agent.events import Notice, QuestionAsked
 from hermes_agent.standing import Standing
 from hermes_agent.turn import Outcome
 from hermes_cli import plugins
+from hermes_cli.hook_answers import Answer
 from hermes_state.outbox import Piece
 from hermes_state.protocol import Store
 
@@ -124,7 +125,7 @@ class Replies:
         row = self._store.get_session(turn["session_id"]) if turn is not None else None
         return Path(row["cwd"]) if row is not None and row["cwd"] else self._workspace
 
-    def _wishes(self, came_from: Origin, turn_id: str, text: str) -> Sequence[object]:
+    def _wishes(self, came_from: Origin, turn_id: str, text: str) -> Sequence[Answer]:
         """What plugins want of a reply; the conversation keeps the original."""
         if not plugins.has_hook("pre_send"):
             return ()

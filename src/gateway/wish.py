@@ -1,25 +1,20 @@
-"""What plugins wish for a text: another one, or that it goes no further. What they give back is checked
-by nobody before, so anything may come.
-"""
+"""What plugins wish for a text: another one, or that it goes no further."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+
+from hermes_cli import hook_answers
+from hermes_cli.hook_answers import Answer
 
 
-def text_after(wishes: Sequence[object], text: str) -> str | None:
+def text_after(wishes: Sequence[Answer], text: str) -> str | None:
     """The text to go on with, None when it is dropped: a drop wins, and of several texts the first."""
-    tables = _tables(wishes)
-    if any(one.get("action") == "drop" for one in tables):
-        return None
-    texts = [one.get("text") for one in tables if one.get("action") == "rewrite"]
-    return next((one for one in texts if isinstance(one, str)), text)
+    wish = hook_answers.decisive(wishes)
+    if wish is None:
+        return text
+    return None if wish["action"] == "drop" else wish["text"]
 
 
-def reason(wishes: Sequence[object]) -> str:
+def reason(wishes: Sequence[Answer]) -> str:
     """Why it was dropped."""
-    reasons = [one.get("reason") for one in _tables(wishes) if one.get("action") == "drop"]
-    return str(next((one for one in reasons if one), "no reason given"))
-
-
-def _tables(wishes: Sequence[object]) -> list[Mapping[str, Any]]:
-    return [cast("Mapping[str, Any]", one) for one in wishes if isinstance(one, Mapping)]
+    reasons = [one["reason"] for one in wishes if one["action"] == "drop"]
+    return next((one for one in reasons if one), "no reason given")

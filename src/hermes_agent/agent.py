@@ -17,7 +17,7 @@ from hermes_agent.asking import Asker
 from hermes_agent.delegation import SubAgents
 from hermes_agent.events import Event, Notice, Sink, TextDelta, TurnEnded, ignore
 from hermes_agent.hooks import Hooks, NoHooks
-from hermes_agent.loop import Loop, left_open
+from hermes_agent.loop import Loop, left_open, tell_unseen
 from hermes_agent.meter import Meter
 from hermes_agent.models.base import Model, Reply, Request, ToolSpec
 from hermes_agent.prompt import Place
@@ -31,6 +31,7 @@ from hermes_agent.tools.execute import DelegateFor, Executor
 from hermes_agent.tools.processes import Processes
 from hermes_agent.tools.registry import Toolbox
 from hermes_agent.turn import Deliver, Outcome, Steer, Turn, as_dictionary, deliver_nothing
+from hermes_cli.plugin_calls import is_of_a_person
 from hermes_core import clock, config
 from hermes_core.errors import (
     BudgetSpent,
@@ -38,6 +39,7 @@ from hermes_core.errors import (
     LeaseLostError,
     StoreError,
     UsageError,
+    in_words,
 )
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
@@ -302,17 +304,21 @@ class Agent:
         report = _streaming(self.sink, stream_callback)
         self._is_idle.clear()
         try:
-            with lease.running(self.store, self.conversation_id, turn_id, stop.set) as taken:
-                outcome = self._guarded(taken, stop, report)
-                if outcome.status == "suspended":
-                    self.store.turns.put_off(turn_id, taken.lease)
+            outcome = self._run_held(turn_id, stop, report)
+            if outcome.status != "suspended":
+                self._tell_turn_end(turn_id, outcome)  # whoever waits for the end tells of more
         except IllegalTransitionError:  # it has ended before, or by others just now
             return self._recorded(turn_id)
         finally:
             self._is_idle.set()
-        if outcome.status != "suspended":
-            self._tell_turn_end(turn_id, outcome)
         return outcome
+
+    def _run_held(self, turn_id: str, stop: Stop, report: Sink) -> Outcome:
+        with lease.running(self.store, self.conversation_id, turn_id, stop.set) as taken:
+            outcome = self._guarded(taken, stop, report)
+            if outcome.status == "suspended":
+                self.store.turns.put_off(turn_id, taken.lease)
+            return outcome
 
     def _tell_turn_end(self, turn_id: str, outcome: Outcome) -> None:
         self.hooks.invoke_hook(
@@ -345,20 +351,23 @@ class Agent:
             )  # still open on disk: recovered later
         except Exception as error:
             logger.exception("turn %s failed", taken.row["id"])
-            reason = f"Something went wrong inside Hermes: {type(error).__name__}: {error}"
+            reason = f"Something went wrong inside Hermes: {in_words(error)}"
             return self._fail(taken, report, Outcome("failed", "", reason, "internal"))
 
     def _fail(self, taken: Taken, report: Sink, outcome: Outcome) -> Outcome:
         """End a turn that the loop could not end, with a notice."""
         turn_id = taken.row["id"]
+        left = left_open(self.store, turn_id)
         self.store.turns.finish(
             turn_id,
             "failed",
             reason=outcome.reason,
             pieces=self._deliver(turn_id, outcome),
-            settled=left_open(self.store, turn_id),
+            settled=[one.settled for one in left],
             lease=taken.lease,
         )
+        for one in left:
+            tell_unseen(self.hooks, self.session_id, one.effect, one.text)
         report(TurnEnded("failed", "", outcome.reason))
         return outcome
 
@@ -602,7 +611,9 @@ class Agent:
         for provider in self._memory:
             try:
                 provider.on_session_end(told)
-            except Exception:
+            except BaseException as error:
+                if is_of_a_person(error):
+                    raise
                 logger.exception("memory provider %s failed", type(provider).__name__)
 
     def wait_until_idle(self, seconds: float) -> bool:

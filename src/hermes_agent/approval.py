@@ -19,9 +19,10 @@ from hermes_agent.policy import Policy
 from hermes_agent.standing import is_owner
 from hermes_agent.stop import Stop
 from hermes_agent.tools.base import Args, Bench, Tool
-from hermes_core.errors import ToolDeniedError
+from hermes_core.errors import Interrupted, ToolDeniedError
 from hermes_core.settings import ApprovalSettings
 from hermes_state.questions import EVERYWHERE, Question
+from hermes_state.records import Row
 
 CHOICES = ("once", "session", "always", "deny")
 
@@ -105,13 +106,28 @@ class Gate:
                 description=f"{why}: {row['detail']}",
                 platform=self._platform,
             )
-        answer, by = self._asker.wait(row, stop, report)
+        try:
+            answer, by = self._asker.wait(row, stop, report)
+        except Interrupted:
+            if not stop.is_suspended:  # else the question stays, and is answered later
+                self._tell_answer(row, tool, who, "expired", "")
+            raise
         choice, _, remark = (answer or "expired").partition(":")
         if choice not in (*CHOICES, "expired"):
             choice, remark = "deny", answer or ""  # words instead of a choice are told to the model
         if choice in ("session", "always"):
             scope = who.conversation_id if choice == "session" else EVERYWHERE
             bench.store.questions.grant([d.key for d in dangers], scope)
+        self._tell_answer(row, tool, who, choice, by)
+        if choice == "expired":
+            raise ToolDeniedError(
+                "Nobody answered the question whether this may run, so it did not run."
+            )
+        if choice == "deny":
+            said = f" They said: {remark.strip()}" if remark.strip() else ""
+            raise ToolDeniedError(f"The user did not allow this call.{said}")
+
+    def _tell_answer(self, row: Row, tool: Tool, who: Applicant, choice: str, by: str) -> None:
         self._hooks.invoke_hook(
             "on_approval_answered",
             approval_id=row["id"],
@@ -121,10 +137,3 @@ class Gate:
             answered_by=by,
             platform=self._platform,
         )
-        if choice == "expired":
-            raise ToolDeniedError(
-                "Nobody answered the question whether this may run, so it did not run."
-            )
-        if choice == "deny":
-            said = f" They said: {remark.strip()}" if remark.strip() else ""
-            raise ToolDeniedError(f"The user did not allow this call.{said}")

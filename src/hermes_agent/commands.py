@@ -18,8 +18,17 @@ from hermes_agent.conversation import Conversation
 from hermes_agent.skills import Skill, prompt, slug
 from hermes_agent.standing import Standing, has_notes
 from hermes_core import clock
-from hermes_core.errors import ModelError, NothingSaidError, SessionNotFoundError, UsageError
-from hermes_core.text import counted, one_line, truncate, usd
+from hermes_core.errors import (
+    HermesError,
+    Interrupted,
+    ModelError,
+    NothingSaidError,
+    PluginError,
+    SessionNotFoundError,
+    UsageError,
+    in_words,
+)
+from hermes_core.text import counted, one_line, truncate, usd, without_surrogates
 from hermes_state.leases import Lease
 from hermes_state.protocol import Store
 from hermes_state.records import Row
@@ -139,12 +148,22 @@ def run(context: Context, parsed: Parsed, table: Sequence[Command] | None = None
     """Do what a line says and return what the person is to read; raises HermesError."""
     command = find(parsed.name, table)
     if command is None and parsed.name in context.plugins:
-        return str(context.plugins[parsed.name].handler(parsed.argument) or "")
+        return _run_of_plugin(context.plugins[parsed.name], parsed.argument)
     if command is None:
         return _use(context, parsed, table)
     if context.is_running and not command.while_running:
         raise UsageError(f"/{command.name} has to wait for the turn.", fix="Stop it with /stop.")
     return command.run(context, parsed.argument)
+
+
+def _run_of_plugin(command: PluginCommand, argument: str) -> str:
+    """What a plugin's command says; whatever it fails over is no failure of the surface."""
+    try:
+        return without_surrogates(str(command.handler(argument) or ""))
+    except (HermesError, Interrupted):
+        raise
+    except Exception as error:
+        raise PluginError(f"/{command.name} failed. {in_words(error)}") from error
 
 
 def _use(context: Context, parsed: Parsed, table: Sequence[Command] | None) -> str:
@@ -289,8 +308,10 @@ def _search(context: Context, query: str) -> str:
 def _undo(context: Context, what: str) -> str:
     store, session_id = _spoken(context)
     if what in ("compress", "compact", "compression", "compaction"):
+        here = context.conversation
         with _held(context) as held:
-            context.conversation.session_id = store.undo_rotation(session_id, lease=held)
+            here.session_id = store.undo_rotation(session_id, lease=held)
+        here.hooks.invoke_hook("on_session_finalize", session_id=session_id, platform=here.platform)
         return "The last shortening is undone; every message counts again."
     if what and not (what.isdecimal() and int(what)):
         raise UsageError(

@@ -1,6 +1,7 @@
-"""The end of a conversation, the same on every surface: stop, flush, memory, hooks, end reason.
+"""The end of a conversation, the same on every surface: stop, flush, end reason, memory, hooks.
 
-Each part is tried even when the one before it failed, and a conversation is ended once.
+Each part is tried even when the one before it failed, and a conversation is ended once. What is ours to
+store is stored before any plugin is called: who leaves has a second, and a plugin may take all of it.
 """
 
 import logging
@@ -74,9 +75,9 @@ def let_go(
     parts = (
         conversation.stop,
         conversation.flush,
+        lambda: conversation.record(end_reason),
         conversation.remember,
         lambda: conversation.tell_end(completed=completed, interrupted=interrupted),
-        lambda: conversation.record(end_reason),
         conversation.tell_finalized,
         conversation.close,
     )

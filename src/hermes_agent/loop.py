@@ -7,7 +7,7 @@ its last step left open is what the loop looks at first.
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -118,6 +118,7 @@ class Loop(msgspec.Struct):
         self.turn.report(
             ToolEnded(call_id, name, _CUT_OFF, is_error=True, seconds=0.0, arguments=arguments)
         )
+        tell_unseen(self.hooks, self.turn.session_id, effect, _CUT_OFF)
 
     def _open_effects(self) -> list[Row]:
         if not self.turn.steps and not self.turn.is_resumed:
@@ -338,15 +339,18 @@ class Loop(msgspec.Struct):
         text = self.streamed.text.strip()
         message = {"role": "assistant", "content": text, "kind": "partial"} if text else None
         outcome = Outcome("interrupted", text, "Stopped.", "interrupted", is_partial=bool(text))
+        left = left_open(self.store, self.turn.id)
         self.store.turns.finish(
             self.turn.id,
             "interrupted",
             message=message,
             reason="stopped by the user",
             pieces=self.deliver(self.turn.id, outcome),
-            settled=left_open(self.store, self.turn.id),
+            settled=[one.settled for one in left],
             lease=self.turn.lease,
         )
+        for one in left:
+            tell_unseen(self.hooks, self.turn.session_id, one.effect, one.text)
         return self._ended(outcome)
 
     def _fail(self, reason: str, code: str) -> Outcome:
@@ -368,15 +372,38 @@ class Loop(msgspec.Struct):
         return outcome
 
 
-def left_open(store: Store, turn_id: str) -> list[Settled]:
-    """A result for every call that a turn leaves open when it ends."""
-    ends: list[Settled] = []
-    for effect in store.effects.of_turn(turn_id):
-        if effect["state"] == "intended":
-            ends.append(Settled(effect["id"], "cancelled", _told(effect, _NOT_RUN)))
-        elif effect["state"] == "started":
-            ends.append(Settled(effect["id"], "unknown", _told(effect, _CUT_OFF)))
-    return ends
+class Left(NamedTuple):
+    """A call that a turn leaves open when it ends, and what is told of it."""
+
+    effect: Row
+    text: str
+
+    @property
+    def settled(self) -> Settled:
+        state = "cancelled" if self.text == _NOT_RUN else "unknown"
+        return Settled(self.effect["id"], state, _told(self.effect, self.text))
+
+
+def left_open(store: Store, turn_id: str) -> list[Left]:
+    """Every call that a turn leaves open."""
+    texts = {"intended": _NOT_RUN, "started": _CUT_OFF}
+    effects = store.effects.of_turn(turn_id)
+    return [Left(one, texts[one["state"]]) for one in effects if one["state"] in texts]
+
+
+def tell_unseen(hooks: Hooks, session_id: str, effect: Row, text: str) -> None:
+    """Tell plugins of a call that was settled although nobody saw its end, or it had none."""
+    hooks.invoke_hook(
+        "post_tool_call",
+        session_id=session_id,
+        turn_id=effect["turn_id"],
+        tool_call_id=effect["tool_call_id"],
+        tool_name=effect["tool_name"],
+        arguments=_arguments(effect),
+        status="failed",
+        result=text,
+        duration_ms=0,
+    )
 
 
 def _assistant(reply: Reply) -> dict[str, Any]:

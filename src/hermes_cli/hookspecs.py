@@ -1,6 +1,7 @@
 """The contract of every hook: one empty function each, whose signature and text are the contract.
 
-A callback takes any of the named arguments, and gives back nothing or one of the small dicts below.
+A callback takes any of the named arguments, and gives back nothing or one of the small dicts below;
+whatever else it gives back is logged with its plugin's name and ignored.
 Every callback of a hook sees the same values and must leave them as they are; a change is returned.
 Where several plugins answer, a `block` or `drop` of any of them wins over every change, and of
 several changes the first counts. `docs/reference/hooks.md` is made from this page.
@@ -70,6 +71,7 @@ def on_session_end(
 def on_session_finalize(session_id: str, platform: str) -> None:
     """A session is over: a new one was asked for, it expired, or its surface shut down.
 
+    Also when the compaction that made it is undone: the conversation goes on in the session before.
     Fires after the commit that gave it an end reason. A stop of the gateway gives none: it fires once
     for each session whose turn ran when the stop began. That session goes on after the next start, so
     it may be over once more.
@@ -210,6 +212,9 @@ def pre_tool_call(
 ) -> Block | Change | None:
     """A tool is about to run. Fires before any approval is asked, so that a person sees the change.
 
+    A tool that calls another (`call_tool`, `execute_code`) is one call, and the other is one of its own
+    with the same `tool_call_id`.
+
     session_id: the session.
     turn_id: the turn.
     tool_call_id: the call, as the model named it.
@@ -233,6 +238,9 @@ def post_tool_call(
     duration_ms: int,
 ) -> None:
     """A tool call is settled. Fires once a call, after the commit of its result.
+
+    For a call inside another it fires when the outer one is settled, and before it does for that. A call
+    whose end a crash or a stop took away is told as failed, by whoever settles it.
 
     session_id: the session.
     turn_id: the turn.
@@ -270,12 +278,13 @@ def on_approval_answered(
     answered_by: str,
     platform: str,
 ) -> None:
-    """A question was answered, or nobody answered in time. Fires after that was committed.
+    """A question was answered, or nobody answered in time or before a stop. Fires after the commit.
 
     approval_id: the question.
     session_id: the session that waited for it.
     tool_name: the tool that wanted to run.
-    choice: allowed once, for this session or always; denied; or not answered in time.
+    choice: allowed once, for this session or always; denied; or not answered in time, or at all because
+    the turn was stopped.
     answered_by: who answered, empty when nobody did.
     platform: the surface the answer came from.
 
@@ -300,7 +309,9 @@ def on_message_received(
 
 
 def pre_send(platform: str, chat_id: str, session_id: str, text: str) -> Rewrite | Drop | None:
-    """A reply is about to be sent, before it is cut into pieces.
+    """A reply is about to be sent to a chat, before it is cut into pieces.
+
+    What the HTTP API answers goes back on the request itself and is not sent: it does not fire there.
 
     platform: where it goes.
     chat_id: the chat it goes to.
@@ -316,6 +327,8 @@ def pre_send(platform: str, chat_id: str, session_id: str, text: str) -> Rewrite
 
 def on_gateway_start(platforms: list[str]) -> None:
     """The gateway is up. Fires once, when every platform that could be reached is connected.
+
+    Turns that an earlier process left open go on before that, so their hooks may come first.
 
     platforms: the connected ones.
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
 
 import msgspec
 
-from hermes_cli import hookspecs
+from hermes_cli import hookspecs, plugin_names
+from hermes_cli.plugin_calls import contained
+from hermes_cli.plugin_names import Kind
 from hermes_cli.plugin_sources import NAME
 from hermes_core.errors import PluginError
 from hermes_core.paths import Home, make_folder
@@ -155,54 +157,86 @@ class PluginContext:
         read_only: bool = False,
     ) -> None:
         """Offer the model a tool; `parameters` is the JSON schema of its arguments."""
-        tool = Tool(self.name, name, description, parameters, handler, read_only)
-        self._keep("tool", self.registered.tools, tool, handler, _TOOL_NAME)
+        held = self._held("tool", name, handler)
+        _check_described(name, description, parameters)
+        tool = Tool(self.name, name, description, parameters, held, read_only)
+        self._keep("tool", self.registered.tools, tool, _TOOL_NAME)
 
     def command(self, name: str, handler: Callable[..., object], *, description: str) -> None:
         """Add a slash command; the name has no slash."""
-        command = Command(self.name, name, description, handler)
-        self._keep("command", self.registered.commands, command, handler)
+        command = Command(self.name, name, description, self._held("command", name, handler))
+        self._keep("command", self.registered.commands, command)
 
     def model(self, name: str, factory: Callable[..., object], *, description: str = "") -> None:
         """Add a model that can be chosen by this name."""
-        model = Provider(self.name, name, description, factory)
-        self._keep("model", self.registered.models, model, factory)
+        model = Provider(self.name, name, description, self._held("model", name, factory))
+        self._keep("model", self.registered.models, model)
 
     def platform(self, name: str, factory: Callable[..., object], *, description: str = "") -> None:
         """Add a chat platform to the gateway."""
-        platform = Provider(self.name, name, description, factory)
-        self._keep("platform", self.registered.platforms, platform, factory)
+        platform = Provider(self.name, name, description, self._held("platform", name, factory))
+        self._keep("platform", self.registered.platforms, platform)
 
     def memory_provider(
         self, name: str, factory: Callable[..., object], *, description: str = ""
     ) -> None:
-        """Add a memory that can be chosen by this name."""
-        provider = Provider(self.name, name, description, factory)
-        self._keep("memory provider", self.registered.memory_providers, provider, factory)
+        """Add a memory that learns from every conversation, beside the others."""
+        held = self._held("memory provider", name, factory)
+        provider = Provider(self.name, name, description, held)
+        self._keep("memory provider", self.registered.memory_providers, provider)
 
     def cli_command(self, command: "click.Command") -> None:
         """Add a sub-command to `hermes`, under the name that the command has."""
-        entry = CliCommand(self.name, command.name or "", command)
-        self._keep("sub-command", self.registered.cli_commands, entry, command)
+        name = getattr(command, "name", None) or ""
+        self._held("sub-command", name, command)  # the command line contains it itself
+        self._keep(
+            "sub-command", self.registered.cli_commands, CliCommand(self.name, name, command)
+        )
+
+    def _held(
+        self, kind: Kind, name: str, function: Callable[..., object]
+    ) -> Callable[..., object]:
+        """A function of the plugin, fit to be called by everybody."""
+        if not callable(function):
+            raise PluginError(f"The {kind} {name!r} needs something that can be called.")
+        if _is_unfinished(function):
+            raise PluginError(
+                f"The {kind} {name!r} is async or a generator; give a plain function."
+            )
+        return contained(self.name, f"the {kind} {name}", function)
 
     def _keep(
         self,
-        kind: str,
+        kind: Kind,
         kept: dict[str, AnyRecord],
         record: AnyRecord,
-        called: object,
         pattern: re.Pattern[str] = NAME,
     ) -> None:
         self._check_open()
         if not pattern.fullmatch(record.name):
             raise PluginError(f"{record.name!r} is no name for a {kind}.")
-        if not callable(called):
-            raise PluginError(f"The {kind} {record.name!r} needs something that can be called.")
+        if record.name in plugin_names.OURS.get(kind, ()):
+            raise PluginError(
+                f"The {kind} {record.name!r} belongs to Hermes.", fix="Choose another name."
+            )
         kept.update(_both(kind, kept, {record.name: record}))
 
     def _check_open(self) -> None:
         if not self.is_open:
             raise PluginError(f"The plugin {self.name} may register only in its register(ctx).")
+
+
+def _check_described(name: str, description: object, parameters: object) -> None:
+    """See that a tool can be told to a model; it stands in every request."""
+    if not isinstance(description, str):
+        raise PluginError(f"The description of the tool {name!r} is no text.")
+    try:
+        if isinstance(parameters, Mapping):
+            msgspec.json.encode(parameters)
+            return
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise PluginError(f"The parameters of the tool {name!r} are no JSON schema: a table is needed.")
 
 
 def callback_of(plugin: str, hook: str, function: Callable[..., object]) -> Callback:
@@ -212,8 +246,10 @@ def callback_of(plugin: str, hook: str, function: Callable[..., object]) -> Call
         raise PluginError(f"There is no hook {hook!r}.", fix=f"Use one of: {known}.")
     import inspect  # noqa: PLC0415 -- slow to load, and most homes have no plugin
 
-    if inspect.iscoroutinefunction(function):
-        raise PluginError(f"The callback of {hook} is async; hooks are plain functions.")
+    if _is_unfinished(function):
+        raise PluginError(
+            f"The callback of {hook} is async or a generator; hooks are plain functions."
+        )
     try:
         taken = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
@@ -229,6 +265,15 @@ def callback_of(plugin: str, hook: str, function: Callable[..., object]) -> Call
     if any(p.kind is p.VAR_KEYWORD for p in taken):
         return Callback(plugin, function, None)
     return Callback(plugin, function, frozenset(p.name for p in named if p.name in given))
+
+
+def _is_unfinished(function: Callable[..., object]) -> bool:
+    """Whether a call of it runs nothing yet; also of an object whose call is such a function."""
+    import inspect  # noqa: PLC0415 -- as above
+
+    forms = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    own = getattr(type(function), "__call__", None)  # noqa: B004 -- the function behind it is looked at
+    return any(is_form(one) for is_form in forms for one in (function, own))
 
 
 def _is_needed(parameter: "inspect.Parameter") -> bool:

@@ -6,22 +6,26 @@ in several places is taken from the home first, then from a package, then from t
 
 import importlib
 import importlib.util
+import logging
 import re
 import sys
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from hermes_core.errors import PluginError
+from hermes_core.errors import PluginError, in_words
 from hermes_core.paths import Home
+from hermes_core.text import without_surrogates
 from hermes_core.version import VERSION
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+logger = logging.getLogger(__name__)
 
 GROUP = "hermes.plugins"
 """The entry-point group of installed packages."""
@@ -34,7 +38,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 """Names of plugins and of most things they register; none of them can lead out of a folder."""
 
 _PACKAGE = "hermes_plugins"
-_CLAUSE = re.compile(r"(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)")
+_CLAUSE = re.compile(r"(>=|<=|==|!=|>|<)\s*(\d{1,9}(?:\.\d{1,9})*)", re.ASCII)
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,13 +108,15 @@ def find(home: Home, names: Collection[str]) -> dict[str, Found]:
 
 def at(folder: Path, source: Source = "home") -> Found:
     """The plugin that lies in this folder."""
+    if not is_name(folder.name):  # it may hold anything, also what no terminal and no JSON takes
+        error = PluginError(
+            f"{folder.name!r} is no name for a plugin.",
+            fix="Use lower-case letters, digits, dashes and underscores.",
+        )
+        name = without_surrogates(folder.name)
+        return Found(name, source, without_surrogates(str(folder)), error=str(error))
     found = Found(folder.name, source, str(folder))
     try:
-        if not is_name(folder.name):
-            raise PluginError(
-                f"{folder.name!r} is no name for a plugin.",
-                fix="Use lower-case letters, digits, dashes and underscores.",
-            )
         return _described(found, read_manifest(folder / "plugin.toml"))
     except PluginError as error:
         return msgspec.structs.replace(found, error=str(error))
@@ -118,6 +124,8 @@ def at(folder: Path, source: Source = "home") -> Found:
 
 def read_manifest(path: Path) -> Manifest:
     """Read plugin.toml; a missing, unknown or wrong key raises PluginError."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise PluginError(f"{path} is no file.")
     try:
         return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Manifest)
     except FileNotFoundError as error:
@@ -126,6 +134,8 @@ def read_manifest(path: Path) -> Manifest:
         ) from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise PluginError(f"{path} cannot be read: {error}.") from error
+    except RecursionError as error:
+        raise PluginError(f"{path} cannot be read: its values are nested too deep.") from error
     except msgspec.ValidationError as error:
         raise PluginError(
             f"{path}: {error}.",
@@ -186,15 +196,30 @@ def _in_folder(
 
 
 def _installed() -> Iterator[Found]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 -- slow, and often not needed
-
-    for point in entry_points(group=GROUP):
+    for point in _entry_points():
         place = point.value.partition("[")[0].strip()  # the rest would name extras
         found = Found(point.name, "package", place)
         try:
             yield _described(found, _manifest_of(point, place.partition(":")[0].strip()))
         except PluginError as error:
             yield msgspec.structs.replace(found, error=str(error))
+
+
+def _entry_points() -> "Iterable[EntryPoint]":
+    """What installed packages offer; a package whose metadata is broken is passed over."""
+    from importlib import metadata  # noqa: PLC0415 -- slow, and often not needed
+
+    try:
+        return metadata.entry_points(group=GROUP)
+    except Exception as error:  # noqa: BLE001 -- the reader of a broken file may raise anything
+        logger.warning("the metadata of a package is broken: %s", in_words(error))
+    usable: dict[str, list[EntryPoint]] = {}
+    for package in metadata.distributions():  # each by itself: slower, and only then
+        try:
+            usable.setdefault(package.name, list(package.entry_points.select(group=GROUP)))
+        except Exception as error:  # noqa: BLE001 -- as above
+            logger.warning("a package is passed over: %s: %s", package, in_words(error))
+    return [point for points in usable.values() for point in points]
 
 
 def _manifest_of(point: "EntryPoint", module: str) -> Manifest:

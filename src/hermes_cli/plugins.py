@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_cli import hookspecs, plugin_sources
+from hermes_cli import hook_answers, hookspecs, plugin_calls, plugin_sources
+from hermes_cli.hook_answers import AnswerError
 from hermes_cli.plugin_context import (
     Callback,
     Command,
@@ -22,7 +23,7 @@ from hermes_cli.plugin_context import (
     callback_of,
 )
 from hermes_cli.plugin_sources import Found
-from hermes_core.errors import PluginError
+from hermes_core.errors import PluginError, in_words
 from hermes_core.paths import Home
 
 if TYPE_CHECKING:
@@ -171,20 +172,19 @@ class PluginHost:
 
 
 def _call(hook: str, callback: Callback, kwargs: dict[str, object]) -> object:
+    """What a callback answers; none when it fails or answers what it may not, which is logged."""
     wanted = callback.wanted
     given = kwargs if wanted is None else {k: v for k, v in kwargs.items() if k in wanted}
     try:
-        return callback.function(**given)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
-        # One bad plugin must not stop the others, nor the program; a person's Ctrl-C comes to the main
-        # thread alone.
-        if (
-            isinstance(error, KeyboardInterrupt)
-            and threading.current_thread() is threading.main_thread()
-        ):
+        result = callback.function(**given)
+        return None if result is None else hook_answers.checked(hook, result)
+    except AnswerError as error:
+        logger.error("plugin %s answered hook %s with %s", callback.plugin, hook, error)  # noqa: TRY400 -- the fault is in no line of ours
+    except BaseException as error:
+        if plugin_calls.is_of_a_person(error):
             raise
         logger.exception("plugin %s failed in hook %s", callback.plugin, hook)
-        return None
+    return None
 
 
 def _register(plugin: Found, context: PluginContext) -> None:
@@ -193,11 +193,15 @@ def _register(plugin: Found, context: PluginContext) -> None:
         register = getattr(plugin_sources.import_code(plugin), "register", None)
         if not callable(register):
             raise PluginError("It has no function register(ctx).")
-        register(context)
+        hook_answers.refuse_unfinished(register(context))
     except PluginError:
         raise
-    except (Exception, SystemExit) as error:
-        raise PluginError(f"{type(error).__name__}: {error}".rstrip(": ")) from error
+    except AnswerError as error:
+        raise PluginError(f"Its register(ctx) gives {error}.") from error
+    except BaseException as error:
+        if plugin_calls.is_of_a_person(error):
+            raise
+        raise PluginError(in_words(error)) from error
     finally:
         context.is_open = False
 
@@ -215,8 +219,8 @@ host = PluginHost()
 def invoke_hook(name: str, /, **kwargs: object) -> list[Any]:
     """Call every callback of a hook; return what they returned, in order, without the Nones.
 
-    A callback gets the arguments that it declares. One that fails is logged with its plugin's name,
-    and the others go on.
+    A callback gets the arguments that it declares. One that fails, or answers what its hook does not
+    take, is logged with its plugin's name, and the others go on.
     """
     return host.invoke_hook(name, **kwargs)
 

@@ -8,7 +8,7 @@ the file is `section.field`, in the environment `HERMES_SECTION_FIELD`, on the c
 import os
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast, get_args, get_origin
@@ -204,10 +204,20 @@ def change(place: Home, key: str, value: object) -> None:
     A value of None removes the setting, so that its default holds again. Of a table only what differs is
     written. Raises ConfigError, and leaves the file alone, when it cannot be done.
     """
+    change_by(place, key, lambda _old: value)
+
+
+def change_by(place: Home, key: str, new: Callable[[Any], object]) -> None:
+    """Change one setting as `change` does, to what a function makes of the value that config.toml gives.
+
+    Nobody else writes meanwhile, so that of two who add something to a list none is lost.
+    """
     option = _option(key)
     place.create()
     with alone_in(place.root):  # another window may change another setting
-        _change(place, option, value)
+        settings = _checked(_read_file(place.config), str(place.config))
+        old = getattr(getattr(settings, option.section), option.field)
+        _change(place, option, new(old))
 
 
 def _change(place: Home, option: Option, value: object) -> None:

@@ -148,6 +148,10 @@ def test_a_stop_takes_a_question_back(make_chat: MakeChat) -> None:
     assert chat.states() == ["interrupted"]
     assert chat.store.questions.pending() == []
     assert tool.runs == []
+    [told] = chat.hooks.of("on_approval_answered")
+    assert (told["choice"], told["answered_by"]) == ("expired", "")
+    [settled] = chat.hooks.of("post_tool_call")
+    assert (settled["tool_name"], settled["status"]) == ("count", "failed")
 
 
 def test_a_tool_that_calls_a_tool_passes_the_same_gate(make_chat: MakeChat) -> None:

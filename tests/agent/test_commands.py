@@ -1,5 +1,7 @@
 """Slash commands: one table, the same effects on every surface."""
 
+import asyncio
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +18,16 @@ from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
 from hermes_agent.testing.scripted import call
 from hermes_agent.tools.base import Tool
+from hermes_cli.plugins import PluginContext
 from hermes_core.errors import (
     NothingSaidError,
+    PluginError,
     SessionNotFoundError,
     StoreError,
     TitleError,
     UsageError,
 )
+from hermes_core.paths import Home
 from tests.agent.conftest import Chat, Counting, MakeChat
 
 
@@ -131,6 +136,36 @@ def test_help_lists_every_command_and_those_of_plugins(make_surface: MakeSurface
     assert surface.type("/weather Oslo") == "Rain in Oslo"
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError("no network"), "/weather failed. OSError: no network"),
+        (asyncio.CancelledError(), "The plugin sky failed in the command weather: CancelledError"),
+        (SystemExit(3), "The plugin sky failed in the command weather: SystemExit: 3"),
+    ],
+)
+def test_a_command_of_a_plugin_may_raise_anything(
+    make_surface: MakeSurface, home: Home, error: BaseException, said: str
+) -> None:
+    def fail(_place: str) -> str:
+        raise error
+
+    context = PluginContext("sky", home, {})
+    context.command("weather", fail, description="Tells the weather.")
+    surface = make_surface("one")
+    surface.plugins = context.registered.commands
+    with pytest.raises(PluginError, match=re.escape(said)):
+        surface.type("/weather Oslo")
+
+
+def test_what_a_command_of_a_plugin_says_can_be_sent(make_surface: MakeSurface, home: Home) -> None:
+    context = PluginContext("sky", home, {})
+    context.command("weather", lambda place: f"{place} \ud83d", description="Tells the weather.")
+    surface = make_surface("one")
+    surface.plugins = context.registered.commands
+    assert surface.type("/weather Oslo") == "Oslo ?"
+
+
 class _Weather:
     name = "weather"
     description = "Tells the weather."
@@ -229,7 +264,8 @@ def test_a_compaction_can_be_asked_for_expanded_and_undone(make_surface: MakeSur
     before, old = surface.texts(), surface.agent.session_id
     surface.chat.model.add(*["## Goal\nKnow the harbour.\n"] * 4)
     assert "goes on in" in surface.type("/compress the harbour")
-    assert surface.agent.session_id != old
+    shortened = surface.agent.session_id
+    assert shortened != old
     assert len(surface.texts()) < len(before)
     shown = surface.type("/expand")
     assert "question 3" in shown
@@ -237,6 +273,9 @@ def test_a_compaction_can_be_asked_for_expanded_and_undone(make_surface: MakeSur
     assert "undone" in surface.type("/undo compress")
     assert surface.agent.session_id == old
     assert surface.texts()[: len(before)] == before
+    assert surface.chat.hooks.of("on_session_finalize") == [
+        {"session_id": shortened, "platform": "cli"}
+    ]
 
 
 def test_usage_and_status_tell_where_things_stand(make_surface: MakeSurface) -> None:

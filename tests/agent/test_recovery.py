@@ -81,6 +81,11 @@ def test_a_tool_that_was_cut_off_is_told_as_unknown_and_not_run_again(
     assert validity.problems(chat.agent.store.get_messages_as_conversation("s")) == []
     ended = [one for one in chat.sink.events if isinstance(one, ToolEnded)]
     assert [one.is_error for one in ended] == [True, False], "whoever watches is told too"
+    settled = chat.hooks.of("post_tool_call")
+    assert [one["tool_call_id"] for one in settled] == ["c0", "c1"], "and plugins are, once a call"
+    assert [one["status"] for one in settled] == ["failed", "done"]
+    assert settled[0]["arguments"] == {"n": 0}
+    assert "unknown" in settled[0]["result"]
 
 
 def test_a_tool_that_only_reads_is_run_again(make_chat: MakeChat, store: SessionDB) -> None:

@@ -12,6 +12,7 @@ from hermes_agent.testing.faults import wrong_key
 from hermes_agent.testing.scripted import Quiet, call, say, silence, together
 from hermes_core.paths import Home
 from tests.cli.chatting import HERMES, PATIENCE_S, World, as_json
+from tests.plugins import enable
 
 
 def test_the_answer_goes_to_stdout_and_notes_go_to_stderr(world: World) -> None:
@@ -213,6 +214,31 @@ def test_plugins_hear_the_session_begin_and_end(world: World, home: Home) -> Non
     assert done.stdout == "Good.\n", done.stderr
     assert log.read_text().split("\n")[:-1] == ["start", "end True False", "finalize"]
     assert "forty-two" in json.dumps(world.said())
+
+
+def test_a_plugin_that_raises_what_is_no_error_everywhere_changes_nothing(
+    world: World, home: Home
+) -> None:
+    code = """
+import asyncio
+from hermes_cli import hookspecs
+def fail():
+    raise asyncio.CancelledError
+def register(ctx):
+    for hook in hookspecs.SPECS:
+        ctx.hook(hook, fail)
+"""
+    enable(home, "deadly", code)
+    enable(home, "unloadable", "raise KeyboardInterrupt")
+    world.server.add(call("read_file", path="a.txt"), say("Good."))
+    done = world.once("-q", "hi")
+    assert (done.returncode, done.stdout) == (0, "Good.\n"), done.stderr
+    assert "Traceback" not in done.stderr
+    [row] = world.sessions()
+    assert row["end_reason"] == "cli_close"
+    log = (home.logs / "hermes.log").read_text()
+    assert "plugin deadly failed in hook on_session_finalize" in log
+    assert "plugin unloadable was not loaded" in log
 
 
 def test_a_plugin_that_hangs_at_the_end_does_not_keep_the_process(world: World, home: Home) -> None:

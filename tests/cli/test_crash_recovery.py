@@ -36,8 +36,8 @@ class Recovery:
         self._host = PluginHost()
         self._host.load_folder(FOLDER, home)
 
-    def start(self, session_id: str) -> None:
-        self._fire("on_session_start", session_id=session_id, model="m", platform="cli")
+    def start(self, session_id: str, platform: str = "cli") -> None:
+        self._fire("on_session_start", session_id=session_id, model="m", platform=platform)
 
     def end(self, session_id: str, *, completed: bool) -> None:
         self._fire(
@@ -55,14 +55,26 @@ class Recovery:
     def reset(self, session_id: str) -> None:
         self._fire("on_session_reset", session_id=session_id, platform="cli")
 
-    def turn(self, session_id: str) -> None:
+    def turn(self, session_id: str, platform: str = "cli") -> None:
         self._fire(
             "on_turn_start",
             session_id=session_id,
             turn_id="t",
             user_message="hi",
             model="m",
-            platform="cli",
+            platform=platform,
+        )
+
+    def answered(self, session_id: str, platform: str = "cli") -> None:
+        self._fire(
+            "on_turn_end",
+            session_id=session_id,
+            turn_id="t",
+            status="answered",
+            response="hello",
+            error="",
+            model="m",
+            platform=platform,
         )
 
     def compact(self, old: str, new: str) -> None:
@@ -105,6 +117,26 @@ def test_a_conversation_is_noted_from_its_start_to_its_end(recovery: Recovery, h
     recovery.end("completed", completed=True)
     recovery.reset("reset")
     assert notes(home) == {"still-open": False}
+
+
+@pytest.mark.parametrize("platform", ["telegram", "api_server"])
+def test_where_nobody_leaves_a_conversation_is_noted_while_it_is_answered(
+    recovery: Recovery, home: Home, platform: str
+) -> None:
+    recovery.start("s", platform)
+    assert notes(home) == {}
+    recovery.turn("s", platform)
+    assert notes(home) == {"s": False}
+    recovery.answered("s", platform)
+    assert notes(home) == {}
+
+
+def test_at_a_terminal_a_conversation_is_noted_between_its_turns_too(
+    recovery: Recovery, home: Home
+) -> None:
+    recovery.turn("s")
+    recovery.answered("s")
+    assert notes(home) == {"s": False}
 
 
 def test_notes_are_private(recovery: Recovery, home: Home) -> None:

@@ -1,9 +1,13 @@
 """The plugin host: hooks, sources, loading, and what a failing plugin does to the others."""
 
+import asyncio
+import functools
 import logging
+import os
+import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +15,17 @@ import click
 import msgspec
 import pytest
 
-from hermes_cli import plugins
+from gateway.commands import TABLE
+from gateway.platforms.registry import built_in
+from hermes_agent import commands
+from hermes_agent.tools.registry import Toolbox, default_tools
+from hermes_cli import hook_answers, plugin_names, plugins
+from hermes_cli.commands import root
 from hermes_cli.plugins import PluginContext, PluginError, PluginHost
 from hermes_core.paths import Home
 from hermes_core.settings import PluginSettings, Settings
+from hermes_tui.commands import LOCAL
+from tui_gateway.methods.commands import OURS
 
 END = {
     "session_id": "s1",
@@ -22,6 +33,15 @@ END = {
     "interrupted": True,
     "model": "m",
     "platform": "cli",
+}
+
+
+CALL = {
+    "session_id": "s1",
+    "turn_id": "t1",
+    "tool_call_id": "c1",
+    "tool_name": "read_file",
+    "arguments": {},
 }
 
 
@@ -80,12 +100,25 @@ def test_a_callback_gets_only_the_arguments_it_declares() -> None:
 def test_results_that_are_not_none_come_back_in_the_order_of_registration() -> None:
     host = PluginHost()
     for value in ("first", None, 0, "last"):
-        host.register_hook("pre_send", lambda value=value: value)
-    results = host.invoke_hook("pre_send", platform="cli", chat_id="c", session_id="s", text="hi")
-    assert results == ["first", 0, "last"]
+        host.register_hook("on_gateway_stop", lambda value=value: value)
+    assert host.invoke_hook("on_gateway_stop", reason="x") == ["first", 0, "last"]
 
 
-@pytest.mark.parametrize("error", [RuntimeError("boom"), SystemExit(3)])
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+DEADLY = [
+    SystemExit(3),
+    asyncio.CancelledError(),
+    GeneratorExit(),
+    BaseException("all of them"),
+    KeyboardInterrupt(),
+]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("boom"), Wordless(), *DEADLY], ids=repr)
 def test_a_failing_callback_is_logged_with_its_plugin_and_the_others_go_on(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -104,15 +137,76 @@ def test_a_failing_callback_is_logged_with_its_plugin_and_the_others_go_on(
     assert record.exc_info[1] is error
 
 
-def test_ctrl_c_in_a_callback_is_not_swallowed() -> None:
+def press_ctrl_c(*_args: object) -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_a_persons_ctrl_c_in_a_callback_is_not_swallowed() -> None:
     host = PluginHost()
-
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    host.register_hook("on_gateway_stop", interrupted)
+    host.register_hook("on_gateway_stop", lambda: press_ctrl_c())
     with pytest.raises(KeyboardInterrupt):
         host.invoke_hook("on_gateway_stop", reason="x")
+
+
+async def _never_awaited() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ("block", "a str in place of a dict"),
+        (True, "a bool in place of a dict"),
+        ([], "a list in place of a dict"),
+        ({}, "the action None; it takes block and change"),
+        ({"action": ["block"]}, "the action ['block']; it takes block and change"),
+        ({"action": "drop", "reason": "x"}, "the action 'drop'; it takes block and change"),
+        ({"action": "change"}, "'change' whose arguments is a NoneType"),
+        ({"action": "change", "arguments": [1]}, "'change' whose arguments is a list"),
+        ({"action": "change", "arguments": {"n": print}}, "'change' whose arguments are no JSON"),
+        (_never_awaited, "a coroutine; plain functions are called here"),
+        (lambda: iter(()), "a tuple_iterator in place of a dict"),
+        (lambda: (n for n in "ab"), "a generator; plain functions are called here"),
+    ],
+)
+def test_an_answer_that_its_hook_does_not_take_is_logged_with_the_plugin_and_ignored(
+    result: Any, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = PluginHost()
+    host.register_hook(
+        "pre_tool_call", lambda: result() if callable(result) else result, plugin="odd"
+    )
+    good = {"action": "change", "arguments": {"n": 1}}
+    host.register_hook("pre_tool_call", lambda: good)
+    assert host.invoke_hook("pre_tool_call", **CALL) == [good]
+    [record] = caplog.records
+    assert record.getMessage().startswith(f"plugin odd answered hook pre_tool_call with {said}")
+
+
+def test_a_refusal_counts_whatever_is_wrong_with_its_words() -> None:
+    host = PluginHost()
+    host.register_hook("pre_tool_call", lambda: {"action": "block"})
+    host.register_hook("pre_tool_call", lambda: {"action": "block", "message": 7})
+    block = {"action": "block", "message": ""}
+    assert host.invoke_hook("pre_tool_call", **CALL) == [block, block]
+
+
+def test_an_answer_is_a_copy_that_can_be_stored() -> None:
+    host, given = PluginHost(), {"path": ["a"]}
+    host.register_hook("pre_tool_call", lambda: {"action": "change", "arguments": given})
+    [answer] = host.invoke_hook("pre_tool_call", **CALL)
+    given["path"].append("later")
+    assert answer["arguments"] == {"path": ["a"]}
+    host.register_hook("pre_send", lambda: {"action": "rewrite", "text": "half \ud83d", "more": 1})
+    [answer] = host.invoke_hook("pre_send", platform="x", chat_id="c", session_id="s", text="hi")
+    assert answer == {"action": "rewrite", "text": "half ?"}
+
+
+def test_a_refusal_wins_over_every_change_and_of_several_changes_the_first_counts() -> None:
+    first, second = ({"action": "change", "arguments": {"n": n}} for n in (1, 2))
+    block = {"action": "block", "message": "no"}
+    assert hook_answers.decisive([]) is None
+    assert hook_answers.decisive([first, second]) is first
+    assert hook_answers.decisive([first, second, block]) is block
 
 
 def test_calling_a_hook_that_does_not_exist_is_a_mistake_of_the_caller() -> None:
@@ -123,6 +217,14 @@ def test_calling_a_hook_that_does_not_exist_is_a_mistake_of_the_caller() -> None
 async def _async_callback() -> None: ...
 
 
+class _AsyncObject:
+    async def __call__(self) -> None: ...
+
+
+def _generating() -> Iterator[int]:
+    yield 1
+
+
 @pytest.mark.parametrize(
     ("hook", "callback", "reason"),
     [
@@ -130,6 +232,8 @@ async def _async_callback() -> None: ...
         ("on_gateway_stop", lambda colour: None, "asks for colour.*It gives: reason"),
         ("on_gateway_stop", lambda reason, /: None, "asks for reason"),
         ("on_gateway_stop", _async_callback, "is async"),
+        ("on_gateway_stop", _AsyncObject(), "is async"),
+        ("on_gateway_stop", _generating, "or a generator"),
         ("on_gateway_stop", 7, "cannot be called"),
     ],
 )
@@ -211,11 +315,11 @@ def test_a_home_plugin_may_register_every_kind_and_import_its_own_modules(home: 
 
 
 def test_loading_twice_registers_once(home: Home) -> None:
-    write_plugin(home.plugins / "one", "def register(ctx): ctx.hook('pre_send', lambda: 1)")
+    write_plugin(home.plugins / "one", "def register(ctx): ctx.hook('on_gateway_stop', lambda: 1)")
     settings = enabling("one", "one")
     plugins.load_enabled(home, settings)
     plugins.load_enabled(home, settings)
-    assert plugins.invoke_hook("pre_send", platform="", chat_id="", session_id="", text="") == [1]
+    assert plugins.invoke_hook("on_gateway_stop", reason="x") == [1]
     assert plugins.failures() == {}
 
 
@@ -239,6 +343,30 @@ def test_a_plugin_that_is_not_enabled_does_not_run(home: Home) -> None:
         ("def register(ctx): ctx.command('Bad Name', print, description='')", "is no name"),
         ("def register(ctx): ctx.model('x', 'not callable')", "can be called"),
         ("def register(ctx): ctx.model('x', print); ctx.model('x', print)", "belongs to"),
+        ("async def register(ctx): pass", "Its register(ctx) gives a coroutine"),
+        ("def register(ctx): yield", "Its register(ctx) gives a generator"),
+        ("async def f(): pass\ndef register(ctx): ctx.model('x', f)", "is async or a generator"),
+        ("import asyncio\nraise asyncio.CancelledError", "CancelledError"),
+        ("def register(ctx): raise GeneratorExit", "GeneratorExit"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        (
+            "class Bad(Exception):\n    def __str__(self): raise ValueError\nraise Bad",
+            "Bad: it cannot be shown",
+        ),
+        ("def register(ctx): ctx.platform('telegram', print)", "'telegram' belongs to Hermes"),
+        (
+            "def register(ctx): ctx.tool('t', print, description=5, parameters={})",
+            "The description of the tool 't' is no text",
+        ),
+        (
+            "def register(ctx): ctx.tool('t', print, description='', parameters=6)",
+            "The parameters of the tool 't' are no JSON schema",
+        ),
+        ("def register(ctx): ctx.command('new', print, description='')", "'new' belongs to Hermes"),
+        (
+            "def register(ctx): ctx.tool('read_file', print, description='', parameters={})",
+            "'read_file' belongs to Hermes",
+        ),
     ],
 )
 def test_a_plugin_that_cannot_be_loaded_is_kept_with_its_reason_and_others_load(
@@ -250,6 +378,64 @@ def test_a_plugin_that_cannot_be_loaded_is_kept_with_its_reason_and_others_load(
     assert reason in plugins.failures()["bad"]
     assert list(plugins.loaded()) == ["good"]
     assert "fine" in plugins.models()
+
+
+def test_a_persons_ctrl_c_while_a_plugin_is_loaded_is_not_swallowed(home: Home) -> None:
+    code = "import signal\nsignal.raise_signal(signal.SIGINT)\ndef register(ctx): pass"
+    write_plugin(home.plugins / "slow", code)
+    with pytest.raises(KeyboardInterrupt):
+        PluginHost().load_enabled(home, enabling("slow"))
+
+
+@pytest.mark.parametrize("error", DEADLY, ids=repr)
+def test_what_a_plugin_registered_raises_errors_and_nothing_stronger(
+    error: BaseException, home: Home
+) -> None:
+    context = PluginContext("shaky", home, {})
+
+    def fail(*_args: object) -> None:
+        raise error
+
+    context.tool("greet", fail, description="", parameters={})
+    context.command("wave", fail, description="")
+    context.model("mind", fail)
+    context.platform("pigeon", fail)
+    context.memory_provider("past", fail)
+    kept = context.registered
+    for called, what in (
+        (kept.tools["greet"].handler, "the tool greet"),
+        (kept.commands["wave"].handler, "the command wave"),
+        (kept.models["mind"].factory, "the model mind"),
+        (kept.platforms["pigeon"].factory, "the platform pigeon"),
+        (kept.memory_providers["past"].factory, "the memory provider past"),
+    ):
+        with pytest.raises(PluginError, match=f"The plugin shaky failed in {what}"):
+            called()
+
+
+def test_what_a_plugin_registered_raises_its_own_errors_and_a_persons_ctrl_c(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = PluginContext("shaky", home, {})
+    context.command("divide", lambda: 1 / 0, description="")
+    context.command("wait", press_ctrl_c, description="")
+    with pytest.raises(ZeroDivisionError):
+        context.registered.commands["divide"].handler()
+    assert caplog.messages == ["plugin shaky failed in the command divide"]
+    with pytest.raises(KeyboardInterrupt):
+        context.registered.commands["wait"].handler()
+
+
+def test_every_name_of_ours_is_kept_from_plugins() -> None:
+    local = [name for name, one in LOCAL.items() for name in (name, *one.aliases)]
+    assert {
+        "tool": {spec.name for spec in Toolbox(default_tools(Settings())).core}
+        | {tool.name for tool in default_tools(Settings())},
+        "command": {*commands.names(), *commands.names(table=TABLE), *OURS, *local},
+        "model": {"embedded"},
+        "platform": {*built_in(), "cli", "local", "tui"},
+        "sub-command": set(root.COMMANDS),
+    } == plugin_names.OURS
 
 
 def test_a_plugin_that_fails_half_way_leaves_nothing_behind(home: Home) -> None:
@@ -319,6 +505,8 @@ def test_without_enabled_plugins_the_metadata_of_packages_is_not_read(home: Home
         ({"name": "other"}, "called 'other'"),
         ({"requires_hermes": ">=99"}, "needs Hermes >=99"),
         ({"requires_hermes": "about 3"}, "'about 3' is not understood"),
+        ({"requires_hermes": ">=" + "9" * 5000}, "9' is not understood"),
+        ({"name": functools.reduce(lambda inner, _: [inner], range(900), [])}, "nested too deep"),
     ],
 )
 def test_a_manifest_that_is_wrong_says_what_is_wrong(
@@ -328,6 +516,13 @@ def test_a_manifest_that_is_wrong_says_what_is_wrong(
     assert reason in plugins.discover(home)["odd"].error
     plugins.load_enabled(home, enabling("odd"))
     assert reason in plugins.failures()["odd"]
+
+
+def test_a_manifest_that_is_no_file_is_not_waited_for(home: Home) -> None:
+    folder = write_plugin(home.plugins / "piped", "")
+    (folder / "plugin.toml").unlink()
+    os.mkfifo(folder / "plugin.toml")
+    assert "is no file" in plugins.discover(home)["piped"].error
 
 
 @pytest.mark.parametrize("wanted", ["", ">=0.1", ">=0.1, <99", "!=0.0.1", "> 0, <= 98.7.6"])
@@ -388,6 +583,21 @@ def test_an_entry_point_that_leads_nowhere_harms_only_itself(
     plugins.load_enabled(home, enabling("astray", "crash_recovery"))
     assert list(plugins.failures()) == ["astray"]
     assert list(plugins.loaded()) == ["crash_recovery"]
+
+
+@pytest.mark.parametrize("entries", [b"[hermes.plugins]\nno equals here\n", b"[a]\nb = \xff\n"])
+def test_a_package_with_broken_metadata_is_passed_over(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: bytes
+) -> None:
+    code = "def register(ctx): ctx.model('packaged', print)"
+    install(tmp_path / "site", "sound", "sound_code", code)
+    install(tmp_path / "site", "damaged", "damaged_code", "")
+    (tmp_path / "site" / "damaged-2.5.dist-info" / "entry_points.txt").write_bytes(entries)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    assert {"sound", "crash_recovery"} <= plugins.discover(home).keys()
+    plugins.load_enabled(home, enabling("sound", "crash_recovery"))
+    assert plugins.failures() == {}
+    assert "packaged" in plugins.models()
 
 
 def test_an_installed_package_may_bring_a_manifest_beside_its_module(

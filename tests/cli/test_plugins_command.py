@@ -1,6 +1,7 @@
 """`hermes plugins`, driven as from a shell."""
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -85,7 +86,7 @@ def test_enabling_what_does_not_exist_names_what_does(home: Home, shell: Shell) 
         ("raise RuntimeError('no luck')", "RuntimeError: no luck"),
         (
             "import click\ndef register(ctx): ctx.cli_command(click.Command('sessions'))",
-            "hermes sessions, which there is already",
+            "The sub-command 'sessions' belongs to Hermes",
         ),
         ("def register(ctx): ctx.model('taken', print)", "belongs to the plugin first already"),
     ],
@@ -100,6 +101,45 @@ def test_a_plugin_that_cannot_be_loaded_is_not_enabled(
     assert "second was not enabled" in shell.errors
     assert reason in shell.errors
     assert enabled(home) == ["first"]
+
+
+def test_several_processes_may_enable_and_disable_at_once(home: Home) -> None:
+    names = ["one", "two", "three", "four"]
+    for name in names:
+        write_plugin(home, name, "def register(ctx): pass")
+
+    def all_at_once(verb: str) -> None:
+        command = [sys.executable, "-m", "hermes_cli.main", "plugins", verb]
+        running = [subprocess.Popen([*command, name]) for name in names]
+        assert [child.wait() for child in running] == [0, 0, 0, 0]
+
+    all_at_once("enable")
+    assert sorted(enabled(home)) == sorted(names)
+    all_at_once("disable")
+    assert enabled(home) == []
+
+
+def test_a_folder_whose_name_is_no_text_is_listed_with_the_reason(home: Home, shell: Shell) -> None:
+    home.plugins.mkdir(parents=True)
+    os.mkdir(os.fsencode(home.plugins) + b"/bad\xff")  # noqa: PTH102 -- a name in bytes
+    rows = {row["name"]: row for row in json.loads(shell.run("plugins list --json"))}
+    assert "is no name for a plugin" in rows["bad?"]["error"]
+    assert "bad?" in shell.run("plugins list")
+
+
+def test_a_plugins_command_may_raise_anything(home: Home, shell: Shell) -> None:
+    code = """
+import asyncio, click
+def register(ctx):
+    @click.command("gone")
+    def gone():
+        raise asyncio.CancelledError
+    ctx.cli_command(gone)
+"""
+    write_plugin(home, "gone", code)
+    shell.run("plugins enable gone")
+    shell.run("gone", status=1)
+    assert "Unexpected error: CancelledError." in shell.errors
 
 
 def test_a_plugin_that_is_gone_can_still_be_disabled(home: Home, shell: Shell) -> None:
@@ -143,6 +183,16 @@ def test_the_test_of_a_new_plugin_passes(tmp_path: Path, shell: Shell) -> None:
     assert "1 passed" in run.stdout
 
 
+def test_the_way_to_install_a_new_plugin_works_in_a_fresh_home(
+    home: Home, tmp_path: Path, shell: Shell
+) -> None:
+    lines = shell.run(f"plugins new elsewhere --dir {tmp_path / 'work'}").splitlines()
+    [advice] = [line for line in lines if "ln -s" in line]
+    subprocess.run(advice.partition("install it")[2].split(), check=True)
+    assert shell.run("plugins enable elsewhere") == "Enabled elsewhere.\n"
+    assert enabled(home) == ["elsewhere"]
+
+
 def test_a_new_plugin_takes_no_folder_no_command_and_no_path_that_is_there(
     home: Home, shell: Shell
 ) -> None:
@@ -151,6 +201,8 @@ def test_a_new_plugin_takes_no_folder_no_command_and_no_path_that_is_there(
     assert "exists already" in shell.errors
     shell.run("plugins new sessions", status=2)
     assert "is a command already" in shell.errors
+    shell.run("plugins new crash_recovery", status=2)
+    assert "which this one would hide" in shell.errors
     shell.run("plugins new ../mine", status=2)
     assert "is no name for a plugin" in shell.errors
     assert sorted(path.name for path in home.plugins.iterdir()) == ["mine"]

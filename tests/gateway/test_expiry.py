@@ -1,5 +1,6 @@
 """The boundaries of conversations: resets by the clock, the watcher, hooks, and last words."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -306,6 +307,30 @@ def test_a_plugin_rewrites_and_drops_what_goes_out(world: World) -> None:
             ("a secret", "A plugin dropped it: not for there."),
             ("nothing", "A plugin dropped it: it left nothing of it."),
         ]
+
+
+@pytest.mark.parametrize("hook", ["on_message_received", "pre_send", "on_turn_end"])
+def test_a_plugin_that_raises_what_is_no_error_leaves_everybody_answered(
+    world: World, hook: str
+) -> None:
+    def fail() -> None:
+        raise asyncio.CancelledError
+
+    with Inside(world):
+        plugins.register_hook(hook, fail)
+        world.platform.say("a", "one")
+        world.platform.say("b", "two")
+        assert "You said: one" in world.wait_for_replies("a", 1)[0]
+        assert "You said: two" in world.wait_for_replies("b", 1)[0]
+        world.platform.say("a", "three")
+        assert "You said: three" in world.wait_for_replies("a", 2)[1]
+
+
+def test_a_reply_of_a_plugin_that_holds_half_a_character_is_sent(world: World) -> None:
+    with Inside(world):
+        plugins.register_hook("pre_send", lambda: {"action": "rewrite", "text": "half \ud83d."})
+        world.platform.say("a", "one")
+        assert world.wait_for_replies("a", 1) == ["half ?."]
 
 
 def test_the_gateway_tells_its_start_and_its_stop(world: World) -> None:

@@ -32,6 +32,7 @@ from hermes_core.errors import ConfigError, UsageError
 from tests.gateway.faults import eventually
 from tests.gateway.living import PATIENCE_S, Inside, Process, World
 from tests.gateway.servers.ports import free_port
+from tests.plugins import enable
 
 
 def _hermes(
@@ -151,6 +152,30 @@ def test_people_of_a_platform_that_may_be_a_plugins_are_told(
     )
     with Inside(world):
         assert "gateway.owners names 'pigeon', which is no platform" in caplog.text
+
+
+@pytest.mark.parametrize("is_configured", [False, True])
+@pytest.mark.parametrize(
+    "factory", ["lambda: 1 / 0", "lambda: None", "lambda: built_in()['webhook']", "sys.exit"]
+)
+def test_a_platform_that_its_plugin_cannot_give_is_left_out_and_told(
+    world: World, caplog: pytest.LogCaptureFixture, factory: str, is_configured: bool
+) -> None:
+    code = f"""
+import sys
+from gateway.platforms.registry import built_in
+def register(ctx): ctx.platform("pigeon", {factory})
+"""
+    enable(world.home, "birds", code)
+    if is_configured:
+        config = world.home.config
+        config.write_text(config.read_text() + "\n[gateway.platforms.pigeon]\n")
+    with Inside(world):
+        world.platform.say("a", "hello")
+        assert "You said: hello" in world.wait_for_replies("a", 1)[0]
+    assert "The plugin birds fails to give its platform pigeon." in caplog.text
+    with pytest.raises(ConfigError, match="The plugin birds fails to give its platform pigeon"):
+        registry.find("pigeon")
 
 
 def test_a_tool_of_a_role_that_does_not_exist_is_told(

@@ -97,7 +97,7 @@ def test_a_plugin_that_fails_or_hangs_does_not_keep_the_server(
     assert world.transcript(key) == [("user", "tell me"), ("assistant", "I was say")]
     is_over = trouble.startswith("raise")
     assert [hook for hook, _ in heard(told)] == ["end", *["finalize"] * is_over]
-    assert world.row(key)["end_reason"] == ("tui_shutdown" if is_over else None)
+    assert world.row(key)["end_reason"] == "tui_shutdown"
 
 
 def journal(world: World) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """What fails in the middle: it is told with what to do, and leaves nothing half done."""
 
+import asyncio
 import errno
 import json
 import os
@@ -180,6 +181,22 @@ def test_a_plugin_that_raises_ctrl_c_ends_nothing(client: Inside, model: Scripte
     sid = client.open()
     assert client.say(sid)["text"] == "hi"
     assert client.say(sid)["text"] == "again"
+
+
+@pytest.mark.parametrize("hook", ["on_turn_start", "on_turn_end", "on_session_reset"])
+def test_a_plugin_that_raises_what_is_no_error_hangs_nothing(
+    client: Inside, model: ScriptedServer, hook: str
+) -> None:
+    def fail() -> None:
+        raise asyncio.CancelledError
+
+    plugins.register_hook(hook, fail)
+    model.add("hi", "again", "anew")
+    sid = client.open()
+    assert client.say(sid)["text"] == "hi"
+    assert client.say(sid)["text"] == "again"
+    client.call("slash.exec", session_id=sid, command="/new")
+    assert client.say(sid)["text"] == "anew"
 
 
 def test_a_plugin_that_was_not_loaded_is_told_to_who_opens_a_conversation(

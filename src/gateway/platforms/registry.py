@@ -1,8 +1,10 @@
 """Finding platforms: a manifest each, from a folder here or a plugin; libraries are loaded when used."""
 
 import importlib
+import logging
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -12,9 +14,13 @@ import gateway.platforms
 from gateway.config import Platform, PlatformConfig
 from gateway.platforms.base import BasePlatformAdapter, Manifest, PlatformError
 from hermes_cli import plugins
+from hermes_cli.plugin_calls import contained
+from hermes_cli.plugins import Provider
 from hermes_core import config, secrets
-from hermes_core.errors import ConfigError
+from hermes_core.errors import ConfigError, PluginError, in_words
 from hermes_core.paths import Home, make_folder
+
+logger = logging.getLogger(__name__)
 
 
 @cache
@@ -30,22 +36,48 @@ def built_in() -> Mapping[str, Manifest]:
 
 
 def manifests() -> dict[str, Manifest]:
-    """Every platform there is, those of plugins too."""
-    found = dict(built_in())
+    """Every platform there is, those of plugins too; one whose plugin fails is told in the log."""
+    usable, unusable = _of_plugins()
+    for reason in unusable.values():
+        logger.error(reason)
+    return {**built_in(), **usable}
+
+
+def unusable() -> Collection[str]:
+    """The platforms whose plugin fails to describe them."""
+    return _of_plugins()[1].keys()
+
+
+def _of_plugins() -> tuple[dict[str, Manifest], dict[str, str]]:
+    """The platforms of plugins, and why others of them cannot be used."""
+    usable: dict[str, Manifest] = {}
+    unusable: dict[str, str] = {}
     for name, provider in plugins.platforms().items():
-        made = provider.factory()
-        if not isinstance(made, Manifest):
-            raise ConfigError(
-                f"The plugin platform {name} gives no manifest.",
-                fix="Its factory returns a Manifest.",
-            )
-        found[name] = made
-    return found
+        try:
+            usable[name] = _made(provider)
+        except Exception as error:
+            logger.debug("the platform %s of %s failed", name, provider.plugin, exc_info=True)
+            said = f"The plugin {provider.plugin} fails to give its platform {name}."
+            unusable[name] = f"{said} {in_words(error)}"
+    return usable, unusable
+
+
+def _made(provider: Provider) -> Manifest:
+    """The manifest that a plugin gives, with an adapter whose making harms only itself."""
+    made = provider.factory()
+    if not isinstance(made, Manifest) or made.name != provider.name:
+        raise PluginError(f"Its factory has to return a Manifest whose name is {provider.name!r}.")
+    return replace(
+        made, make=contained(provider.plugin, f"the platform {provider.name}", made.make)
+    )
 
 
 def find(name: str) -> Manifest:
     """The manifest of a platform; raises ConfigError."""
-    known = manifests()
+    usable, unusable = _of_plugins()
+    known = {**built_in(), **usable}
+    if name in unusable:
+        raise ConfigError(unusable[name], fix="hermes plugins disable switches it off.")
     if name not in known:
         raise ConfigError(
             f"There is no platform {name!r}.",

@@ -1,5 +1,6 @@
 """From settings to the model that answers: the one place where all surfaces get it from."""
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, cast
@@ -12,10 +13,20 @@ from hermes_agent.models.discovery import PATIENCE_S, PORTS, Discovery, Finding,
 from hermes_agent.models.retry import Persistent
 from hermes_agent.models.windows import Told
 from hermes_agent.stop import Stop
+from hermes_cli.plugin_calls import is_of_a_person
 from hermes_core.config import Credentials
-from hermes_core.errors import ModelError, ModelMissingError
+from hermes_core.errors import (
+    BudgetSpent,
+    HermesError,
+    Interrupted,
+    ModelError,
+    ModelMissingError,
+    in_words,
+)
 from hermes_core.paths import Home
 from hermes_core.settings import ModelSettings, Settings
+
+logger = logging.getLogger(__name__)
 
 _PATIENCE_S = 2.0
 """For what a server says about its model; without it a guess is used."""
@@ -126,7 +137,15 @@ class Registry:
         return open_model(self._home, finding.model, self._settings.context_window)
 
     def _from_plugin(self, name: str) -> Model:
-        return cast("Model", self._plugins[name]())
+        try:
+            made = self._plugins[name]()
+        except HermesError:
+            raise
+        except Exception as error:
+            raise ModelError(f"The model {name} of a plugin failed. {in_words(error)}") from error
+        if not isinstance(getattr(made, "facts", None), Facts):
+            raise ModelError(f"What a plugin gives as the model {name} is none: it has no facts.")
+        return _OfPlugin(name, cast("Model", made))
 
     def _later(self, name: str) -> Model:
         return _Later(lambda: self.make(self._fallback(name)))
@@ -143,6 +162,38 @@ def _small(model: Model) -> Model:
     from hermes_agent.models.small import SmallModel  # noqa: PLC0415 -- only weak models need it
 
     return SmallModel(model)
+
+
+class _OfPlugin:
+    """A model of a plugin: whatever it raises, this model has failed, and a fallback may answer."""
+
+    def __init__(self, name: str, model: Model) -> None:
+        self._name = name
+        self._model = model
+
+    @property
+    def facts(self) -> Facts:
+        return self._model.facts
+
+    def ask(self, request: Request, stop: Stop, report: Sink) -> Reply:
+        try:
+            return self._model.ask(request, stop, report)
+        except (HermesError, Interrupted, BudgetSpent):
+            raise
+        except BaseException as error:
+            if is_of_a_person(error):
+                raise
+            logger.exception("the model %s of a plugin failed", self._name)
+            said = f"The model {self._name} of a plugin failed. {in_words(error)}"
+            raise ModelError(said) from error
+
+    def close(self) -> None:
+        try:
+            self._model.close()
+        except BaseException as error:
+            if is_of_a_person(error):
+                raise
+            logger.exception("the model %s of a plugin failed as it was closed", self._name)
 
 
 class _Later:

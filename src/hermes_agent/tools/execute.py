@@ -21,7 +21,8 @@ from hermes_agent.tools import schema
 from hermes_agent.tools.base import Args, Bench, Call, Delegate, Result, Tool
 from hermes_agent.tools.registry import Toolbox
 from hermes_agent.turn import Turn
-from hermes_core.errors import Interrupted, ToolDeniedError, ToolError
+from hermes_cli import hook_answers
+from hermes_core.errors import Interrupted, ToolDeniedError, ToolError, in_words
 from hermes_core.secrets import redact
 from hermes_core.text import shorten_middle
 from hermes_state.questions import Question
@@ -54,6 +55,19 @@ class Refused(NamedTuple):
     text: str
 
 
+class Inner(msgspec.Struct):
+    """A call that a tool made of another one; plugins are told of it when the outer call is settled."""
+
+    tool_name: str
+    args: Args
+    began: float
+    outcome: "tuple[Status, str, float] | None" = None
+    """How it came out, what the caller was told and how long it took; None while it runs."""
+
+    def end(self, status: Status, text: str) -> None:
+        self.outcome = (status, text, time.monotonic() - self.began)
+
+
 class Ran(NamedTuple):
     """A call that has run."""
 
@@ -61,6 +75,9 @@ class Ran(NamedTuple):
     seconds: float
     is_known: bool = True
     """False when the tool was left behind."""
+    refusal: Status | None = None
+    """Why a call that was all about another one came to nothing: that one was blocked or denied."""
+    inner: Sequence[Inner] = ()
 
 
 class Executor(msgspec.Struct):
@@ -137,12 +154,12 @@ class Executor(msgspec.Struct):
             tool_name=tool.name,
             arguments=args,
         )
-        for answer in answers:
-            if answer.get("action") == "block":
-                raise _Blocked(answer.get("message") or "A plugin blocked this call.")
-            if answer.get("action") == "change":
-                args = schema.check(tool.parameters, answer["arguments"])
-        return args
+        answer = hook_answers.decisive(answers)
+        if answer is None:
+            return args
+        if answer["action"] == "block":
+            raise _Blocked(answer["message"] or "A plugin blocked this call.")
+        return schema.check(tool.parameters, answer["arguments"])
 
     def _admit(self, turn: Turn, tool: Tool, args: Args, call_id: str) -> Permit:
         who = Applicant(turn.conversation_id, turn.session_id, turn.id, call_id)
@@ -157,8 +174,8 @@ class Executor(msgspec.Struct):
     def _run(self, turn: Turn, call: Ready) -> Ran:
         return _Worker(self, turn, call).outcome()
 
-    def call_for(self, turn: Turn, ready: Ready, stop: Stop) -> Call:
-        """What the tool's function is handed."""
+    def call_for(self, turn: Turn, ready: Ready, stop: Stop, inner: list[Inner]) -> Call:
+        """What the tool's function is handed; the calls that it makes itself are noted in `inner`."""
         call_id = ready.effect["tool_call_id"]
 
         def progress(text: str) -> None:
@@ -174,7 +191,7 @@ class Executor(msgspec.Struct):
             return answer
 
         def run_tool(name: str, arguments: Args) -> Result:
-            return self._nested(turn, ready, stop, name, arguments)
+            return self._nested(turn, ready, stop, inner, name, arguments)
 
         return Call(
             id=call_id,
@@ -189,17 +206,27 @@ class Executor(msgspec.Struct):
             delegate=self.delegate.of(turn, call_id, stop),
         )
 
-    def _nested(self, turn: Turn, outer: Ready, stop: Stop, name: str, args: Args) -> Result:
+    def _nested(
+        self, turn: Turn, outer: Ready, stop: Stop, inner: list[Inner], name: str, args: Args
+    ) -> Result:
         """A tool called by a tool: the same hooks and the same gate, inside the same effect."""
         tool = self._tool(name)
         if tool.name == outer.tool.name:
             raise ToolError(f"{name} cannot call itself.")
         args = schema.check(tool.parameters, args)
-        args = self._after_hooks(turn, outer.effect, tool, args)
-        inner = outer._replace(
-            tool=tool, args=args, permit=self._admit(turn, tool, args, outer.effect["tool_call_id"])
-        )
-        return as_result(tool.run(args, self.call_for(turn, inner, stop)))
+        noted = Inner(tool.name, args, time.monotonic())
+        inner.append(noted)
+        try:
+            noted.args = self._after_hooks(turn, outer.effect, tool, args)
+            permit = self._admit(turn, tool, noted.args, outer.effect["tool_call_id"])
+            ready = outer._replace(tool=tool, args=noted.args, permit=permit)
+            result = as_result(tool.run(noted.args, self.call_for(turn, ready, stop, inner)))
+        except Exception as error:
+            failed = failure(error)
+            noted.end(failed.refusal or "failed", self._capped(failed.result).text)
+            raise
+        noted.end("failed" if result.is_error else "done", self._capped(result).text)
+        return result
 
     def _settle(self, turn: Turn, call: Ready, ran: Ran) -> None:
         """Store how a call came out, and tell whoever listens."""
@@ -210,7 +237,11 @@ class Executor(msgspec.Struct):
             effects.done(call.effect["id"], message, turn.lease)
         else:
             effects.unknown(call.effect["id"], message, turn.lease)
-        status: Status = "failed" if result.is_error else "done"
+        for inner in ran.inner:
+            status, text, seconds = inner.outcome or ("failed", result.text, ran.seconds)
+            told = (inner.tool_name, inner.args, status, text, seconds)
+            self._tell_plugins(turn, call.effect["tool_call_id"], *told)
+        status = ran.refusal or ("failed" if result.is_error else "done")
         self._tell(turn, call.effect, call.args, status, result, ran.seconds)
 
     def _refuse(self, turn: Turn, call: Refused) -> None:
@@ -250,6 +281,18 @@ class Executor(msgspec.Struct):
                 {key: _shown(value) for key, value in args.items()},
             )
         )
+        self._tell_plugins(turn, call_id, name, args, status, result.text, seconds)
+
+    def _tell_plugins(
+        self,
+        turn: Turn,
+        call_id: str,
+        name: str,
+        args: Args,
+        status: Status,
+        text: str,
+        seconds: float,
+    ) -> None:
         self.hooks.invoke_hook(
             "post_tool_call",
             session_id=turn.session_id,
@@ -258,7 +301,7 @@ class Executor(msgspec.Struct):
             tool_name=name,
             arguments=args,
             status=status,
-            result=result.text,
+            result=text,
             duration_ms=round(seconds * 1000),
         )
 
@@ -277,8 +320,28 @@ class DelegateFor:
         return refuse
 
 
-class _Blocked(Exception):
+class _Blocked(ToolError):
     """A plugin does not let a call run."""
+
+
+class Failure(NamedTuple):
+    """How a tool failed."""
+
+    result: Result
+    refusal: Status | None = None
+    is_cut_off: bool = False
+
+
+def failure(error: BaseException) -> Failure:
+    """What an error of a tool means; one that fails harms only itself."""
+    if isinstance(error, Interrupted):
+        text = "Stopped by the user before it was done."
+        return Failure(Result(text, is_error=True), is_cut_off=True)
+    if isinstance(error, ToolError):
+        is_denied = isinstance(error, ToolDeniedError)
+        refusal = "blocked" if isinstance(error, _Blocked) else "denied" if is_denied else None
+        return Failure(Result(str(error), is_error=True), refusal)
+    return Failure(Result(f"The tool failed: {in_words(error)}", is_error=True))
 
 
 class _Worker:
@@ -292,26 +355,22 @@ class _Worker:
         self._wake = threading.Event()
         self._is_back = threading.Event()
         self._result: Result | None = None
-        self._is_cut_off = False
+        self._failure: Failure | None = None
+        self._inner: list[Inner] = []
         self._stopped_at = 0.0
-        context = executor.call_for(turn, call, self._stop)
+        context = executor.call_for(turn, call, self._stop, self._inner)
         name = f"tool-{call.tool.name}"
         threading.Thread(target=self._work, args=(context,), name=name, daemon=True).start()
 
     def _work(self, context: Call) -> None:
         try:
             self._result = as_result(self._call.tool.run(self._call.args, context))
-        except Interrupted:
-            self._is_cut_off = True
-            self._result = Result("Stopped by the user before it was done.", is_error=True)
-        except ToolError as error:
-            self._result = Result(str(error), is_error=True)
-        except Exception as error:  # noqa: BLE001 -- a tool that fails harms only itself
-            self._result = Result(
-                f"The tool failed: {type(error).__name__}: {error}", is_error=True
-            )
-        self._is_back.set()
-        self._wake.set()
+        except BaseException as error:  # noqa: BLE001 -- whatever it is, the turn waits for us
+            self._failure = failure(error)
+            self._result = self._failure.result
+        finally:
+            self._is_back.set()
+            self._wake.set()
 
     def outcome(self) -> Ran:
         """Wait for the tool, but not past a stop or its time.
@@ -327,13 +386,15 @@ class _Worker:
             grace = self._stopped_at + _GRACE_S - time.monotonic()
             self._is_back.wait(max(grace, 0) if self._stopped_at else _TIMEOUT_GRACE_S)
         seconds = time.monotonic() - self._began
-        if self._turn.stop.is_suspended and (self._is_cut_off or self._result is None):
+        failed, inner = self._failure, tuple(self._inner)
+        is_cut_off = failed is not None and failed.is_cut_off
+        if self._turn.stop.is_suspended and (is_cut_off or self._result is None):
             raise Interrupted
         if self._result is not None:
-            return Ran(self._result, seconds)
+            return Ran(self._result, seconds, refusal=failed and failed.refusal, inner=inner)
         why = "was stopped" if self._turn.stop.is_set else f"gave no answer within {seconds:.0f} s"
         text = f"The tool {why}. Whether it took effect is unknown; check before you repeat it."
-        return Ran(Result(text, is_error=True), seconds, is_known=False)
+        return Ran(Result(text, is_error=True), seconds, is_known=False, inner=inner)
 
     def _stopped(self) -> None:
         self._stopped_at = time.monotonic()

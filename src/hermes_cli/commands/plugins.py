@@ -12,6 +12,7 @@ from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_cli.plugins import Found, PluginHost
 from hermes_core import config, log
 from hermes_core.errors import PluginError, UsageError
+from hermes_core.paths import make_folder
 from hermes_core.settings import Settings
 from hermes_core.version import VERSION
 
@@ -64,15 +65,14 @@ def show(app: App) -> None:
 @pass_app
 def enable(app: App, name: str) -> None:
     """Load a plugin from now on, if it can be loaded."""
-    enabled = _enabled_in_file(app)
-    if name in enabled:
+    if name in _enabled_in_file(app):
         _report(app, name, "on", f"{name} is enabled already.")
         return
     if name not in plugins.discover(app.home):
         known = ", ".join(plugins.discover(app.home))
         raise PluginError(f"There is no plugin {name}.", fix=f"Known plugins: {known}.")
     _try_out(app, name)
-    config.change(app.home, _KEY, [*enabled, name])
+    config.change_by(app.home, _KEY, lambda now: [*_without(now, name), name])
     _report(app, name, "on", f"Enabled {name}.")
 
 
@@ -84,7 +84,7 @@ def disable(app: App, name: str) -> None:
     """Load a plugin no longer; its files and its data stay."""
     enabled = _enabled_in_file(app)
     if name in enabled:
-        config.change(app.home, _KEY, [other for other in enabled if other != name])
+        config.change_by(app.home, _KEY, lambda now: _without(now, name))
         _report(app, name, "off", f"Disabled {name}.")
     elif name in plugins.discover(app.home):
         _report(app, name, "off", f"{name} is off already.")
@@ -113,6 +113,11 @@ def new(app: App, name: str, parent: Path | None) -> None:
         )
     if name in root.COMMANDS:
         raise UsageError(f"hermes {name} is a command already.", fix="Choose another name.")
+    if (known := plugins.discover(app.home).get(name)) is not None and known.source != "home":
+        raise UsageError(
+            f"There is a plugin {name} already, which this one would hide.",
+            fix="Choose another name.",
+        )
     folder = (parent or app.home.create().plugins) / name
     files = plugin_template.write(folder, VERSION)
     if app.as_json:
@@ -120,7 +125,8 @@ def new(app: App, name: str, parent: Path | None) -> None:
         return
     app.say(f"Wrote {folder}\n\n  try its test   python -m pytest {folder}")
     if parent is not None:
-        app.say(f"  install it     ln -s {folder.absolute()} {app.home.plugins / name}")
+        place = make_folder(app.home.create().plugins) / name
+        app.say(f"  install it     ln -s {folder.absolute()} {place}")
     app.say(f"  switch it on   hermes plugins enable {name}\n  use it         hermes {name}")
 
 
@@ -161,18 +167,18 @@ def _try_out(app: App, name: str) -> None:
     _log_to_file(app)
     trial = PluginHost()
     trial.load_enabled(app.home, _with(app.settings, name))
-    reason = trial.failures.get(name, "")
-    for sub_command in trial.registered.cli_commands.values():
-        if sub_command.plugin == name and sub_command.name in root.COMMANDS:
-            reason = f"It adds the command hermes {sub_command.name}, which there is already."
-    if reason:
+    if reason := trial.failures.get(name):
         raise PluginError(f"{name} was not enabled, for it cannot be loaded. {reason}")
 
 
 def _with(settings: Settings, name: str) -> Settings:
-    enabled = [*(other for other in settings.plugins.enabled if other != name), name]
+    enabled = [*_without(settings.plugins.enabled, name), name]
     chosen = msgspec.structs.replace(settings.plugins, enabled=enabled)
     return msgspec.structs.replace(settings, plugins=chosen)
+
+
+def _without(enabled: list[str], name: str) -> list[str]:
+    return [other for other in enabled if other != name]
 
 
 def _report(app: App, name: str, state: str, sentence: str) -> None:

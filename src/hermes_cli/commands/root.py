@@ -13,7 +13,7 @@ from hermes_cli.commands import tui
 from hermes_cli.commands.app import App, json_option
 from hermes_cli.commands.group import Entry, LazyGroup
 from hermes_core import log
-from hermes_core.errors import HermesError
+from hermes_core.errors import HermesError, in_words
 from hermes_core.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -104,11 +104,17 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return EXIT_FAILURE
-    except Exception as error:  # the last boundary: log, tell, exit
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except (
+        BaseException
+    ) as error:  # the last boundary, also for a plugin's command: log, tell, exit
         log.set_up(app.home.logs, "info")
         logger.exception("unexpected error in: hermes %s", " ".join(arguments))
         where = app.home.logs / "hermes.log"
-        _tell(app, "internal", f"Unexpected error: {error!r}.", f"The details are in {where}.")
+        _tell(
+            app, "internal", f"Unexpected error: {in_words(error)}.", f"The details are in {where}."
+        )
         return EXIT_FAILURE
     return outcome if isinstance(outcome, int) else 0
 

@@ -1,3 +1,5 @@
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from hermes_agent.testing import faults
 from hermes_agent.testing.scripted import PATIENCE_S, RecordingSink, ScriptedModel
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.config import Credentials
-from hermes_core.errors import ModelMissingError, ModelRefusedError
+from hermes_core.errors import ModelError, ModelMissingError, ModelRefusedError
 from hermes_core.paths import Home
 from hermes_core.settings import ModelSettings, Settings
 
@@ -130,6 +132,26 @@ def test_a_server_that_cannot_tell_is_asked_anyway(home: Home):
 def test_a_model_of_a_plugin_is_made_by_its_factory(home: Home):
     model = built(home, plugins={"theirs": lambda: ScriptedModel(["Hi."])}, name="theirs")
     assert model.ask(HELLO, Stop(), ignore).text == "Hi."
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), asyncio.CancelledError(), SystemExit(3)])
+def test_a_model_of_a_plugin_that_raises_anything_has_failed(home: Home, error: BaseException):
+    def explode(_request: Request) -> str:
+        raise error
+
+    model = built(home, plugins={"theirs": lambda: ScriptedModel(explode)}, name="theirs")
+    with pytest.raises(ModelError, match="The model theirs of a plugin failed"):
+        model.ask(HELLO, Stop(), ignore)
+
+
+@pytest.mark.parametrize(
+    ("factory", "said"), [(lambda: 1 / 0, "ZeroDivisionError"), (lambda: None, "it has no facts")]
+)
+def test_a_model_that_a_plugin_does_not_make_is_told(
+    home: Home, factory: Callable[[], object], said: str
+):
+    with pytest.raises(ModelError, match=said):
+        built(home, plugins={"theirs": factory}, name="theirs")
 
 
 def test_the_embedded_model_is_small(home: Home):

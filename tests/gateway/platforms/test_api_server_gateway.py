@@ -12,6 +12,7 @@ import pytest
 from gateway.platforms.api_server.adapter import ApiServerAdapter
 from hermes_agent.testing.faults import Refuse
 from hermes_agent.testing.scripted import Quiet, Step, call, say
+from hermes_cli import plugins
 from tests.gateway.faults import eventually
 from tests.gateway.living import PATIENCE_S, Inside, World
 
@@ -67,6 +68,12 @@ def test_the_model_of_the_settings_can_be_asked_for_by_its_name(
         model="scripted", messages=[{"role": "user", "content": "apple"}]
     )
     assert "apple" in (answer.choices[0].message.content or "")
+
+
+def test_a_request_that_a_plugin_drops_is_told_so(gateway: Gateway) -> None:
+    plugins.register_hook("on_message_received", lambda: {"action": "drop", "reason": "spam"})
+    with pytest.raises(openai.PermissionDeniedError, match="A plugin dropped this message"):
+        gateway.ask("hello")
 
 
 def told(stream: Any) -> str:

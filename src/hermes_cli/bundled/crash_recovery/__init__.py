@@ -3,6 +3,9 @@
 A note is written when a conversation starts and taken away when it ends, so whatever kills the
 process leaves the note behind. A running process holds a lock that dies with it; that tells a
 conversation which was cut off from one that is open in another window.
+
+At a terminal a conversation is open until it is left. In a messenger and over HTTP nobody leaves: there
+it is noted while it is being answered and no longer.
 """
 
 import fcntl
@@ -25,6 +28,8 @@ from hermes_cli.plugins import PluginContext
 from hermes_core import clock
 from hermes_core.paths import make_folder, touch_private, write_private
 
+_TERMINALS = frozenset({"cli", "tui"})
+
 
 class Note(msgspec.Struct, frozen=True):
     """A conversation that has begun and is not over."""
@@ -36,7 +41,7 @@ class Note(msgspec.Struct, frozen=True):
     owner: str
     """The process that has it open, by the name of its lock."""
     interrupted: bool = False
-    """Whether the process could still say that it was cut off."""
+    """Whether the process began to end it, and may have been cut off at that."""
 
 
 @dataclass
@@ -135,11 +140,17 @@ def register(ctx: PluginContext) -> None:
 
     @ctx.hook("on_session_start")
     def note_new(session_id: str, model: str, platform: str) -> None:
-        journal.open(session_id, model, platform)
+        if platform in _TERMINALS:
+            journal.open(session_id, model, platform)
 
     @ctx.hook("on_turn_start")
     def note_resumed(session_id: str, model: str, platform: str) -> None:
         journal.open(session_id, model, platform)
+
+    @ctx.hook("on_turn_end")
+    def note_answered(session_id: str, platform: str) -> None:
+        if platform not in _TERMINALS:
+            journal.clear(session_id)
 
     @ctx.hook("on_session_end")
     def note_end(

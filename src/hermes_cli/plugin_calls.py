@@ -1,0 +1,65 @@
+"""Calling what belongs to a plugin: whatever it raises stays with the plugin.
+
+Not every exception is an `Exception`: one that ends a task, a generator or the interpreter passes
+every boundary of ours and takes a thread, a poller or the process along. Only a person's Ctrl-C may.
+"""
+
+import logging
+import opcode
+import threading
+from collections.abc import Callable
+from functools import wraps
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+from hermes_core.errors import HermesError, Interrupted, PluginError, in_words
+
+logger = logging.getLogger(__name__)
+
+_RAISE = opcode.opmap["RAISE_VARARGS"]
+
+Params = ParamSpec("Params")
+Made = TypeVar("Made")
+
+
+def contained(plugin: str, what: str, function: Callable[Params, Made]) -> Callable[Params, Made]:
+    """A function of a plugin that raises nothing but an `Exception`, or a person's Ctrl-C.
+
+    What it did not raise for others to read (a HermesError) is logged with the plugin's name.
+    """
+
+    @wraps(function, updated=())
+    def call(*args: Params.args, **kwargs: Params.kwargs) -> Made:
+        try:
+            return function(*args, **kwargs)
+        except (HermesError, Interrupted):
+            raise
+        except BaseException as error:
+            if is_of_a_person(error):
+                raise
+            logger.exception("plugin %s failed in %s", plugin, what)
+            if isinstance(error, Exception):
+                raise
+            raise PluginError(f"The plugin {plugin} failed in {what}: {in_words(error)}") from error
+
+    return call
+
+
+def is_of_a_person(error: BaseException) -> bool:
+    """Whether somebody pressed Ctrl-C while the plugin's code ran.
+
+    That comes to the main thread alone and between two instructions; a plugin that raises the same
+    by itself has an instruction for it.
+    """
+    if not isinstance(error, KeyboardInterrupt):
+        return False
+    is_here = threading.current_thread() is threading.main_thread()
+    return is_here and not _is_raised_by_code(error.__traceback__)
+
+
+def _is_raised_by_code(traceback: TracebackType | None) -> bool:
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None:
+        return False
+    return traceback.tb_frame.f_code.co_code[traceback.tb_lasti] == _RAISE
