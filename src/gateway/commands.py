@@ -548,3 +548,9 @@ def takes_files(name: str) -> bool:
     """Whether a command has something answered that files may go along with."""
     command = commands.find(name, TABLE)
     return command is not None and command.name in _TAKING_FILES
+
+
+def canonical(name: str) -> str:
+    """The name of the command that a name or an alias stands for; empty: none of ours."""
+    command = commands.find(name, TABLE)
+    return command.name if command is not None else ""
