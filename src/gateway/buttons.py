@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from gateway.outline import closed
 from gateway.platforms.base import BasePlatformAdapter
 from gateway.threads import run_blocking
 from hermes_core import clock
@@ -79,7 +80,7 @@ class Buttons:
 def _with_outcome(row: Row, adapter: BasePlatformAdapter) -> str:
     """The question with what became of it below, when there is room for it."""
     abilities, text = adapter.abilities, row["content"]
-    longer = f"{text}\n\n{_outcome(row)}"
+    longer = f"{closed(text)}\n\n{_outcome(row)}"
     return longer if abilities.measure(longer) <= abilities.text_limit else text
 
 

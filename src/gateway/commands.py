@@ -22,6 +22,7 @@ from hermes_agent.conversation import Asleep, Conversation
 from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
 from hermes_core.errors import (
+    ConfigError,
     HermesError,
     Interrupted,
     ModelError,
@@ -52,6 +53,7 @@ class House(Protocol):
     def interrupt(self, key: str) -> bool: ...
     def withdraw(self, key: str, turn_id: str, reason: str) -> bool: ...
     def steer(self, key: str, waiting: Waiting) -> str: ...
+    def check_restart(self) -> None: ...
     def restart(self) -> None: ...
     def describe(self, came_from: Origin) -> str: ...
     def pair(self, came_from: Origin, argument: str) -> str: ...
@@ -471,7 +473,14 @@ def _sethome(context: Context, _argument: str) -> str:
 
 
 def _restart(context: Context, _argument: str) -> str:
-    threading.Timer(0.2, _chat(context).house.restart).start()  # the reply goes out before
+    house = _chat(context).house
+    try:
+        house.check_restart()
+    except ConfigError as error:
+        raise UsageError(
+            f"Not restarted, since I could not start again: {error.message}", fix=error.fix
+        ) from error
+    threading.Timer(0.2, house.restart).start()  # the reply goes out before
     return "🔄 Restarting. What runs goes on afterwards."
 
 
@@ -548,3 +557,9 @@ def takes_files(name: str) -> bool:
     """Whether a command has something answered that files may go along with."""
     command = commands.find(name, TABLE)
     return command is not None and command.name in _TAKING_FILES
+
+
+def canonical(name: str) -> str:
+    """The name of the command that a name or an alias stands for; empty: none of ours."""
+    command = commands.find(name, TABLE)
+    return command.name if command is not None else ""

@@ -58,7 +58,9 @@ from hermes_agent.events import Event
 from hermes_agent.standing import Standing
 from hermes_cli import plugins
 from hermes_core import clock
+from hermes_core import config as core
 from hermes_core.errors import (
+    ConfigError,
     HermesError,
     StoreBusyError,
     StoreError,
@@ -66,6 +68,7 @@ from hermes_core.errors import (
     StoreIOError,
     UsageError,
 )
+from hermes_core.paths import Home
 from hermes_state.inbox import Delivery
 
 logger = logging.getLogger(__name__)
@@ -521,6 +524,9 @@ class House:
         """Say once in a chat that its conversation began by itself."""
         self.pipeline.tell_reset(entry, came_from)
 
+    def check_restart(self) -> None:
+        check_start(self.assembly.home)
+
     def restart(self) -> None:
         self.on_restart()
 
@@ -539,3 +545,19 @@ def configured(settings: config.GatewaySettings) -> list[Manifest]:
     on += [name for name in registry.given() if name not in settings.platforms]
     left_out = registry.unusable()
     return [registry.find(name) for name in sorted(on) if name not in left_out]
+
+
+def check_start(home: Home) -> None:
+    """Raise ConfigError when no gateway can start with the settings as they are on disk now.
+
+    A platform that is not known here may be that of a plugin which is loaded at the start.
+    """
+    settings = core.load(home).gateway
+    known = registry.manifests()
+    on = {name: one for name, one in settings.platforms.items() if one.get("enabled", True)}
+    for name in on.keys() & known.keys():
+        registry.settings_of(known[name], on[name])
+    if not on and not registry.given():
+        raise ConfigError(
+            "No platform is configured.", fix="Add one with: hermes gateway setup telegram"
+        )

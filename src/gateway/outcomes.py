@@ -5,6 +5,7 @@ unless the person stopped it.
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.outline import closed
 from hermes_agent.turn import Outcome
 
 _CONTEXT_WORDS = ("context", "token", "too large", "too long", "exceed", "payload")
@@ -68,4 +69,4 @@ def text_of(outcome: Outcome, api_calls: int) -> str:
 
 
 def _below(text: str, notice: str) -> str:
-    return f"{text}\n\n{notice}" if text else notice
+    return f"{closed(text)}\n\n{notice}" if text else notice

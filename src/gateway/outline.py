@@ -141,6 +141,14 @@ class Outline:
         return [one for one in (*found, *spans) if one]
 
 
+def closed(text: str) -> str:
+    """The text with the code closed that it leaves open, so that what is put below it is no code."""
+    last = Outline(f"{text.rstrip()}\n").lines[-1]
+    if last.kind != "code" or last.fence is None:
+        return text
+    return text.rstrip() + last.fence.closing
+
+
 class _Fence(NamedTuple):
     marks: str
     quote: str

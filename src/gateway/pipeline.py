@@ -13,7 +13,7 @@ from typing import Protocol
 
 from gateway import origin, questions, versions, wish
 from gateway.access import Access, may_answer
-from gateway.commands import TABLE, takes_files
+from gateway.commands import TABLE, canonical, takes_files
 from gateway.config import BusyMode
 from gateway.lanes import Lanes, Waiting
 from gateway.origin import Origin
@@ -53,6 +53,7 @@ _RESET_NOTES = {
 
 _DROPPED = "A plugin dropped this message."
 """Told only where a request has to be answered; in a chat it is left unanswered."""
+_CORRECTED = "I corrected my message. It now says:\n"
 _NOT_TAKEN = (
     "⚠️ Something went wrong inside Hermes, and your message was not taken in."
     " Its log says more; please say it in other words."
@@ -63,7 +64,8 @@ class Busy(Protocol):
     """What can be done to a turn that runs, or waits."""
 
     def steer(self, key: str, waiting: Waiting) -> str: ...
-    def interrupt(self, key: str, waiting: Waiting) -> bool: ...
+    def interrupt(self, key: str, waiting: Waiting | None = None) -> bool: ...
+    def withdraw(self, key: str, turn_id: str, reason: str) -> bool: ...
     def replace(self, key: str, turn_id: str, waiting: Waiting) -> None: ...
 
 
@@ -151,6 +153,8 @@ class Pipeline:
         last: Version | None,
     ) -> Receipt:
         """A message that is new and meant for us: a command, an answer, or something to say."""
+        if last is not None and self._is_command(event):
+            return self._obey_anew(event, key, delivery, last)
         if event.answers is not None or self._is_command(event):
             return self._obey(event, delivery)
         if (skill := self._skill(event)) is not None:
@@ -286,6 +290,50 @@ class Pipeline:
         known = None if reply else self._known(delivery)  # it may have become a turn
         return known._replace(is_new=True) if known else Receipt("command", reply=reply)
 
+    def _obey_anew(
+        self, event: MessageEvent, key: str, delivery: Delivery, last: Version
+    ) -> Receipt:
+        """A command that its sender changed, or made of other words: these are not answered as well."""
+        name, before = _command(event.text), _command(last.origin.text if last.origin else "")
+        if name == "queue" and (done := self._replace_queued(event, key, delivery, last)):
+            return done
+        if name == before == "new":  # what was said since stays where it was said
+            if not event.get_command_args():
+                return self._ignore(delivery)
+            event.text = f"/title {event.get_command_args()}"
+        elif not self._take_back(key, last):
+            if name == "queue" and last.was_heard:
+                event.text = f"/queue {_CORRECTED}{event.get_command_args()}"
+                event.attachments = versions.new_files(event, last)
+            elif name == before == "background":
+                self._stop_job(key, last)
+        return self._obey(event, delivery)
+
+    def _replace_queued(
+        self, event: MessageEvent, key: str, delivery: Delivery, last: Version
+    ) -> Receipt | None:
+        """Put new words for the queue in the place of those that wait there; None: none do."""
+        words = replace(event, text=event.get_command_args())
+        if not words.text and not words.attachments:
+            return None
+        return self._replace(words, key, delivery, last, is_queued=True)
+
+    def _take_back(self, key: str, last: Version) -> bool:
+        """Have the version before not answered, in the chat's conversation or as a job, if it waits."""
+        if last.turn_id is None:
+            return False
+        with suppress(StoreError):  # it has begun by now
+            for lane in (key, *(one.key for one in self.lanes.beside(key))):
+                if self.busy.withdraw(lane, last.turn_id, "changed by its sender"):
+                    return True
+        return False
+
+    def _stop_job(self, key: str, last: Version) -> None:
+        """Stop what the version before has done beside the conversation."""
+        for lane in self.lanes.beside(key):
+            if lane.current is not None and lane.current.turn_id == last.turn_id:
+                self.busy.interrupt(lane.key)
+
     def _answers_question(
         self, event: MessageEvent, source: SessionSource, key: str, delivery: Delivery
     ) -> bool:
@@ -327,14 +375,25 @@ class Pipeline:
         """A new version of a message: it replaces one that waits, and follows one that was read."""
         if (done := self._replace(event, key, delivery, last)) is not None:
             return done
-        text = f"I corrected my message. It now says:\n{event.text}"
+        if self._take_back(key, last):  # it waited to be done beside the conversation
+            return self._say(event, source, key, delivery)
+        text = f"{_CORRECTED}{event.text}"
         corrected = replace(event, text=text, attachments=versions.new_files(event, last))
         return self._say(corrected, source, key, delivery)
 
     def _replace(
-        self, event: MessageEvent, key: str, delivery: Delivery, last: Version
+        self,
+        event: MessageEvent,
+        key: str,
+        delivery: Delivery,
+        last: Version,
+        *,
+        is_queued: bool = False,
     ) -> Receipt | None:
-        """Put a new version in the place of one that waits; None when that does not (any more)."""
+        """Put a new version in the place of one that waits; None when that does not (any more).
+
+        What is queued is not said to the turn that runs, whatever becomes of other words.
+        """
         found = [one for one in self.lanes.waiting(key) if one.turn_id == last.turn_id]
         if not found:
             return None
@@ -346,7 +405,8 @@ class Pipeline:
         waiting = _waiting(accepted, origin.decode(delivery.payload), content, old.model_name)
         waiting.makes_session = old.makes_session
         self.busy.replace(key, old.turn_id, waiting)
-        self._say_to_what_runs(key, waiting)
+        if not is_queued:
+            self._say_to_what_runs(key, waiting)
         return Receipt("turn", accepted.turn_id, accepted.session_id)
 
     def _accept(
@@ -474,6 +534,11 @@ def _use(skill: Skill, event: MessageEvent) -> None:
     """Have a message say what its skill says, with the words after its name."""
     _, *words = event.text.split(maxsplit=1)
     event.text = skills.prompt(skill, "".join(words))
+
+
+def _command(text: str) -> str:
+    """The name of the command that a text is; empty: it is none of ours."""
+    return canonical(MessageEvent(text).get_command() or "")
 
 
 def _choice(text: str, choices: list[str]) -> str:

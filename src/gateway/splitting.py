@@ -2,7 +2,8 @@
 
 A cut is made where it hurts least: between paragraphs, lines, sentences, words, and only then within
 what belongs together. What is open at a cut (code, emphasis, a link, a quote, a table) is closed before
-it and opened anew behind it; blanks at a cut go, everything else stays, once.
+it and opened anew behind it; blanks at a cut go, everything else stays, once. Links that name their
+address elsewhere get it beside them first: the pieces would not have it.
 """
 
 import re
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 from wcwidth import iter_graphemes
 
+from gateway import references
 from gateway.outline import Construct, Line, Outline
 
 LEAST = 16
@@ -49,6 +51,8 @@ class _Place(NamedTuple):
 
 def split(text: str, limit: int, measure: Measure = len) -> list[str]:
     """The pieces of a text, each of which measures no more than the limit."""
+    if measure(text) > limit:
+        text = references.resolved(text)
     return [piece.of(text) for piece in cut(text, limit, measure)]
 
 

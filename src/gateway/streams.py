@@ -11,6 +11,7 @@ from functools import partial
 
 from gateway import enclosures
 from gateway.origin import Origin
+from gateway.outline import closed
 from gateway.platforms.base import BasePlatformAdapter, SendMetadata, SendResult
 from gateway.splitting import split
 from gateway.threads import run_blocking
@@ -153,7 +154,7 @@ class _Stream:
         elif isinstance(event, StepStored):
             self._text = event.text if event.tool_calls else self._text
         elif isinstance(event, ToolStarted):
-            self._text = f"{self._text.rstrip()}\n\n_{event.name} …_\n\n".lstrip()
+            self._text = f"{closed(self._text.rstrip())}\n\n_{event.name} …_\n\n".lstrip()
         if (is_end or not self._is_told) and not self._loop.is_closed():
             self._is_told = True
             self._loop.call_soon_threadsafe(self.stop if is_end else self._news.set)

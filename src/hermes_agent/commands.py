@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from hermes_agent import answers, lease, recovery
+from hermes_agent import answers, lease, recovery, requests
 from hermes_agent.agent import Agent
 from hermes_agent.compaction import expand_text
 from hermes_agent.conversation import Conversation
@@ -22,7 +22,6 @@ from hermes_core.errors import (
     HermesError,
     Interrupted,
     ModelError,
-    NothingSaidError,
     PluginError,
     SessionNotFoundError,
     UsageError,
@@ -323,9 +322,9 @@ def _undo(context: Context, what: str) -> str:
 
 def _retry(context: Context, _argument: str) -> str:
     _ = context.agent  # when nobody can answer, nothing is taken back
-    store, _, last = _request(context, 1, "retry")
+    store, session_id, last = _request(context, 1, "retry")
     lease.free_the_dead(store)
-    context.send(last["content"], replaces=last["id"])
+    context.send(requests.content_of(store, session_id, last), replaces=last["id"])
     return ""
 
 
@@ -343,32 +342,13 @@ def _request(context: Context, number: int, purpose: str) -> tuple[Store, str, R
         raise UsageError(
             "A message of this conversation has no answer yet.", fix="Wait for it, or resume it."
         )
-    requests = _requests(store, session_id)
-    if not requests:
-        row = store.get_session(session_id)
-        was_shortened = row is not None and row["relation"] == "continuation"
-        raise NothingSaidError(
-            f"There is nothing to {purpose} in this conversation.",
-            fix="/undo compress brings back what was said before it was shortened." * was_shortened,
-        )
-    return store, session_id, requests[-min(number, len(requests))]
+    return store, session_id, requests.last(store, session_id, number, purpose)
 
 
 def _held(context: Context) -> AbstractContextManager[Lease]:
     """Hold the conversation, so that no other process runs it meanwhile."""
     here = context.conversation
     return lease.held(here.store, here.conversation_id, here.interrupt)
-
-
-def _requests(store: Store, session_id: str) -> list[Row]:
-    """What the person asked for; what was said into a running turn belongs to its request."""
-    return [
-        message
-        for message in store.get_messages_as_conversation(session_id)
-        if message["role"] == "user"
-        and message.get("kind") != "summary"
-        and message.get("answers") is None
-    ]
 
 
 def _branch(context: Context, title: str) -> str:
@@ -404,8 +384,8 @@ def _compress(context: Context, focus: str) -> str:
 def _expand(context: Context, which: str) -> str:
     store, session_id = _spoken(context)
     text = expand_text(store, session_id, which)
-    requests = _requests(store, session_id)
-    answered = {"answers": requests[-1]["id"]} if requests else {}
+    asked = requests.asked(store.get_messages_as_conversation(session_id))
+    answered = {"answers": asked[-1]["id"]} if asked else {}
     said = f"Earlier messages of this conversation, word for word:\n{text}"
     store.append_message(session_id, "user", said, **answered)
     return f"{text}\n\nThe model sees these again from now on."

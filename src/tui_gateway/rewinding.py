@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from hermes_agent import lease
+from hermes_agent import lease, requests
 from hermes_state.protocol import Store
 from hermes_state.records import Row
 from tui_gateway import info, intake
-from tui_gateway.protocol import NOTHING_SAID, OUT_OF_RANGE, RpcError
+from tui_gateway.protocol import OUT_OF_RANGE, RpcError
 from tui_gateway.runtime import LiveSession, Runtime, check_idle
 
 
@@ -14,10 +14,7 @@ def take_back_last(rt: Runtime, session: LiveSession) -> int:
     """Take back the last exchange; returns how many messages went."""
     with rt.live(session).accepting:  # a prompt that comes now is not what is meant
         store, key = _idle_store(rt, session)
-        requests = _requests(store.get_messages_as_conversation(key))
-        if not requests:
-            raise RpcError(NOTHING_SAID, "There is nothing to take back in this conversation.")
-        return _rewind(rt, store, session, requests[-1])
+        return _rewind(rt, store, session, requests.last(store, key))
 
 
 def request(rt: Runtime, session: LiveSession, ordinal: int) -> int:
@@ -26,7 +23,7 @@ def request(rt: Runtime, session: LiveSession, ordinal: int) -> int:
     a whole.
     """
     store, key = _idle_store(rt, session)
-    originals = _said(store.get_messages_as_conversation(key, include_ancestors=True))
+    originals = requests.said(store.get_messages_as_conversation(key, include_ancestors=True))
     if not 0 <= ordinal < len(originals):
         raise RpcError(
             OUT_OF_RANGE, f"There is no user message {ordinal}; there are {len(originals)}."
@@ -38,13 +35,13 @@ def request(rt: Runtime, session: LiveSession, ordinal: int) -> int:
             fix="Take back the message that the turn answers.",
         )
     wanted = _number(originals[ordinal])
-    for message in _requests(store.get_messages_as_conversation(key)):
+    for message in requests.since_summary(store.get_messages_as_conversation(key)):
         if _number(message) == wanted:
             return message["id"]
     raise RpcError(
         OUT_OF_RANGE,
-        "This message was summed up and cannot be taken back.",
-        fix="/undo compress brings back what was said before.",
+        "This message, or what follows it, was summed up; it cannot be taken back.",
+        fix=requests.way_back(store, key),
     )
 
 
@@ -91,20 +88,6 @@ def _follow(rt: Runtime, session: LiveSession, transcript: list[Row]) -> None:
     rt.live(session).rewinds = info.rewinds_of(rt.db(), info.key_of(session))
     info.estimate(rt, session)
     info.tell_change(rt, session, "undo")
-
-
-def _requests(messages: list[Row]) -> list[Row]:
-    """What the person asked for; what was said into a running turn belongs to its request."""
-    return [message for message in _said(messages) if message.get("answers") is None]
-
-
-def _said(messages: list[Row]) -> list[Row]:
-    """All that the person said."""
-    return [
-        message
-        for message in messages
-        if message["role"] == "user" and message.get("kind") != "summary"
-    ]
 
 
 def _number(message: Row) -> int:

@@ -278,6 +278,79 @@ def test_a_compaction_can_be_asked_for_expanded_and_undone(make_surface: MakeSur
     ]
 
 
+@pytest.fixture
+def shortened(make_surface: MakeSurface) -> Surface:
+    """A conversation whose beginning stands before a summary and whose end stands behind it."""
+    surface = make_surface(*(f"question {n} " + "about the harbour " * 60 for n in range(12)))
+    surface.chat.model.add(*["## Goal\nKnow the harbour.\n"] * 4)
+    surface.type("/compress the harbour")
+    return surface
+
+
+def take_back_all_since_the_summary(surface: Surface) -> int:
+    """Say /undo until it is refused; returns how often it was not."""
+    for taken in range(12):
+        before = surface.texts()
+        try:
+            surface.type("/undo")
+        except NothingSaidError as error:
+            assert "/undo compress" in error.fix
+            assert surface.texts() == before
+            return taken
+    raise AssertionError("it was never refused")
+
+
+def test_neither_undo_nor_retry_reaches_behind_a_summary(shortened: Surface) -> None:
+    taken = take_back_all_since_the_summary(shortened)
+    left = shortened.texts()
+    assert taken
+    assert left[0].startswith("question 0")
+    assert "[Summary of messages" in "".join(left)
+    with pytest.raises(NothingSaidError, match="nothing to retry") as refused:
+        shortened.type("/retry")
+    assert "/undo compress" in refused.value.fix
+    assert (shortened.texts(), shortened.sent) == (left, [])
+    shortened.type("/undo compress")
+    shortened.type("/retry")
+    assert [text[: len("question 11")].strip() for text in shortened.sent] == [
+        f"question {11 - taken}"
+    ]
+
+
+def test_more_exchanges_than_there_are_since_a_summary_are_not_taken_back(
+    shortened: Surface,
+) -> None:
+    before = shortened.texts()
+    with pytest.raises(NothingSaidError, match=r"only \d+ exchange") as refused:
+        shortened.type("/undo 999")
+    assert "/undo compress" in refused.value.fix
+    assert shortened.texts() == before
+
+
+def test_a_copy_of_a_summed_up_conversation_names_what_it_was_made_from(shortened: Surface) -> None:
+    take_back_all_since_the_summary(shortened)
+    original = shortened.agent.session_id
+    shortened.type("/branch")
+    with pytest.raises(NothingSaidError) as refused:
+        shortened.type("/undo")
+    assert f"/resume {original}" in refused.value.fix
+
+
+def test_what_is_asked_again_are_the_words_that_were_said_not_an_abridged_copy(
+    make_surface: MakeSurface,
+) -> None:
+    surface = make_surface("one")
+    store, request = surface.agent.store, "long " * 500
+    asked = store.append_message(surface.agent.session_id, "user", request)
+    carried = [
+        {"role": "user", "content": "[Summary of messages 1–2.]"},
+        {"role": "user", "content": "long […]", "origin_id": asked},
+    ]
+    surface.agent.session_id = store.rotate_session(surface.agent.session_id, carried)
+    surface.type("/retry")
+    assert surface.sent == [request]
+
+
 def test_usage_and_status_tell_where_things_stand(make_surface: MakeSurface) -> None:
     surface = make_surface("one")
     assert "scripted: 1 call," in surface.type("/usage")

@@ -1,6 +1,7 @@
 """Every command of a chat, as people use it."""
 
 import json
+import re
 import threading
 
 import pytest
@@ -329,6 +330,28 @@ def test_compress_shortens_expand_brings_back_and_undo_undoes(world: World) -> N
         inside.runner.session_store.save_changes()
         (row,) = inside.store.routes.load().values()
         assert row["session_id"] == before
+
+
+def test_what_a_turn_summed_up_is_neither_taken_back_nor_asked_again(world: World) -> None:
+    _small_window(world)
+    with Inside(world) as inside:
+        sent = 0
+        while _session_count(inside.store) < 2:
+            sent += 1
+            assert sent < 30
+            world.platform.say("a", f"word number {sent} is {'blue ' * 600}")
+            world.platform.wait_for("a", lambda shown, n=sent: len(shown) >= n, 30)
+        (entry,) = inside.runner.session_store.list_sessions()
+        world.platform.say("a", "/undo 99")
+        said = world.wait_for_text("a", "/undo compress").text
+        (number,) = re.findall(r"only (\d+) exchange", said)
+        world.platform.say("a", f"/undo {number}")
+        world.wait_for_text("a", "Taken back")
+        before = inside.store.get_messages_as_conversation(entry.session_id)
+        world.platform.say("a", "/retry")
+        world.wait_for_text("a", "nothing to retry since")
+        assert any(one.get("kind") == "summary" for one in before)
+        assert inside.store.get_messages_as_conversation(entry.session_id) == before
 
 
 def test_a_route_follows_a_conversation_that_a_turn_shortened(world: World) -> None:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
 
 from gateway.outcomes import EMPTY, STOPPED_BEFORE, TOO_LONG, text_of
 from gateway.run import _normalize_empty_agent_response
@@ -565,3 +566,28 @@ def test_an_empty_response_is_explained(
 )
 def test_every_end_of_a_turn_has_its_words(outcome: Outcome, calls: int, text: str) -> None:
     assert text_of(outcome, calls) == text
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Code:\n\n```py\nprint(1)\n",
+        "```py",
+        "~~~~\nx\n~~~",
+        "- item\n  ```\n  x = 1",
+        "> ```\n> x = 1",
+        "```\nclosed\n```\n\n````md\n```\nwithin\n```",
+        "`open and **bold",
+    ],
+)
+def test_what_is_said_below_a_reply_that_broke_off_is_no_code(said: str) -> None:
+    for outcome in (
+        Outcome("interrupted", said),
+        Outcome("failed", said, "Cut.", "x"),
+        Outcome("answered", said, is_partial=True),
+    ):
+        text = text_of(outcome, 1)
+        notice = text.rpartition("\n\n")[2]
+        tokens = MarkdownIt("commonmark").parse(text)
+        assert notice in [one.content for one in tokens if one.type == "inline"]
+        assert text.startswith(said.rstrip())

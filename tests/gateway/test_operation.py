@@ -85,6 +85,28 @@ def test_a_gateway_in_the_background_is_started_shown_restarted_and_stopped(worl
     assert "No gateway runs" in _hermes(world, "stop").stdout
 
 
+def test_a_gateway_whose_settings_cannot_be_read_any_more_is_shown_kept_and_stopped(
+    world: World,
+) -> None:
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.home.config.write_text("[gateway\nbroken")
+        shown = _hermes(world, "status")
+        assert shown.returncode == 0
+        assert f"The gateway is running, process {gateway.child.pid}." in shown.stdout
+        assert "could not start now" in shown.stderr
+        assert (
+            "config.toml" in json.loads(_hermes(world, "status", "--json").stdout)["config_error"]
+        )
+        refused = _hermes(world, "restart")
+        assert refused.returncode == 78
+        world.platform.say("a", "hello")
+        world.wait_for_replies("a", 1)
+        assert gateway.child.poll() is None
+        assert _hermes(world, "stop").stdout == "Stopped.\n"
+        assert gateway.child.wait(10) == 0
+
+
 def test_a_start_tells_which_platform_is_not_connected_and_why(world: World) -> None:
     world.platform.stop()
     try:

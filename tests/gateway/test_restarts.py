@@ -3,6 +3,8 @@
 import json
 import signal
 
+import pytest
+
 from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
@@ -160,6 +162,31 @@ def test_restart_in_chat_comes_back_with_the_same_conversation(world: World) -> 
         world.platform.say("a", "which word?")
         world.wait_for_text("a", "You said: which word?")
         assert "apple" in json.dumps(world.model.asked[-1].json["messages"])
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ("[gateway\nbroken", "config.toml"),
+        ("[gateway]\nbusy = 'never'\n", "gateway.busy"),
+        ("[gateway.platforms.email]\nenabled = true\n", "Set address"),
+        ("", "No platform is configured."),
+    ],
+)
+def test_a_gateway_that_could_not_start_again_does_not_restart_and_says_why(
+    world: World, config: str, reason: str
+) -> None:
+    with Inside(world) as inside:
+        sound = world.home.config.read_text()
+        world.home.config.write_text(config)
+        world.platform.say("a", "/restart")
+        told = world.wait_for_text("a", "Not restarted").text
+        assert reason in told
+        world.platform.say("a", "still there?")
+        world.wait_for_text("a", "You said: still there?")
+        assert inside.runner._exit_reason is None
+        world.home.config.write_text(sound)
+        inside.house.check_restart()
 
 
 def test_a_second_gateway_in_the_same_home_is_refused_with_what_to_do(world: World) -> None:

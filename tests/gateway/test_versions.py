@@ -247,3 +247,105 @@ def test_a_new_version_that_does_not_name_us_any_more_still_counts(world: World)
         quiet.release()
         world.wait_for_text("g", "You said: [u1] two")
         assert _asked(world) == ["[u1] one", "[u1] two"]
+
+
+@pytest.mark.parametrize("busy", ["queue", "steer"])
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("/status", "A turn is running."), ("/stop", "⏹ Stopping."), ("/nonsense", "no command")],
+)
+def test_words_that_became_a_command_while_they_waited_are_not_answered(
+    world: World, busy: str, command: str, said: str
+) -> None:
+    world.configure(busy=busy)
+    quiet = Quiet()
+    world.play(silence(quiet, then="first"))
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        waiting = world.platform.say("a", "taken back")
+        world.platform.edit("a", waiting, command)
+        world.wait_for_text("a", said)
+        quiet.release()
+        world.platform.say("a", "last")
+        world.wait_for_text("a", "You said: last")
+        assert "taken back" not in json.dumps([one.json for one in world.model.asked])
+        eventually(lambda: inside.house.lanes.held == set())
+        assert inside.store.turns.unfinished() == []
+        assert inside.store.check() == []
+
+
+def test_a_command_that_became_words_again_is_answered_once(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="first"))
+    with Inside(world):
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        waiting = world.platform.say("a", "two")
+        world.platform.edit("a", waiting, "/status")
+        world.wait_for_text("a", "A turn is running.")
+        world.platform.edit("a", waiting, "three")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        quiet.release()
+        world.wait_for_text("a", "You said: three")
+        assert _asked(world) == ["one", "three"]
+
+
+@pytest.mark.parametrize("busy", ["queue", "steer", "interrupt"])
+def test_what_was_queued_is_answered_in_its_last_version_in_its_place(
+    world: World, busy: str
+) -> None:
+    world.configure(busy=busy)
+    quiet = Quiet()
+    world.play(silence(quiet, then="first"))
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        waiting = world.platform.say("a", "/queue tow")
+        world.platform.say("a", "/queue three")
+        world.platform.edit("a", waiting, "/q twi")
+        world.platform.edit("a", waiting, "/queue two")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        quiet.release()
+        world.wait_for_text("a", "You said: three")
+        assert _asked(world) == ["one", "two", "three"]
+        eventually(lambda: inside.house.lanes.held == set())
+        assert inside.store.check() == []
+
+
+def test_what_was_queued_and_read_is_corrected(world: World) -> None:
+    with Inside(world):
+        queued = world.platform.say("a", "/queue tow")
+        world.wait_for_text("a", "You said: tow")
+        world.platform.edit("a", queued, "/queue two")
+        world.wait_for_text("a", "It now says:\ntwo")
+        assert _asked(world)[-1] == f"{_CORRECTED}two"
+
+
+def test_a_job_that_runs_is_stopped_for_its_new_version(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="the first job is done"))
+    with Inside(world) as inside:
+        job = world.platform.say("a", "/bg job one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.edit("a", job, "/background job two")
+        world.wait_for_text("a", "You said: job two")
+        eventually(lambda: inside.house.lanes.held == set())
+        quiet.release()
+        assert _asked(world) == ["job one", "job two"]
+        assert not any("the first job is done" in one for one in world.replies("a"))
+
+
+def test_a_new_conversation_whose_title_is_corrected_is_not_left(world: World) -> None:
+    with Inside(world) as inside:
+        opened = world.platform.say("a", "/new Titl")
+        world.wait_for_text("a", "'Titl'")
+        world.platform.say("a", "in it")
+        world.wait_for_text("a", "You said: in it")
+        (before,) = inside.runner.session_store.list_sessions()
+        here = before.session_id
+        world.platform.edit("a", opened, "/new Title")
+        world.wait_for_text("a", "'Title'")
+        (after,) = inside.runner.session_store.list_sessions()
+        assert after.session_id == here
+        assert inside.store.get_session_title(here) == "Title"

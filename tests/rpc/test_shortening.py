@@ -4,7 +4,7 @@ import pytest
 
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_agent.testing.server import ScriptedServer
-from tests.rpc.serving import PATIENCE_S, Client, Inside, World
+from tests.rpc.serving import PATIENCE_S, Client, Inside, RefusedError, World
 
 SUMMARY = "## Goal\nTalk about questions.\n## Next step\nGo on."
 STOPPED = "Stopped; nothing was shortened."
@@ -61,6 +61,30 @@ def test_how_full_the_window_is_is_known_again_when_the_conversation_is_opened_a
     assert client.call("session.usage", session_id=sid)["context_used"] == before
     client.call("session.undo", session_id=sid)
     assert 0 < client.call("session.usage", session_id=sid)["context_used"] < before
+
+
+def test_nothing_that_was_summed_up_is_taken_back(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    sid = talk(client, model)
+    model.add(say(SUMMARY))
+    client.call("session.compress", session_id=sid)
+    key = client.call("session.activate", session_id=sid)["session_key"]
+    with pytest.raises(RefusedError) as refused:
+        for _ in range(6):
+            client.call("session.undo", session_id=sid)
+    before = world.transcript(key)
+    assert "summed up" in str(refused.value)
+    assert "/undo compress" in refused.value.data["fix"]
+    instead = {"text": "instead", "truncate_before_user_ordinal": 0}
+    with pytest.raises(RefusedError, match="summed up"):
+        client.call("prompt.submit", session_id=sid, **instead)
+    for command in ("/undo", "/retry"):
+        with pytest.raises(RefusedError, match="summed up"):
+            client.call("slash.exec", session_id=sid, command=command)
+    assert world.transcript(key) == before
+    client.call("slash.exec", session_id=sid, command="/undo compress")
+    client.call("session.undo", session_id=sid)
 
 
 def test_a_needless_shortening_tells_the_real_size(client: Inside, model: ScriptedServer) -> None:

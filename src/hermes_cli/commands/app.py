@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from hermes_core import config
+from hermes_core.errors import ConfigError
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
 from hermes_core.text import visible
@@ -33,6 +34,15 @@ class App:
     @cached_property
     def settings(self) -> Settings:
         return config.load(self.home, overrides=self.overrides)
+
+    def do_without_settings(self) -> str:
+        """Go on with the defaults where the settings cannot be read; returns why they cannot."""
+        try:
+            _ = self.settings
+        except ConfigError as error:
+            self.settings = Settings()
+            return str(error)
+        return ""
 
     @contextlib.contextmanager
     def store(self, *, read_only: bool = False) -> Generator["hermes_state.SessionDB"]:

@@ -187,7 +187,8 @@ def stop(app: App) -> int:
 @command.command("restart")
 @click.pass_context
 def restart(ctx: click.Context) -> int:
-    """Stop the gateway and start it again."""
+    """Stop the gateway and start it again; with settings that cannot be used it goes on as it is."""
+    house.check_start(ctx.ensure_object(App).home)
     _stop(ctx.ensure_object(App))
     return ctx.invoke(start)
 
@@ -197,6 +198,7 @@ def _stop(app: App) -> bool:
     pid = status.get_running_pid()
     if pid is None:
         return False
+    app.do_without_settings()
     os.kill(pid, signal.SIGTERM)
     patience = _patience(app)
     deadline = time.monotonic() + patience

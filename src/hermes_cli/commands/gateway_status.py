@@ -25,7 +25,10 @@ def show(app: App) -> int:
     The exit status is 0 when it runs with all its platforms, 4 when one of them is not connected, and
     3 when it does not run.
     """
-    said = _status(app)
+    unreadable = app.do_without_settings()
+    said: dict[str, Any] = {**_status(app), "config_error": unreadable}
+    if unreadable:
+        click.echo(f"A gateway could not start now. {unreadable}", err=True)
     if app.as_json:
         app.emit(said)
     if said["pid"]:

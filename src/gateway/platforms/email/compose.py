@@ -9,11 +9,11 @@ from email.policy import SMTP
 from email.utils import formataddr, formatdate, make_msgid
 from pathlib import Path
 
-from markdown_it import MarkdownIt
-
+from gateway.outline import closed
 from gateway.platforms.email.mail import is_real_id
 from gateway.platforms.email.manifest import EmailSettings
 from gateway.platforms.email.screening import OWN_HEADER, OWN_ID
+from gateway.platforms.markdown import reader
 from hermes_core.text import one_line, truncate, without_surrogates
 
 _REPLY = re.compile(r"\s*(re|aw|sv|antw|rif|ref)\s*(\[\d+\])?\s*:", re.IGNORECASE)
@@ -21,9 +21,7 @@ _NO_SUBJECT = "Message from Hermes"
 _MAX_SUBJECT = 200
 
 # Pictures stay links: a picture from elsewhere would tell its server when the mail is read.
-_MARKDOWN = (
-    MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
-)
+_MARKDOWN = reader().disable("image")
 
 
 def message_id(key: str, domain: str) -> str:
@@ -69,7 +67,8 @@ def _write(mail: EmailMessage, content: str, files: Sequence[str]) -> None:
     text = without_surrogates(content)
     found = {path: _read(Path(path)) for path in files}
     missing = [Path(path).name for path, inside in found.items() if inside is None]
-    text += "".join(f"\n\n[The file {name} could not be read.]" for name in missing)
+    notes = "".join(f"\n\n[The file {name} could not be read.]" for name in missing)
+    text = closed(text) + notes if notes else text
     mail.set_content(text, cte="quoted-printable")
     mail.add_alternative(_html(text), subtype="html", cte="quoted-printable")
     for path, inside in found.items():

@@ -12,6 +12,8 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
+from gateway.platforms.markdown import reader
+
 Content = dict[str, Any]
 
 TEXT_LIMIT = 20_000
@@ -78,8 +80,7 @@ def to_html(text: str) -> str:
 
 @cache
 def _markdown() -> MarkdownIt:
-    made = MarkdownIt("commonmark", {"html": False, "breaks": True, "xhtmlOut": True})
-    made.enable(["table", "strikethrough"])
+    made = reader(breaks=True, xhtmlOut=True)
     made.add_render_rule("image", _image_as_link)
     return made
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
+from gateway.platforms.markdown import reader
 from hermes_core.text import width, without_surrogates
 
 _RULE = "———"
@@ -63,7 +64,7 @@ def render(markdown: str) -> Formatted:
 
 @cache
 def _parser() -> MarkdownIt:
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    return reader()
 
 
 class _Page:
