@@ -143,6 +143,8 @@ _STANDARD_INPUT = Path("-")
 @contextlib.contextmanager
 def _opened(file: Path) -> Generator[IO[bytes]]:
     if file == _STANDARD_INPUT:
+        if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] -- a closed one is None
+            raise UsageError("There is no standard input.", fix="Name a file.")
         yield sys.stdin.buffer
     else:
         with file.open("rb") as lines:
