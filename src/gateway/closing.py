@@ -23,12 +23,19 @@ def at_rest(lanes: Lanes, turns: Turns, key: str, session_id: str) -> Generator[
     jobs = [lane.key for lane in lanes.beside(key) if turns.session_of(lane.key) == session_id]
     with ExitStack() as held:
         own, *others = [held.enter_context(lanes.held_back(one)) for one in (key, *jobs)]
+        is_cut_off = any(_is_at_work(lane, turns) for lane in (own, *others))
         stopped = [lane for lane in (own, *others) if turns.stop(lanes, lane)]
         turns.shortenings.stop(key)
         for lane in stopped:
             lanes.wait_for_end(lane, _STOPPING_S)
         turns.shortenings.wait_for_end(key, _STOPPING_S)
-        yield own, bool(stopped)
+        yield own, is_cut_off and bool(stopped)
+
+
+def _is_at_work(lane: Lane, turns: Turns) -> bool:
+    """Whether a turn runs in a lane; one that is over on disk has been answered."""
+    current = lane.current
+    return current is not None and not turns.is_over(current.turn_id)
 
 
 def let_go(

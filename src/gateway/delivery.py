@@ -25,6 +25,7 @@ from gateway.streams import Streams, draft_key
 from gateway.threads import run_blocking
 from hermes_core import clock
 from hermes_core.errors import IllegalTransitionError, StoreError
+from hermes_state.outbox import Piece
 from hermes_state.protocol import Store
 from hermes_state.records import Row
 
@@ -254,18 +255,32 @@ class Delivery:
         if result.success:
             self.sent_count += 1
             sent = partial(outbox.sent, id_, result.message_id, is_claimed=is_claimed)
-            return await self._until_stored(sent) is not False
+            has_more = await self._until_stored(sent) is not False
+            is_told = row["piece"] and await self._until_stored(partial(self._tell_hole, row))
+            return bool(is_told) or has_more
         wait_s, said = _further(row, result, resend)
         if wait_s is None:
             self.failed_count += 1
             logger.warning(
                 "a reply to %s %s is given up: %s", row["platform"], row["chat_id"], said
             )
-            return await self._until_stored(lambda: outbox.fail(id_, said)) is not False
+            has_more = await self._until_stored(lambda: outbox.fail(id_, said)) is not False
+            return bool(await self._until_stored(partial(self._tell_hole, row))) or has_more
         due_at = clock.now() + wait_s
         await self._until_stored(partial(outbox.retry, id_, said, due_at, is_claimed=is_claimed))
         asyncio.get_running_loop().call_later(wait_s, self._wake.set)
         return False
+
+    def _tell_hole(self, row: Row) -> bool:
+        """Say in the chat, once, that a part of a reply is missing, when other parts of it are there."""
+        parts = self._store.outbox.of_turn(row["turn_id"]) if row["turn_id"] else []
+        lost = [one["error"] for one in parts if one["state"] == "failed"]
+        if not lost or all(one["state"] != "sent" for one in parts):
+            return False
+        said = f"⚠️ A part of this reply could not be sent: {lost[0]}"
+        key = f"hole:{row['turn_id']}"
+        hole = Piece(row["platform"], row["chat_id"], said, row["thread_id"], key)
+        return bool(self._store.outbox.put([hole]))
 
 
 def _further(row: Row, result: SendResult, resend: Resend) -> tuple[float | None, str]:

@@ -268,24 +268,27 @@ class GatewayRunner:
         self.session_store._ensure_loaded()
         key = self.session_store._generate_session_key(source)
         old = self.session_store._entries.get(key)
-        waiting = self._renew(key, old, source)
+        waiting, is_cut_off = self._renew(key, old, source)
         word = "Session reset." if old is not None else "New session."
+        cut_off = "What was being answered is stopped." if is_cut_off else ""
         more = f"{counted(waiting, 'waiting message')} will be answered in it." if waiting else ""
-        return " ".join(one for one in ("✨", word, self._format_session_info(), more) if one)
+        said = ("✨", word, self._format_session_info(), cut_off, more)
+        return " ".join(one for one in said if one)
 
-    def _renew(self, key: str, old: SessionEntry | None, source: SessionSource) -> int:
-        """End a conversation and start another; returns how many messages go along.
+    def _renew(self, key: str, old: SessionEntry | None, source: SessionSource) -> tuple[int, bool]:
+        """End a conversation and start another; returns how many messages go along, and whether a turn
+        was cut off.
 
         These begin when plugins have been told of the new one.
         """
         if self._house is None:
             self._replace(old, source, None, is_cut_off=False)
-            return 0
+            return 0, False
         lanes, turns = self._house.lanes, self._house.turns
         session_id = old.session_id if old is not None else ""
         with closing.at_rest(lanes, turns, key, session_id) as (lane, is_cut_off):
             self._replace(old, source, turns.agents.drop(key), is_cut_off=is_cut_off)
-            return sum(not turns.is_over(one.turn_id) for one in lane.queue)
+            return sum(not turns.is_over(one.turn_id) for one in lane.queue), is_cut_off
 
     def _replace(
         self,

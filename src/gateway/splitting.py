@@ -166,10 +166,12 @@ class _Cutter:
 
     def _rank_of_line(self, number: int) -> int:
         line, before = self._outline.lines[number], self._outline.lines[number - 1]
+        if line.kind == "code" and before.kind == "fence":
+            return 0  # marks without code would be a piece that says nothing
         if line.kind in ("code", "end"):
-            return _INSIDE if line.kind == "end" or before.kind == "fence" else _LINE
+            return _INSIDE if line.kind == "end" else _LINE
         if before.kind == "head" and line.kind in ("head", "row"):
-            return _INSIDE
+            return 0  # the same of a table without rows
         if line.kind == "row":
             return _LINE
         if line.spans.around(line.start):

@@ -332,6 +332,22 @@ def test_compress_shortens_expand_brings_back_and_undo_undoes(world: World) -> N
         assert row["session_id"] == before
 
 
+def test_new_tells_of_a_turn_that_it_stopped_before_its_first_word(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet))
+    with Inside(world):
+        world.platform.say("a", "important request")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "/new")
+        told = world.wait_for_text("a", "Session reset")
+        assert "What was being answered is stopped." in told.text
+        world.platform.say("a", "hello")
+        world.wait_for_text("a", "You said: hello")
+        world.platform.say("a", "/new")
+        world.platform.wait_for("a", lambda shown: "Session reset" in shown[-1].text)
+        assert "stopped" not in world.replies("a")[-1]
+
+
 def test_what_a_turn_summed_up_is_neither_taken_back_nor_asked_again(world: World) -> None:
     _small_window(world)
     with Inside(world) as inside:

@@ -140,6 +140,15 @@ class _Post:
             pieces = [Piece("fickle", chat, text, **more) for text in texts]  # type: ignore[arg-type]
             return self.store.outbox.put(pieces)
 
+    def reply(self, *texts: str) -> None:
+        """A turn that ends with a reply of so many pieces."""
+        with clock.reading(lambda: self.now):
+            self.store.create_session("s", "fickle")
+            turn = self.store.turns.accept("s", {"role": "user", "content": "x"}).turn_id
+            self.store.turns.start(turn)
+            pieces = [Piece("fickle", "c", text, key=f"turn:{turn}:{text}") for text in texts]
+            self.store.turns.finish(turn, "answered", pieces=pieces)
+
     def state(self, piece_id: int) -> tuple[str, str | None]:
         sql = "SELECT state, error FROM outbox WHERE id = ?"
         state, error = self.store.read(lambda c: c.execute(sql, (piece_id,)).get)
@@ -243,6 +252,27 @@ def test_what_is_refused_is_given_up_and_the_next_piece_follows(
     assert post.adapter.texts == ["one", "two"]
     assert post.delivery.failed_count == 1
     assert [row["id"] for row in store.outbox.failed()] == [first]
+
+
+@pytest.mark.parametrize("lost", [(0,), (1,), (2,), (0, 2)])
+def test_a_part_of_a_reply_that_is_refused_is_told_once_behind_the_others(
+    store: SessionDB, lost: tuple[int, ...]
+) -> None:
+    post, texts = _Post(store), ["one", "two", "three"]
+    post.reply(*texts)
+    for number in range(len(texts)):
+        post.adapter.next.append(_failed("refused") if number in lost else SendResult(True, "id"))
+    post.rounds(6)
+    told = "⚠️ A part of this reply could not be sent: refused"
+    assert post.adapter.texts == [*texts, told]
+
+
+def test_a_reply_of_which_nothing_arrives_leaves_no_notice(store: SessionDB) -> None:
+    post = _Post(store)
+    post.reply("one", "two")
+    post.adapter.next.extend([_failed("refused")] * 2)
+    post.rounds(4)
+    assert post.adapter.texts == ["one", "two"]
 
 
 def test_what_surely_did_not_arrive_is_sent_again_without_a_mark(store: SessionDB) -> None:

@@ -244,6 +244,16 @@ def test_a_table_has_its_head_in_every_piece():
     assert all(piece.startswith("| n | what |\n|---|---|\n| ") for piece in pieces)
 
 
+def test_no_piece_is_the_marks_of_code_or_the_head_of_a_table_alone():
+    code = split("```py\n" + "x" * 250 + "\n```", 100)
+    assert all("x" in piece for piece in code)
+    assert sum(piece.count("x") for piece in code) == 250
+    after_words = split("Words.\n\n```\n" + "x" * 250 + "\n```", 100)
+    assert all("x" in piece or "Words" in piece for piece in after_words)
+    table = split("|a|b|\n|-|-|\n|" + "c" * 250 + "|d|", 100)
+    assert all("c" in piece for piece in table)
+
+
 def test_a_quote_goes_on_as_a_quote():
     pieces = split("> " + "Some words in a sentence. " * 5, 60)
     assert len(pieces) > 1
