@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -108,6 +108,24 @@ def create_file(path: Path) -> None:
     # In the rollback journal, so that the mark is in the file itself and not only in a WAL.
     conn.pragma("application_id", APPLICATION_ID)
     conn.close()
+
+
+def make_writable(*files: Path) -> None:
+    """Take back what keeps us from writing files of ours that nobody else is to write.
+
+    SQLite gives the files it makes beside a database the mode that this has at that moment; a store that
+    was read-only once would be so for ever.
+    """
+    for file in files:
+        if file.exists() and not os.access(file, os.W_OK):
+            with suppress(OSError):  # somebody else's; then SQLite says what cannot be done
+                file.chmod(0o600)
+
+
+def beside(path: Path) -> tuple[Path, Path]:
+    """The log of a database and the index of that log."""
+    real = path.resolve()
+    return real.with_name(real.name + "-wal"), real.with_name(real.name + "-shm")
 
 
 def in_memory(name: str) -> str:
@@ -228,7 +246,8 @@ def translate(error: apsw.Error, path: Path) -> StoreError:
             )
         case apsw.ReadOnlyError():
             return StoreReadOnlyError(
-                f"{path} cannot be written.", fix="Make the file and its folder writable."
+                f"{path} cannot be written.",
+                fix="Make the file, those that begin with its name, and their folder writable.",
             )
         case apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
             return _no_permission(path)

@@ -35,6 +35,22 @@ def _whole(value: Any) -> Any:  # noqa: ANN401 -- whatever JSON is
     return value
 
 
+def texts(content: Any) -> list[str]:  # noqa: ANN401 -- whatever parts a provider has
+    """What is said in a content that has parts: the words among pictures and files, in their order."""
+    found: list[str] = []
+    to_see = [content]
+    while to_see:
+        part = to_see.pop()
+        if isinstance(part, str):
+            found.append(part)
+        elif isinstance(part, list):
+            to_see += reversed(cast("list[Any]", part))
+        elif isinstance(part, dict):
+            named = cast("dict[str, Any]", part)
+            to_see += (named.get("content"), named.get("text"))
+    return found
+
+
 class NewMessage(NamedTuple):
     """A message on its way into the store."""
 
