@@ -52,7 +52,7 @@ CREATE VIRTUAL TABLE IF NOT EXISTS trigrams USING fts5 (
 
 _UNSPACED = (
     "[\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-    "\U00020000-\U0003ffff]+"
+    "\uff66-\uff9f\U00020000-\U0003ffff]+"
 )
 """Scripts that put no blanks between words: Han, kana, Hangul. Made into a pattern when it is needed."""
 

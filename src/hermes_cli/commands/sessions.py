@@ -215,7 +215,11 @@ def search(  # noqa: PLR0913 -- one parameter an option
     until: str | None,
     sort: Sort,
 ) -> int:
-    """Find messages. Words must all occur; "a phrase", prefix*, -without, OR."""
+    """Find messages. Words must all occur; "a phrase", prefix*, -without, OR.
+
+    Part of a word, or a piece of code, is found by three characters or more. A query that begins with a
+    minus goes after --: hermes sessions search -- '->next'.
+    """
     with app.store() as store:
         hits = store.search_messages(
             " ".join(query),
