@@ -23,6 +23,7 @@ from hermes_core.errors import (
     StoreVersionError,
 )
 from hermes_core.paths import touch_private
+from hermes_core.text import truncate
 from hermes_state.migrations import APPLICATION_ID
 
 OLDEST_SQLITE = (3, 51, 3)
@@ -102,7 +103,10 @@ def _is_hermes_agent(path: Path) -> bool:
 
 def create_file(path: Path) -> None:
     """Make an empty store file, 0600, that says whose it is before anything else is in it."""
-    touch_private(path)
+    try:
+        touch_private(path)
+    except PermissionError as error:
+        raise _no_permission(path) from error
     conn = apsw.Connection(str(path))
     conn.set_busy_timeout(10_000)
     # In the rollback journal, so that the mark is in the file itself and not only in a WAL.
@@ -268,6 +272,14 @@ def translate(error: apsw.Error, path: Path) -> StoreError:
             return _constraint(error)
         case _:
             return StoreError(f"{path}: {error}.")
+
+
+def no_text(error: UnicodeEncodeError) -> StoreError:
+    """The error that says which word was refused because it is not made of whole characters."""
+    return StoreError(
+        f"{truncate(repr(error.object), 80)} is no text that the store can hold.",
+        fix="Use whole characters, in UTF-8.",
+    )
 
 
 def _constraint(error: apsw.ConstraintError) -> StoreError:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import apsw
 
-from hermes_state.connection import translate
+from hermes_state.connection import no_text, translate
 
 T = TypeVar("T")
 
@@ -47,6 +47,8 @@ class Readers:
                 raise
         except apsw.Error as error:
             raise translate(error, self._path) from error
+        except UnicodeEncodeError as error:
+            raise no_text(error) from error
         self._give_back(conn)
         return result
 

@@ -85,11 +85,12 @@ def title_of(conn: apsw.Connection, session_id: str) -> str | None:
 
 def by_title(conn: apsw.Connection, title: str) -> Row | None:
     """The session that has exactly this title; the terminal's before those of messengers."""
-    return _exact(conn, title, "1", ())
+    return _exact(conn, without_surrogates(title), "1", ())
 
 
 def resolve(conn: apsw.Connection, title: str, scope: Scope | None = None) -> str | None:
     """The session a person means by a title: the newest of its numbered heirs, else the exact one."""
+    title = without_surrogates(title)
     terms, values = condition(scope) if scope is not None else ("1", ())
     heirs = [id_ for id_, _ in _numbered(conn, title, terms, values)]
     if heirs:

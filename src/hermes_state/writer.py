@@ -28,7 +28,7 @@ import apsw
 
 from hermes_core.errors import StoreError
 from hermes_state.checkpoint import Checkpoints
-from hermes_state.connection import translate
+from hermes_state.connection import no_text, translate
 from hermes_state.courtesy import Courtesy
 
 T = TypeVar("T")
@@ -266,9 +266,12 @@ class Writer:
         return next((job for job in self._waiting if not job.rides_along), None)
 
     def _explained(self, error: BaseException) -> BaseException:
-        if not isinstance(error, apsw.Error):
+        if isinstance(error, apsw.Error):
+            ours = translate(error, self._path)
+        elif isinstance(error, UnicodeEncodeError):
+            ours = no_text(error)
+        else:
             return error
-        ours = translate(error, self._path)
         ours.__cause__ = error
         return ours
 

@@ -140,3 +140,9 @@ def test_every_setting_has_a_description_and_a_type_in_words() -> None:
     for option in config.options():
         assert option.description.endswith(".")
         assert "<" not in config.describe(option.type)
+
+
+@pytest.mark.parametrize("folder", ["~nobody-of-this-name/x", "/tmp/\udcff"])
+def test_a_home_that_cannot_be_one_is_told_in_words(folder: str) -> None:
+    with pytest.raises(ConfigError, match="HERMES_HOME"):
+        config.home({"HERMES_HOME": folder})

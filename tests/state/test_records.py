@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes_core.errors import StoreError
 from hermes_core.text import without_surrogates
 from hermes_state import SessionDB
 from hermes_state.records import decode, encode
@@ -41,3 +43,26 @@ def test_any_text_is_stored_as_it_is_unless_no_file_could_hold_it(text: str) -> 
         store.create_session("a", "cli")
         store.append_message("a", "user", text)
         assert store.get_messages("a")[0]["content"] == without_surrogates(text)
+
+
+def test_half_characters_in_the_columns_and_the_name_of_a_session_are_replaced() -> None:
+    with SessionDB.in_memory() as store:
+        store.create_session("s\udcff", "cli", cwd="/no\udcfftext", display_name="M\ud800x")
+        store.append_message("s\udcff", "user", "hello")
+        session = store.get_session("s\udcff")
+        assert session is not None and session["message_count"] == 1
+        assert session["display_name"] == "M?x"
+        assert session["cwd"] is None  # under another name it would be another folder
+        store.update_session_cwd("s?", "/no\udcfftext")
+        assert store.get_session("\udcff") is None
+        assert store.resolve_session_id("\udcff") is None
+        assert store.resolve_session_by_title("\udcff") is None
+        assert store.list_sessions_rich(search_query="zzz\udcff") == []
+
+
+def test_a_key_of_half_characters_is_refused_in_words() -> None:
+    with SessionDB.in_memory() as store:
+        with pytest.raises(StoreError, match="no text"):
+            store.set_meta("k\udcff", "v")
+        with pytest.raises(StoreError, match="no text"):
+            store.get_meta("k\udcff")
