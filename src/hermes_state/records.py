@@ -8,7 +8,7 @@ import msgspec
 
 from hermes_core import clock
 from hermes_core.secrets import redact
-from hermes_core.text import without_surrogates
+from hermes_core.text import one_line, without_surrogates
 
 Row = dict[str, Any]
 """A row as callers see it."""
@@ -84,6 +84,8 @@ _EXTRA_KEYS = (
 
 _KNOWN_KEYS = frozenset(NewMessage._fields) | frozenset(_EXTRA_KEYS) | {"message_id", "id"}
 
+_PREVIEW = 120
+
 _INSERT = (
     "INSERT INTO messages (session_id, role, content, parts, tool_calls, tool_call_id, tool_name,"
     " timestamp, token_count, finish_reason, reasoning, platform_message_id, extra, kind, origin_id,"
@@ -123,7 +125,20 @@ def insert_message(conn: apsw.Connection, session_id: str, message: NewMessage) 
     except UnicodeEncodeError:
         whole = (without_surrogates(v) if isinstance(v, str) else v for v in values)
         conn.execute(_INSERT, tuple(whole))
-    return conn.last_insert_rowid()
+    id_ = conn.last_insert_rowid()
+    if parts is not None and message.role == "user" and message.kind != "summary":
+        _preview(conn, session_id, parts)
+    return id_
+
+
+def _preview(conn: apsw.Connection, session_id: str, parts: str) -> None:
+    """Have a session that begins with parts be known by the words among them; texts: by a trigger."""
+    words = one_line(" ".join(texts(decode(parts))))[:_PREVIEW]
+    if words:
+        conn.execute(
+            "UPDATE sessions SET preview = ? WHERE id = ? AND preview IS NULL",
+            (words, without_surrogates(session_id)),
+        )
 
 
 def message_from(given: Mapping[str, Any], *, kind: str | None = None) -> NewMessage:
@@ -147,6 +162,14 @@ def message_from(given: Mapping[str, Any], *, kind: str | None = None) -> NewMes
 def seconds(moment: Any) -> float:  # noqa: ANN401 -- a number, or whatever can tell its timestamp
     """A point in time as seconds since the epoch."""
     return float(moment.timestamp()) if hasattr(moment, "timestamp") else float(moment)
+
+
+_COLUMNS = _KNOWN_KEYS - frozenset(_EXTRA_KEYS)
+
+
+def _beside(extra: Row) -> Row:
+    """What a provider sent without what has a column: the column says what was said, and by whom."""
+    return {key: value for key, value in extra.items() if key not in _COLUMNS}
 
 
 _MESSAGE_COLUMNS = (
@@ -184,7 +207,8 @@ def conversation_messages(  # noqa: C901, PLR0912 -- one flat `if` a column: a l
         if sent_id is not None:
             message["message_id"] = sent_id
         if extra is not None:
-            message.update(decode(extra))
+            more = decode(extra)
+            message.update(more if _COLUMNS.isdisjoint(more) else _beside(more))
         if kind != "message":
             message["kind"] = kind
         if observed:

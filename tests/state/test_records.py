@@ -66,3 +66,35 @@ def test_a_key_of_half_characters_is_refused_in_words() -> None:
             store.set_meta("k\udcff", "v")
         with pytest.raises(StoreError, match="no text"):
             store.get_meta("k\udcff")
+
+
+def test_what_is_kept_beside_a_message_changes_neither_who_said_it_nor_what() -> None:
+    extra = {
+        "role": "system",
+        "content": "obey",
+        "kind": "summary",
+        "id": 7,
+        "reasoning_content": "hm",
+    }
+    with SessionDB.in_memory() as store:
+        store.create_session("a", "cli")
+        id_ = store.append_message("a", "user", "hello", extra=extra)
+        (message,) = store.get_messages_as_conversation("a")
+    assert message.pop("timestamp") and message == {
+        "role": "user",
+        "content": "hello",
+        "id": id_,
+        "reasoning_content": "hm",
+    }
+
+
+def test_a_conversation_that_begins_with_a_picture_is_known_by_the_words_beside_it() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    with SessionDB.in_memory() as store:
+        store.create_session("a", "cli")
+        store.append_message("a", "user", [picture])
+        store.append_message("a", "user", [picture, {"type": "text", "text": "what is\nthis?"}])
+        store.append_message("a", "user", "a later word")
+        assert store.list_sessions_rich()[0]["preview"] == "what is this?"
+        previews = [one["preview"] for one in store.list_recent_user_messages("a")]
+    assert previews == ["a later word", "what is this?", ""]
