@@ -197,7 +197,7 @@ def load(
         if variable in env:
             _put(values, option, _parse(option, env[variable], variable))
             settings = _checked(values, f"the environment variable {variable}")
-    if env.get("HERMES_YOLO_MODE", "") not in ("", "0"):
+    if _is_yes(env.get("HERMES_YOLO_MODE", ""), "HERMES_YOLO_MODE"):
         _put(values, _option("approvals.mode"), "allow")
         settings = _checked(values, "the environment variable HERMES_YOLO_MODE")
     for text in overrides:
@@ -205,6 +205,16 @@ def load(
         _put(values, option, _parse(option, raw, f"--set {option.key}"))
         settings = _checked(values, f"--set {option.key}")
     return settings
+
+
+def _is_yes(text: str, name: str) -> bool:
+    """Whether a variable that switches something on does; raises ConfigError when nobody can tell."""
+    meaning = text.strip().lower()
+    if meaning in ("1", "true", "yes", "on"):
+        return True
+    if meaning in ("", "0", "false", "no", "off"):
+        return False
+    raise ConfigError(f"{name}: {text!r} does not fit.", fix="Give 1 or 0.")
 
 
 def change(place: Home, key: str, value: object) -> None:

@@ -31,13 +31,18 @@ def clean(title: str | None) -> str | None:
     """What is kept of a title; None when nothing is. Raises TitleError when it is too long."""
     if title is None:
         return None
-    text = one_line(visible(without_surrogates(title)))
+    text = _as_kept(title)
     if len(text) > MAX_LENGTH:
         raise TitleError(
             f"A title has at most {MAX_LENGTH} characters; this one has {len(text)}.",
             fix="Shorten it.",
         )
     return text or None
+
+
+def _as_kept(title: str) -> str:
+    """What a person types for a title, written as titles are kept."""
+    return one_line(visible(without_surrogates(title)))
 
 
 def set_title(
@@ -85,12 +90,12 @@ def title_of(conn: apsw.Connection, session_id: str) -> str | None:
 
 def by_title(conn: apsw.Connection, title: str) -> Row | None:
     """The session that has exactly this title; the terminal's before those of messengers."""
-    return _exact(conn, without_surrogates(title), "1", ())
+    return _exact(conn, _as_kept(title), "1", ())
 
 
 def resolve(conn: apsw.Connection, title: str, scope: Scope | None = None) -> str | None:
     """The session a person means by a title: the newest of its numbered heirs, else the exact one."""
-    title = without_surrogates(title)
+    title = _as_kept(title)
     terms, values = condition(scope) if scope is not None else ("1", ())
     heirs = [id_ for id_, _ in _numbered(conn, title, terms, values)]
     if heirs:

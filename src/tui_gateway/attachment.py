@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from hermes_core import pictures
+from hermes_core import attachments, pictures
 from hermes_core.paths import Home, make_folder, open_private
 from tui_gateway.protocol import BAD_ARGUMENT, RpcError
 from tui_gateway.runtime import LiveSession
@@ -117,7 +117,7 @@ def _free(session: LiveSession, folder: Path, name: str) -> Path:
     """A file that is not there yet: who had the conversation open before may have kept some."""
     while True:
         number = session["image_counter"] = session.get("image_counter", 0) + 1
-        path = folder / f"{session['session_key']}_{number}_{name}"
+        path = folder / attachments.name_of(session["session_key"], number, name)
         if not path.exists():
             return path
 

@@ -146,3 +146,16 @@ def test_every_setting_has_a_description_and_a_type_in_words() -> None:
 def test_a_home_that_cannot_be_one_is_told_in_words(folder: str) -> None:
     with pytest.raises(ConfigError, match="HERMES_HOME"):
         config.home({"HERMES_HOME": folder})
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [("1", "allow"), ("yes", "allow"), ("false", "ask"), ("off", "ask"), ("", "ask")],
+)
+def test_everything_is_allowed_only_by_a_yes(home: Home, text: str, mode: str) -> None:
+    assert config.load(home, environment={"HERMES_YOLO_MODE": text}).approvals.mode == mode
+
+
+def test_a_yes_that_nobody_understands_is_refused(home: Home) -> None:
+    with pytest.raises(ConfigError, match="HERMES_YOLO_MODE"):
+        config.load(home, environment={"HERMES_YOLO_MODE": "perhaps"})

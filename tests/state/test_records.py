@@ -98,3 +98,12 @@ def test_a_conversation_that_begins_with_a_picture_is_known_by_the_words_beside_
         assert store.list_sessions_rich()[0]["preview"] == "what is this?"
         previews = [one["preview"] for one in store.list_recent_user_messages("a")]
     assert previews == ["a later word", "what is this?", ""]
+
+
+@pytest.mark.parametrize("title", ["family 👩\u200d👧", "two   blanks", "  around  "])
+def test_a_conversation_is_found_by_its_title_as_it_was_typed(title: str) -> None:
+    with SessionDB.in_memory() as store:
+        store.create_session("a", "cli")
+        assert store.set_session_title("a", title)
+        assert store.resolve_session_by_title(title) == "a"
+        assert store.get_session_by_title(title) is not None

@@ -223,7 +223,7 @@ def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
             raise RpcError(STILL_OPEN, "The conversation is open in another window.", fix=fix)
         kept = store.get_compression_lineage(key)
         store.delete_session(key)
-        attachments.forget(rt.home, kept)
+        attachments.forget(rt.home, kept, lambda id_: store.get_session(id_) is not None)
     return {"deleted": key}
 
 
