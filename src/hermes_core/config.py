@@ -18,6 +18,7 @@ import msgspec
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home, alone_in, write_private
 from hermes_core.settings import Settings
+from hermes_core.text import without_surrogates
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -71,7 +72,18 @@ def home(environment: Mapping[str, str] | None = None) -> Home:
     """The home folder: HERMES_HOME, else ~/.hermes."""
     env = os.environ if environment is None else environment
     named = env.get("HERMES_HOME", "")
-    return Home(Path(named).expanduser().absolute() if named else Path.home() / ".hermes")
+    try:
+        folder = Path(named).expanduser().absolute() if named else Path.home() / ".hermes"
+    except RuntimeError as error:  # no user of that name, or we are a user without a name
+        raise ConfigError(
+            f"There is no folder {named or '~'}: {error}", fix="Set HERMES_HOME to a whole path."
+        ) from error
+    if without_surrogates(str(folder)) != str(folder):  # SQLite opens no files of such a name
+        raise ConfigError(
+            f"The name of the folder {str(folder)!r} is not UTF-8.",
+            fix="Set HERMES_HOME to a folder whose name is.",
+        )
+    return Home(folder)
 
 
 def variable(name: str, environment: Mapping[str, str] | None = None) -> str:
@@ -237,7 +249,15 @@ def _change(place: Home, option: Option, value: object) -> None:
             f"{option.key} cannot be changed in {place.config} without changing other settings.",
             fix="Change it there with an editor.",
         )
-    write_private(place.config, text)
+    try:
+        write_private(place.config, text)
+    except OSError as error:
+        raise ConfigError(
+            f"{place.config} cannot be written: {error.strerror}.",
+            fix="Make it and its folder writable, or set HERMES_HOME to another folder.",
+        ) from error
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{option.key}: {value!r} is no text.", fix="Use UTF-8.") from error
 
 
 def _says(text: str, wanted: Settings) -> bool:

@@ -7,6 +7,7 @@ and numbers, never what somebody said. Set up by entry points, never by importin
 import logging
 import os
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,10 @@ class _PrivateFile(logging.Handler):
             os.write(self._descriptor, f"{self.format(record)}\n".encode("utf-8", "replace"))
             if os.lseek(self._descriptor, 0, os.SEEK_CUR) > _MAX_BYTES:
                 self._begin_anew(os.fstat(self._descriptor))
-        except Exception:  # noqa: BLE001 -- no disk and no odd record stops what it is about
+        except OSError as error:  # a full disk, or a home that may only be read
+            with suppress(AttributeError, OSError, ValueError):  # there may be nobody to tell
+                sys.stderr.write(f"hermes: {self._path} cannot be written: {error.strerror}.\n")
+        except Exception:  # noqa: BLE001 -- no odd record stops what it is about
             self.handleError(record)
 
     def _begin_anew(self, full: os.stat_result) -> None:

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from hermes_core.errors import (
     StoreVersionError,
 )
 from hermes_core.paths import touch_private
+from hermes_core.text import truncate
 from hermes_state.migrations import APPLICATION_ID
 
 OLDEST_SQLITE = (3, 51, 3)
@@ -115,12 +116,33 @@ def _is_hermes_agent(path: Path) -> bool:
 
 def create_file(path: Path) -> None:
     """Make an empty store file, 0600, that says whose it is before anything else is in it."""
-    touch_private(path)
+    try:
+        touch_private(path)
+    except PermissionError as error:
+        raise _no_permission(path) from error
     conn = apsw.Connection(str(path))
     conn.set_busy_timeout(10_000)
     # In the rollback journal, so that the mark is in the file itself and not only in a WAL.
     conn.pragma("application_id", APPLICATION_ID)
     conn.close()
+
+
+def make_writable(*files: Path) -> None:
+    """Take back what keeps us from writing files of ours that nobody else is to write.
+
+    SQLite gives the files it makes beside a database the mode that this has at that moment; a store that
+    was read-only once would be so for ever.
+    """
+    for file in files:
+        if file.exists() and not os.access(file, os.W_OK):
+            with suppress(OSError):  # somebody else's; then SQLite says what cannot be done
+                file.chmod(0o600)
+
+
+def beside(path: Path) -> tuple[Path, Path]:
+    """The log of a database and the index of that log."""
+    real = path.resolve()
+    return real.with_name(real.name + "-wal"), real.with_name(real.name + "-shm")
 
 
 def in_memory(name: str) -> str:
@@ -254,7 +276,8 @@ def translate(error: apsw.Error, path: Path) -> StoreError:
             )
         case apsw.ReadOnlyError():
             return StoreReadOnlyError(
-                f"{path} cannot be written.", fix="Make the file and its folder writable."
+                f"{path} cannot be written.",
+                fix="Make the file, those that begin with its name, and their folder writable.",
             )
         case apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
             return _no_permission(path)
@@ -275,6 +298,14 @@ def translate(error: apsw.Error, path: Path) -> StoreError:
             return _constraint(error)
         case _:
             return StoreError(f"{path}: {error}.")
+
+
+def no_text(error: UnicodeEncodeError) -> StoreError:
+    """The error that says which word was refused because it is not made of whole characters."""
+    return StoreError(
+        f"{truncate(repr(error.object), 80)} is no text that the store can hold.",
+        fix="Use whole characters, in UTF-8.",
+    )
 
 
 def _constraint(error: apsw.ConstraintError) -> StoreError:

@@ -7,7 +7,12 @@ from typing import Protocol, TypeVar
 
 import apsw
 
-from hermes_core.errors import SessionNotFoundError, StoreReadOnlyError, StoreVersionError
+from hermes_core.errors import (
+    SessionNotFoundError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreVersionError,
+)
 from hermes_state import connection, migrations
 from hermes_state.checkpoint import Checkpoints
 from hermes_state.courtesy import Courtesy
@@ -39,6 +44,7 @@ class Database:
         )
         self.on_commit: Callable[[], None] = _nothing
         """Called after every commit, on the thread of its caller."""
+        self._process = os.getpid()
         self._busy_timeout_s = busy_timeout_s
         self._vfs = vfs
         connection.check_library(connection.sqlite_version())
@@ -60,6 +66,8 @@ class Database:
             self._presence = Presence(self.path, self._busy_timeout_s, read_only=False)
             if not exists:
                 connection.create_file(self.path)
+            if os.access(self.path, os.W_OK):
+                connection.make_writable(*connection.beside(self.path))
         conn = connection.open_writer(self.place, self._busy_timeout_s, self._vfs)
         try:
             self._refuse_newer(conn)
@@ -116,6 +124,7 @@ class Database:
 
         What nobody waits for may ride along with a commit of somebody else.
         """
+        self.refuse_fork()
         if self._writer is None:
             raise StoreReadOnlyError(f"{self.path} was opened read-only.")
         result = self._writer.run(fn, rides_along=rides_along)
@@ -124,18 +133,35 @@ class Database:
 
     def read(self, fn: Callable[[apsw.Connection], T]) -> T:
         """Run `fn` on one snapshot of the store."""
+        self.refuse_fork()
         if self._writer is not None and self.in_memory:  # one connection is all there is
             return self._writer.run(fn)
         return self._readers.run(fn)
 
     def ask(self, fn: Callable[[apsw.Connection], T]) -> T:
         """Run `fn`, which asks a single question: that needs no snapshot besides its own."""
+        self.refuse_fork()
         if self._writer is not None and self.in_memory:
             return self._writer.run(fn)
         return self._readers.lend(fn)
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is the copy that a fork made: without threads, on connections of the parent."""
+        return os.getpid() != self._process
+
+    def refuse_fork(self) -> None:
+        """Raise StoreError in a forked child: SQLite forbids it to use the connections of its parent."""
+        if os.getpid() != self._process:
+            raise StoreError(
+                f"{self.path} was opened before this process was forked.",
+                fix="Open it again in the child: SessionDB(path).",
+            )
+
     def close(self) -> None:
-        """Finish what waits, then close every connection."""
+        """Finish what waits, then close every connection; in a forked child they are the parent's."""
+        if self.is_forked:
+            return
         self._readers.close()
         if self._writer is not None:
             self._writer.close()

@@ -17,29 +17,30 @@ from threading import Thread
 from typing import Any, TypeVar, cast
 
 import apsw
+import msgspec
 
 from hermes_core.errors import ForeignStoreError, StoreCorruptError
 from hermes_core.paths import touch_private
-from hermes_state.connection import connect, in_memory
+from hermes_state.connection import beside, connect, in_memory, make_writable
 from hermes_state.database import Database
 from hermes_state.readers import Readers
-from hermes_state.records import decode
+from hermes_state.records import decode, texts
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-VERSION = 1
+VERSION = 2
 """Raised when the meaning of the index changes; an older file is then built anew."""
 
 _BATCH = 100
-_MOST_CHARACTERS = 20_000
-"""Of one message; the rest of a log or a dump is not what anybody searches for."""
-
 _PAUSE_S = 1.0
 _LEISURE = 8
 """How many times as long as it works it rests, while others write."""
 _TIMEOUT_MS = 5_000
+
+_UNWRITABLE = (apsw.CantOpenError, apsw.FullError, apsw.IOError, apsw.ReadOnlyError)
+"""The index cannot be written where it lies; what it has can be asked for all the same."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -51,7 +52,7 @@ CREATE VIRTUAL TABLE IF NOT EXISTS trigrams USING fts5 (
 
 _UNSPACED = (
     "[\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-    "\U00020000-\U0003ffff]+"
+    "\uff66-\uff9f\U00020000-\U0003ffff]+"
 )
 """Scripts that put no blanks between words: Han, kana, Hangul. Made into a pattern when it is needed."""
 
@@ -70,31 +71,27 @@ def _pairs(match: re.Match[str]) -> str:
 
 
 def searchable(content: str | None, parts: str | None, calls: str | None) -> str:
-    """The text of a message that a person may look for."""
+    """The text of a message that a person may look for; what makes no sense has none."""
     pieces = [content or ""]
-    if parts is not None:
-        pieces += _texts(decode(parts))
-    if calls is not None:
-        pieces += [f"{name} {arguments}" for name, arguments in _calls(decode(calls))]
-    text = " ".join(piece for piece in pieces if piece)[: _MOST_CHARACTERS * 2]
-    return _BLOB.sub(" ", text)[:_MOST_CHARACTERS] if len(text) >= 200 else text
+    try:
+        if parts is not None:
+            pieces += texts(decode(parts))
+        if calls is not None:
+            pieces += [f"{name} {arguments}" for name, arguments in _calls(decode(calls))]
+    except (msgspec.DecodeError, RecursionError):
+        pass  # an imported file may hold anything; one odd message must not keep the others from us
+    text = " ".join(piece for piece in pieces if piece)
+    return _BLOB.sub(" ", text) if len(text) >= 200 else text
 
 
-def _texts(value: Any) -> list[str]:  # noqa: ANN401 -- whatever JSON a provider's parts are
-    if isinstance(value, list):
-        return [text for item in cast("list[Any]", value) for text in _texts(item)]
-    if isinstance(value, dict):
-        part = cast("dict[str, Any]", value)
-        return [text for key in ("text", "content") for text in _texts(part.get(key))]
-    return [value] if isinstance(value, str) else []
-
-
-def _calls(value: Any) -> Iterable[tuple[Any, Any]]:  # noqa: ANN401 -- as above
+def _calls(value: Any) -> Iterable[tuple[Any, Any]]:  # noqa: ANN401 -- whatever JSON a provider sent
     for call in cast("list[Any]", value) if isinstance(value, list) else []:
         if isinstance(call, dict):
-            call = cast("dict[str, Any]", call)
-            function = call.get("function", call)
-            yield function.get("name", ""), function.get("arguments", "")
+            named = cast("dict[str, Any]", call)
+            function = named.get("function", named)
+            if isinstance(function, dict):
+                named = cast("dict[str, Any]", function)
+                yield named.get("name", ""), named.get("arguments", "")
 
 
 class SearchIndex:
@@ -102,11 +99,7 @@ class SearchIndex:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self._place: Path | str = (
-            in_memory(f"hermes-{os.urandom(8).hex()}")
-            if database.in_memory
-            else index_path(database.path)
-        )
+        self._place: Path | str = _nameless() if database.in_memory else index_path(database.path)
         self._lock = threading.Lock()
         """Held by whoever changes the index; who asks does not need it."""
         self._conn: apsw.Connection | None = None
@@ -116,6 +109,7 @@ class SearchIndex:
         self._stirred = threading.Event()
         self._closed = threading.Event()
         self._thread: Thread | None = None
+        self._beginning = threading.Lock()
 
     # -- following the store -------------------------------------------------------------------
 
@@ -124,8 +118,20 @@ class SearchIndex:
         if not self._stirred.is_set():
             self._stirred.set()
             if self._thread is None:
-                self._thread = Thread(target=self._follow, name="hermes-search", daemon=True)
-                self._thread.start()
+                self._begin()
+
+    def _begin(self) -> None:
+        with self._beginning:
+            if self._thread is not None:
+                return
+            thread = Thread(target=self._follow, name="hermes-search", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # too many; what was written is on disk, and that is told
+                logger.warning("no thread for the search index; a search catches up: %s", error)
+                self._stirred.clear()  # the next write tries again
+            else:
+                self._thread = thread
 
     def _follow(self) -> None:
         while not self._closed.is_set():
@@ -166,6 +172,9 @@ class SearchIndex:
                 return self._advance(self._opened())
             except apsw.BusyError:
                 return 0  # another process is at it
+            except _UNWRITABLE as error:
+                logger.warning("the search index %s cannot be written: %s", self._place, error)
+                return 0
 
     def _advance(self, conn: apsw.Connection) -> int:
         if self._frozen:
@@ -180,10 +189,11 @@ class SearchIndex:
             if batch:
                 conn.execute("UPDATE state SET value = ? WHERE key = 'watermark'", (batch[-1][0],))
                 conn.execute("UPDATE state SET value = ? WHERE key = 'mark'", (mark,))
+            conn.execute("COMMIT")
         except BaseException:
-            conn.execute("ROLLBACK")
+            if conn.in_transaction:  # a full disk ends it by itself
+                conn.execute("ROLLBACK")
             raise
-        conn.execute("COMMIT")
         if self._db.read_only:
             return len(batch)
         if forgotten:
@@ -198,6 +208,7 @@ class SearchIndex:
 
     def ask(self, fn: Callable[[apsw.Connection], T]) -> T:
         """Run a query: `main` is the store, `search` the index; a broken index is built anew first."""
+        self._db.refuse_fork()
         try:
             return self._askers.lend(fn)
         except (StoreCorruptError, ForeignStoreError):
@@ -235,6 +246,8 @@ class SearchIndex:
 
     def close(self) -> None:
         """Stop following; what is missing is added the next time."""
+        if self._db.is_forked:
+            return
         self._closed.set()
         self._stirred.set()
         if self._thread is not None:
@@ -254,10 +267,10 @@ class SearchIndex:
 
     def _opened(self) -> apsw.Connection:
         if self._conn is None:
-            self._conn = self._open_frozen() if self._db.read_only else self._open()
+            self._conn = self._open_frozen() if self._db.read_only else self._open_to_write()
             if self._is_foreign(self._conn):
                 self._discard()
-                self._conn = self._open()
+                self._conn = self._open_to_write()
         return self._conn
 
     def _open_frozen(self) -> apsw.Connection:
@@ -271,12 +284,22 @@ class SearchIndex:
                 conn.close()
             except apsw.Error:
                 pass  # there is none, or it cannot be read
-            self._place = in_memory(f"hermes-{os.urandom(8).hex()}")
+            self._place = _nameless()
+        return self._open()
+
+    def _open_to_write(self) -> apsw.Connection:
+        """In its file; where that cannot be written in memory, built for this process alone."""
+        if isinstance(self._place, Path):
+            try:
+                make_writable(self._place, *beside(self._place))
+                touch_private(self._place)
+                return self._open()
+            except (OSError, *_UNWRITABLE) as error:
+                logger.warning("the search index %s cannot be written: %s", self._place, error)
+                self._place = _nameless()
         return self._open()
 
     def _open(self) -> apsw.Connection:
-        if isinstance(self._place, Path):
-            touch_private(self._place)
         conn = connect(self._place)
         conn.set_busy_timeout(_TIMEOUT_MS)
         conn.pragma("journal_mode", "wal")
@@ -322,8 +345,16 @@ class SearchIndex:
     def _discard(self) -> None:
         self._let_go()
         if isinstance(self._place, Path) and not self._db.read_only:
-            for suffix in ("", "-wal", "-shm"):
-                self._place.with_name(self._place.name + suffix).unlink(missing_ok=True)
+            try:
+                for file in (self._place, *beside(self._place)):
+                    file.unlink(missing_ok=True)
+            except OSError as error:
+                logger.warning("the search index %s cannot be removed: %s", self._place, error)
+                self._place = _nameless()
+
+
+def _nameless() -> str:
+    return in_memory(f"hermes-{os.urandom(8).hex()}")
 
 
 def index_path(database: Path) -> Path:
@@ -372,9 +403,9 @@ def _news(
 def _add(
     conn: apsw.Connection, batch: list[tuple[int, str | None, str | None, str | None]]
 ) -> None:
-    texts = [(id_, text) for id_, *columns in batch if (text := searchable(*columns))]
-    conn.executemany("INSERT INTO trigrams (rowid, text) VALUES (?, ?)", texts)
+    said = [(id_, text) for id_, *columns in batch if (text := searchable(*columns))]
+    conn.executemany("INSERT INTO trigrams (rowid, text) VALUES (?, ?)", said)
     conn.executemany(
         "INSERT INTO words (rowid, text) VALUES (?, ?)",
-        [(id_, split_unspaced(text)) for id_, text in texts],
+        [(id_, split_unspaced(text)) for id_, text in said],
     )

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
+from hermes_core.text import without_surrogates
 from hermes_state.records import Row, named_rows, rows
 from hermes_state.scope import Scope, condition
 
@@ -96,7 +97,8 @@ def _where(wanted: Filter) -> tuple[str, tuple[Any, ...]]:
         terms.append("(instr(lower(coalesce(title, '')), ?) OR instr(lower(coalesce(preview, '')), ?)"
                      " OR instr(id, ?))")  # fmt: skip
         bindings += [wanted.search_query.lower()] * 3
-    return " AND ".join(terms), tuple(bindings)
+    texts = (without_surrogates(one) if isinstance(one, str) else one for one in bindings)
+    return " AND ".join(terms), tuple(texts)
 
 
 def _kept(wanted: Filter) -> str:

@@ -262,8 +262,11 @@ def backup(
         try:
             database.read(copy)
             destination.pragma("journal_mode", "delete")
-        finally:
+        except BaseException:
             destination.close()
+            draft.unlink(missing_ok=True)
+            raise
+        destination.close()
     draft.rename(target)
 
 

@@ -16,6 +16,7 @@ from hermes_state.records import (
     encode,
     insert_message,
     rows,
+    texts,
 )
 
 append = insert_message
@@ -235,9 +236,13 @@ def recent_user_messages(
         (session_id, not include_inactive, limit),
     )
     return [
-        {"id": id_, "timestamp": at, "preview": truncate(one_line(content or parts or ""), 80)}
+        {"id": id_, "timestamp": at, "preview": truncate(one_line(_words(content, parts)), 80)}
         for id_, at, content, parts in found
     ]
+
+
+def _words(content: str | None, parts: str | None) -> str:
+    return content or (" ".join(texts(decode(parts))) if parts else "")
 
 
 def count(conn: apsw.Connection, session_id: str | None) -> int:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import apsw
 
-from hermes_state.connection import translate
+from hermes_state.connection import no_text, translate
 
 T = TypeVar("T")
 
@@ -28,10 +28,9 @@ class Readers:
 
         def on_snapshot(conn: apsw.Connection) -> T:
             conn.execute("BEGIN")
-            try:
-                return fn(conn)
-            finally:
-                conn.execute("ROLLBACK")
+            result = fn(conn)
+            conn.execute("ROLLBACK")
+            return result
 
         return self.lend(on_snapshot)
 
@@ -40,11 +39,18 @@ class Readers:
         try:
             conn = self._take()
             try:
-                return fn(conn)
-            finally:
-                self._give_back(conn)
+                result = fn(conn)
+            except BaseException:
+                # Ctrl-C comes between any two instructions, and a failing function may leave a query
+                # half read: in both cases the connection would go on showing what was stored then.
+                conn.close(True)
+                raise
         except apsw.Error as error:
             raise translate(error, self._path) from error
+        except UnicodeEncodeError as error:
+            raise no_text(error) from error
+        self._give_back(conn)
+        return result
 
     def _take(self) -> apsw.Connection:
         try:

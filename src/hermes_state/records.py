@@ -8,7 +8,7 @@ import msgspec
 
 from hermes_core import clock
 from hermes_core.secrets import redact
-from hermes_core.text import without_surrogates
+from hermes_core.text import one_line, without_surrogates
 
 Row = dict[str, Any]
 """A row as callers see it."""
@@ -33,6 +33,22 @@ def _whole(value: Any) -> Any:  # noqa: ANN401 -- whatever JSON is
     if isinstance(value, list | tuple):
         return [_whole(item) for item in cast("Sequence[Any]", value)]
     return value
+
+
+def texts(content: Any) -> list[str]:  # noqa: ANN401 -- whatever parts a provider has
+    """What is said in a content that has parts: the words among pictures and files, in their order."""
+    found: list[str] = []
+    to_see = [content]
+    while to_see:
+        part = to_see.pop()
+        if isinstance(part, str):
+            found.append(part)
+        elif isinstance(part, list):
+            to_see += reversed(cast("list[Any]", part))
+        elif isinstance(part, dict):
+            named = cast("dict[str, Any]", part)
+            to_see += (named.get("content"), named.get("text"))
+    return found
 
 
 class NewMessage(NamedTuple):
@@ -67,6 +83,8 @@ _EXTRA_KEYS = (
 """What only some providers send: kept in one JSON column and given back as it came."""
 
 _KNOWN_KEYS = frozenset(NewMessage._fields) | frozenset(_EXTRA_KEYS) | {"message_id", "id"}
+
+_PREVIEW = 120
 
 _INSERT = (
     "INSERT INTO messages (session_id, role, content, parts, tool_calls, tool_call_id, tool_name,"
@@ -107,7 +125,20 @@ def insert_message(conn: apsw.Connection, session_id: str, message: NewMessage) 
     except UnicodeEncodeError:
         whole = (without_surrogates(v) if isinstance(v, str) else v for v in values)
         conn.execute(_INSERT, tuple(whole))
-    return conn.last_insert_rowid()
+    id_ = conn.last_insert_rowid()
+    if parts is not None and message.role == "user" and message.kind != "summary":
+        _preview(conn, session_id, parts)
+    return id_
+
+
+def _preview(conn: apsw.Connection, session_id: str, parts: str) -> None:
+    """Have a session that begins with parts be known by the words among them; texts: by a trigger."""
+    words = one_line(" ".join(texts(decode(parts))))[:_PREVIEW]
+    if words:
+        conn.execute(
+            "UPDATE sessions SET preview = ? WHERE id = ? AND preview IS NULL",
+            (words, without_surrogates(session_id)),
+        )
 
 
 def message_from(given: Mapping[str, Any], *, kind: str | None = None) -> NewMessage:
@@ -131,6 +162,14 @@ def message_from(given: Mapping[str, Any], *, kind: str | None = None) -> NewMes
 def seconds(moment: Any) -> float:  # noqa: ANN401 -- a number, or whatever can tell its timestamp
     """A point in time as seconds since the epoch."""
     return float(moment.timestamp()) if hasattr(moment, "timestamp") else float(moment)
+
+
+_COLUMNS = _KNOWN_KEYS - frozenset(_EXTRA_KEYS)
+
+
+def _beside(extra: Row) -> Row:
+    """What a provider sent without what has a column: the column says what was said, and by whom."""
+    return {key: value for key, value in extra.items() if key not in _COLUMNS}
 
 
 _MESSAGE_COLUMNS = (
@@ -168,7 +207,8 @@ def conversation_messages(  # noqa: C901, PLR0912 -- one flat `if` a column: a l
         if sent_id is not None:
             message["message_id"] = sent_id
         if extra is not None:
-            message.update(decode(extra))
+            more = decode(extra)
+            message.update(more if _COLUMNS.isdisjoint(more) else _beside(more))
         if kind != "message":
             message["kind"] = kind
         if observed:

@@ -5,6 +5,7 @@ code is found too. The index is joined with the store, which decides whether a m
 """
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -23,6 +24,8 @@ _SNIPPET = 160
 
 _TERM = re.compile(r'(-?)"([^"]*)"(\*?)|(\S+)')
 _WORD = re.compile(r"\w+")
+_EXCLUDED = re.compile(r"-(?![A-Za-z0-9]$)[@#.]?\w")
+"""What a minus makes an exclusion: a word. `->next` and the option `-m` are text of their own."""
 
 Sort = Literal["newest", "oldest", "relevance"]
 
@@ -56,22 +59,36 @@ class Wanted(NamedTuple):
 def parse(query: str) -> list[list[Term]]:
     """Alternatives (OR) of terms that belong together; any text is a query, also a wrong one."""
     groups: list[list[Term]] = [[]]
+    for term, operator in _terms(query):
+        if operator == "OR":
+            groups.append([])
+        elif not operator:
+            groups[-1].append(term)
+    groups = [group for group in groups if any(not term.negated for term in group)]
+    return groups or as_it_stands(query)
+
+
+def as_it_stands(query: str) -> list[list[Term]]:
+    """The same text where `-`, AND, OR and NOT mean nothing but themselves."""
+    literal = [
+        Term("-" * term.negated + term.text, prefix=term.prefix)
+        for term, _operator in _terms(query)
+    ]
+    return [literal] if literal else []
+
+
+def _terms(query: str) -> Iterator[tuple[Term, str]]:
+    """What stands between the blanks, and the operator that it may be."""
     # Half characters cannot be sent to SQLite, and a NUL would end the query in the middle.
     query = without_surrogates(query[:MOST_CHARACTERS]).replace("\0", " ")
     for minus, phrase, star, word in _TERM.findall(query):
-        if word == "OR":
-            groups.append([])
-            continue
-        if word in ("AND", "NOT"):
-            continue
         term = _term(word) if word else Term(phrase, bool(minus), bool(star))
         if term.text.strip():
-            groups[-1].append(term)
-    return [group for group in groups if any(not term.negated for term in group)]
+            yield term, word if word in ("AND", "OR", "NOT") else ""
 
 
 def _term(word: str) -> Term:
-    negated = len(word) > 1 and word[0] == "-" and word[1] != "-"
+    negated = _EXCLUDED.match(word) is not None
     text = word[1:] if negated else word
     prefix = len(text) > 1 and text.endswith("*")
     return Term((text[:-1] if prefix else text).replace('"', ""), negated, prefix)
@@ -84,11 +101,19 @@ class _Reading(NamedTuple):
     words: str
     fragments: str
     needle: "Needle"
+    literally: "_Reading | None" = None
+    """The same query with every minus as text, where one of them is read as an exclusion."""
 
 
 @lru_cache(maxsize=128)
 def _read(query: str) -> _Reading:
-    groups = parse(query)
+    reading = _meaning(parse(query))
+    if any(term.negated for group in reading.groups for term in group):
+        return reading._replace(literally=_meaning(as_it_stands(query)))
+    return reading
+
+
+def _meaning(groups: list[list[Term]]) -> _Reading:
     needles = [term.text for group in groups for term in group if not term.negated]
     return _Reading(groups, _words(groups), _fragments(groups), Needle(needles))
 
@@ -177,11 +202,20 @@ class _Question:
         return self._ask(conn, "words", self._reading.words, self._sort, unless_behind=True)
 
     def words_or_fragments(self, conn: apsw.Connection) -> list[Row]:
-        """Messages with the words; if there are none, with the fragments."""
+        """Messages with the words; if there are none, with the fragments.
+
+        If there are none either without what a minus excludes, messages that have it, minus and all:
+        it was the option of a command.
+        """
         if hits := self._ask(conn, "words", self._reading.words, self._sort):
             return hits
         sort = "newest" if self._sort == "relevance" else self._sort
-        return self._ask(conn, "trigrams", self._reading.fragments, sort)
+        if hits := self._ask(conn, "trigrams", self._reading.fragments, sort):
+            return hits
+        if self._reading.literally is None:
+            return []
+        literally = _Question(self._reading.literally, self._wanted, sort, self._count)
+        return literally._ask(conn, "trigrams", self._reading.literally.fragments, sort)
 
     def _ask(
         self,

@@ -9,6 +9,7 @@ import apsw
 
 from hermes_core import clock
 from hermes_core.errors import SessionNotFoundError
+from hermes_core.text import without_surrogates
 from hermes_state.records import Row, decode, encode, rows
 from hermes_state.scope import Scope, allows, condition
 
@@ -46,7 +47,7 @@ def new_id() -> str:
 def move(conn: apsw.Connection, session_id: str, place: Mapping[str, Any]) -> None:
     """Have a session belong to another place and person; what is not given, it has not."""
     assignments = ", ".join(f"{name} = ?" for name in _PLACE)
-    values = [place.get(name) for name in _PLACE]
+    values = _storable({name: place.get(name) for name in _PLACE}).values()
     conn.execute(f"UPDATE sessions SET {assignments} WHERE id = ?", (*values, session_id))
 
 
@@ -61,7 +62,7 @@ def create(
     """Make a session, or fill the gaps of the one that has this id; nothing is overwritten."""
     if unknown := set(fields) - set(_FILLABLE):
         raise TypeError(f"a session has no {', '.join(sorted(unknown))}")
-    values = dict(fields)
+    values, session_id = _storable(fields), without_surrogates(session_id)
     if values.get("model_config") is not None and not isinstance(values["model_config"], str):
         values["model_config"] = encode(values["model_config"])
     if exists(conn, session_id):
@@ -72,12 +73,27 @@ def create(
         _adopt(conn, session_id, parent_session_id)
 
 
+def _storable(values: Mapping[str, Any]) -> Row:
+    """Columns as the database takes them: names of people and files may have bytes that are no text.
+
+    A folder of such a name is not kept, since under another name it would be another folder.
+    """
+    return {name: _text_of(name, value) for name, value in values.items()}
+
+
+def _text_of(name: str, value: Any) -> Any:  # noqa: ANN401 -- a value of any column
+    if not isinstance(value, str):
+        return value
+    text = without_surrogates(value)
+    return None if name == "cwd" and text != value else text
+
+
 def _insert(conn: apsw.Connection, session_id: str, source: str, values: Row) -> None:
     now = clock.now()
     row = {
         "id": session_id,
         "conversation_id": session_id,
-        "source": source,
+        "source": without_surrogates(source),
         "started_at": now,
         "last_active_at": now,
         **values,
@@ -166,12 +182,16 @@ def link(conn: apsw.Connection, session_id: str, parent: Row, relation: str) -> 
 
 def exists(conn: apsw.Connection, session_id: str) -> bool:
     """Whether there is a session with exactly this id."""
-    return conn.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).get is not None
+    known = conn.execute(
+        "SELECT 1 FROM sessions WHERE id = ?", (without_surrogates(session_id),)
+    ).get
+    return known is not None
 
 
 def find(conn: apsw.Connection, session_id: str) -> Row | None:
     """All columns of a session, or None."""
-    found = rows(conn.execute("SELECT * FROM sessions WHERE id = ?", (session_id,)))
+    id_ = without_surrogates(session_id)
+    found = rows(conn.execute("SELECT * FROM sessions WHERE id = ?", (id_,)))
     return found[0] if found else None
 
 
@@ -187,6 +207,7 @@ def fetch(conn: apsw.Connection, session_id: str) -> Row:
 
 def by_prefix(conn: apsw.Connection, text: str, scope: Scope | None = None) -> str | None:
     """The one session whose id is `text` or begins with it; with a scope, of those that may be seen."""
+    text = without_surrogates(text)
     if allows(conn, scope, text):
         return text
     whose, values = condition(scope) if scope is not None else ("1", ())
@@ -228,7 +249,8 @@ def end_for_reset(conn: apsw.Connection, session_id: str, reason: str) -> bool:
 def change(conn: apsw.Connection, session_id: str, **values: Any) -> None:  # noqa: ANN401 -- columns
     """Set columns of a session that may change during its life."""
     changes = ", ".join(f"{name} = ?" for name in values)
-    conn.execute(f"UPDATE sessions SET {changes} WHERE id = ?", (*values.values(), session_id))
+    given = _storable(values).values()
+    conn.execute(f"UPDATE sessions SET {changes} WHERE id = ?", (*given, session_id))
 
 
 def change_model(conn: apsw.Connection, session_id: str, model: str, chosen_as: str | None) -> None:

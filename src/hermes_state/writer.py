@@ -15,6 +15,7 @@ A function may be run a second time when the transaction it was part of had to b
 must do nothing but talk to the connection.
 """
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -28,7 +29,7 @@ import apsw
 
 from hermes_core.errors import StoreError, StoreGoneError
 from hermes_state.checkpoint import Checkpoints
-from hermes_state.connection import translate
+from hermes_state.connection import no_text, translate
 from hermes_state.courtesy import Courtesy
 from hermes_state.presence import Presence
 
@@ -80,6 +81,8 @@ class Writer:
         self._leader = 0
         self._closed = False
         self._commits = False
+        self._savepoint = f"job_{os.urandom(8).hex()}"
+        """A name that no function has for a savepoint of its own."""
         # A function that says COMMIT would make the others of its commit durable half way.
         conn.set_commit_hook(lambda: not self._commits)
         self._helper = _Helper(self._wait_in_line)
@@ -187,18 +190,18 @@ class Writer:
     def _run_one(self, job: _Job) -> bool:
         """Run one function; False when its failure took the whole transaction with it."""
         conn = self.conn
-        conn.execute("SAVEPOINT job")
+        conn.execute(f"SAVEPOINT {self._savepoint}")
         try:
             job.result = job.fn(conn)
         except BaseException as error:  # noqa: BLE001 -- as above
             job.error = error
             if conn.in_transaction:
-                conn.execute("ROLLBACK TO job; RELEASE job")
+                conn.execute(f"ROLLBACK TO {self._savepoint}; RELEASE {self._savepoint}")
             return conn.in_transaction
         if not conn.in_transaction:
             job.error = StoreError("A write may not end the transaction it runs in.")
             return False
-        conn.execute("RELEASE job")
+        conn.execute(f"RELEASE {self._savepoint}")
         return True
 
     def _start_over(self, batch: list[_Job]) -> None:
@@ -282,9 +285,12 @@ class Writer:
         return next((job for job in self._waiting if not job.rides_along), None)
 
     def _explained(self, error: BaseException) -> BaseException:
-        if not isinstance(error, apsw.Error):
+        if isinstance(error, apsw.Error):
+            ours = translate(error, self._path)
+        elif isinstance(error, UnicodeEncodeError):
+            ours = no_text(error)
+        else:
             return error
-        ours = translate(error, self._path)
         ours.__cause__ = error
         return ours
 

@@ -1,6 +1,7 @@
 """`hermes chat -q`: one question, one answer, and an exit status that tells how it went."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -127,6 +128,18 @@ def start(world: World, *arguments: str) -> subprocess.Popen[str]:
         cwd=world.workspace,
         env=world.environment,
     )
+
+
+def test_a_folder_whose_name_is_no_text_can_be_worked_in(world: World) -> None:
+    world.workspace = Path(os.fsdecode(bytes(world.workspace) + b"/dir\xff"))
+    world.workspace.mkdir()
+    (world.workspace / "a.txt").write_text("forty-two\n")
+    world.server.add(call("read_file", path="a.txt"), call("terminal", command="cat a.txt"), "42.")
+    done = world.once("-q", "what is in a.txt?")
+    assert done.returncode == 0 and done.stdout == "42.\n", done.stderr
+    assert done.stderr.count("✓") == 2, done.stderr
+    world.server.add("Still 42.")
+    assert world.once("-c", "-q", "sure?").stdout == "Still 42.\n"
 
 
 @pytest.mark.parametrize(

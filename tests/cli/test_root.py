@@ -140,3 +140,45 @@ def test_a_closed_pipe_is_no_error_worth_a_traceback(tmp_path: Path) -> None:
 def test_errors_are_json_when_the_output_is(shell: Shell) -> None:
     shell.run("--json sessions show nobody", status=4)
     assert json.loads(shell.errors)["error"]["fix"]
+
+
+@pytest.mark.parametrize("command", ["show", "tree", "export", "rename"])
+def test_an_argument_that_is_no_text_names_no_conversation(tmp_path: Path, command: str) -> None:
+    more = ["a title"] if command == "rename" else []
+    done = hermes("sessions", command, "\udcff", *more, HERMES_HOME=str(tmp_path / "home"))
+    assert done.returncode == 4 and "no conversation" in done.stderr, done.stderr
+
+
+def test_a_full_disk_under_the_output_is_told_in_words(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [HERMES, "config", "show"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+            env={"PATH": "/usr/bin:/bin", "HERMES_HOME": str(tmp_path / "home")},
+        )
+    assert done.returncode == 1
+    assert done.stderr == "hermes: No space left on device.\n"
+
+
+@pytest.mark.parametrize(
+    ("home", "status"), [("~nobody-of-this-name", 78), ("/proc/no-home", 78), ("/dev/null", 78)]
+)
+@pytest.mark.parametrize("command", ["sessions list", "config set sessions.retention_days 3"])
+def test_a_home_that_cannot_be_used_gives_no_traceback(
+    home: str, status: int, command: str
+) -> None:
+    done = hermes(*command.split(), HERMES_HOME=home)
+    assert done.returncode == status and "HERMES_HOME" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unexpected_error_is_told_also_where_no_log_can_be_written(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERMES_HOME", "/proc/no-home")
+    monkeypatch.setattr("hermes_core.config.load", None)
+    shell.run("config show", status=1)
+    assert "Unexpected error" in shell.errors and "could not be kept" in shell.errors

@@ -84,6 +84,15 @@ def test_a_conversation_is_shown_by_id_by_the_beginning_of_one_and_by_title(
     assert shell.run("sessions show 20261101 --last 1").count("README") == 1
 
 
+def test_nothing_that_is_shown_steers_the_terminal(store: SessionDB, shell: Shell) -> None:
+    store.create_session("odd", "cli\x1b[2J", model="m\x1b]0;title\x07")
+    call = {"function": {"name": "sh\x1b[31m", "arguments": "\x9b2J \u202e"}}
+    store.append_message("odd", "assistant", "hm", tool_calls=[call])
+    store.append_message("odd", "tool", "done", tool_name="sh\x1b[31m")
+    shown = shell.run("sessions show odd")
+    assert "sh[31m" in shown and not set(shown) & set("\x1b\x07\x9b\u202e")
+
+
 def test_full_shows_what_was_said_before_compaction(talk: SessionDB, shell: Shell) -> None:
     short = shell.run("sessions show 20261103")
     assert "compacted 1 ×" in short and "user (summary): Summary: a house." in short

@@ -142,19 +142,20 @@ def test_every_setting_has_a_description_and_a_type_in_words() -> None:
         assert "<" not in config.describe(option.type)
 
 
-@pytest.mark.parametrize(("given", "mode"), [("1", "allow"), ("TRUE", "allow"), ("0", "ask")])
-@pytest.mark.parametrize("form", ["{}", " {} "])
-def test_yolo_mode_is_a_switch(tmp_path: Path, given: str, mode: str, form: str) -> None:
-    settings = config.load(Home(tmp_path), environment={"HERMES_YOLO_MODE": form.format(given)})
-    assert settings.approvals.mode == mode
+@pytest.mark.parametrize("folder", ["~nobody-of-this-name/x", "/tmp/\udcff"])
+def test_a_home_that_cannot_be_one_is_told_in_words(folder: str) -> None:
+    with pytest.raises(ConfigError, match="HERMES_HOME"):
+        config.home({"HERMES_HOME": folder})
 
 
-@pytest.mark.parametrize("given", ["", "false", "no", "off"])
-def test_yolo_mode_that_is_switched_off_is_off(tmp_path: Path, given: str) -> None:
-    settings = config.load(Home(tmp_path), environment={"HERMES_YOLO_MODE": given})
-    assert settings.approvals.mode == "ask"
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [("1", "allow"), ("yes", "allow"), ("false", "ask"), ("off", "ask"), ("", "ask")],
+)
+def test_everything_is_allowed_only_by_a_yes(home: Home, text: str, mode: str) -> None:
+    assert config.load(home, environment={"HERMES_YOLO_MODE": text}).approvals.mode == mode
 
 
-def test_yolo_mode_that_is_neither_on_nor_off_is_refused(tmp_path: Path) -> None:
+def test_a_yes_that_nobody_understands_is_refused(home: Home) -> None:
     with pytest.raises(ConfigError, match="HERMES_YOLO_MODE"):
-        config.load(Home(tmp_path), environment={"HERMES_YOLO_MODE": "perhaps"})
+        config.load(home, environment={"HERMES_YOLO_MODE": "perhaps"})

@@ -225,3 +225,72 @@ def test_a_store_that_may_only_be_read_is_refused_for_writing_and_opens_for_read
     reachable.chmod(0o755)
     assert outcome in (StoreReadOnlyError, StorePermissionError)
     assert reading is None
+
+
+@pytest.fixture
+def owned(reachable: Path) -> Path:
+    """The same, with a search index, and belonging to the one who has no rights elsewhere."""
+    with SessionDB(reachable / "state.db") as store:
+        assert store.search_messages("hello")
+    if os.getuid() == 0:
+        for path in (reachable, *reachable.iterdir()):
+            os.chown(path, NOBODY, NOBODY)
+    return reachable
+
+
+def say_and_search(path: Path) -> None:
+    with SessionDB(path) as store:
+        store.append_message("a", "user", "hello again")
+        assert len(store.search_messages("hello")) == 2
+
+
+@pytest.mark.parametrize("hindrance", ["folder of its name", "file", "log beside it"])
+def test_search_answers_where_the_index_cannot_be_written(owned: Path, hindrance: str) -> None:
+    index = owned / "state-search.db"
+
+    def search() -> None:
+        match hindrance:
+            case "folder of its name":
+                index.unlink()
+                index.mkdir()
+            case "file":
+                index.chmod(0o400)
+            case _:
+                for suffix in ("-wal", "-shm"):
+                    (owned / f"state-search.db{suffix}").touch(0o400)
+        say_and_search(owned / "state.db")
+
+    outcome = as_somebody_else(search)
+    if index.is_dir():
+        index.rmdir()
+    assert outcome is None
+
+
+def test_search_answers_where_nothing_new_can_be_made_beside_an_open_store(owned: Path) -> None:
+    def search() -> None:
+        for path in owned.glob("state-search.db*"):
+            path.unlink()
+        with SessionDB(owned / "state.db") as store:
+            store.message_count()
+            owned.chmod(0o500)
+            try:
+                assert store.search_messages("hello")
+            finally:
+                owned.chmod(0o755)
+
+    assert as_somebody_else(search) is None
+
+
+def test_a_store_that_was_once_read_only_is_written_again(owned: Path) -> None:
+    path = owned / "state.db"
+
+    def change_modes() -> None:
+        path.chmod(0o400)
+        with SessionDB(path) as store, pytest.raises(StoreReadOnlyError):
+            store.append_message("a", "user", "no")
+        with SessionDB(path, read_only=True) as store:
+            assert store.get_messages("a")
+        path.chmod(0o600)
+        say_and_search(path)
+
+    assert as_somebody_else(change_modes) is None

@@ -147,6 +147,15 @@ def test_a_backup_is_whole_while_writers_write(store: SessionDB, tmp_path: Path)
         store.backup(tmp_path / "copy.db")
 
 
+def test_a_backup_that_fails_leaves_nothing_behind(store: SessionDB, tmp_path: Path) -> None:
+    def stop(_done: int, _all: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.backup(tmp_path / "copy.db", stop)
+    assert not list(tmp_path.glob("copy.db*"))
+
+
 def test_vacuum_gives_space_back(store: SessionDB) -> None:
     store.create_session("a", "cli")
     store.append_messages("a", [{"role": "user", "content": "x" * 2000}] * 500)

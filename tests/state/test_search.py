@@ -66,3 +66,32 @@ def test_one_page_after_another_meets_every_hit_once() -> None:
             for hit in store.search_messages("needle", limit=10, offset=offset)
         ]
     assert pages == ids[::-1]
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("->next", "head->next = tail"),
+        ("->>", "data ->> 'key'"),
+        ("-v", "run it with -v once"),
+        ("git commit -m", 'git commit -m "fix: bug"'),
+        ("rm -rf", "never rm -rf a folder"),
+        ("-exclude", "tar -exclude"),
+        ("AND", "and so on"),
+        ("OR", "one or two"),
+        ("NOT", "not at all"),
+        ("AND OR NOT", "and, or, not"),
+        ("ｶﾀ", "ｶﾀｶﾅ in half"),
+        ("ﾅ", "ｶﾀｶﾅ in half"),
+    ],
+)
+def test_what_reads_like_an_operator_is_found_where_it_is_text(query: str, text: str) -> None:
+    assert snippets("something else", text, query=query)
+
+
+def test_a_minus_excludes_a_word() -> None:
+    texts = ("red apples", "green apples", "red pears")
+    assert snippets(*texts, query="apples -green") == ["red >>>apples<<<"]
+    assert snippets(*texts, query='-"red apples" apples') == ["green >>>apples<<<"]
+    assert snippets("東京 東京", "東京 大阪", query="東京 -大阪") == [">>>東京<<< >>>東京<<<"]
+    assert snippets("green apples", query="apples -green") == []

@@ -378,6 +378,16 @@ def _interrupted_while(armed: list[bool]) -> Generator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def test_a_function_that_releases_a_savepoint_it_did_not_make_fails_alone(path: Path) -> None:
+    def releases(conn: apsw.Connection) -> None:
+        conn.execute("RELEASE job")
+
+    with _writing(path) as writer:
+        _, failed, last = _together(writer, [_fails, releases, _put("one")])
+    assert isinstance(failed, StoreError) and last == "one"
+    assert _stored(path) == ["one"]
+
+
 def test_an_interrupted_main_thread_neither_hangs_nor_loses_nor_doubles(path: Path) -> None:
     armed, acknowledged, interrupted = [False], list[str](), 0
     with _writing(path) as writer:

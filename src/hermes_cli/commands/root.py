@@ -19,6 +19,7 @@ from hermes_core.version import VERSION
 logger = logging.getLogger(__name__)
 
 EXIT_FAILURE = 1
+EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 
@@ -106,17 +107,34 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_FAILURE
     except (SystemExit, KeyboardInterrupt):
         raise
-    except (
-        BaseException
-    ) as error:  # the last boundary, also for a plugin's command: log, tell, exit
-        log.set_up(app.home.logs, "info")
-        logger.exception("unexpected error in: hermes %s", " ".join(arguments))
-        where = app.home.logs / "hermes.log"
-        _tell(
-            app, "internal", f"Unexpected error: {in_words(error)}.", f"The details are in {where}."
-        )
+    except UnicodeEncodeError as error:  # bytes of an argument that are no text
+        _tell(app, "usage", f"{error.object!r} is not made of whole characters.", "Use UTF-8.")
+        return EXIT_USAGE
+    except OSError as error:  # a folder that may not be written, a full disk
+        _log(app, arguments, error)
+        _tell(app, "system", f"{_named(error)}.", "")
+        return EXIT_FAILURE
+    except BaseException as error:  # noqa: BLE001 -- the last boundary, also for a plugin's: log, tell, exit
+        where = _log(app, arguments, error)
+        _tell(app, "internal", f"Unexpected error: {in_words(error)}.", where)
         return EXIT_FAILURE
     return outcome if isinstance(outcome, int) else 0
+
+
+def _named(error: OSError) -> str:
+    """What the system refused, and to which file."""
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
+def _log(app: App, arguments: Sequence[str], error: BaseException) -> str:
+    """Keep the details of an error; says where they are, or why they are not."""
+    try:
+        log.set_up(app.home.logs, "info")
+    except HermesError as hindrance:
+        return f"The details could not be kept. {hindrance}"
+    logger.error("unexpected error in: hermes %s", " ".join(arguments), exc_info=error)
+    return f"The details are in {app.home.logs / log.FILE}."
 
 
 def _usage_hint(error: click.ClickException) -> str:

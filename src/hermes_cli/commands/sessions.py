@@ -154,7 +154,7 @@ def _heading(row: dict[str, Any]) -> str:
         lines.append(f"compacted {row['depth']} ×; --full shows all that was said")
     if row["ended_at"] is not None:
         lines.append(f"ended {moment(row['ended_at'])} ({row['end_reason']})")
-    return "\n".join(lines)
+    return visible("\n".join(lines))
 
 
 def _spoken(message: dict[str, Any]) -> str:
@@ -163,8 +163,9 @@ def _spoken(message: dict[str, Any]) -> str:
     text = content if isinstance(content, str) else _parts_in_words(content)
     who = message["role"] + (f" ({message['kind']})" if "kind" in message else "")
     if message["role"] == "tool":
-        return f"  → {message.get('tool_name') or 'tool'}: {truncate(one_line(visible(text)), 200)}"
-    lines = [f"{who}: {visible(text)}".rstrip()]
+        name = visible(message.get("tool_name") or "tool")
+        return f"  → {name}: {truncate(one_line(visible(text)), 200)}"
+    lines = [visible(f"{who}: {text}").rstrip()]
     lines += [f"  ⚙ {_call_in_words(call)}" for call in message.get("tool_calls", ())]
     return "\n".join(lines)
 
@@ -184,7 +185,8 @@ def _part_in_words(part: Any) -> str:  # noqa: ANN401 -- as above
 
 def _call_in_words(call: dict[str, Any]) -> str:
     function = call.get("function", call)
-    return truncate(one_line(f"{function.get('name')} {function.get('arguments', '')}"), 160)
+    words = f"{function.get('name')} {function.get('arguments', '')}"
+    return truncate(one_line(visible(words)), 160)
 
 
 @command.command("search")
@@ -215,7 +217,11 @@ def search(  # noqa: PLR0913 -- one parameter an option
     until: str | None,
     sort: Sort,
 ) -> int:
-    """Find messages. Words must all occur; "a phrase", prefix*, -without, OR."""
+    """Find messages. Words must all occur; "a phrase", prefix*, -without, OR.
+
+    Part of a word, or a piece of code, is found by three characters or more. A query that begins with a
+    minus goes after --: hermes sessions search -- '->next'.
+    """
     with app.store() as store:
         hits = store.search_messages(
             " ".join(query),
