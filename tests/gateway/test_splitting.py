@@ -98,6 +98,7 @@ def test_any_text_at_all_is_cut(text: str, limit: int, measure: Callable[[str], 
     _check_whole(text, limit, measure)
 
 
+@settings(deadline=None)
 @given(documents, st.integers(64, 300), measures)
 def test_what_people_see_as_one_character_stays_one(
     text: str, limit: int, measure: Callable[[str], int]
