@@ -9,7 +9,8 @@ def main() -> None:
     """Run the command line. What is asked for most often does not wait for the rest to load."""
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
-        sys.stdout.write(f"hermes {VERSION}\n")
+        if sys.stdout is not None:  # closed by who starts us
+            sys.stdout.write(f"hermes {VERSION}\n")
         return
     if not arguments:
         _open_interface()

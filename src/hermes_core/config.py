@@ -74,7 +74,7 @@ def home(environment: Mapping[str, str] | None = None) -> Home:
     named = env.get("HERMES_HOME", "")
     try:
         folder = Path(named).expanduser().absolute() if named else Path.home() / ".hermes"
-    except RuntimeError as error:  # no user of that name, or we are a user without a name
+    except (RuntimeError, OSError) as error:  # no such user, or the working folder is gone
         raise ConfigError(
             f"There is no folder {named or '~'}: {error}", fix="Set HERMES_HOME to a whole path."
         ) from error
@@ -278,8 +278,12 @@ def _read_file(path: Path) -> dict[str, Any]:
         text = path.read_text("utf-8")
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}.") from error
+    except UnicodeDecodeError as error:
+        fix = "Save it as UTF-8."
+        raise ConfigError(f"{path} cannot be read: {error}.", fix=fix) from error
+    except OSError as error:
+        fix = f"Make {path} a file that you may read."
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.", fix=fix) from error
     return _toml(text, path)
 
 

@@ -102,7 +102,11 @@ def make_folder(path: Path) -> Path:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file as a whole, readable by its owner alone, or leave the old one as it was."""
+    """Replace a file as a whole, readable by its owner alone, or leave the old one as it was.
+
+    Where a link stands, the file that it leads to is replaced.
+    """
+    path = path.resolve()
     make_folder(path.parent)
     draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.new")
     try:

@@ -36,6 +36,7 @@ _SCHEMA_BYTES = 1_000_000
 _MAGIC = b"SQLite format 3\x00"
 _APPLICATION_ID_AT = slice(68, 72)
 _PAGES_BEFORE_CHECKPOINT = 1000
+_ROOM_TO_OPEN = 64 * 1024
 _WAL_BYTES_KEPT = 16 * 1024 * 1024
 
 
@@ -261,6 +262,22 @@ def translated(path: Path) -> Generator[None]:
         raise translate(error, path) from error
 
 
+def _full(path: Path) -> StoreFullError:
+    return StoreFullError(
+        f"There is no space left for {path}.",
+        fix="Nothing acknowledged is lost. Free some space and repeat the last action.",
+    )
+
+
+def _has_no_space(path: Path) -> bool:
+    """Whether the disk has less room than a store needs to be opened."""
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < _ROOM_TO_OPEN
+
+
 def translate(error: apsw.Error, path: Path) -> StoreError:
     """The error of our family that says what `error` means for the person who runs Hermes."""
     match error:
@@ -270,10 +287,7 @@ def translate(error: apsw.Error, path: Path) -> StoreError:
                 fix="Nothing was written. Wait for it, or see `hermes doctor`.",
             )
         case apsw.FullError():
-            return StoreFullError(
-                f"There is no space left for {path}.",
-                fix="Nothing acknowledged is lost. Free some space and repeat the last action.",
-            )
+            return _full(path)
         case apsw.ReadOnlyError():
             return StoreReadOnlyError(
                 f"{path} cannot be written.",
@@ -289,6 +303,8 @@ def translate(error: apsw.Error, path: Path) -> StoreError:
             )
         case apsw.NotADBError():
             return ForeignStoreError(f"{path} is not a database.", fix="Move the file away.")
+        case apsw.IOError() if _has_no_space(path):  # for its shared memory, which SQLite tells so
+            return _full(path)
         case apsw.IOError():
             return StoreIOError(
                 f"The disk failed under {path} ({error}).",

@@ -11,13 +11,17 @@ from typing import Any
 
 import pytest
 
+from hermes_cli.commands import root
 from hermes_core import attachments, clock
 from hermes_core.paths import Home, make_folder
 from hermes_state import SessionDB
 from hermes_state.effects import Call
 from hermes_state.turns import Opening
 from tests.cli.conftest import Shell
+from tests.state.test_faults import as_somebody_else, reachable
 from tests.state.test_foreign import Foreign
+
+__all__ = ["reachable"]
 
 DAY = 86_400.0
 
@@ -385,3 +389,39 @@ def test_show_tells_what_happened_to_turns_that_were_not_answered(
     turns = shell.json("sessions show s1")["turns"]
     assert [turn["state"] for turn in turns] == ["answered", "interrupted", "failed", "accepted"]
     assert turns[0]["effects"][0]["state"] == "unknown"
+
+
+def test_a_home_that_may_only_be_read_can_be_read(
+    reachable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERMES_HOME", str(reachable))
+    with SessionDB(reachable / "state.db") as store:
+        store.index.catch_up()
+    for path in reachable.iterdir():
+        path.chmod(0o444)
+    reachable.chmod(0o555)
+
+    def read_and_try_to_write() -> None:
+        for line in ("list", "show a", "search hello", "tree a", "stats", "export"):
+            assert root.run(["sessions", *line.split()]) == 0, line
+        assert root.run(["sessions", "rename", "a", "b"]) == 1
+
+    assert as_somebody_else(read_and_try_to_write) is None
+    reachable.chmod(0o755)
+
+
+def test_an_amount_that_cannot_be_is_refused(talk: SessionDB, shell: Shell) -> None:
+    for amount in ("-1", "99999999999999999999"):
+        shell.run(f"sessions list -n {amount}", status=2)
+        shell.run(f"sessions search -n {amount} blue", status=2)
+    assert "not in the range" in shell.errors
+
+
+def test_a_list_of_a_source_without_conversations_names_it(talk: SessionDB, shell: Shell) -> None:
+    assert shell.run("sessions list --source fax") == "No conversation was begun in 'fax'.\n"
+
+
+def test_the_version_can_be_asked_for_without_a_place_to_print_it() -> None:
+    command = f"exec {shlex.quote(sys.executable)} -m hermes_cli.main --version >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -159,3 +159,34 @@ def test_everything_is_allowed_only_by_a_yes(home: Home, text: str, mode: str) -
 def test_a_yes_that_nobody_understands_is_refused(home: Home) -> None:
     with pytest.raises(ConfigError, match="HERMES_YOLO_MODE"):
         config.load(home, environment={"HERMES_YOLO_MODE": "perhaps"})
+
+
+def test_a_relative_home_in_a_folder_that_is_gone_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(ConfigError, match="whole path"):
+        config.home({"HERMES_HOME": "home"})
+
+
+def test_settings_that_cannot_be_read_say_what_to_do(home: Home) -> None:
+    home.create().config.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        config.load(home, environment={})
+    home.config.unlink()
+    home.config.mkdir()
+    with pytest.raises(ConfigError, match="a file that you may read"):
+        config.load(home, environment={})
+
+
+def test_settings_behind_a_link_are_changed_where_they_are(home: Home, tmp_path: Path) -> None:
+    real = tmp_path / "dotfiles" / "hermes.toml"
+    real.parent.mkdir()
+    real.write_text("# mine\n")
+    home.create().config.symlink_to(real)
+    config.change(home, "log.level", "debug")
+    assert home.config.is_symlink()
+    assert real.read_text().startswith("# mine\n") and "debug" in real.read_text()

@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import apsw
@@ -18,7 +19,7 @@ from hermes_core.errors import (
     StorePermissionError,
     StoreReadOnlyError,
 )
-from hermes_state import SessionDB
+from hermes_state import SessionDB, connection
 
 NOBODY = 65534
 
@@ -294,3 +295,13 @@ def test_a_store_that_was_once_read_only_is_written_again(owned: Path) -> None:
         say_and_search(path)
 
     assert as_somebody_else(change_modes) is None
+
+
+def test_a_disk_without_room_for_shared_memory_is_full_and_not_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = apsw.IOError("disk I/O error")
+    assert isinstance(connection.translate(failure, tmp_path / "state.db"), StoreIOError)
+    rest = SimpleNamespace(f_bavail=3, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda _path: rest)
+    assert isinstance(connection.translate(failure, tmp_path / "state.db"), StoreFullError)

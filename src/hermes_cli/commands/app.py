@@ -1,6 +1,7 @@
 """What every command is handed: the home, the settings, the store, and the form of its output."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -46,17 +47,24 @@ class App:
 
     @contextlib.contextmanager
     def store(self, *, read_only: bool = False) -> Generator["hermes_state.SessionDB"]:
-        """Open the store of the home for the length of a block."""
+        """Open the store of the home for a block: one that may only be read, for reading."""
         import hermes_state  # noqa: PLC0415 -- SQLite, which the first frame of the UI need not wait for
 
         self.home.create()
         store = hermes_state.SessionDB(
             self.home.database,
-            read_only=read_only,
+            read_only=read_only or self._may_only_read(),
             busy_timeout_s=self.settings.store.busy_timeout_s,
         )
         with contextlib.closing(store):
             yield store
+
+    def _may_only_read(self) -> bool:
+        """Whether the home cannot be written, as on a mounted backup."""
+        database = self.home.database
+        return database.exists() and not (
+            os.access(database, os.W_OK) and os.access(database.parent, os.W_OK)
+        )
 
     def emit(self, value: object) -> None:
         """Print a value as JSON, one document to the line."""

@@ -15,6 +15,7 @@ from hermes_core.text import one_line, truncate, visible
 from hermes_state import SessionDB
 from hermes_state.search import Sort
 
+AMOUNT = click.IntRange(0, 1_000_000)
 EXIT_NOTHING_FOUND = 3
 _UNSETTLED = {
     "started": "it was running when last seen",
@@ -35,8 +36,8 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("-n", "--limit", default=20, show_default=True, help="How many to show.")
-@click.option("--offset", default=0, help="How many to leave out first.")
+@click.option("-n", "--limit", type=AMOUNT, default=20, show_default=True, help="How many to show.")
+@click.option("--offset", type=AMOUNT, default=0, help="How many to leave out first.")
 @click.option("--source", help="Only those begun here: cli, tui, telegram, …")
 @click.option("--archived", is_flag=True, help="Those that were put away.")
 @click.option("--all", "children", is_flag=True, help="Every session, also compacted ones.")
@@ -65,7 +66,7 @@ def list_(
     if app.as_json:
         return app.emit(found)
     if not found:
-        return app.say("No conversations yet." if not text else f"No conversation has {text!r}.")
+        return app.say(_nothing_listed(text, source))
     return app.say(
         table.render(
             ("ID", "LAST ACTIVE", "SOURCE", "MESSAGES", "TITLE"),
@@ -81,6 +82,12 @@ def list_(
             ],
         )
     )
+
+
+def _nothing_listed(text: str | None, source: str | None) -> str:
+    if text:
+        return f"No conversation has {text!r}."
+    return f"No conversation was begun in {source!r}." if source else "No conversations yet."
 
 
 @command.command("show")
@@ -191,7 +198,7 @@ def _call_in_words(call: dict[str, Any]) -> str:
 
 @command.command("search")
 @click.argument("query", nargs=-1, required=True)
-@click.option("-n", "--limit", default=20, show_default=True, help="How many to show.")
+@click.option("-n", "--limit", type=AMOUNT, default=20, show_default=True, help="How many to show.")
 @click.option("--role", multiple=True, help="Only what user, assistant or tool said.")
 @click.option("--source", help="Only conversations begun here.")
 @click.option("--session", help="Only in this conversation.")
