@@ -272,7 +272,7 @@ def chosen_model(row: Row) -> str:
 def marks(row: Mapping[str, Any]) -> dict[str, Any]:
     """What is noted of a session beside its columns; nothing when somebody else wrote it otherwise."""
     try:
-        noted: object = decode(row["model_config"]) if row["model_config"] else {}
+        noted: object = decode(row.get("model_config") or "{}")
     except ValueError:
         return {}
     return cast("dict[str, Any]", noted) if isinstance(noted, dict) else {}

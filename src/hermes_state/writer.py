@@ -15,7 +15,6 @@ A function may be run a second time when the transaction it was part of had to b
 must do nothing but talk to the connection.
 """
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -36,6 +35,8 @@ from hermes_state.presence import Presence
 T = TypeVar("T")
 
 _LARGEST_BATCH = 256
+_SAVEPOINT = "writers_job"
+"""A name that no function has for a savepoint of its own."""
 _PATIENCE_S = 0.01
 """How long what may ride along waits for a commit of somebody else."""
 
@@ -81,8 +82,6 @@ class Writer:
         self._leader = 0
         self._closed = False
         self._commits = False
-        self._savepoint = f"job_{os.urandom(8).hex()}"
-        """A name that no function has for a savepoint of its own."""
         # A function that says COMMIT would make the others of its commit durable half way.
         conn.set_commit_hook(lambda: not self._commits)
         self._helper = _Helper(self._wait_in_line)
@@ -190,18 +189,18 @@ class Writer:
     def _run_one(self, job: _Job) -> bool:
         """Run one function; False when its failure took the whole transaction with it."""
         conn = self.conn
-        conn.execute(f"SAVEPOINT {self._savepoint}")
+        conn.execute(f"SAVEPOINT {_SAVEPOINT}")
         try:
             job.result = job.fn(conn)
         except BaseException as error:  # noqa: BLE001 -- as above
             job.error = error
             if conn.in_transaction:
-                conn.execute(f"ROLLBACK TO {self._savepoint}; RELEASE {self._savepoint}")
+                conn.execute(f"ROLLBACK TO {_SAVEPOINT}; RELEASE {_SAVEPOINT}")
             return conn.in_transaction
         if not conn.in_transaction:
             job.error = StoreError("A write may not end the transaction it runs in.")
             return False
-        conn.execute(f"RELEASE {self._savepoint}")
+        conn.execute(f"RELEASE {_SAVEPOINT}")
         return True
 
     def _start_over(self, batch: list[_Job]) -> None:

@@ -26,7 +26,7 @@ def test_a_kill_inside_a_shared_commit_loses_nothing(tmp_path: Path) -> None:
     row = crash.at_every_point(tmp_path, Pass("statement", 3), step=3)
     assert row.found.is_clean, row.found.notes
     # which of the two depends on how the writers met; every third statement is a point
-    assert row.points["SAVEPOINT job"] + row.points["RELEASE job"]
+    assert row.points["SAVEPOINT writers_job"] + row.points["RELEASE writers_job"]
 
 
 def test_a_kill_at_every_change_of_a_file_loses_nothing(tmp_path: Path) -> None:
