@@ -1,5 +1,6 @@
 """The `hermes` command: its entry point and the last error boundary."""
 
+import os
 import sys
 
 from hermes_core.version import VERSION
@@ -7,16 +8,22 @@ from hermes_core.version import VERSION
 
 def main() -> None:
     """Run the command line. What is asked for most often does not wait for the rest to load."""
+    _have_streams()
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
-        if sys.stdout is not None:  # closed by who starts us
-            sys.stdout.write(f"hermes {VERSION}\n")
+        sys.stdout.write(f"hermes {VERSION}\n")
         return
     if not arguments:
         _open_interface()
     from hermes_cli.commands.root import run  # noqa: PLC0415 -- see the docstring
 
     sys.exit(run(arguments))
+
+
+def _have_streams() -> None:
+    """Who starts us may have closed them; what is printed then goes nowhere."""
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 -- for good
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
 
 
 def _open_interface() -> None:

@@ -34,7 +34,9 @@ MEMORY = Path(":memory:")
 _HEADER_BYTES = 100
 _SCHEMA_BYTES = 1_000_000
 _MAGIC = b"SQLite format 3\x00"
+_VERSION_AT = slice(60, 64)
 _APPLICATION_ID_AT = slice(68, 72)
+_OWN_TRIGGER = b"CREATE TRIGGER messages_counted"
 _PAGES_BEFORE_CHECKPOINT = 1000
 _ROOM_TO_OPEN = 64 * 1024
 _WAL_BYTES_KEPT = 16 * 1024 * 1024
@@ -65,13 +67,15 @@ def check_file(path: Path) -> bool:
             )
         if not path.exists():
             return False
-        header = _header(path)
+        header = _beginning(path, _HEADER_BYTES)
     except (PermissionError, apsw.CantOpenError) as error:
         raise _no_permission(path) from error
     if not header:
         return False
     if not header.strip(b"\0") and path.with_name(path.name + "-journal").exists():
         return False  # the power went while the file was made; its journal takes that back
+    if _is_damaged(path, header):
+        raise _damaged(path, "its first page")
     if not header.startswith(_MAGIC):
         raise ForeignStoreError(
             f"{path} is not a database.",
@@ -91,11 +95,25 @@ def check_file(path: Path) -> bool:
     )
 
 
-def _header(path: Path) -> bytes:
+def _is_damaged(path: Path, header: bytes) -> bool:
+    """Whether the head of the file denies what the rest of it shows: that it is a store of ours."""
+    names_us = int.from_bytes(header[_APPLICATION_ID_AT], "big") == APPLICATION_ID
+    version = int.from_bytes(header[_VERSION_AT], "big", signed=True)
+    has_version = version > 0 or _size(path.with_name(path.name + "-wal"))  # the log may have it
+    if header.startswith(_MAGIC) and names_us and has_version:
+        return False
+    return _OWN_TRIGGER in _beginning(path, _SCHEMA_BYTES)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _beginning(path: Path, size: int) -> bytes:
     """Read by SQLite: a file that is closed any other way loses the locks this process has on it."""
     file = open_file(path, apsw.SQLITE_OPEN_READONLY)
     try:
-        return file.xRead(_HEADER_BYTES, 0)
+        return file.xRead(size, 0)
     finally:
         file.xClose()
 
@@ -222,6 +240,11 @@ def open_frozen(path: Path, busy_timeout_s: float) -> apsw.Connection:
             conn.execute("SELECT 1 FROM sqlite_schema").fetchall()
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         # A WAL database needs a -shm file beside it; where none can be made, nobody writes either.
+        if _size(path.with_name(path.name + "-wal")):
+            raise StoreReadOnlyError(
+                f"The newest of {path} is in its log, which is read only where one can write.",
+                fix="Copy the folder to a place that you may write, and set HERMES_HOME to that.",
+            ) from None
         conn = connect(f"{path.absolute().as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY)
     conn.pragma("query_only", "on")
     return conn
@@ -262,6 +285,14 @@ def translated(path: Path) -> Generator[None]:
         raise translate(error, path) from error
 
 
+def _damaged(path: Path, what: str) -> StoreCorruptError:
+    return StoreCorruptError(
+        f"{path} has a damaged page ({what}).",
+        fix="Run: hermes doctor --fix. It keeps a copy of the damaged file and saves every "
+        "row that can be read into a new one.",
+    )
+
+
 def _full(path: Path) -> StoreFullError:
     return StoreFullError(
         f"There is no space left for {path}.",
@@ -296,11 +327,7 @@ def translate(error: apsw.Error, path: Path) -> StoreError:
         case apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
             return _no_permission(path)
         case apsw.CorruptError():
-            return StoreCorruptError(
-                f"{path} has a damaged page ({error}).",
-                fix="Run: hermes doctor --fix. It keeps a copy of the damaged file and saves every "
-                "row that can be read into a new one.",
-            )
+            return _damaged(path, str(error))
         case apsw.NotADBError():
             return ForeignStoreError(f"{path} is not a database.", fix="Move the file away.")
         case apsw.IOError() if _has_no_space(path):  # for its shared memory, which SQLite tells so

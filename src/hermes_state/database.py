@@ -155,7 +155,8 @@ class Database:
         if os.getpid() != self._process:
             raise StoreError(
                 f"{self.path} was opened before this process was forked.",
-                fix="Open it again in the child: SessionDB(path).",
+                fix="Start the child anew (multiprocessing's spawn, or exec): SQLite cannot be used "
+                "on both sides of a fork.",
             )
 
     def close(self) -> None:

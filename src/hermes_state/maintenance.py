@@ -22,6 +22,7 @@ DAY_S = 86_400.0
 GHOST_AGE_S = DAY_S
 ORPHAN_AGE_S = 7 * DAY_S
 
+_PATIENCE_MS = 2_000
 _SLICE = 100
 _LONGER_THAN_A_NAP_S = 0.045
 _SLICE_MESSAGES = 1_000
@@ -277,6 +278,9 @@ def schema_of(path: Path) -> int:
             f"{path.absolute().as_uri()}?mode=ro",
             flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
         )
+        conn.set_busy_timeout(
+            _PATIENCE_MS
+        )  # for a moment in which it is opened or closed elsewhere
         try:
             return migrations.version_of(conn)
         finally:

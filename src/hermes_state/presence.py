@@ -65,8 +65,8 @@ class Presence:
     def _is_unchanged(self) -> bool:
         try:
             return all(_identity(file) == known for file, known in self._known.items())
-        except PermissionError:
-            return True  # nothing is known; the file itself is open and can be written
+        except OSError:
+            return True  # nothing is known: a folder one may not enter, a server that is away
 
 
 @contextmanager

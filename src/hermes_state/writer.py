@@ -253,8 +253,8 @@ class Writer:
             if job.error is None or isinstance(job.error, apsw.Error):
                 job.error = StoreGoneError(
                     f"{self._path} was removed or replaced while it was in use.",
-                    fix="This was not stored. Start Hermes again, so that it uses the file that is "
-                    "there now.",
+                    fix="Start Hermes again, so that it uses the file that is there now, and see "
+                    "whether this is in it before you repeat it.",
                 )
 
     def _roll_back(self) -> None:

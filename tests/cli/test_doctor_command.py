@@ -1,5 +1,6 @@
 """`hermes doctor`, driven as from a shell."""
 
+import fcntl
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,31 @@ def test_a_home_that_is_a_file_is_told(
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "file"))
     findings = shell.json("doctor", status=1)
     assert "Not a directory" in next(f["detail"] for f in findings if f["what"] == "home")
+
+
+@pytest.mark.parametrize(
+    "part", [slice(0, 4096), slice(0, 16), slice(16, 100), slice(60, 64), slice(68, 72)]
+)
+@pytest.mark.parametrize("byte", [b"\0", b"\xa5"])
+def test_a_store_whose_head_is_damaged_is_repaired(
+    home: Home, shell: Shell, part: slice, byte: bytes
+) -> None:
+    with SessionDB(home.database) as store:
+        store.create_session("a", "cli")
+        for number in range(50):
+            store.append_message("a", "user", f"{number} hello")
+    data = bytearray(home.database.read_bytes())
+    data[part] = byte * (part.stop - part.start)
+    home.database.write_bytes(data)
+    assert states(shell.json("doctor", status=1))["integrity"] == "problem"
+    assert states(shell.json("doctor --fix"))["integrity"] in ("fixed", "warning")
+    with SessionDB(home.database) as store:
+        assert store.message_count() == 50
+
+
+def test_doctor_waits_for_a_store_as_long_as_the_settings_say(home: Home, shell: Shell) -> None:
+    SessionDB(home.database).close()
+    home.config.write_text("[store]\nbusy_timeout_s = 0.1\n")
+    with home.database.with_name("state.db-open").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "being repaired" in shell.run("doctor", status=1)

@@ -1,5 +1,6 @@
 """`hermes sessions`, driven as from a shell."""
 
+import codecs
 import json
 import os
 import shlex
@@ -421,7 +422,36 @@ def test_a_list_of_a_source_without_conversations_names_it(talk: SessionDB, shel
     assert shell.run("sessions list --source fax") == "No conversation was begun in 'fax'.\n"
 
 
-def test_the_version_can_be_asked_for_without_a_place_to_print_it() -> None:
-    command = f"exec {shlex.quote(sys.executable)} -m hermes_cli.main --version >&-"
+@pytest.mark.parametrize("line", ["--version", "sessions list", "sessions export", "doctor"])
+def test_a_command_without_a_place_to_print_to_does_its_work(home: Home, line: str) -> None:
+    command = f"exec {shlex.quote(sys.executable)} -m hermes_cli.main {line} >&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_an_editor_leaves_in_an_export_does_no_harm(
+    talk: SessionDB, shell: Shell, tmp_path: Path
+) -> None:
+    lines = shell.run("sessions export").encode()
+    (tmp_path / "edited.jsonl").write_bytes(codecs.BOM_UTF8 + lines + b"\r\n\n")
+    talk.delete_sessions(["20261101_100000_aaaaaa", "20261103_100000_cccccc"])
+    assert "Took 3" in shell.run(f"sessions import {tmp_path / 'edited.jsonl'}")
+
+
+def test_a_log_that_cannot_be_read_is_told_and_not_left_out(
+    reachable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERMES_HOME", str(reachable))
+    write = "import os, sys; from hermes_state import SessionDB; store = SessionDB(sys.argv[1]);"
+    write += "store.append_message('a', 'user', 'newest'); os._exit(0)"
+    subprocess.run([sys.executable, "-c", write, str(reachable / "state.db")], check=True)
+    (reachable / "state.db-shm").unlink()
+    for path in reachable.iterdir():
+        path.chmod(0o444)
+    reachable.chmod(0o555)
+
+    def read() -> None:
+        assert root.run(["sessions", "show", "a"]) == 1
+
+    assert as_somebody_else(read) is None
+    reachable.chmod(0o755)

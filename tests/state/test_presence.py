@@ -83,3 +83,17 @@ def test_without_the_lock_file_a_store_works(tmp_path: Path) -> None:
         store.create_session("a", "cli")
     Presence(tmp_path / "nowhere" / "state.db", 0.0, read_only=True).close()
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_folder_that_cannot_be_looked_at_for_a_while_costs_no_write(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    with SessionDB(home / "state.db") as store:
+        store.create_session("a", "cli")
+        home.rename(tmp_path / "away")
+        home.symlink_to(home)  # nothing behind it can be looked at, as when a file server is away
+        store.append_message("a", "user", "one")
+        home.unlink()
+        (tmp_path / "away").rename(home)
+        store.append_message("a", "user", "two")
+        assert [row["content"] for row in store.get_messages("a")] == ["one", "two"]

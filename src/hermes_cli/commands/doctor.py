@@ -15,9 +15,9 @@ from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_core import config
 from hermes_core.errors import HermesError, StoreCorruptError
+from hermes_core.settings import Settings
 from hermes_core.version import VERSION
-from hermes_state import SessionDB, maintenance, repair
-from hermes_state.connection import sqlite_version
+from hermes_state import SessionDB, connection, maintenance, repair
 
 EXIT_PROBLEMS = 1
 _LEAST_FREE_BYTES = 200 * 1024 * 1024
@@ -49,7 +49,9 @@ def command(app: App, fix: bool) -> int:
 
 def _versions(_app: App, _fix: bool) -> Iterator[Finding]:
     python = ".".join(map(str, sys.version_info[:3]))
-    yield Finding("version", "ok", f"hermes {VERSION}, Python {python}, SQLite {sqlite_version()}")
+    yield Finding(
+        "version", "ok", f"hermes {VERSION}, Python {python}, SQLite {connection.sqlite_version()}"
+    )
 
 
 def _home(app: App, fix: bool) -> Iterator[Finding]:
@@ -122,16 +124,25 @@ def _store(app: App, fix: bool) -> Iterator[Finding]:
         yield Finding("store", "ok", "none yet; it is made with the first message")
         return
     try:
-        yield from _look_into(path, fix)
+        yield from _look_into(path, fix, _patience(app))
     except StoreCorruptError as error:
         yield from _repaired(path, error.message, fix)
     except HermesError as error:
         yield Finding("store", "problem", str(error))
 
 
-def _look_into(path: Path, fix: bool) -> Iterator[Finding]:
+def _patience(app: App) -> float:
+    """How long to wait for a lock; settings that cannot be read are a finding of their own."""
+    try:
+        return app.settings.store.busy_timeout_s
+    except HermesError:
+        return Settings().store.busy_timeout_s
+
+
+def _look_into(path: Path, fix: bool, patience_s: float) -> Iterator[Finding]:
+    connection.check_file(path)
     before = maintenance.schema_of(path)
-    with closing(SessionDB(path)) as store:
+    with closing(SessionDB(path, busy_timeout_s=patience_s)) as store:
         after = maintenance.schema_of(path)
         upgraded = (
             f"upgraded from schema {before} to {after}" if after != before else f"schema {after}"

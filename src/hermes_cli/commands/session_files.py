@@ -1,5 +1,6 @@
 """`hermes sessions export` and `import`: conversations in files, ours and those of hermes-agent."""
 
+import codecs
 import contextlib
 import os
 import sys
@@ -165,6 +166,9 @@ def _progress(lines: IO[bytes]) -> Generator[Callable[[int], None]]:
 
 def _decoded(lines: IO[bytes]) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
+        line = line.removeprefix(codecs.BOM_UTF8).strip()
+        if not line:
+            continue
         try:
             yield msgspec.json.decode(line, type=dict[str, Any])
         except (msgspec.DecodeError, RecursionError) as error:
