@@ -18,6 +18,7 @@ from typing import Any
 
 from gateway import commands, config, journal, origin, results
 from gateway.access import Access, are_alike, may_answer
+from gateway.adapter_calls import called
 from gateway.attachments import Attachments
 from gateway.buttons import Buttons
 from gateway.commands import Chat
@@ -177,7 +178,6 @@ class House:
             table = self.settings.platforms.get(manifest.name, {})
             own = {name: value for name, value in table.items() if name != "enabled"}
             values = registry.settings_of(manifest, own)
-            self._locks[manifest.name] = AccountLock(manifest.name, manifest.identity(values))
             make = partial(self._make, manifest, values)
             self.supervisors.append(Supervisor(manifest, make, self, self._connected, self._stir))
         for supervisor in self.supervisors:
@@ -199,9 +199,13 @@ class House:
             await run_blocking(partial(self.homes.tell_refused, name, error))
 
     def _make(self, manifest: Manifest, values: Any) -> BasePlatformAdapter:  # noqa: ANN401 -- the platform's own
-        self._locks[manifest.name].take()
+        lock = self._locks.get(manifest.name)
+        if lock is None:
+            lock = AccountLock(manifest.name, registry.account_of(manifest, values))
+            self._locks[manifest.name] = lock
+        lock.take()
         adapter = registry.make(manifest, values, self.assembly.home)
-        adapter.mark = self._locks[manifest.name].mark
+        adapter.mark = lock.mark
         self._abilities[manifest.name] = adapter.abilities
         return adapter
 
@@ -217,7 +221,7 @@ class House:
         """Offer our commands; a platform that does not take them now is asked again while it is here."""
         for pause_s in _ANNOUNCE_AGAIN_S:
             try:
-                return await adapter.announce_commands(await run_blocking(self._offer))
+                return await called(adapter.announce_commands, await run_blocking(self._offer))
             except PlatformError as error:
                 logger.warning("%s does not know our commands yet: %s", name, error)
             except Exception:

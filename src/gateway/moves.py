@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from gateway.adapter_calls import called
 from gateway.config import Platform
 from gateway.platforms.base import BasePlatformAdapter, MessageEvent, SendMetadata, SendResult
 from gateway.threads import run_blocking
@@ -131,7 +132,7 @@ class _Following(BasePlatformAdapter):
     ) -> SendResult:
         place = self._now(chat_id)
         known = place.known(metadata)
-        result = await self._adapter.send(place.id, content, place.outside(reply_to), known)
+        result = await called(self._adapter.send, place.id, content, place.outside(reply_to), known)
         others = [place.inside(one) or "" for one in result.continuation_message_ids]
         message_id = place.inside(result.message_id)
         return replace(result, message_id=message_id, continuation_message_ids=tuple(others))
@@ -145,32 +146,32 @@ class _Following(BasePlatformAdapter):
             gone = "The message is in the chat that this one was before."
             return SendResult(success=False, error=gone, error_kind="refused")
         known = place.known(metadata)
-        result = await self._adapter.edit_message(place.id, named, content, known)
+        result = await called(self._adapter.edit_message, place.id, named, content, known)
         return replace(result, message_id=place.inside(result.message_id))
 
     async def find_sent(self, chat_id: str, key: str) -> str | None:
         place = self._now(chat_id)
-        return place.inside(await self._adapter.find_sent(place.id, key))
+        return place.inside(await called(self._adapter.find_sent, place.id, key))
 
     async def send_typing(self, chat_id: str, metadata: SendMetadata | None = None) -> None:
         place = self._now(chat_id)
-        await self._adapter.send_typing(place.id, place.known(metadata))
+        await called(self._adapter.send_typing, place.id, place.known(metadata))
 
     async def stop_typing(self, chat_id: str, metadata: SendMetadata | None = None) -> None:
         place = self._now(chat_id)
-        await self._adapter.stop_typing(place.id, place.known(metadata))
+        await called(self._adapter.stop_typing, place.id, place.known(metadata))
 
     async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
-        return await self._adapter.get_chat_info(self._now(chat_id).id)
+        return await called(self._adapter.get_chat_info, self._now(chat_id).id)
 
     async def announce_commands(self, commands: Sequence[tuple[str, str]]) -> None:
-        await self._adapter.announce_commands(commands)
+        await called(self._adapter.announce_commands, commands)
 
     async def connect(self, *, is_reconnect: bool = False) -> bool:
-        return await self._adapter.connect(is_reconnect=is_reconnect)
+        return await called(self._adapter.connect, is_reconnect=is_reconnect)
 
     async def disconnect(self) -> None:
-        await self._adapter.disconnect()
+        await called(self._adapter.disconnect)
 
 
 def _key(platform: str) -> str:

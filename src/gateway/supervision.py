@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from gateway import status
+from gateway.adapter_calls import called, is_end_of, own_task
 from gateway.platforms.base import BasePlatformAdapter, Desk, Manifest, PlatformError
 from gateway.threads import run_blocking
+from hermes_cli.plugin_calls import is_of_a_person
+from hermes_core.errors import in_words
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +48,9 @@ class Supervisor:
         """Make the adapter of the first life; what fails now is told when that begins."""
         try:
             self._prepared = self._make()
-        except Exception:
+        except BaseException as error:
+            if is_of_a_person(error):
+                raise
             logger.debug("%s is not made yet", self.manifest.name, exc_info=True)
 
     async def run(self) -> None:
@@ -67,14 +72,17 @@ class Supervisor:
             self.settled.set()
 
     async def _end_of_life(self) -> PlatformError:
-        """Connect and live; returns why it is over."""
+        """Connect and live; returns why it is over, whatever an adapter raises."""
+        task = own_task()
         try:
             return await self._live(is_reconnect=self.settled.is_set())
         except PlatformError as error:
             return error
-        except Exception as error:
+        except BaseException as error:
+            if is_end_of(task, error):
+                raise
             logger.exception("%s failed", self.manifest.name)
-            return PlatformError(f"Something went wrong: {error!r}.")
+            return PlatformError(f"Something went wrong: {in_words(error)}.")
 
     async def _live(self, *, is_reconnect: bool) -> PlatformError:
         """One life of a connection: until it is lost, for the reason that is returned."""
@@ -89,7 +97,7 @@ class Supervisor:
 
         adapter.set_desk(self._desk, lost)
         try:
-            await adapter.connect(is_reconnect=is_reconnect)
+            await called(adapter.connect, is_reconnect=is_reconnect)
             self.adapter, self.error, self._is_reached = adapter, None, True
             self._log(logging.INFO, "platform connected", is_reconnect=is_reconnect)
             await self._tell("connected", None)
@@ -100,7 +108,7 @@ class Supervisor:
             self.adapter = None
             try:
                 async with asyncio.timeout(_DISCONNECT_S):
-                    await adapter.disconnect()
+                    await called(adapter.disconnect)
             except Exception:
                 logger.warning("%s did not end cleanly", self.manifest.name, exc_info=True)
 

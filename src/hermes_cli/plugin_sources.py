@@ -212,13 +212,16 @@ def _entry_points() -> "Iterable[EntryPoint]":
     try:
         return metadata.entry_points(group=GROUP)
     except Exception as error:  # noqa: BLE001 -- the reader of a broken file may raise anything
-        logger.warning("the metadata of a package is broken: %s", in_words(error))
+        logger.debug(
+            "the metadata of a package is broken: %s", in_words(error)
+        )  # which is told below
     usable: dict[str, list[EntryPoint]] = {}
     for package in metadata.distributions():  # each by itself: slower, and only then
         try:
             usable.setdefault(package.name, list(package.entry_points.select(group=GROUP)))
         except Exception as error:  # noqa: BLE001 -- as above
-            logger.warning("a package is passed over: %s: %s", package, in_words(error))
+            place = getattr(package, "_path", package)  # its name may be what is broken
+            logger.warning("a package is passed over: %s: %s", place, in_words(error))
     return [point for points in usable.values() for point in points]
 
 

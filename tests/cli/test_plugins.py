@@ -5,6 +5,7 @@ import functools
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -22,9 +23,11 @@ from hermes_agent.tools.registry import Toolbox, default_tools
 from hermes_cli import hook_answers, plugin_names, plugins
 from hermes_cli.commands import root
 from hermes_cli.plugins import PluginContext, PluginError, PluginHost
+from hermes_core.errors import in_words
 from hermes_core.paths import Home
 from hermes_core.settings import PluginSettings, Settings
 from hermes_tui.commands import LOCAL
+from tests.plugins import enable
 from tui_gateway.methods.commands import OURS
 
 END = {
@@ -104,6 +107,15 @@ def test_results_that_are_not_none_come_back_in_the_order_of_registration() -> N
     assert host.invoke_hook("on_gateway_stop", reason="x") == ["first", 0, "last"]
 
 
+class Leaving(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+def test_an_error_that_ends_the_process_when_it_is_shown_is_told() -> None:
+    assert in_words(Leaving()) == "Leaving: it cannot be shown"
+
+
 class Wordless(Exception):
     def __str__(self) -> str:
         raise ValueError("no words")
@@ -146,6 +158,51 @@ def test_a_persons_ctrl_c_in_a_callback_is_not_swallowed() -> None:
     host.register_hook("on_gateway_stop", lambda: press_ctrl_c())
     with pytest.raises(KeyboardInterrupt):
         host.invoke_hook("on_gateway_stop", reason="x")
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_a_persons_ctrl_c_while_a_plugin_runs_a_loop_is_not_swallowed(presses: int) -> None:
+    async def work() -> None:
+        for _ in range(presses):
+            press_ctrl_c()
+        await asyncio.Event().wait()
+
+    host = PluginHost()
+    host.register_hook("on_gateway_stop", lambda: asyncio.run(work()))
+    with pytest.raises(KeyboardInterrupt):
+        host.invoke_hook("on_gateway_stop", reason="x")
+
+
+def test_a_loop_of_a_plugin_that_raises_the_same_as_ctrl_c_fails_alone() -> None:
+    async def work() -> None:
+        raise KeyboardInterrupt
+
+    host = PluginHost()
+    host.register_hook("on_gateway_stop", lambda: asyncio.run(work()))
+    assert host.invoke_hook("on_gateway_stop", reason="x") == []
+
+
+_WAITING = """
+import asyncio
+async def work():
+    print("it runs", flush=True)
+    await asyncio.Event().wait()
+def register(ctx): asyncio.run(work())
+"""
+
+
+def test_a_persons_ctrl_c_ends_a_command_while_a_plugin_runs_a_loop(home: Home) -> None:
+    enable(home, "slow", _WAITING)
+    with subprocess.Popen(
+        [sys.executable, "-m", "hermes_cli.main", "plugins", "list"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "HERMES_HOME": str(home.root)},
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"it runs\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) in (130, -signal.SIGINT)
 
 
 async def _never_awaited() -> None: ...
@@ -413,6 +470,16 @@ def test_what_a_plugin_registered_raises_errors_and_nothing_stronger(
             called()
 
 
+def test_what_a_plugin_registered_and_has_not_run_when_it_returns_has_failed(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = PluginContext("shaky", home, {})
+    context.tool("greet", lambda: _never_awaited(), description="", parameters={})
+    with pytest.raises(PluginError, match="failed in the tool greet: it gives a coroutine"):
+        context.registered.tools["greet"].handler()
+    assert "The plugin shaky failed in the tool greet" in caplog.text
+
+
 def test_what_a_plugin_registered_raises_its_own_errors_and_a_persons_ctrl_c(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -586,8 +653,12 @@ def test_an_entry_point_that_leads_nowhere_harms_only_itself(
 
 
 @pytest.mark.parametrize("entries", [b"[hermes.plugins]\nno equals here\n", b"[a]\nb = \xff\n"])
-def test_a_package_with_broken_metadata_is_passed_over(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: bytes
+def test_a_package_with_broken_metadata_is_passed_over_and_named(
+    home: Home,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    entries: bytes,
 ) -> None:
     code = "def register(ctx): ctx.model('packaged', print)"
     install(tmp_path / "site", "sound", "sound_code", code)
@@ -595,6 +666,9 @@ def test_a_package_with_broken_metadata_is_passed_over(
     (tmp_path / "site" / "damaged-2.5.dist-info" / "entry_points.txt").write_bytes(entries)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     assert {"sound", "crash_recovery"} <= plugins.discover(home).keys()
+    warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert warnings
+    assert all(str(tmp_path / "site" / "damaged-2.5.dist-info") in one for one in warnings)
     plugins.load_enabled(home, enabling("sound", "crash_recovery"))
     assert plugins.failures() == {}
     assert "packaged" in plugins.models()

@@ -178,14 +178,28 @@ def test_people_of_a_platform_that_may_be_a_plugins_are_told(
 
 @pytest.mark.parametrize("is_configured", [False, True])
 @pytest.mark.parametrize(
-    "factory", ["lambda: 1 / 0", "lambda: None", "lambda: built_in()['webhook']", "sys.exit"]
+    "factory",
+    [
+        "lambda: 1 / 0",
+        "lambda: None",
+        "lambda: built_in()['webhook']",
+        "sys.exit",
+        "lambda: pigeon(variables=None)",
+        "lambda: pigeon(variables={1: 'address'})",
+        "lambda: pigeon(settings=int)",
+        "lambda: pigeon(settings=msgspec.defstruct('Odd', [('both', list[int] | set[int])]))",
+        "lambda: pigeon(identity='me')",
+    ],
 )
 def test_a_platform_that_its_plugin_cannot_give_is_left_out_and_told(
     world: World, caplog: pytest.LogCaptureFixture, factory: str, is_configured: bool
 ) -> None:
     code = f"""
 import sys
+from dataclasses import replace
+import msgspec
 from gateway.platforms.registry import built_in
+def pigeon(**fields): return replace(built_in()["webhook"], name="pigeon", **fields)
 def register(ctx): ctx.platform("pigeon", {factory})
 """
     enable(world.home, "birds", code)
@@ -198,6 +212,32 @@ def register(ctx): ctx.platform("pigeon", {factory})
     assert "The plugin birds fails to give its platform pigeon." in caplog.text
     with pytest.raises(ConfigError, match="The plugin birds fails to give its platform pigeon"):
         registry.find("pigeon")
+
+
+@pytest.mark.parametrize("identity", ["lambda _: 1 / 0", "lambda _: sys.exit(3)", "lambda _: 5"])
+def test_a_platform_whose_plugin_cannot_name_the_account_is_left_out_and_told(
+    world: World, identity: str
+) -> None:
+    code = f"""
+import sys
+from dataclasses import replace
+import msgspec
+from gateway.platforms.registry import built_in
+class Settings(msgspec.Struct): pass
+def pigeon():
+    return replace(
+        built_in()["webhook"],
+        name="pigeon", title="Pigeon", settings=Settings, variables={{}}, identity={identity},
+    )
+def register(ctx): ctx.platform("pigeon", pigeon)
+"""
+    enable(world.home, "birds", code)
+    config = world.home.config
+    config.write_text(config.read_text() + "\n[gateway.platforms.pigeon]\n")
+    with Inside(world):
+        world.platform.say("a", "hello")
+        assert "You said: hello" in world.wait_for_replies("a", 1)[0]
+        assert "account" in status.not_connected()["pigeon"]
 
 
 def test_a_tool_of_a_role_that_does_not_exist_is_told(
@@ -717,6 +757,96 @@ def test_a_stop_is_done_once_however_often_it_is_asked_for(world: World) -> None
         for _ in range(3):
             inside.call(inside.runner.stop())
         assert status.read_runtime_status()["gateway_state"] == "stopped"
+
+
+_NO_ERRORS = [
+    SystemExit(3),
+    KeyboardInterrupt(),
+    GeneratorExit(),
+    asyncio.CancelledError(),
+    BaseException("all"),
+]
+
+
+@pytest.mark.parametrize("error", _NO_ERRORS, ids=repr)
+def test_a_platform_that_raises_what_is_no_error_is_connected_again(
+    world: World, error: BaseException
+) -> None:
+    world.home.create()
+    _Rude.lives = 0
+
+    class Quitting(_Rude):
+        async def connect(self, *, is_reconnect: bool = False) -> bool:
+            if not is_reconnect:
+                raise error
+            return True
+
+        async def disconnect(self) -> None:
+            raise error
+
+    async def live() -> None:
+        is_connected = asyncio.Event()
+
+        async def on_connected(_name: str) -> None:
+            is_connected.set()
+
+        def make() -> Quitting:
+            return Quitting(PlatformConfig(), LoopbackSettings("127.0.0.1:1"))
+
+        supervisor = Supervisor(MANIFEST, make, None, on_connected)  # type: ignore[arg-type]
+        task = asyncio.create_task(supervisor.run())
+        async with asyncio.timeout(PATIENCE_S):
+            await is_connected.wait()
+            await end({task})
+        assert task.cancelled()
+
+    asyncio.run(live())
+
+
+_QUITTING = """
+import asyncio
+from dataclasses import replace
+from gateway.platforms.testing.loopback.adapter import KINDS
+from gateway.platforms.testing.loopback.manifest import MANIFEST
+
+class Quitting(KINDS["same"]):
+    first = True
+
+    async def connect(self, *, is_reconnect=False):
+        if not is_reconnect:
+            raise {error}
+        return await super().connect(is_reconnect=is_reconnect)
+
+    async def announce_commands(self, commands):
+        raise {error}
+
+    async def send_typing(self, chat_id, metadata=None):
+        raise {error}
+
+    async def send(self, *args):
+        if Quitting.first:
+            Quitting.first = False
+            raise {error}
+        return await super().send(*args)
+
+def make(config, settings, folder):
+    return Quitting(config, settings)
+
+def register(ctx):
+    ctx.platform("loopback", lambda: replace(MANIFEST, make=make))
+"""
+
+
+@pytest.mark.parametrize("error", ["SystemExit(3)", "asyncio.CancelledError()"])
+def test_a_gateway_outlives_an_adapter_that_raises_what_is_no_error(
+    world: World, error: str
+) -> None:
+    code = _QUITTING.format(error=error)
+    (world.home.plugins / "loopback" / "__init__.py").write_text(code)
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("a", "hello")
+        assert "hello" in world.wait_for_replies("a", 1)[0]
 
 
 class _Deaf(_Rude):

@@ -3,10 +3,10 @@
 import importlib
 import logging
 import pkgutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -67,9 +67,55 @@ def _made(provider: Provider) -> Manifest:
     made = provider.factory()
     if not isinstance(made, Manifest) or made.name != provider.name:
         raise PluginError(f"Its factory has to return a Manifest whose name is {provider.name!r}.")
+    for field, is_fit, needed in _FIELDS:
+        if not is_fit(getattr(made, field)):
+            raise PluginError(f"The field {field} of its Manifest has to be {needed}.")
+    msgspec.json.Decoder(made.settings)  # a type that no setting can have is told now
+    what = f"the platform {provider.name}"
     return replace(
-        made, make=contained(provider.plugin, f"the platform {provider.name}", made.make)
+        made,
+        make=contained(provider.plugin, what, made.make),
+        identity=contained(provider.plugin, what, made.identity),
     )
+
+
+def _are_texts(value: object) -> bool:
+    is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
+    return is_sequence and all(isinstance(one, str) for one in cast("Sequence[object]", value))
+
+
+def _is_table_of_texts(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    table = cast("Mapping[object, object]", value)
+    return _are_texts([*table.keys(), *table.values()])
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_yes_or_no(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_schema(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, msgspec.Struct)
+
+
+_FIELDS: Sequence[tuple[str, Callable[[object], bool], str]] = (
+    ("title", _is_text, "text"),
+    ("settings", _is_schema, "a msgspec.Struct"),
+    ("make", callable, "a function"),
+    ("identity", callable, "a function"),
+    ("variables", _is_table_of_texts, "a table of texts"),
+    ("tables", _are_texts, "a list of texts"),
+    ("extra", _is_text, "text"),
+    ("needs_pairing", _is_yes_or_no, "True or False"),
+    ("greets_strangers", _is_yes_or_no, "True or False"),
+    ("guarantee", _is_text, "text"),
+)
+"""What a Manifest of a plugin has to hold: nobody else has looked at it."""
 
 
 def find(name: str) -> Manifest:
@@ -130,6 +176,18 @@ def _missing(manifest: Manifest, values: Mapping[str, Any]) -> str:
 
 def _fields(manifest: Manifest) -> list[str]:
     return ["enabled", *(field.encode_name for field in msgspec.structs.fields(manifest.settings))]
+
+
+def account_of(manifest: Manifest, settings: Any) -> str:  # noqa: ANN401 -- see above
+    """The account that settings speak for; raises PlatformError when a platform cannot say it."""
+    try:
+        account = manifest.identity(settings)
+    except Exception as error:
+        said = f"{manifest.title} fails to name its account. {in_words(error)}"
+        raise PlatformError(said, is_fatal=True) from error
+    if not isinstance(account, str):  # pyright: ignore[reportUnnecessaryIsInstance] -- a plugin's
+        raise PlatformError(f"{manifest.title} names no text as its account.", is_fatal=True)
+    return account
 
 
 def make(manifest: Manifest, settings: Any, home: Home) -> BasePlatformAdapter:  # noqa: ANN401 -- see above

@@ -3,7 +3,9 @@
 import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, TypeVar, cast
+
+import msgspec
 
 from hermes_agent.events import Sink
 from hermes_agent.models import windows
@@ -32,6 +34,7 @@ _PATIENCE_S = 2.0
 """For what a server says about its model; without it a guess is used."""
 
 Factory = Callable[..., object]
+Given = TypeVar("Given")
 
 
 def build(
@@ -79,8 +82,17 @@ class Registry:
 
     def build(self) -> Model:
         """The first model and its fallbacks, which are looked at when they are needed."""
-        first = self.make(self.discovery.chosen())
+        first = self._first(self.discovery.chosen())
         return Chain([first, *(self._later(name) for name in self._settings.fallbacks)])
+
+    def _first(self, finding: Finding) -> Model:
+        """The model that was chosen; one that its plugin cannot make leaves the answer to a fallback."""
+        try:
+            return self.make(finding)
+        except ModelError as error:
+            if finding.provider != "plugin" or not self._settings.fallbacks:
+                raise
+            return _Unmade(self.facts(finding, Told()), error)
 
     def make(self, finding: Finding) -> Model:
         """The model of a finding, ready to be asked."""
@@ -139,13 +151,17 @@ class Registry:
     def _from_plugin(self, name: str) -> Model:
         try:
             made = self._plugins[name]()
-        except HermesError:
+            facts = getattr(made, "facts", None)
+        except ModelError:
             raise
-        except Exception as error:
+        except BaseException as error:
+            is_told = isinstance(error, HermesError) and not self._settings.fallbacks
+            if is_told or is_of_a_person(error):
+                raise
             raise ModelError(f"The model {name} of a plugin failed. {in_words(error)}") from error
-        if not isinstance(getattr(made, "facts", None), Facts):
+        if not isinstance(facts, Facts):
             raise ModelError(f"What a plugin gives as the model {name} is none: it has no facts.")
-        return _OfPlugin(name, cast("Model", made))
+        return _OfPlugin(name, cast("Model", made), _checked(name, "facts", facts, Facts))
 
     def _later(self, name: str) -> Model:
         return _Later(lambda: self.make(self._fallback(name)))
@@ -167,15 +183,15 @@ def _small(model: Model) -> Model:
 class _OfPlugin:
     """A model of a plugin: whatever it raises, this model has failed, and a fallback may answer."""
 
-    def __init__(self, name: str, model: Model) -> None:
+    def __init__(self, name: str, model: Model, facts: Facts) -> None:
         self._name = name
         self._model = model
-
-    @property
-    def facts(self) -> Facts:
-        return self._model.facts
+        self.facts = facts
 
     def ask(self, request: Request, stop: Stop, report: Sink) -> Reply:
+        return _checked(self._name, "reply", self._asked(request, stop, report), Reply)
+
+    def _asked(self, request: Request, stop: Stop, report: Sink) -> object:
         try:
             return self._model.ask(request, stop, report)
         except (HermesError, Interrupted, BudgetSpent):
@@ -194,6 +210,31 @@ class _OfPlugin:
             if is_of_a_person(error):
                 raise
             logger.exception("the model %s of a plugin failed as it was closed", self._name)
+
+
+def _checked(name: str, what: str, given: object, kind: type[Given]) -> Given:
+    """What a model of a plugin gives, with fields that are as they have to be; raises ModelError."""
+    try:
+        if not isinstance(given, kind):
+            raise TypeError(f"a {type(given).__name__} in place of a {kind.__name__}")
+        return msgspec.convert(msgspec.to_builtins(given), kind)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        said = f"The {what} of the model {name} of a plugin cannot be used: {error}."
+        raise ModelError(said) from error
+
+
+class _Unmade:
+    """A model that could not be made: whoever asks it hears why."""
+
+    def __init__(self, facts: Facts, error: ModelError) -> None:
+        self.facts = facts
+        self._error = error
+
+    def ask(self, request: Request, stop: Stop, report: Sink) -> Reply:
+        del request, stop, report
+        raise ModelError(self._error.message, fix=self._error.fix) from self._error
+
+    def close(self) -> None: ...
 
 
 class _Later:

@@ -1,6 +1,7 @@
 """`hermes gateway`: run the messaging gateway, see how it does, and let people in."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import click
 
 from gateway import house, locks, status
 from gateway.platforms import registry
+from gateway.platforms.base import PlatformError
 from gateway.run import RESTART_EXIT_CODE, GatewayRunner
 from hermes_cli import plugins
 from hermes_cli.commands.app import App, json_option, pass_app
@@ -78,7 +80,11 @@ def _accounts(app: App) -> list[locks.AccountLock]:
         (one, registry.settings_of(one, tables.get(one.name, {})))
         for one in house.configured(app.settings.gateway)
     ]
-    return [locks.AccountLock(one.name, one.identity(settings)) for one, settings in found]
+    accounts: list[locks.AccountLock] = []
+    for one, settings in found:
+        with contextlib.suppress(PlatformError):  # the gateway tells it, and goes on without
+            accounts.append(locks.AccountLock(one.name, registry.account_of(one, settings)))
+    return accounts
 
 
 def _patience(app: App) -> float:

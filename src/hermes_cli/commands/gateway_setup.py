@@ -92,7 +92,7 @@ def setup(app: App, platform: str | None, given: tuple[str, ...], greet: bool) -
 @contextlib.contextmanager
 def _account(manifest: Manifest, settings: Any) -> Generator[None]:  # noqa: ANN401 -- the platform's own
     """Have the account to ourselves: two that listen take messages away from each other."""
-    lock = AccountLock(manifest.name, manifest.identity(settings), "setup")
+    lock = AccountLock(manifest.name, registry.account_of(manifest, settings), "setup")
     try:
         lock.take()
     except AccountUsedError as error:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.events import FellBack, Retrying, ignore
-from hermes_agent.models.base import Model, Request
+from hermes_agent.events import FellBack, Retrying, Sink, ignore
+from hermes_agent.models.base import Facts, Model, Reply, Request
 from hermes_agent.models.embedded import shelf
 from hermes_agent.models.registry import Registry, build
 from hermes_agent.models.small import SmallModel
@@ -14,7 +14,7 @@ from hermes_agent.testing import faults
 from hermes_agent.testing.scripted import PATIENCE_S, RecordingSink, ScriptedModel
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.config import Credentials
-from hermes_core.errors import ModelError, ModelMissingError, ModelRefusedError
+from hermes_core.errors import ConfigError, ModelError, ModelMissingError, ModelRefusedError
 from hermes_core.paths import Home
 from hermes_core.settings import ModelSettings, Settings
 
@@ -152,6 +152,61 @@ def test_a_model_that_a_plugin_does_not_make_is_told(
 ):
     with pytest.raises(ModelError, match=said):
         built(home, plugins={"theirs": factory}, name="theirs")
+
+
+class Reserved(ScriptedModel):
+    """A model that leaves when it is asked what it is."""
+
+    @property
+    def facts(self) -> Facts:
+        raise SystemExit(3)
+
+    @facts.setter
+    def facts(self, facts: Facts) -> None: ...
+
+
+class Odd(ScriptedModel):
+    """A model that answers with anything."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__([])
+        self._answer = answer
+
+    def ask(self, request: Request, stop: Stop, report: Sink) -> Reply:
+        return self._answer
+
+
+def unset() -> object:
+    raise ConfigError("It needs a key.")
+
+
+def not_made() -> object:
+    return 1 / 0
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        not_made,
+        unset,
+        lambda: None,
+        lambda: Reserved([]),
+        lambda: Odd("text"),
+        lambda: Odd(None),
+        lambda: Odd(Reply(5)),  # type: ignore[arg-type]
+        lambda: Odd(Reply("Hi.", tool_calls=["x"])),  # type: ignore[list-item]
+        lambda: Odd(Reply("Hi.", extra={"x": object()})),
+    ],
+)
+def test_a_fallback_answers_for_a_model_that_its_plugin_got_wrong(
+    home: Home, factory: Callable[[], object]
+):
+    given = {"theirs": factory, "sound": lambda: ScriptedModel(["Hi."])}
+    model = built(home, plugins=given, name="theirs", fallbacks=["sound"])
+    sink = RecordingSink()
+    assert model.ask(HELLO, Stop(), sink).text == "Hi."
+    [fell] = sink.of(FellBack)
+    assert "theirs" in fell.reason
 
 
 def test_the_embedded_model_is_small(home: Home):
