@@ -316,7 +316,8 @@ class Pipeline:
         elif name in _DONE_ONCE and before in _DONE_ONCE:
             return self._answer(delivery, _NOT_AGAIN.format(name))
         elif not self._take_back(key, last):
-            if name in ("queue", "steer") and last.was_heard:
+            says_something = bool(event.get_command_args() or event.attachments)
+            if name in ("queue", "steer") and last.was_heard and says_something:
                 event.text = f"/{name} {_CORRECTED}{event.get_command_args()}"
                 event.attachments = versions.new_files(event, last)
             elif name == before == "background":

@@ -422,3 +422,13 @@ def test_words_that_become_such_a_command_do_it(world: World) -> None:
         world.platform.edit("a", typo, "/undo")
         world.wait_for_replies("a", 3)
         assert "Send it as a new message" not in world.replies("a")[-1]
+
+
+@pytest.mark.parametrize("command", ["/steer", "/queue"])
+def test_a_correction_without_words_is_none(world: World, command: str) -> None:
+    with Inside(world):
+        said = world.platform.say("a", f"{command} one")
+        world.wait_for_text("a", "You said: one")
+        world.platform.edit("a", said, command)
+        world.wait_for_text("a", f"{command} needs a text.")
+        assert _asked(world) == ["one"]
