@@ -7,6 +7,8 @@ stop, then begin no more turns, wait for those that run, put off what does not e
 import asyncio
 import logging
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent import futures
@@ -15,6 +17,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from gateway import commands, config, journal, origin, results
 from gateway.access import Access, are_alike, may_answer
@@ -84,6 +88,7 @@ _SETTLE_S = 20.0
 _LOOK_AGAIN_S = 0.5
 _RECOVERY_TRIES = 60
 _IN_ORDER_S = 5.0
+_CHECK_S = 60.0
 _ANNOUNCE_AGAIN_S = (1.0, 10.0, 60.0, 600.0)
 _LONG_DASH = re.compile(r"(?<!\S)[–—](?=[A-Za-z])")
 
@@ -529,7 +534,7 @@ class House:
         self.pipeline.tell_reset(entry, came_from)
 
     def check_restart(self) -> None:
-        check_start(self.assembly.home)
+        ask_for_start()
 
     def restart(self) -> None:
         self.on_restart()
@@ -554,14 +559,42 @@ def configured(settings: config.GatewaySettings) -> list[Manifest]:
 def check_start(home: Home) -> None:
     """Raise ConfigError when no gateway can start with the settings as they are on disk now.
 
-    A platform that is not known here may be that of a plugin which is loaded at the start.
+    Loads the plugins that are enabled there, as a start does: some platforms are theirs.
     """
-    settings = core.load(home).gateway
-    known = registry.manifests()
-    on = {name: one for name, one in settings.platforms.items() if one.get("enabled", True)}
-    for name in on.keys() & known.keys():
-        registry.settings_of(known[name], on[name])
-    if not on and not registry.given():
+    settings = core.load(home)
+    plugins.load_enabled(home, settings)
+    on = configured(settings.gateway)
+    for one in on:
+        registry.settings_of(one, settings.gateway.platforms.get(one.name, {}))
+    if not on:
         raise ConfigError(
             "No platform is configured.", fix="Add one with: hermes gateway setup telegram"
         )
+
+
+def ask_for_start() -> None:
+    """The same, asked of another process: what this one has loaded are the plugins of its own start."""
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-m", "hermes_cli.main", "gateway", "check", "--json"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_CHECK_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(
+            f"Loading the settings and the plugins takes more than {_CHECK_S:g} seconds.",
+            fix="See what holds it up with: hermes gateway check",
+        ) from None
+    if asked.returncode:
+        raise _refusal(asked.stderr)
+
+
+def _refusal(told: bytes) -> ConfigError:
+    """What a command line said last, which told in JSON why it failed."""
+    try:
+        said = msgspec.json.decode(told.splitlines()[-1], type=dict[str, dict[str, str]])["error"]
+        return ConfigError(said["message"], fix=said["fix"])
+    except (msgspec.MsgspecError, LookupError):
+        return ConfigError("The settings cannot be used.", fix="See: hermes gateway check")

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Protocol
 
 from gateway import origin, questions, versions, wish
@@ -53,6 +54,15 @@ _RESET_NOTES = {
 
 _DROPPED = "A plugin dropped this message."
 """Told only where a request has to be answered; in a chat it is left unanswered."""
+_DONE_ONCE = frozenset({"undo", "retry", "branch"})
+"""Commands that a new version of their message must not do again."""
+_NOT_AGAIN = (
+    "⚠️ Changing a message does not do /{} again. Send it as a new message, if you want that."
+)
+_OTHER_OPEN = (
+    "⚠️ It is too late for that: the conversation that this began is not the one that is open here."
+    " /title gives the open one a title; /resume goes back to another."
+)
 _CORRECTED = "I corrected my message. It now says:\n"
 _NOT_TAKEN = (
     "⚠️ Something went wrong inside Hermes, and your message was not taken in."
@@ -300,14 +310,41 @@ class Pipeline:
         if name == before == "new":  # what was said since stays where it was said
             if not event.get_command_args():
                 return self._ignore(delivery)
+            if not self._is_in_what_it_began(event, key):
+                return self._answer(delivery, _OTHER_OPEN)
             event.text = f"/title {event.get_command_args()}"
+        elif name in _DONE_ONCE and before in _DONE_ONCE:
+            return self._answer(delivery, _NOT_AGAIN.format(name))
         elif not self._take_back(key, last):
-            if name == "queue" and last.was_heard:
-                event.text = f"/queue {_CORRECTED}{event.get_command_args()}"
+            says_something = bool(event.get_command_args() or event.attachments)
+            if name in ("queue", "steer") and last.was_heard and says_something:
+                event.text = f"/{name} {_CORRECTED}{event.get_command_args()}"
                 event.attachments = versions.new_files(event, last)
             elif name == before == "background":
                 self._stop_job(key, last)
         return self._obey(event, delivery)
+
+    def _is_in_what_it_began(self, event: MessageEvent, key: str) -> bool:
+        """Whether a chat is in the conversation that the first of the last versions began, all /new."""
+        heard = [one for one in versions.all_before(self.store, event) if one.origin]
+        begun = list(takewhile(_is_new, reversed(heard)))
+        entry = self.sessions.peek(key)
+        if not begun or entry is None:
+            return False
+        first, began = begun[-1], entry.created_at.timestamp()
+        return first.received_at <= began and (
+            first.settled_at is None or began <= first.settled_at
+        )
+
+    def _answer(self, delivery: Delivery, text: str) -> Receipt:
+        """Have a command answered that is not done."""
+        if not self.store.inbox.receive(delivery):
+            return Receipt("command", is_new=False, is_over=False)
+        came_from = origin.decode(delivery.payload)
+        self.store.outbox.put(self.replies.answer(came_from, text, name=name_of(delivery)))
+        self.store.inbox.settle(delivery, "command")
+        self.wake_delivery()
+        return Receipt("command", reply=text if came_from.is_in_place else "")
 
     def _replace_queued(
         self, event: MessageEvent, key: str, delivery: Delivery, last: Version
@@ -539,6 +576,10 @@ def _use(skill: Skill, event: MessageEvent) -> None:
 def _command(text: str) -> str:
     """The name of the command that a text is; empty: it is none of ours."""
     return canonical(MessageEvent(text).get_command() or "")
+
+
+def _is_new(version: Version) -> bool:
+    return version.origin is not None and _command(version.origin.text) == "new"
 
 
 def _choice(text: str, choices: list[str]) -> str:

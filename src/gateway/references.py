@@ -53,8 +53,12 @@ def resolved(text: str) -> str:
             targets.setdefault(part.label, part.target)
     used: set[str] = set()
     made = [_inlined(part.text, targets, used) if part.is_prose else part.text for part in parts]
-    kept = zip(made, parts, strict=True)
-    return "".join(said for said, part in kept if part.label not in used) if used else text
+    kept = (
+        said
+        for said, part in zip(made, parts, strict=True)
+        if part.label not in used or part.target != targets[part.label]
+    )
+    return "".join(kept) if used else text
 
 
 def _parts(text: str) -> Iterator[_Part]:

@@ -75,6 +75,18 @@ class _Cutter:
         """Made when something must be cut: most texts fit as they are."""
         return Outline(self._text)
 
+    @cached_property
+    def _first_of_code(self) -> set[int]:
+        """The lines of code with nothing but blank ones between them and the marks that open it."""
+        found: set[int] = set()
+        has_said = True
+        for number, line in enumerate(self._outline.lines):
+            if line.kind == "code" and not has_said:
+                found.add(number)
+            is_blank = not self._text[line.content : line.end].strip()
+            has_said = line.kind != "fence" and (has_said or not is_blank)
+        return found
+
     def pieces(self) -> Iterator[Piece]:
         leading = _BLANK_LINES.match(self._text)
         start = leading.end() if leading else 0
@@ -166,7 +178,7 @@ class _Cutter:
 
     def _rank_of_line(self, number: int) -> int:
         line, before = self._outline.lines[number], self._outline.lines[number - 1]
-        if line.kind == "code" and before.kind == "fence":
+        if number in self._first_of_code:
             return 0  # marks without code would be a piece that says nothing
         if line.kind in ("code", "end"):
             return _INSIDE if line.kind == "end" else _LINE

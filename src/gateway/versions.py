@@ -22,6 +22,9 @@ class Version(NamedTuple):
     """None: it was ignored, and nothing of it was kept."""
     is_own: bool = True
     """Whether it is by the same person as the new one, or may be."""
+    received_at: float = 0.0
+    settled_at: float | None = None
+    """None: what became of it is not known yet."""
 
     @property
     def was_heard(self) -> bool:
@@ -31,19 +34,24 @@ class Version(NamedTuple):
 
 
 def before(store: Store, event: MessageEvent) -> Version | None:
-    """The last version of the message that this one is a new version of; None: it never came.
+    """The last version of the message that this one is a new version of; None: it never came."""
+    return next(reversed(all_before(store, event)), None)
+
+
+def all_before(store: Store, event: MessageEvent) -> list[Version]:
+    """Every version of it, the oldest first.
 
     What its sender wrote goes before what others did, who cannot change it: platforms do not all see to
     that themselves.
     """
     source = event.source
     if source is None or event.edits is None:
-        return None
+        return []
     named = Delivery(source.platform.value, source.chat_id, event.edits)
     rows = [row for row in store.inbox.versions(named) if row["message_id"] != event.message_id]
     found = [_version(row, source) for row in rows]
     own = [one for one in found if one.is_own]
-    return next(reversed(own or found), None)
+    return own or found
 
 
 def _version(row: Row, source: SessionSource) -> Version:
@@ -52,7 +60,9 @@ def _version(row: Row, source: SessionSource) -> Version:
     except msgspec.ValidationError:
         came_from = None
     is_own = came_from is None or came_from.place.person == source.person
-    return Version(row["outcome"], row["turn_id"], came_from, is_own)
+    return Version(
+        row["outcome"], row["turn_id"], came_from, is_own, row["received_at"], row["settled_at"]
+    )
 
 
 def complete(event: MessageEvent, last: Version | None) -> None:

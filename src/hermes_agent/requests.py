@@ -44,9 +44,10 @@ def last(store: Store, session_id: str, number: int = 1, purpose: str = "take ba
         raise NothingSaidError(
             f"There is nothing to {purpose} in this conversation.", fix=way_back(store, session_id)
         )
-    there_is = f"only {counted(len(found), 'exchange')}" if found else "nothing"
+    verb = "are" if len(found) > 1 else "is"
+    left = f"only {counted(len(found), 'exchange')}" if found else "nothing"
     raise NothingSaidError(
-        f"What was said before was summed up: there is {there_is} to {purpose} since.",
+        f"What was said before was summed up: there {verb} {left} to {purpose} since.",
         fix=way_back(store, session_id),
     )
 

@@ -321,7 +321,7 @@ def test_more_exchanges_than_there_are_since_a_summary_are_not_taken_back(
     shortened: Surface,
 ) -> None:
     before = shortened.texts()
-    with pytest.raises(NothingSaidError, match=r"only \d+ exchange") as refused:
+    with pytest.raises(NothingSaidError, match=r"are only \d+ exchanges") as refused:
         shortened.type("/undo 999")
     assert "/undo compress" in refused.value.fix
     assert shortened.texts() == before

@@ -98,8 +98,9 @@ def test_a_gateway_whose_settings_cannot_be_read_any_more_is_shown_kept_and_stop
         assert (
             "config.toml" in json.loads(_hermes(world, "status", "--json").stdout)["config_error"]
         )
-        refused = _hermes(world, "restart")
-        assert refused.returncode == 78
+        for unusable in ("[gateway\nbroken", "[gateway.platforms.telegam]\n"):
+            world.home.config.write_text(unusable)
+            assert _hermes(world, "restart").returncode == 78
         world.platform.say("a", "hello")
         world.wait_for_replies("a", 1)
         assert gateway.child.poll() is None

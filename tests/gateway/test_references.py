@@ -52,6 +52,18 @@ def test_a_definition_that_nothing_uses_stays_and_one_that_is_used_goes() -> Non
     assert text.split() == ["[a](https://x.example/one)", "[2]:", "https://x.example/two"]
 
 
+def test_a_second_definition_that_leads_elsewhere_stays_to_be_read() -> None:
+    text = resolved(
+        "[a][1]\n\n[1]: https://x.example/one\n\n[b][1]\n\n[1]: https://x.example/two\n"
+    )
+    assert text.split() == [
+        "[a](https://x.example/one)",
+        "[b](https://x.example/one)",
+        "[1]:",
+        "https://x.example/two",
+    ]
+
+
 def test_each_piece_of_a_long_text_has_its_links() -> None:
     text = "\n\n".join("Words that are explained [in the docs][1]." for _ in range(20)) + _END
     pieces = split(text, 300)

@@ -2,11 +2,14 @@
 
 import json
 import signal
+from contextlib import nullcontext
 
 import pytest
 
 from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, call, say, silence
+from hermes_cli import plugins
+from hermes_core.errors import ConfigError
 from hermes_state import SessionDB
 from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, Process, World
@@ -170,6 +173,12 @@ def test_restart_in_chat_comes_back_with_the_same_conversation(world: World) -> 
         ("[gateway\nbroken", "config.toml"),
         ("[gateway]\nbusy = 'never'\n", "gateway.busy"),
         ("[gateway.platforms.email]\nenabled = true\n", "Set address"),
+        ("[gateway.platforms.telegam]\n", "There is no platform 'telegam'."),
+        ("[gateway.platforms.loopback]\n", "There is no platform 'loopback'."),
+        (
+            "[plugins]\nenabled = ['loopback']\n[gateway.platforms.loopback]\n",
+            "Set address",
+        ),
         ("", "No platform is configured."),
     ],
 )
@@ -187,6 +196,27 @@ def test_a_gateway_that_could_not_start_again_does_not_restart_and_says_why(
         assert inside.runner._exit_reason is None
         world.home.config.write_text(sound)
         inside.house.check_restart()
+
+
+def test_a_restart_knows_the_platforms_of_plugins_that_were_enabled_since_the_start(
+    world: World,
+) -> None:
+    code = """
+from dataclasses import replace
+from gateway.platforms.testing.loopback.manifest import MANIFEST
+
+def register(ctx):
+    ctx.platform("pigeon", lambda: replace(MANIFEST, name="pigeon"))
+"""
+    with Inside(world) as inside:
+        enable(world.home, "pigeon", code)
+        sound = world.home.config.read_text()
+        for name, is_known in (("pigeon", True), ("pigon", False)):
+            table = f"\n[gateway.platforms.{name}]\naddress = 'unix:/nowhere'\n"
+            world.home.config.write_text(sound + table)
+            with nullcontext() if is_known else pytest.raises(ConfigError, match="'pigon'"):
+                inside.house.check_restart()
+        assert "pigeon" not in plugins.loaded(), "nothing of it runs before the restart"
 
 
 def test_a_second_gateway_in_the_same_home_is_refused_with_what_to_do(world: World) -> None:

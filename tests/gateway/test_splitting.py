@@ -251,6 +251,10 @@ def test_no_piece_is_the_marks_of_code_or_the_head_of_a_table_alone():
     assert sum(piece.count("x") for piece in code) == 250
     after_words = split("Words.\n\n```\n" + "x" * 250 + "\n```", 100)
     assert all("x" in piece or "Words" in piece for piece in after_words)
+    after_blanks = split("```\n\n \n" + "x" * 250 + "\n```", 100)
+    assert all("x" in piece for piece in after_blanks)
+    quoted = split("> ```\n>\n> \n> " + "x" * 250 + "\n> ```", 100)
+    assert all("x" in piece for piece in quoted)
     table = split("|a|b|\n|-|-|\n|" + "c" * 250 + "|d|", 100)
     assert all("c" in piece for piece in table)
 
@@ -329,3 +333,4 @@ def test_a_text_full_of_marks_takes_no_more_than_a_moment():
     for mark in ("*a ", "[a", "`a ", "| a |\n", "> a\n", "- a\n", "](", "_", "![a](", "``` "):
         text = mark * 20_000
         _check_whole(text, 4000, len)
+    _check_whole("```" + "\n" * 20_000 + "x", 4000, len)

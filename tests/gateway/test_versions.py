@@ -349,3 +349,86 @@ def test_a_new_conversation_whose_title_is_corrected_is_not_left(world: World) -
         (after,) = inside.runner.session_store.list_sessions()
         assert after.session_id == here
         assert inside.store.get_session_title(here) == "Title"
+
+
+@pytest.mark.parametrize("leave", ["/new Beta", "/new", "/resume Before"])
+@pytest.mark.parametrize("first", ["/new Alpha", "/new"])
+def test_a_title_that_is_corrected_too_late_is_given_to_no_other_conversation(
+    world: World, first: str, leave: str
+) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "/new Before")
+        world.wait_for_text("a", "'Before'")
+        opened = world.platform.say("a", first)
+        world.platform.say("a", "in it")
+        world.wait_for_text("a", "You said: in it")
+        world.platform.say("a", leave)
+        world.platform.say("a", "elsewhere")
+        world.wait_for_text("a", "You said: elsewhere")
+        titles = {one["id"]: one["title"] for one in inside.store.list_sessions_rich()}
+        world.platform.edit("a", opened, "/new Alpha 2")
+        assert "/title" in world.wait_for_text("a", "too late").text
+        assert {one["id"]: one["title"] for one in inside.store.list_sessions_rich()} == titles
+
+
+def test_a_title_is_corrected_again_and_again_also_after_a_restart(world: World) -> None:
+    with Inside(world):
+        opened = world.platform.say("a", "/new")
+        world.wait_for_replies("a", 1)
+        world.platform.edit("a", opened, "/new One")
+        world.wait_for_text("a", "'One'")
+    with Inside(world):
+        world.platform.edit("a", opened, "/new Two")
+        world.wait_for_text("a", "'Two'")
+    with SessionDB(world.home.database) as store:
+        assert [one["title"] for one in store.list_sessions_rich()] == ["Two"]
+
+
+def test_what_was_steered_and_read_is_corrected(world: World) -> None:
+    with Inside(world):
+        steered = world.platform.say("a", "/steer tow")
+        world.wait_for_text("a", "You said: tow")
+        world.platform.edit("a", steered, "/steer two")
+        world.wait_for_text("a", "It now says:\ntwo")
+        assert _asked(world)[-1] == f"{_CORRECTED}two"
+
+
+@pytest.mark.parametrize(
+    ("first", "changed"), [("/undo", "/undo 2"), ("/retry", "/undo"), ("/branch A", "/fork B")]
+)
+def test_a_command_that_takes_back_or_repeats_is_not_done_again_when_it_is_changed(
+    world: World, first: str, changed: str
+) -> None:
+    with Inside(world) as inside:
+        for number, words in enumerate(("one", "two", "three"), 1):
+            world.platform.say("a", words)
+            world.wait_for_replies("a", number)
+        given = world.platform.say("a", first)
+        world.wait_for_replies("a", 4)
+        eventually(lambda: inside.house.lanes.held == set())
+        before = [(one["id"], one["message_count"]) for one in inside.store.list_sessions_rich()]
+        world.platform.edit("a", given, changed)
+        world.wait_for_text("a", "Send it as a new message")
+        after = [(one["id"], one["message_count"]) for one in inside.store.list_sessions_rich()]
+        assert after == before
+
+
+def test_words_that_become_such_a_command_do_it(world: World) -> None:
+    with Inside(world):
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        typo = world.platform.say("a", "/udno")
+        world.wait_for_text("a", "There is no command /udno.")
+        world.platform.edit("a", typo, "/undo")
+        world.wait_for_replies("a", 3)
+        assert "Send it as a new message" not in world.replies("a")[-1]
+
+
+@pytest.mark.parametrize("command", ["/steer", "/queue"])
+def test_a_correction_without_words_is_none(world: World, command: str) -> None:
+    with Inside(world):
+        said = world.platform.say("a", f"{command} one")
+        world.wait_for_text("a", "You said: one")
+        world.platform.edit("a", said, command)
+        world.wait_for_text("a", f"{command} needs a text.")
+        assert _asked(world) == ["one"]

@@ -190,6 +190,17 @@ def stop(app: App) -> int:
     return 0
 
 
+@command.command("check")
+@json_option
+@pass_app
+def check(app: App) -> None:
+    """Tell whether a gateway can start with the settings as they are now; starts nothing."""
+    house.check_start(app.home)
+    if app.as_json:
+        app.emit({"can_start": True})
+    app.say("A gateway can start with these settings.")
+
+
 @command.command("restart")
 @click.pass_context
 def restart(ctx: click.Context) -> int:

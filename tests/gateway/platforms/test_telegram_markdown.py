@@ -69,6 +69,17 @@ def test_a_table_becomes_columns_of_equal_width() -> None:
     assert [kind for kind, _ in drawn(formatted)] == ["pre"]
 
 
+def test_a_link_in_a_table_shows_where_it_leads_beside_its_words() -> None:
+    cells = ("[**docs**](https://e.org/d)", "<https://e.org/a>", "![plan](https://e.org/p.png)")
+    shown = render("| what |\n|---|\n" + "".join(f"| {cell} |\n" for cell in cells)).text
+
+    assert shown.splitlines()[2:] == [
+        "docs (https://e.org/d)",
+        "https://e.org/a",
+        "plan (https://e.org/p.png)",
+    ]
+
+
 def test_a_link_tells_where_it_leads() -> None:
     assert (
         render("**see [a](https://e.org/?q=1&r=2)**").entities[-1].url == "https://e.org/?q=1&r=2"

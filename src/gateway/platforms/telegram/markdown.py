@@ -68,9 +68,13 @@ def _parser() -> MarkdownIt:
 
 
 class _Page:
-    """The text as it grows."""
+    """The text as it grows.
 
-    def __init__(self) -> None:
+    Where nothing can be drawn, as in the cells of a table, it shows the addresses of links itself.
+    """
+
+    def __init__(self, *, shows_addresses: bool = False) -> None:
+        self._shows_addresses = shows_addresses
         self.parts: list[str] = []
         self.entities: list[Entity] = []
         self._length = 0
@@ -124,7 +128,7 @@ class _Page:
 
     def _table(self, node: SyntaxTreeNode) -> None:
         rows = [
-            [_plain(cell) for cell in row.children]
+            [_plain(cell, shows_addresses=True) for cell in row.children]
             for part in node.children
             for row in part.children
         ]
@@ -175,12 +179,13 @@ class _Page:
 
     def _link(self, node: SyntaxTreeNode, url: str) -> None:
         """A label that leads somewhere; where Telegram cannot follow, the address stands beside it."""
-        if _can_follow(url):
+        if _can_follow(url) and not self._shows_addresses:
             with self._drawn("text_link", url=url):
                 self._label(node, url)
             return
+        start = len(self.parts)
         self._label(node, url)
-        if url and url != _plain(node):
+        if url and url not in ("".join(self.parts[start:]), _plain(node)):
             self._write(f" ({url})")
 
     def _label(self, node: SyntaxTreeNode, url: str) -> None:
@@ -247,8 +252,8 @@ def _within(entity: Entity, length: int) -> Entity:
     return entity._replace(length=min(entity.end, length) - entity.offset)
 
 
-def _plain(node: SyntaxTreeNode) -> str:
-    page = _Page()
+def _plain(node: SyntaxTreeNode, *, shows_addresses: bool = False) -> str:
+    page = _Page(shows_addresses=shows_addresses)
     page.inline(node)
     return " ".join("".join(page.parts).split())
 
