@@ -27,7 +27,7 @@ def wait_for(path: Path) -> None:
 def is_alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second: it ended while we read
         return False
     return state != "Z"
 
