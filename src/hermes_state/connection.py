@@ -81,7 +81,7 @@ def check_file(path: Path) -> bool:
             f"{path} is not a database.",
             fix="Nothing was changed. Move the file away, or set HERMES_HOME to another folder.",
         )
-    if int.from_bytes(header[_APPLICATION_ID_AT], "big") == APPLICATION_ID:
+    if is_head(header):
         return True
     if _is_hermes_agent(path):
         raise ForeignStoreError(
@@ -95,12 +95,17 @@ def check_file(path: Path) -> bool:
     )
 
 
+def is_head(beginning: bytes) -> bool:
+    """Whether a file that begins like this says that it is a store of ours."""
+    is_ours = int.from_bytes(beginning[_APPLICATION_ID_AT], "big") == APPLICATION_ID
+    return beginning.startswith(_MAGIC) and is_ours
+
+
 def _is_damaged(path: Path, header: bytes) -> bool:
     """Whether the head of the file denies what the rest of it shows: that it is a store of ours."""
-    names_us = int.from_bytes(header[_APPLICATION_ID_AT], "big") == APPLICATION_ID
     version = int.from_bytes(header[_VERSION_AT], "big", signed=True)
     has_version = version > 0 or _size(path.with_name(path.name + "-wal"))  # the log may have it
-    if header.startswith(_MAGIC) and names_us and has_version:
+    if is_head(header) and has_version:
         return False
     return _OWN_TRIGGER in _beginning(path, _SCHEMA_BYTES)
 

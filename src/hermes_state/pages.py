@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from hermes_state.migrations import APPLICATION_ID
+from hermes_state.connection import is_head
 
 Value = int | float | str | bytes | None
 Fits = Callable[["Record"], bool]
@@ -23,7 +23,6 @@ _OF_INDEXES = (_INNER_INDEX, _LEAF_INDEX)
 _WIDTHS = (0, 1, 2, 3, 4, 6, 8)
 _USUAL_PAGE_BYTES = 4096
 _LOG_HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
-_MAGIC = b"SQLite format 3\x00"
 _LOG_MAGIC = (0x377F0682, 0x377F0683)
 
 
@@ -63,16 +62,16 @@ class Pages:
         """`read` gives so many bytes from an offset of the file, or fewer where it ends."""
         self._read = read
         header = read(_HEADER_BYTES, 0)
-        named = _page_bytes(header) if _is_head(header) else 0
+        named = _page_bytes(header) if is_head(header) else 0
         self.page_bytes = named or _page_bytes(log[8:12], 2) or _USUAL_PAGE_BYTES
         self.in_log, pages = _committed(log, self.page_bytes)
         self._log = log
         self.count = pages or -(-size // self.page_bytes)
         first = self.page(1) or b""
-        named = int.from_bytes(first[60:64], "big", signed=True) if _is_head(first) else 0
+        named = int.from_bytes(first[60:64], "big", signed=True) if is_head(first) else 0
         self.version = max(named, 0)
         """The schema version that the header names; 0 when it cannot be believed."""
-        reserved = first[20] if _is_head(first) else 0
+        reserved = first[20] if is_head(first) else 0
         self._usable = self.page_bytes - reserved
         self._taken: set[int] = set()
         """Pages that belong to a tree, to a long row or to nobody, each read once."""
@@ -190,11 +189,6 @@ class Pages:
 
 def _kind(page: bytes, number: int) -> int:
     return page[_HEADER_BYTES if number == 1 else 0]
-
-
-def _is_head(page: bytes) -> bool:
-    """Whether a first page begins as that of a store does."""
-    return page.startswith(_MAGIC) and int.from_bytes(page[68:72], "big") == APPLICATION_ID
 
 
 def _page_bytes(header: bytes, at: int = 16) -> int:

@@ -98,11 +98,8 @@ def _bring_in_log(file: apsw.VFSFile, pages: Pages) -> None:
 
 
 def _swap(path: Path, kept: Path, fresh: Path) -> None:
-    for suffix in (
-        "",
-        *_COMPANIONS,
-    ):  # the index may know messages that are lost; it is built again
-        index = index_path(path)
+    index = index_path(path)  # it may know messages that are lost, and is built again
+    for suffix in ("", *_COMPANIONS):
         index.with_name(index.name + suffix).unlink(missing_ok=True)
     for suffix in ("-wal", "-journal"):
         if (log := path.with_name(path.name + suffix)).exists():
