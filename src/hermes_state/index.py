@@ -3,7 +3,9 @@
 It is derived. It follows the store by a watermark, never inside a caller's commit; it can be deleted
 and is built again; what goes wrong with it cannot make a write fail or harm a conversation.
 Failure cases: a missing, damaged or foreign index file, or one that is ahead of the store (the store
-was restored from a backup), is thrown away and built anew.
+was restored from a backup), is thrown away and built anew. One that another process or a person took
+away or replaced while it was open is let go of, and what is at its place now is used. Whoever still asks
+the old one gets right answers from it, until something is stored that it lacks.
 """
 
 import logging
@@ -19,10 +21,11 @@ from typing import Any, TypeVar, cast
 import apsw
 import msgspec
 
-from hermes_core.errors import ForeignStoreError, StoreCorruptError
+from hermes_core.errors import ForeignStoreError, StoreCorruptError, StorePermissionError
 from hermes_core.paths import touch_private
 from hermes_state.connection import beside, connect, in_memory, make_writable
 from hermes_state.database import Database
+from hermes_state.presence import identity
 from hermes_state.readers import Readers
 from hermes_state.records import decode, texts
 
@@ -103,6 +106,8 @@ class SearchIndex:
         self._lock = threading.Lock()
         """Held by whoever changes the index; who asks does not need it."""
         self._conn: apsw.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        """Which file that connection has open."""
         self._askers = Readers(self._open_asker, database.path)
         self._frozen = False
         """The file is only read; what it does not have yet is not found."""
@@ -212,8 +217,11 @@ class SearchIndex:
         try:
             return self._askers.lend(fn)
         except (StoreCorruptError, ForeignStoreError):
-            self.rebuild()
-            return self._askers.lend(fn)
+            self._renew()
+        except StorePermissionError:
+            if self._is_at_its_place():
+                raise
+        return self._askers.lend(fn)
 
     def ask_up_to_date(self, fn: Callable[[apsw.Connection], T]) -> T:
         """The same, after everything that is stored by now has been indexed."""
@@ -229,6 +237,13 @@ class SearchIndex:
         with self._lock:
             self._discard()
         return self.catch_up()
+
+    def _renew(self) -> None:
+        """The index we have open is of no use: take what somebody else has put there, or build it."""
+        with self._lock:
+            if self._is_at_its_place():
+                self._discard()
+        self.catch_up()
 
     def optimize(self) -> None:
         """Merge what the index has written in pieces; smaller and faster, but a long write."""
@@ -261,22 +276,44 @@ class SearchIndex:
         with self._lock:
             self._opened()
             conn = self._db.open_reader()
-            place = self._place
-        conn.execute("ATTACH ? AS search", (str(place),))
+            conn.execute("ATTACH ? AS search", (str(self._place),))
+        conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # see _let_go_of_replaced
         return conn
 
     def _opened(self) -> apsw.Connection:
+        replaced = self._conn is not None and not self._is_at_its_place()
+        if self._conn is not None and replaced:
+            self._let_go_of_replaced(self._conn)
         if self._conn is None:
             self._conn = self._open_frozen() if self._db.read_only else self._open_to_write()
             if self._is_foreign(self._conn):
-                self._discard()
+                if replaced and _state(self._conn, "version") > VERSION:
+                    self._let_go()  # a newer Hermes runs beside us: neither takes the other's away
+                    self._place = _nameless()
+                else:
+                    self._discard()
                 self._conn = self._open_to_write()
         return self._conn
+
+    def _is_at_its_place(self) -> bool:
+        try:
+            return isinstance(self._place, str) or identity(self._place) == self._file
+        except OSError:
+            return True  # nothing is known: a folder one may not enter
+
+    def _let_go_of_replaced(self, conn: apsw.Connection) -> None:
+        """Whoever closes a file last removes its log by name, and that name is the new file's now."""
+        logger.warning(
+            "the search index %s was removed or replaced; it is opened anew", self._place
+        )
+        conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        self._let_go()
 
     def _open_frozen(self) -> apsw.Connection:
         """For a store that is not to be written: the index as it is, else one in memory."""
         if isinstance(self._place, Path):
             try:
+                self._file = identity(self._place)
                 conn = connect(self._place, apsw.SQLITE_OPEN_READONLY)
                 self._frozen = not self._is_foreign(conn)
                 if self._frozen:
@@ -293,6 +330,7 @@ class SearchIndex:
             try:
                 make_writable(self._place, *beside(self._place))
                 touch_private(self._place)
+                self._file = identity(self._place)
                 return self._open()
             except (OSError, *_UNWRITABLE) as error:
                 logger.warning("the search index %s cannot be written: %s", self._place, error)

@@ -40,8 +40,8 @@ class Presence:
 
     def remember(self) -> None:
         """The store is open now: these are its files."""
-        found = ((file, _identity(file)) for file in self._files)
-        self._known = {file: identity for file, identity in found if identity is not None}
+        found = ((file, identity(file)) for file in self._files)
+        self._known = {file: known for file, known in found if known is not None}
 
     def is_ours(self) -> bool:
         """Whether the files at their place are still those that were opened."""
@@ -64,7 +64,7 @@ class Presence:
 
     def _is_unchanged(self) -> bool:
         try:
-            return all(_identity(file) == known for file, known in self._known.items())
+            return all(identity(file) == known for file, known in self._known.items())
         except OSError:
             return True  # nothing is known: a folder one may not enter, a server that is away
 
@@ -118,7 +118,8 @@ def _share(lock: int, store: Path, timeout_s: float) -> None:
         time.sleep(_NAP_S)
 
 
-def _identity(file: Path) -> tuple[int, int] | None:
+def identity(file: Path) -> tuple[int, int] | None:
+    """Which file is at a place, however it is written to; None when there is none."""
     try:
         found = file.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,8 +1,11 @@
 """The search index follows the store, can be thrown away, and can do it no harm."""
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -44,6 +47,69 @@ def test_a_lost_or_damaged_index_is_built_anew(store: SessionDB, tmp_path: Path,
     with SessionDB(tmp_path / "state.db") as again:
         again.append_message("a", "user", "another fox")
         assert len(found(again, "fox")) == 2
+
+
+def found_by_many(store: SessionDB, query: str) -> set[int]:
+    """How often six threads find it, so that more connections are needed than are open."""
+    begin = threading.Barrier(6)
+
+    def look(_number: int) -> set[int]:
+        begin.wait()
+        return {len(found(store, query)) for _ in range(10)}
+
+    with ThreadPoolExecutor(6) as pool:
+        return set().union(*pool.map(look, range(6)))
+
+
+def test_an_index_that_is_removed_under_an_open_store_is_built_anew(
+    store: SessionDB, tmp_path: Path
+) -> None:
+    assert found(store, "brown")
+    for file in tmp_path.glob("state-search.db*"):
+        file.unlink()
+    assert found_by_many(store, "brown") == {1}
+    store.append_message("a", "user", "a second fox")
+    assert found_by_many(store, "fox") == {2}
+    assert index_path(tmp_path / "state.db").exists()
+
+
+@pytest.mark.parametrize("version", [index.VERSION, index.VERSION + 1])
+def test_an_index_that_another_process_builds_anew_is_followed(
+    store: SessionDB, tmp_path: Path, version: int
+) -> None:
+    assert found(store, "brown")
+    rebuild = f"""
+from hermes_state import SessionDB, index
+index.VERSION = {version}
+with SessionDB({str(tmp_path / "state.db")!r}) as store:
+    store.index.rebuild()
+    store.append_message("a", "user", "a wombat from elsewhere")
+    assert store.search_messages("wombat")
+"""
+    subprocess.run([sys.executable, "-c", rebuild], check=True)
+    assert found_by_many(store, "wombat") == {1}
+    store.append_message("a", "user", "a wombat from here")
+    assert found_by_many(store, "wombat") == {2}
+    store.close()
+    subprocess.run([sys.executable, "-c", rebuild], check=True)
+
+
+def test_who_lets_go_of_a_replaced_index_leaves_the_log_of_the_new_one(
+    store: SessionDB, tmp_path: Path
+) -> None:
+    assert found(store, "brown")
+    for file in tmp_path.glob("state-search.db*"):
+        file.unlink()
+    with SessionDB(tmp_path / "state.db") as other:
+        other.append_message("a", "user", "a wombat")
+        assert found(other, "wombat")
+        store.append_message("a", "user", "another wombat")
+        assert len(found(store, "wombat")) == 2  # from here on it has the new file open
+        store.close()
+        other.append_message("a", "user", "a third wombat")
+        assert len(found(other, "wombat")) == 3
+        with SessionDB(tmp_path / "state.db", read_only=True) as third:
+            assert len(found(third, "wombat")) == 3
 
 
 def test_an_index_of_another_store_is_not_believed(store: SessionDB, tmp_path: Path) -> None:
