@@ -267,6 +267,7 @@ class SearchIndex:
         self._stirred.set()
         if self._thread is not None:
             self._thread.join()
+        self._askers.close()
         with self._lock:
             self._let_go()
 
@@ -328,6 +329,7 @@ class SearchIndex:
         """In its file; where that cannot be written in memory, built for this process alone."""
         if isinstance(self._place, Path):
             try:
+                self._place.parent.stat()  # a home that was moved away is not made again
                 make_writable(self._place, *beside(self._place))
                 touch_private(self._place)
                 self._file = identity(self._place)
@@ -374,8 +376,7 @@ class SearchIndex:
         )
 
     def _let_go(self) -> None:
-        self._askers.close()
-        self._askers = Readers(self._open_asker, self._db.path)
+        self._askers.renew()
         if self._conn is not None:
             self._conn.close()
             self._conn = None

@@ -224,6 +224,7 @@ _INVARIANTS = (
 
 def vacuum(database: Database) -> int:
     """Give unused space back to the disk; returns how many bytes that were."""
+    database.write(lambda _conn: None)  # refused where nothing may be written, or any more
     if database.in_memory:
         return 0
     # VACUUM may not run inside a transaction, so it gets a connection of its own.

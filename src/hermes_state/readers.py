@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import apsw
 
+from hermes_core.errors import StoreError
 from hermes_state.connection import no_text, translate
 
 T = TypeVar("T")
@@ -22,6 +23,7 @@ class Readers:
         self._open_one = open_one
         self._path = path
         self._idle: deque[apsw.Connection] = deque()
+        self._is_closed = False
 
     def run(self, fn: Callable[[apsw.Connection], T]) -> T:
         """Run `fn` on a snapshot: all that it reads is from one moment."""
@@ -36,6 +38,9 @@ class Readers:
 
     def lend(self, fn: Callable[[apsw.Connection], T]) -> T:
         """Run `fn` as it is: each of its statements sees what is stored by then."""
+        if self._is_closed:
+            raise StoreError(f"{self._path} is closed.")
+        idle = self._idle
         try:
             conn = self._take()
             try:
@@ -49,7 +54,10 @@ class Readers:
             raise translate(error, self._path) from error
         except UnicodeEncodeError as error:
             raise no_text(error) from error
-        self._give_back(conn)
+        if idle is self._idle and len(idle) < _MOST_KEPT:
+            idle.append(conn)
+        else:
+            conn.close()
         return result
 
     def _take(self) -> apsw.Connection:
@@ -58,13 +66,13 @@ class Readers:
         except IndexError:
             return self._open_one()
 
-    def _give_back(self, conn: apsw.Connection) -> None:
-        if len(self._idle) < _MOST_KEPT:
-            self._idle.append(conn)
-        else:
-            conn.close()
+    def renew(self) -> None:
+        """Have everybody ask on a new connection; those in use are closed when they are given back."""
+        old, self._idle = self._idle, deque()
+        while old:
+            old.pop().close()
 
     def close(self) -> None:
-        """Close every connection that nobody uses just now."""
-        while self._idle:
-            self._idle.pop().close()
+        """Close every connection, those in use when they are given back; nothing is asked after it."""
+        self._is_closed = True
+        self.renew()

@@ -6,10 +6,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from hermes_core.errors import StoreError
 from hermes_state import SessionDB, index
 from hermes_state.index import index_path, searchable, split_unspaced
 from hermes_state.records import encode
@@ -92,6 +94,17 @@ with SessionDB({str(tmp_path / "state.db")!r}) as store:
     assert found_by_many(store, "wombat") == {2}
     store.close()
     subprocess.run([sys.executable, "-c", rebuild], check=True)
+
+
+def test_a_home_that_was_moved_away_is_not_made_again(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    with SessionDB(home / "state.db") as store:
+        store.create_session("a", "cli")
+        home.rename(tmp_path / "elsewhere")
+        with suppress(StoreError):
+            store.search_messages("fox")
+        assert not home.exists()
 
 
 def test_who_lets_go_of_a_replaced_index_leaves_the_log_of_the_new_one(

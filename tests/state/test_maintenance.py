@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core import clock
-from hermes_core.errors import UsageError
+from hermes_core.errors import StoreError, StoreReadOnlyError, UsageError
 from hermes_state import SessionDB
 
 DAY = 86_400.0
@@ -162,6 +162,17 @@ def test_vacuum_gives_space_back(store: SessionDB) -> None:
     store.delete_session("a")
     assert store.vacuum() > 500_000
     assert store.check() == []
+
+
+def test_vacuum_is_refused_where_nothing_may_be_written(store: SessionDB) -> None:
+    store.create_session("a", "cli")
+    store.close()
+    with pytest.raises(StoreError, match="closed"):
+        store.vacuum()
+    before = store.path.read_bytes()
+    with SessionDB(store.path, read_only=True) as frozen, pytest.raises(StoreReadOnlyError):
+        frozen.vacuum()
+    assert store.path.read_bytes() == before
 
 
 def test_check_names_what_does_not_fit_together(store: SessionDB) -> None:

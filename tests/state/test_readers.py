@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
@@ -43,6 +44,28 @@ def test_ctrl_c_at_any_moment_of_a_read_leaves_later_reads_whole(
     session = store.get_session("a")
     assert session is not None and session["message_count"] == 2
     assert len(store.get_messages("a")) == len(store.get_messages_as_conversation("a")) == 2
+
+
+def test_a_closed_store_answers_nothing_and_holds_no_file(store: SessionDB) -> None:
+    assert store.search_messages("one")
+    lent, closed = threading.Event(), threading.Event()
+
+    def slow(conn: apsw.Connection) -> int:
+        lent.set()
+        closed.wait(PATIENCE_S)
+        return conn.execute("SELECT count(*) FROM messages").get
+
+    with ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(store._database.ask, slow)
+        lent.wait(PATIENCE_S)
+        store.close()
+        closed.set()
+        assert under_way.result() == 1
+    for ask in (store.get_session, store.search_messages, store.message_count):
+        with pytest.raises(StoreError, match="closed"):
+            ask("a")
+    open_files = (file.resolve() for file in Path("/proc/self/fd").iterdir())
+    assert not [file for file in open_files if file.is_relative_to(store.path.parent)]
 
 
 def test_a_read_that_fails_half_way_keeps_nobody_on_an_old_state(store: SessionDB) -> None:

@@ -134,6 +134,7 @@ def test_whatever_a_line_says_the_store_stays_sound(where: str, change: Line) ->
     ("line", "why"),
     [
         ({**MESSAGE, "colour": "red"}, "cannot have 'colour'"),
+        ({**SESSION, "input_tokens": 2**63 - 1}, "the input_tokens of a session cannot be"),
         ({k: v for k, v in MESSAGE.items() if k != "role"}, "the role of this message is missing"),
         ({**MESSAGE, "role": ["user"]}, "role"),
         ({**MESSAGE, "timestamp": "yesterday"}, "timestamp"),
