@@ -40,6 +40,10 @@ _LONGEST_WAIT_S = 60.0
 _PRESS_EVERY_S = 0.05
 _MOST_PRESSES = 200
 STOPPED = "stopped by the user"
+_GONE = (
+    "This conversation was deleted before I could answer. Your next message begins a new one;"
+    " send this one again if you still want an answer."
+)
 
 Moved = Callable[[str, str, str], None]
 """Told when a turn moved a conversation: its key, the session it was in, the one it is in."""
@@ -166,6 +170,9 @@ class Turns:
             except ConversationBusyError as error:
                 raise NotYet from error
             except StoreError as error:
+                if self._is_gone(waiting):
+                    self._tell_gone(waiting)
+                    return
                 logger.warning("turn is tried again: %s", error, extra=journal.of_turn(waiting))
             except HermesError as error:
                 if self._give_up(waiting, str(error)):
@@ -227,7 +234,7 @@ class Turns:
         if self.loop is not None:
             self._streams.begin(waiting.turn_id, waiting.origin, self.loop)
         outcome = agent.run(waiting.turn_id)
-        if outcome.status == "failed" and not self.is_over(waiting.turn_id):
+        if outcome.status == "failed" and not self._has_end(waiting.turn_id):
             raise StoreError(outcome.reason)
         self.answered_count += outcome.status == "answered"
         self.failed_count += outcome.status == "failed"
@@ -242,9 +249,32 @@ class Turns:
         return agent.session_id if agent is not None else None
 
     def is_over(self, turn_id: str) -> bool:
-        """Whether a turn has an end, on disk."""
+        """Whether a turn has an end, on disk, or is gone with its conversation."""
         row = self._store.turns.get(turn_id)
         return row is None or row["ended_at"] is not None
+
+    def _has_end(self, turn_id: str) -> bool:
+        row = self._store.turns.get(turn_id)
+        return row is not None and row["ended_at"] is not None
+
+    def _is_gone(self, waiting: Waiting) -> bool:
+        """Whether somebody deleted the conversation meanwhile; a store that is locked cannot tell."""
+        try:
+            return self._store.turns.get(waiting.turn_id) is None
+        except StoreError:
+            return False
+
+    def _tell_gone(self, waiting: Waiting) -> None:
+        """Whoever wrote must hear that no answer comes; a turn that is gone cannot carry it."""
+        self.failed_count += 1
+        journal.ended(waiting, "failed", _GONE)
+        name = f"gone:{waiting.turn_id}"
+        try:
+            if pieces := self._replies.pieces(waiting.origin, f"⚠️ {_GONE}", name=name):
+                self._store.outbox.put(pieces)
+                self._wake_delivery()
+        except StoreError:
+            logger.exception("an end could not be told", extra=journal.of_turn(waiting))
 
     def _tell_start(self, agent: Agent, waiting: Waiting) -> None:
         if not waiting.makes_session:

@@ -12,6 +12,7 @@ from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
 from gateway.source import SessionSource
 from hermes_agent.testing.faults import Refuse
 from hermes_agent.testing.scripted import Quiet, call, say, silence
+from hermes_state import SessionDB
 from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, World
 
@@ -63,6 +64,25 @@ def test_messages_to_a_busy_conversation_are_answered_in_their_order(world: Worl
         assert first == "first"
         assert "two" in second
         assert "three" in third
+
+
+def test_whoever_wrote_in_a_conversation_that_is_deleted_hears_of_it_and_goes_on(
+    world: World,
+) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="too late"))
+    with Inside(world):
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(10)
+        world.platform.say("a", "two")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        with SessionDB(world.home.database) as store:
+            store.delete_sessions([row["id"] for row in store.list_sessions_rich()])
+        quiet.release()
+        told = world.wait_for_replies("a", 2)
+        assert all("was deleted" in text for text in told)
+        world.platform.say("a", "three")
+        assert "three" in world.wait_for_replies("a", 3)[2]
 
 
 def test_stop_stops_at_once_and_what_waits_follows(world: World) -> None:
