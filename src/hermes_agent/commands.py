@@ -280,9 +280,10 @@ def _sessions(context: Context, text: str) -> str:
 
 def _resume(context: Context, name: str) -> str:
     if not name:
-        return _sessions(context, "") + "\n/resume ID opens one: an id, its beginning, or a title."
+        opens = "/resume NAME opens one: an id, a title, or the beginning of an id."
+        return f"{_sessions(context, '')}\n{opens}"
     store, scope = context.conversation.store, _scope(context)
-    found = store.resolve_session_id(name, scope) or store.resolve_session_by_title(name, scope)
+    found = store.resolve_session(name, scope)
     if found is None:
         raise SessionNotFoundError(
             f"{name!r} is not one conversation.", fix="/sessions lists them."

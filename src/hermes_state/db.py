@@ -192,6 +192,11 @@ class SessionDB:
         """Remember the folder a session works in."""
         self.write(lambda c: sessions.change(c, session_id, cwd=cwd))
 
+    def list_delete_candidates(self, session_ids: Iterable[str]) -> list[str]:
+        """Every session that goes when these are deleted: what was undone and delegates as well."""
+        chosen = list(session_ids)
+        return self.read(lambda c: sessions.with_delegates(c, chosen))
+
     def delete_session(self, session_id: str) -> bool:
         """Delete the conversation of a session, with the delegates it sent out."""
         return self.delete_sessions([session_id]) > 0
@@ -238,6 +243,10 @@ class SessionDB:
     def resolve_session_by_title(self, title: str, scope: Scope | None = None) -> str | None:
         """The session a person means by a title: the newest of `title #N`, else the exact one."""
         return self.read(lambda c: titles.resolve(c, title, scope))
+
+    def resolve_session(self, name: str, scope: Scope | None = None) -> str | None:
+        """The session a person means: by its whole id, else its title, else the beginning of its id."""
+        return self.read(lambda c: titles.meant(c, name, scope))
 
     def get_next_title_in_lineage(self, base_title: str) -> str:
         """A title that is free: the given one, or the same with the next number."""

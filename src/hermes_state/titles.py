@@ -13,7 +13,7 @@ from hermes_core.errors import TitleError
 from hermes_core.text import one_line, visible, without_surrogates
 from hermes_state import sessions
 from hermes_state.records import Row, rows
-from hermes_state.scope import Scope, condition
+from hermes_state.scope import Scope, allows, condition
 
 MAX_LENGTH = 100
 
@@ -102,6 +102,16 @@ def resolve(conn: apsw.Connection, title: str, scope: Scope | None = None) -> st
         return heirs[0]
     exact = _exact(conn, title, terms, values)
     return exact["id"] if exact else None
+
+
+def meant(conn: apsw.Connection, name: str, scope: Scope | None = None) -> str | None:
+    """The session a person means by a name: its whole id, its title, or else the beginning of its id.
+
+    In this order: a title may well be a date, and then it is the beginning of other conversations' ids.
+    """
+    if allows(conn, scope, without_surrogates(name)):
+        return without_surrogates(name)
+    return resolve(conn, name, scope) or sessions.by_prefix(conn, name, scope)
 
 
 def next_in_lineage(conn: apsw.Connection, title: str, session_id: str | None = None) -> str:

@@ -17,7 +17,9 @@ Cols = Annotated[int, says("Width of the client's terminal.", ge=1, le=10_000)]
 OpenId = Annotated[str, says("The open session.")]
 AnyId = Annotated[
     str,
-    says("An open session; or a stored conversation: its id, the beginning of it, or its title."),
+    says(
+        "An open session; or a stored conversation: its id, its title, or the beginning of its id."
+    ),
 ]
 Limit = Annotated[int, says("At most so many.", ge=0, le=1000)]
 

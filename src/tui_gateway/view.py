@@ -96,9 +96,7 @@ def tell_growth(rt: Runtime, sid: str, session: LiveSession) -> bool:
 
 def stored(store: Store, name: str) -> str:
     """The session where a stored conversation is now: by id, title, or beginning of an id."""
-    is_id = store.get_session(name) is not None
-    found = name if is_id else store.resolve_session_by_title(name)
-    found = found or store.resolve_session_id(name)
+    found = store.resolve_session(name)
     if found is None:
         raise RpcError(
             NOT_STORED,

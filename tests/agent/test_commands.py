@@ -225,6 +225,17 @@ def test_conversations_are_listed_found_and_opened(make_surface: MakeSurface) ->
     assert surface.texts() == ["about llamas", "Answer to about llamas."]
 
 
+def test_resume_takes_a_title_before_the_beginning_of_an_id(make_surface: MakeSurface) -> None:
+    other = make_surface("about yaks").agent.session_id
+    first = make_surface("about llamas")
+    first.type(f"/title {other[:-1]}")
+    surface = make_surface("about bees")
+    surface.type(f"/resume {other[:-1]}")
+    assert surface.texts()[0] == "about llamas"
+    surface.type(f"/resume {other}")
+    assert surface.texts()[0] == "about yaks"
+
+
 def test_undo_takes_back_exchanges_and_retry_asks_again(make_surface: MakeSurface) -> None:
     surface = make_surface("one", "two", "three")
     assert "'three'" in surface.type("/undo")

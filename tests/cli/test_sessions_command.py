@@ -281,6 +281,52 @@ def test_deleting_a_conversation_takes_no_file_of_another_and_none_outside(
     assert [path.name for path in home.attachments.iterdir()] == ["work_2.1_a.txt"]
 
 
+@pytest.fixture
+def dates(store: SessionDB) -> SessionDB:
+    """A conversation whose title is a day, and another one whose id begins with that day."""
+    for id_, title in (("20261116_101010_bbbbbb", "20261115"), ("20261115_101010_aaaaaa", "taxes")):
+        store.create_session(id_, "cli")
+        store.append_message(id_, "user", f"about {title}")
+        store.set_session_title(id_, title)
+    return store
+
+
+def test_a_title_is_meant_before_the_beginning_of_an_id(dates: SessionDB, shell: Shell) -> None:
+    assert "about 20261115" in shell.run("sessions show 20261115")
+    assert shell.json("sessions delete 20261115 -y")["deleted"] == ["20261116_101010_bbbbbb"]
+    assert [row["title"] for row in shell.json("sessions list")] == ["taxes"]
+    assert shell.json("sessions delete 20261115 -y")["deleted"] == ["20261115_101010_aaaaaa"]
+
+
+def test_delete_takes_the_title_that_was_said_and_not_a_later_one_of_its_line(
+    dates: SessionDB, shell: Shell
+) -> None:
+    dates.branch_session("20261115_101010_aaaaaa", child_id="later")
+    assert dates.get_session_title("later") == "taxes #2"
+    assert shell.json("sessions delete taxes -y")["deleted"] == ["20261115_101010_aaaaaa"]
+    assert shell.json("sessions delete taxes -y")["deleted"] == ["later"]
+
+
+@pytest.mark.parametrize("line", ["delete a -y", "prune --older-than 30 -y"])
+def test_what_was_kept_for_undone_continuations_and_delegates_goes_with_the_conversation(
+    store: SessionDB, home: Home, shell: Shell, line: str
+) -> None:
+    make_folder(home.attachments)
+    with clock.reading(lambda: clock.time.time() - 40 * DAY):
+        store.create_session("a", "cli")
+        store.append_message("a", "user", "look at this")
+        store.rotate_session("a", [{"role": "user", "content": "Summary."}], child_id="undone")
+        store.undo_rotation("a")
+        store.create_session(
+            "helper", "cli", parent_session_id="a", model_config={"_delegate_from": "a"}
+        )
+        store.end_session("a", "cli_close")
+    for id_ in ("a", "undone", "helper", "other"):
+        attachments.place(home, id_, 1, "a.txt").write_text("x")
+    shell.run(f"sessions {line}")
+    assert [path.name for path in home.attachments.iterdir()] == ["other.1_a.txt"]
+
+
 def test_what_was_kept_for_a_pruned_conversation_goes_with_it(
     store: SessionDB, home: Home, shell: Shell
 ) -> None:

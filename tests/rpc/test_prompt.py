@@ -530,6 +530,24 @@ def test_what_was_attached_is_not_overwritten_when_the_conversation_is_opened_ag
     assert list(Path(first["path"]).parent.iterdir()) == [], "deleted for good"
 
 
+def test_what_was_attached_to_an_undone_continuation_is_deleted_with_the_conversation(
+    client: Inside, model: ScriptedServer, world: World
+) -> None:
+    sid, key = started(client)
+    model.add("one")
+    client.say(sid)
+    client.call("session.close", session_id=sid)
+    with world.store() as store:
+        later = store.rotate_session(key, [{"role": "user", "content": "Summary."}])
+    sid = client.call("session.resume", session_id=later)["session_id"]
+    kept = client.call("paste.collapse", session_id=sid, text="some text")
+    client.call("session.close", session_id=sid)
+    with world.store() as store:
+        store.undo_rotation(key)
+    client.call("session.delete", session_id=key)
+    assert list(Path(kept["path"]).parent.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("method", "params"),
     [

@@ -97,7 +97,7 @@ def _nothing_listed(text: str | None, source: str | None) -> str:
 @json_option
 @pass_app
 def show(app: App, session: str, full: bool, last: int | None) -> None:
-    """Print a conversation. SESSION is an id, the beginning of one, or a title."""
+    """Print a conversation. SESSION is an id, a title, or the beginning of an id."""
     with app.store() as store:
         session_id = chosen(store, session)
         row = store.get_session(session_id)
@@ -298,15 +298,21 @@ def rename(app: App, session: str, title: str) -> None:
 def delete(app: App, sessions: tuple[str, ...], yes: bool) -> None:
     """Delete conversations with all they were before compaction; branches of them stay."""
     with app.store() as store:
-        ids = [chosen(store, name) for name in sessions]
+        ids = [_doomed(store, name) for name in sessions]
         confirm(app, f"Delete {_amount(len(set(ids)), 'conversation')} for good?", yes)
-        doomed = [member for id_ in ids for member in store.get_compression_lineage(id_)]
+        doomed = store.list_delete_candidates(ids)
         count = store.delete_sessions(ids)
         attachments.forget(app.home, doomed)
         store.index.catch_up()
     if app.as_json:
         app.emit({"deleted": ids, "sessions": count})
     app.say(f"Deleted {_amount(len(set(ids)), 'conversation')}.")
+
+
+def _doomed(store: SessionDB, name: str) -> str:
+    """The session to delete: one that is called exactly so, before a later one of the same title."""
+    exact = store.get_session(name) or store.get_session_by_title(name)
+    return exact["id"] if exact is not None else chosen(store, name)
 
 
 @command.command("prune")
@@ -332,7 +338,7 @@ def prune(
             return _say_what_would_go(app, old)
         if old:
             confirm(app, f"Delete {_amount(len(old), 'conversation')} for good?", yes)
-        doomed = [member for row in old for member in store.get_compression_lineage(row["id"])]
+        doomed = store.list_delete_candidates(row["id"] for row in old)
         with click.progressbar(length=len(old), label="Pruning", file=sys.stderr) as bar:
             pruned = store.prune_sessions(
                 age, source, include_archived=archived, progress=bar.update
@@ -394,8 +400,8 @@ def stats(app: App) -> None:
 
 
 def chosen(store: SessionDB, text: str) -> str:
-    """The session a person means: an id, the beginning of one, or a title."""
-    found = store.resolve_session_id(text) or store.resolve_session_by_title(text)
+    """The session a person means: an id, a title, or the beginning of an id."""
+    found = store.resolve_session(text)
     return found if found is not None else _not_found(store, text)
 
 

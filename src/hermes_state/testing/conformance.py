@@ -278,9 +278,14 @@ class SessionRules:
         store.append_message("helper", "user", "do this")
         store.routes.save("key", "a")
         store.leases.acquire("a", "me")
+        store.rotate_session("a", [summary()], child_id="undone")
+        store.undo_rotation("a")
         store.rotate_session("a", [summary()], child_id="b")
+        every = ["a", "b", "helper", "undone"]
+        assert sorted(store.list_delete_candidates(["b"])) == every
+        assert store.list_delete_candidates(["nobody"]) == []
         assert store.delete_session("a") is True
-        assert [store.get_session(id_) for id_ in ("a", "b", "helper")] == [None] * 3
+        assert [store.get_session(id_) for id_ in every] == [None] * 4
         assert store.message_count() == 0
         assert store.routes.get("key") is None
         assert store.delete_session("a") is False
@@ -589,6 +594,19 @@ class TitleRules:
         assert store.resolve_session_by_title("plan") == "c"
         assert store.resolve_session_by_title("plan #2") == "b"
         assert store.resolve_session_by_title("none") is None
+
+    def test_a_name_is_an_id_before_a_title_before_the_beginning_of_an_id(
+        self, store: Store
+    ) -> None:
+        for id_ in ("20250101_a", "20250102_b", "20250103_c", "20250104"):
+            store.create_session(id_, "cli")
+        assert store.resolve_session("20250101") == "20250101_a"
+        store.set_session_title("20250102_b", "20250101")
+        store.set_session_title("20250103_c", "20250104")
+        assert store.resolve_session("20250101") == "20250102_b"
+        assert store.resolve_session("20250101_") == "20250101_a"
+        assert store.resolve_session("20250104") == "20250104"
+        assert [store.resolve_session(name) for name in ("2025", "none", "")] == [None] * 3
 
 
 class LineageRules:
@@ -2256,6 +2274,8 @@ class ScopeRules:
         assert store.resolve_session_id("2026_", bob) == "2026_b", "as if it were the only one"
         assert store.resolve_session_by_title("secret plan", ann) == "2026_a"
         assert store.resolve_session_by_title("secret plan", bob) is None
+        for way, found in (("2026_a", None), ("secret plan", None), ("2026_", "2026_b")):
+            assert store.resolve_session(way, bob) == found
         assert not store.is_visible("2026_a", bob)
 
     def test_whether_a_title_is_taken_tells_nothing_of_others(self, store: Store) -> None:

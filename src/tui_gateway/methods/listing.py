@@ -221,9 +221,9 @@ def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
         if root in rt.presence.elsewhere() or ending.is_run_elsewhere(store, root):
             fix = "Leave it there first; then delete it."
             raise RpcError(STILL_OPEN, "The conversation is open in another window.", fix=fix)
-        kept = store.get_compression_lineage(key)
+        doomed = store.list_delete_candidates([key])
         store.delete_session(key)
-        attachments.forget(rt.home, kept)
+        attachments.forget(rt.home, doomed)
     return {"deleted": key}
 
 

@@ -93,7 +93,7 @@ def create(rt: Runtime, rid: Rid, params: Create) -> Created:
 class Resume(Params, frozen=True):
     """A conversation that was there before."""
 
-    session_id: Annotated[str, says("Its id, the beginning of its id, or its title.")] = ""
+    session_id: Annotated[str, says("Its id, its title, or the beginning of its id.")] = ""
     cols: Cols = 80
     limit: _PAGE = None
     cwd: Annotated[str, says("Where to work when its own folder is gone.")] = ""
