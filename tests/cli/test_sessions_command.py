@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hermes_agent import lease
 from hermes_cli.commands import root
 from hermes_core import attachments, clock
 from hermes_core.paths import Home, make_folder
@@ -265,6 +266,21 @@ def test_delete_needs_a_yes(talk: SessionDB, home: Home, shell: Shell) -> None:
     assert [row["id"] for row in shell.json("sessions list --all")] == ["20261101_100000_aaaaaa"]
     assert shell.json("sessions search blue", status=3) == []
     assert list(folder.iterdir()) == kept[:1], "what was kept for it is gone, too"
+
+
+def test_a_conversation_that_is_being_answered_is_not_deleted(
+    talk: SessionDB, shell: Shell
+) -> None:
+    somebody = f"{os.uname().nodename}:{os.getppid()}:{lease._started(os.getppid())}:1"
+    held = talk.leases.acquire("20261101_100000_aaaaaa", somebody, 60)
+    assert held is not None
+    shell.run("sessions delete 'Folder talk' -y", status=75)
+    assert "being answered" in shell.errors
+    assert talk.get_session("20261101_100000_aaaaaa") is not None
+    talk.leases.release(held)
+    talk.turns.accept("20261101_100000_aaaaaa", {"role": "user", "content": "still waits"})
+    deleted = shell.run("sessions delete 'Folder talk' -y")
+    assert deleted == "Deleted 1 conversation, with 1 message that had no answer yet.\n"
 
 
 def test_deleting_a_conversation_takes_no_file_of_another_and_none_outside(

@@ -10,7 +10,7 @@ from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_cli.commands.group import Entry, LazyGroup
 from hermes_core import attachments, clock
-from hermes_core.errors import SessionNotFoundError, UsageError
+from hermes_core.errors import ConversationBusyError, SessionNotFoundError, UsageError
 from hermes_core.text import one_line, truncate, visible
 from hermes_state import SessionDB
 from hermes_state.search import Sort
@@ -299,14 +299,31 @@ def delete(app: App, sessions: tuple[str, ...], yes: bool) -> None:
     """Delete conversations with all they were before compaction; branches of them stay."""
     with app.store() as store:
         ids = [_doomed(store, name) for name in sessions]
-        confirm(app, f"Delete {_amount(len(set(ids)), 'conversation')} for good?", yes)
+        _refuse_running(store, ids)
         doomed = store.list_delete_candidates(ids)
+        unanswered = sum(turn["session_id"] in doomed for turn in store.turns.still_open())
+        what = _amount(len(set(ids)), "conversation")
+        if unanswered:
+            what += f", with {_amount(unanswered, 'message')} that had no answer yet"
+        confirm(app, f"Delete {what} for good?", yes)
         count = store.delete_sessions(ids)
         attachments.forget(app.home, doomed)
         store.index.catch_up()
     if app.as_json:
         app.emit({"deleted": ids, "sessions": count})
-    app.say(f"Deleted {_amount(len(set(ids)), 'conversation')}.")
+    app.say(f"Deleted {what}.")
+
+
+def _refuse_running(store: SessionDB, ids: list[str]) -> None:
+    """What a living process is answering is not taken away under it."""
+    from hermes_agent import ending  # noqa: PLC0415 -- lists need it not, and start faster
+
+    for id_ in ids:
+        if ending.is_run_elsewhere(store, store.get_conversation_root(id_)):
+            raise ConversationBusyError(
+                f"{id_} is being answered now; nothing was deleted.",
+                fix="Wait for the answer or stop it there (/stop), then delete it.",
+            )
 
 
 def _doomed(store: SessionDB, name: str) -> str:
