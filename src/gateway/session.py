@@ -107,6 +107,26 @@ class SessionStore:
             self.on_renewed(entry, made)
         return made
 
+    def in_session(
+        self, source: SessionSource, session_id: str, *, saves: bool = True
+    ) -> SessionEntry:
+        """The entry of a chat that is the conversation of this session, and stays in it.
+
+        It has a route when somebody chose something for it, or may do so: when it is to be saved.
+        """
+        self._ensure_loaded()
+        key = self._generate_session_key(source)
+        if self._db is not None:
+            session_id = self._db.resolve_resume_session_id(session_id)
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                entry = self.entry_for(key, session_id, source)
+                if saves:
+                    self._replace(None, entry, RESET)
+            entry.session_id = session_id
+        return self._used(entry) if key in self._entries else entry
+
     def going_on(self, session_key: str) -> SessionEntry | None:
         """The conversation of a chat, unless there is none or it has been long enough.
 
@@ -174,6 +194,7 @@ class SessionStore:
                 target_id = self._db.resolve_resume_session_id(target_id)
                 self._db.reopen_session(target_id)
             entry = self.entry_for(session_key, target_id, old.origin)
+            entry.model_override = old.model_override  # chosen for the chat, wherever it goes
             self._replace(old, entry, SWITCH)
             return entry
 
