@@ -223,7 +223,7 @@ class Chat:
         chosen = self.entry.model_override
         self._name(session_id)
         if chosen and not self.entry.model_override:
-            self.house.sessions.set_model_override(self.key, chosen)
+            self._choose(chosen)
 
     def _name(self, session_id: str) -> None:
         """Have the command be about another session, as if its request had named that one."""
@@ -400,9 +400,12 @@ class Chat:
     def use_model(self, name: str) -> str:
         made = self.house.assembly.model(name)
         meter.check_choice(made.facts, self.standing)
-        _ = self.entry
-        self.house.sessions.set_model_override(self.key, {"model": name})
+        self._choose({"model": name})
         return made.facts.name
+
+    def _choose(self, model: dict[str, str]) -> None:
+        self.house.sessions.keep(self.entry)
+        self.house.sessions.set_model_override(self.key, model)
 
     def leave(self) -> None:
         raise UsageError("A chat cannot be left from here.", fix="/new starts a new conversation.")

@@ -67,6 +67,7 @@ from hermes_core import config as core
 from hermes_core.errors import (
     ConfigError,
     HermesError,
+    SessionNotFoundError,
     StoreBusyError,
     StoreError,
     StoreFullError,
@@ -482,7 +483,9 @@ class House:
     def _settle(self, chat: Chat, text: str) -> None:
         """Note the reply of a command, then that it is done; to do so again changes nothing."""
         is_told = chat.came_from.is_in_place and not chat.is_settled
-        session_id = chat.begun() if is_told else ""
+        session_id = ""
+        with suppress(SessionNotFoundError):  # somebody deleted it meanwhile
+            session_id = chat.begun() if is_told else ""
         name = name_of(chat.delivery)
         pieces = self.replies.answer(chat.came_from, text, name=name, session_id=session_id)
         self.store.outbox.put(pieces)

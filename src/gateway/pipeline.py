@@ -486,7 +486,7 @@ class Pipeline:
         source = _source(event)
         if named := event.options.get("session_id"):
             root = self.store.get_conversation_root(named)
-            source = event.source = replace(source, chat_id=f"session:{root}")
+            source = event.source = source.of_session(root)
         return source
 
     def entry_of(
@@ -498,7 +498,7 @@ class Pipeline:
         """
         self._check_visible(event, source)
         if named := event.options.get("session_id"):
-            return self.sessions.in_session(source, named, saves=is_command)
+            return self.sessions.in_session(source, named)
         if event.options.get("is_single") and not is_command:
             key = self.sessions.key_of(source)
             return self.sessions.entry_for(key, sessions.new_id(), source)

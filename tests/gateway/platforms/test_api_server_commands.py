@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import openai
@@ -125,6 +126,18 @@ def test_a_model_that_is_chosen_in_a_session_answers_in_it_and_in_its_branch(
         assert gateway.world.model.asked[-1].json["model"] == "other"
     ask(gateway, "four", ask(gateway, "/new", session_id).session_id)
     assert gateway.world.model.asked[-1].json["model"] == "scripted"
+
+
+def test_a_session_that_is_named_by_its_id_does_not_end_by_silence(gateway: Gateway) -> None:
+    routes = gateway.runner.session_store
+    session_id = ask(gateway, "one").session_id
+    ask(gateway, "/status", session_id)
+    assert routes.list_sessions() == []  # who looks at it is in nobody's way
+    ask(gateway, "/model scripted", session_id)
+    (entry,) = routes.list_sessions()
+    entry.updated_at -= timedelta(days=3)
+    assert not routes._is_session_expired(entry)
+    assert ask(gateway, "/status", session_id).session_id == session_id
 
 
 @pytest.mark.parametrize("command", ["/title Tea", "/status", "/help", "/nonsense"])
