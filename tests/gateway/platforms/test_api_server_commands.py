@@ -160,6 +160,17 @@ def test_the_answer_to_a_command_that_opens_another_conversation_leads_to_it(
     assert said(gateway)[0] == "two" and said(gateway)[-1] == "three"
 
 
+def test_the_answers_to_two_commands_have_two_names_and_a_repeat_has_the_same(
+    gateway: Gateway,
+) -> None:
+    keys = ("k-1", "k-2", "k-1")
+    first, second, again = (
+        respond(gateway, "/status", conversation="notes", extra_headers={"Idempotency-Key": key})
+        for key in keys
+    )
+    assert first.id == again.id != second.id
+
+
 def test_the_answer_to_a_first_command_can_be_followed(gateway: Gateway) -> None:
     respond(gateway, "two", respond(gateway, "/help").id)
     assert said(gateway) == ["two"]

@@ -176,7 +176,7 @@ class Exchanges:
         turn_id = receipt.turn_id if receipt.outcome == "turn" else None
         if turn_id is None:
             asked.instructions = ""  # no model was told them
-        name = turn_id or responses.name_of(receipt.session_id or "")
+        name = turn_id or responses.name_of(receipt.session_id or "", place.message_id)
         form = make(name, asked)
         return Exchange(self._desk, self._closing, receipt, place, form, turn_id or "")
 
