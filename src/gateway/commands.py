@@ -3,8 +3,10 @@
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
+
+from msgspec import structs
 
 from gateway import closing, jobs, questions
 from gateway.lanes import Lanes, Waiting
@@ -62,6 +64,11 @@ class House(Protocol):
     def may_answer(self, came_from: Origin, asker: SessionSource) -> bool: ...
     def fields_of(self, came_from: Origin, session_key: str) -> dict[str, Any]: ...
     def tell_reset(self, entry: SessionEntry, came_from: Origin) -> None: ...
+    def placed(self, event: MessageEvent) -> SessionSource: ...
+    def entry_of(self, event: MessageEvent, came_from: Origin) -> SessionEntry: ...
+    def opening_of(
+        self, entry: SessionEntry, event: MessageEvent, came_from: Origin
+    ) -> Opening: ...
 
 
 @dataclass
@@ -86,9 +93,19 @@ class Chat:
     @property
     def entry(self) -> SessionEntry:
         """The route of the chat; that its conversation began by itself is said before all else."""
-        entry = self.house.sessions.get_or_create_session(self.came_from.place)
+        entry = self.house.entry_of(self.event, self.came_from)
         self.house.tell_reset(entry, self.came_from)
         return entry
+
+    @property
+    def is_session(self) -> bool:
+        """Whether the chat is a session that its request names, and so never in another one."""
+        return bool(self.event.options.get("session_id"))
+
+    @property
+    def _known(self) -> SessionEntry | None:
+        """The route of the chat; None when it has none yet, and none is made."""
+        return self.entry if self.is_session else self.house.sessions.peek(self.key)
 
     @property
     def conversation(self) -> Conversation:
@@ -111,19 +128,40 @@ class Chat:
 
     @property
     def is_running(self) -> bool:
-        return self.is_being_shortened or self.house.lanes.is_busy(
-            self.key, self.house.turns.is_over
-        )
+        """Whether the conversation is at work, for this chat or another one that is in it."""
+        return self.is_at_work or self._is_run_elsewhere
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether something is done for this chat itself."""
+        lanes, turns = self.house.lanes, self.house.turns
+        return self.key in turns.shortenings or lanes.is_busy(self.key, turns.is_over)
+
+    @property
+    def _elsewhere(self) -> list[str]:
+        """The keys of other chats for which something works on this conversation now."""
+        entry = self._known
+        if entry is None:
+            return []
+        root = self.house.assembly.store.get_conversation_root(entry.session_id)
+        return sorted(self.house.turns.keys_of(root) - {self.key})
+
+    @property
+    def _is_run_elsewhere(self) -> bool:
+        for key in self._elsewhere:
+            self.house.lanes.is_busy(key, self.house.turns.is_over)  # what is over is let leave
+        return bool(self._elsewhere)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether messages wait, and none of them is being answered."""
+        """Whether messages wait, and nothing is being answered."""
         lane = self.house.lanes.find(self.key)
-        return lane is not None and lane.current is None and bool(lane.queue)
+        is_idle = lane is not None and lane.current is None and bool(lane.queue)
+        return is_idle and not self._elsewhere
 
     @property
     def is_being_shortened(self) -> bool:
-        return self.key in self.house.turns.shortenings
+        return any(key in self.house.turns.shortenings for key in (self.key, *self._elsewhere))
 
     @property
     def beside(self) -> Collection[str]:
@@ -146,11 +184,21 @@ class Chat:
     def open(self, session_id: str | None, end_reason: str) -> None:
         del end_reason
         if session_id is None:
-            self.house.reset(self.came_from)
+            self.begin_another()
             return
+        here = self.conversation
+        if self.is_session:
+            target = self._own(session_id)
+            self._become(target)
+        else:
+            target = self._switch(session_id)
+        if self.is_copy:
+            commands.tell_start(here, target)
+
+    def _switch(self, session_id: str) -> str:
+        """Have the chat go on in another conversation; returns the session that it is in then."""
         routes = self.house.sessions
-        old = routes.get_or_create_session(self.came_from.place)
-        here, switched = self.conversation, list[object]()
+        old, switched = self.entry, list[object]()
         with self.house.lanes.held_back(self.key) as lane:
             if lane.current is not None:  # it has begun since the command was let through
                 raise UsageError("A turn has just begun here.", fix="Wait for it, or /stop it.")
@@ -163,10 +211,48 @@ class Chat:
                 model=routes.model_of(old.session_id),
                 goes_on=routes.is_elsewhere_too(old),
             )
-        if self.is_copy:
-            commands.tell_start(here, target)
         if not switched:
             raise StoreError("The conversation could not be opened; this chat is where it was.")
+        return target
+
+    def _become(self, session_id: str) -> None:
+        """Go on as the chat of another session: one that is a session is not moved by a command.
+
+        The model that was chosen goes along, unless another one was chosen there.
+        """
+        chosen = self.entry.model_override
+        self._name(session_id)
+        if chosen and not self.entry.model_override:
+            self._choose(chosen)
+
+    def _name(self, session_id: str) -> None:
+        """Have the command be about another session, as if its request had named that one."""
+        options = {"session_id": session_id, "is_single": True}
+        self.event = replace(self.event, options=options)
+        place = self.house.placed(self.event)
+        key = self.house.sessions.key_of(place)
+        self.came_from = structs.replace(self.came_from, source=place.to_dict(), session_key=key)
+
+    def begin_another(self) -> str:
+        """Begin a new conversation; returns what the person reads."""
+        if not self.is_session:
+            return self.house.reset(self.came_from)
+        left, session_id = self.entry.session_id, sessions.new_id()
+        self._name(session_id)
+        self._begin(self.house.sessions.entry_for(self.key, session_id, self.came_from.place))
+        return f"✨ A new session: {session_id}. {left} stays as it is."
+
+    def begun(self) -> str:
+        """The session that the chat is in; made when there is none yet, since its id is given out."""
+        entry = self.entry
+        self._begin(entry)
+        return entry.session_id
+
+    def _begin(self, entry: SessionEntry) -> None:
+        store = self.house.assembly.store
+        opening = self.house.opening_of(entry, self.event, self.came_from)
+        if store.begin_session(entry.session_id, opening):
+            commands.tell_start(self.conversation, entry.session_id)
 
     def _own(self, session_id: str) -> str:
         """The conversation that this chat goes on in: what is said in private must not reach a group, so
@@ -223,10 +309,11 @@ class Chat:
             {"role": "user", "content": content},
             delivery=self.delivery,
             opening=Opening(place.platform.value, fields),
+            reopens=self.is_session,
             replaces=replaces,
         )
         self.is_settled = True
-        entry = self.house.sessions.peek(self.key)
+        entry = self._known
         waiting = Waiting(
             accepted.turn_id,
             accepted.session_id,
@@ -313,32 +400,41 @@ class Chat:
     def use_model(self, name: str) -> str:
         made = self.house.assembly.model(name)
         meter.check_choice(made.facts, self.standing)
-        _ = self.entry
-        self.house.sessions.set_model_override(self.key, {"model": name})
+        self._choose({"model": name})
         return made.facts.name
+
+    def _choose(self, model: dict[str, str]) -> None:
+        self.house.sessions.keep(self.entry)
+        self.house.sessions.set_model_override(self.key, model)
 
     def leave(self) -> None:
         raise UsageError("A chat cannot be left from here.", fix="/new starts a new conversation.")
 
     def stop(self) -> str:
         """Stop what runs, at once; tells what goes on."""
-        lanes, turns = self.house.lanes, self.house.turns
-        is_stopped = self.house.interrupt(self.key)
+        lanes, turns, elsewhere = self.house.lanes, self.house.turns, self._elsewhere
+        is_stopped = self._interrupt()
         # What a turn has heard by now is over, and in its lane until its turn comes.
         waiting = [one for one in lanes.waiting(self.key) if not turns.is_over(one.turn_id)]
+        jobs = [lane for lane in lanes.beside(self.key) if lane.key not in elsewhere]
         left = [
             _so_many(len(waiting), "waiting message", "follows", "follow"),
-            _so_many(len(lanes.beside(self.key)), "job", "runs beside it", "run beside it"),
+            _so_many(len(jobs), "job", "runs beside it", "run beside it"),
         ]
         rest = " and ".join(one for one in left if one)
         if is_stopped:
             return f"⏹ Stopping. {rest}; /stop all stops that too." if rest else "⏹ Stopping."
         return f"Nothing is running here. {rest}; /stop all stops that." if rest else _NOTHING
 
+    def _interrupt(self) -> bool:
+        """Stop what works on the conversation, whichever chat it is for; tells whether something did."""
+        stopped = [self.house.interrupt(key) for key in (self.key, *self._elsewhere)]
+        return any(stopped)
+
     def stop_all(self) -> str:
         """Stop what runs, and the jobs beside; take back what waits, and what a terminal left."""
         beside = self.house.lanes.beside(self.key)
-        taken, is_stopped = self._take_back(self.key), self.house.interrupt(self.key)
+        taken, is_stopped = self._take_back(self.key), self._interrupt()
         for lane in beside:
             self._take_back(lane.key)
             self.house.interrupt(lane.key)
@@ -358,7 +454,7 @@ class Chat:
 
     def _left(self) -> list[str]:
         """The turns of this conversation that a terminal began, and that nobody runs any more."""
-        store, entry = self.house.assembly.store, self.house.sessions.peek(self.key)
+        store, entry = self.house.assembly.store, self._known
         if entry is None:
             return []
         root, held = store.get_conversation_root(entry.session_id), self.house.lanes.held
@@ -393,7 +489,7 @@ def _chat(context: Context) -> Chat:
 
 def _new(context: Context, title: str) -> str:
     chat = _chat(context)
-    told = chat.house.reset(chat.came_from)
+    told = chat.begin_another()
     if not title:
         return told
     try:
@@ -495,6 +591,8 @@ def _help(context: Context, _argument: str) -> str:
 
 
 def _resume(context: Context, name: str) -> str:
+    if name and _chat(context).is_at_work:  # another chat's turn goes on without this one
+        raise UsageError("/resume has to wait for the turn.", fix="Stop it with /stop.")
     listed = _SHARED["resume"](context, name)
     if listed:
         return listed
@@ -533,7 +631,7 @@ _OWN: Sequence[Command] = (
     Command("start", "Say hello.", _start, while_running=True),
     Command("compress", "Shorten the conversation now.", _compress, ("compact",), "[FOCUS]"),
     Command("status", "Show where things stand.", _status, while_running=True),
-    Command("resume", "Open another conversation.", _resume, argument="[ID|TITLE]"),
+    Command("resume", "Open another conversation.", _resume, (), "[ID|TITLE]", True),
     Command("undo", "Take back exchanges, or a shortening.", _undo, argument="[N|compress]"),
     Command("retry", "Ask the last thing again.", _retry),
 )

@@ -67,6 +67,7 @@ from hermes_core import config as core
 from hermes_core.errors import (
     ConfigError,
     HermesError,
+    SessionNotFoundError,
     StoreBusyError,
     StoreError,
     StoreFullError,
@@ -75,6 +76,7 @@ from hermes_core.errors import (
 )
 from hermes_core.paths import Home
 from hermes_state.inbox import Delivery
+from hermes_state.turns import Opening
 
 logger = logging.getLogger(__name__)
 
@@ -354,6 +356,9 @@ class House:
         async for event in self.watchers.watch(turn_id, partial(self.turns.is_over, turn_id)):
             yield event
 
+    async def session_of(self, turn_id: str) -> str:
+        return await run_blocking(partial(results.session_of, self.store, turn_id))
+
     async def ended(self, turn_id: str) -> Ended:
         while True:
             found = await run_blocking(partial(results.of_turn, self.store, turn_id))
@@ -477,7 +482,12 @@ class House:
 
     def _settle(self, chat: Chat, text: str) -> None:
         """Note the reply of a command, then that it is done; to do so again changes nothing."""
-        pieces = self.replies.answer(chat.came_from, text, name=name_of(chat.delivery))
+        is_told = chat.came_from.is_in_place and not chat.is_settled
+        session_id = ""
+        with suppress(SessionNotFoundError):  # somebody deleted it meanwhile
+            session_id = chat.begun() if is_told else ""
+        name = name_of(chat.delivery)
+        pieces = self.replies.answer(chat.came_from, text, name=name, session_id=session_id)
         self.store.outbox.put(pieces)
         if not chat.is_settled:
             self.store.inbox.settle(chat.delivery, "command")
@@ -532,6 +542,17 @@ class House:
     def tell_reset(self, entry: SessionEntry, came_from: Origin) -> None:
         """Say once in a chat that its conversation began by itself."""
         self.pipeline.tell_reset(entry, came_from)
+
+    def placed(self, event: MessageEvent) -> SessionSource:
+        return self.pipeline.placed(event)
+
+    def entry_of(self, event: MessageEvent, came_from: Origin) -> SessionEntry:
+        """The conversation that a command is about."""
+        return self.pipeline.entry_of(event, came_from.place, is_command=True)
+
+    def opening_of(self, entry: SessionEntry, event: MessageEvent, came_from: Origin) -> Opening:
+        """The session that a command makes."""
+        return self.pipeline.opening_of(entry, event, came_from.place)
 
     def check_restart(self) -> None:
         ask_for_start()

@@ -39,6 +39,8 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the reply goes back on the request itself, so that there is nothing to deliver."""
     model: str = ""
     """The model that a program asked for with its message."""
+    instructions: str = ""
+    """What a program wants of the conversation, from its message on."""
 
     @property
     def attachments(self) -> list[Attachment]:
@@ -74,6 +76,7 @@ def delivery_of(
         can_be_asked=event.can_be_asked,
         is_in_place=is_in_place,
         model=str(event.options.get("model") or ""),
+        instructions=str(event.options.get("instructions") or ""),
     )
     payload = encode(msgspec.to_builtins(origin))
     return named(event, source, payload)

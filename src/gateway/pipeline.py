@@ -113,7 +113,7 @@ class Pipeline:
         """Whether files are to be kept: the message is new, allowed and meant for us, and something
         is to be answered that they may be about.
         """
-        source = _source(event)
+        source = self.placed(event)
         return (
             self._known(origin.named(event, source)) is None
             and self.access.role_of(source) is not None
@@ -123,7 +123,7 @@ class Pipeline:
 
     def take(self, event: MessageEvent) -> Receipt:
         """Decide what becomes of a message; raises StoreError when that cannot be put on disk."""
-        source = _source(event)
+        source = self.placed(event)
         key = self.sessions.key_of(source)
         is_in_place = self.replies.abilities(source.platform.value).answers_in_place
         is_turn = not self._is_command(event)
@@ -173,11 +173,11 @@ class Pipeline:
             return Receipt("command")
         if last is not None and last.was_heard:
             return self._say_anew(event, source, key, delivery, last)
-        return self._say(event, source, key, delivery)
+        return self._say(event, source, delivery)
 
     def give_up(self, event: MessageEvent) -> Receipt:
         """Note a message that cannot be taken in, and tell its chat so."""
-        source = _source(event)
+        source = self.placed(event)
         delivery = origin.named(event, source)
         if (known := self._known(delivery)) is not None:
             return known
@@ -216,10 +216,11 @@ class Pipeline:
         row = self.store.inbox.get(delivery)
         if row is None or row["outcome"] is None:
             return None
-        if reply := self.replies.answered(name_of(delivery)):
-            return Receipt("command", is_new=False, reply=reply)
+        said = self.replies.answered(name_of(delivery))
+        if said.text:
+            return Receipt("command", session_id=said.session_id, is_new=False, reply=said.text)
         turn = self.store.turns.get(row["turn_id"]) if row["turn_id"] else None
-        session_id = turn["session_id"] if turn else None
+        session_id = turn["session_id"] if turn else said.session_id
         return Receipt(row["outcome"], row["turn_id"], session_id, is_new=False)
 
     def _is_command(self, event: MessageEvent) -> bool:
@@ -294,10 +295,13 @@ class Pipeline:
 
     def _obey(self, event: MessageEvent, delivery: Delivery) -> Receipt:
         """Note a command and have it done, once: what a crash cut off is told, not repeated."""
+        self._check_visible(event, _source(event))
         if not self.store.inbox.receive(delivery):
             return Receipt("command", is_new=False, is_over=False)
-        reply = self.run_command(event, delivery, origin.decode(delivery.payload))
-        known = None if reply else self._known(delivery)  # it may have become a turn
+        came_from = origin.decode(delivery.payload)
+        reply = self.run_command(event, delivery, came_from)
+        # It may have become a turn; on the request itself its conversation is told.
+        known = self._known(delivery) if came_from.is_in_place or not reply else None
         return known._replace(is_new=True) if known else Receipt("command", reply=reply)
 
     def _obey_anew(
@@ -395,11 +399,9 @@ class Pipeline:
 
     # -- something to say -----------------------------------------------------------------------
 
-    def _say(
-        self, event: MessageEvent, source: SessionSource, key: str, delivery: Delivery
-    ) -> Receipt:
-        entry = self._entry(event, source, key)
-        return self._accept(event, entry, delivery, self._opening(entry, event, source))
+    def _say(self, event: MessageEvent, source: SessionSource, delivery: Delivery) -> Receipt:
+        entry = self.entry_of(event, source)
+        return self._accept(event, entry, delivery, self.opening_of(entry, event, source))
 
     def _say_anew(
         self,
@@ -413,10 +415,10 @@ class Pipeline:
         if (done := self._replace(event, key, delivery, last)) is not None:
             return done
         if self._take_back(key, last):  # it waited to be done beside the conversation
-            return self._say(event, source, key, delivery)
+            return self._say(event, source, delivery)
         text = f"{_CORRECTED}{event.text}"
         corrected = replace(event, text=text, attachments=versions.new_files(event, last))
-        return self._say(corrected, source, key, delivery)
+        return self._say(corrected, source, delivery)
 
     def _replace(
         self,
@@ -477,30 +479,43 @@ class Pipeline:
         self._enqueue(entry.session_key, waiting)
         return Receipt("turn", accepted.turn_id, accepted.session_id)
 
-    def _entry(self, event: MessageEvent, source: SessionSource, key: str) -> SessionEntry:
-        """The conversation that a message goes to. A program may name one, or want one for itself."""
-        named = self._visible(event.options.get("session_id"), source)
-        if event.options.get("is_single"):
-            return self.sessions.entry_for(key, named or sessions.new_id(), source)
-        entry = self.sessions.get_or_create_session(source, saves=False)
-        if named and named != entry.session_id:
-            return self.sessions.switch_session(key, named) or entry
-        return entry
+    def placed(self, event: MessageEvent) -> SessionSource:
+        """Where a message comes from. Who names a session is in the chat of its conversation, whichever
+        of the sessions that this went through is named.
+        """
+        source = _source(event)
+        if named := event.options.get("session_id"):
+            root = self.store.get_conversation_root(named)
+            source = event.source = source.of_session(root)
+        return source
 
-    def _visible(self, session_id: str | None, source: SessionSource) -> str | None:
-        """A session that a program names; one that it may not see is not there."""
-        if not session_id:
-            return None
-        if not self.store.is_visible(session_id, self.access.standing_of(source).scope):
-            raise SessionNotFoundError(f"There is no session {session_id}.")
-        return session_id
+    def entry_of(
+        self, event: MessageEvent, source: SessionSource, *, is_command: bool = False
+    ) -> SessionEntry:
+        """The conversation that a message is about, be it words or a command.
 
-    def _opening(self, entry: SessionEntry, event: MessageEvent, source: SessionSource) -> Opening:
+        A program may name one, or want one for itself. Commands change routes, so theirs are kept.
+        """
+        self._check_visible(event, source)
+        if named := event.options.get("session_id"):
+            return self.sessions.in_session(source, named)
+        if event.options.get("is_single") and not is_command:
+            key = self.sessions.key_of(source)
+            return self.sessions.entry_for(key, sessions.new_id(), source)
+        return self.sessions.get_or_create_session(source, saves=is_command)
+
+    def _check_visible(self, event: MessageEvent, source: SessionSource) -> None:
+        """Raise SessionNotFoundError for a session that a program names and may not see."""
+        named = event.options.get("session_id")
+        if named and not self.store.is_visible(named, self.access.standing_of(source).scope):
+            raise SessionNotFoundError(f"There is no session {named}.")
+
+    def opening_of(
+        self, entry: SessionEntry, event: MessageEvent, source: SessionSource
+    ) -> Opening:
         """The session that a first message makes: whose it is, and what a program brings along."""
         opening = self.sessions.opening(entry)
         fields = {**opening.fields, **self.access.fields_of(source)}
-        if event.options.get("instructions"):
-            fields["model_config"] = {"instructions": event.options["instructions"]}
         history = event.options.get("history") or ()
         route = None
         if not event.options.get("is_single"):

@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -41,6 +42,15 @@ class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
     buttons: list[Button] = []
     subject: str = ""
     files: list[str] = []
+    session_id: str = ""
+    """Where a command was done that was answered on its request."""
+
+
+class Answered(NamedTuple):
+    """What a command said on its request, and the session that its chat was in then."""
+
+    text: str = ""
+    session_id: str = ""
 
 
 def encode(extra: Extra) -> str:
@@ -171,18 +181,21 @@ class Replies:
             return text
         return self._command.sub(lambda _: prefix, text)
 
-    def answer(self, came_from: Origin, text: str, *, name: str) -> list[Piece]:
+    def answer(
+        self, came_from: Origin, text: str, *, name: str, session_id: str = ""
+    ) -> list[Piece]:
         """What a command says; what it says on the request itself is kept for who asks again."""
         text = self.as_typed(came_from, text)
-        if not came_from.is_in_place or not text:
+        if not came_from.is_in_place or not (text or session_id):
             return self.pieces(came_from, text, name=name)
-        place = came_from.place
-        return [Piece(place.platform.value, place.chat_id, text, key=f"{name}:0", is_said=True)]
+        platform, chat_id = came_from.place.platform.value, came_from.place.chat_id
+        extra = encode(Extra(session_id=session_id))
+        return [Piece(platform, chat_id, text, key=f"{name}:0", extra=extra, is_said=True)]
 
-    def answered(self, name: str) -> str:
+    def answered(self, name: str) -> Answered:
         """What a command said; empty when that is not known."""
         row = self._store.outbox.get(f"{name}:0")
-        return row["content"] if row is not None else ""
+        return Answered(row["content"], decode(row["extra"]).session_id) if row else Answered()
 
     def notice(self, came_from: Origin, conversation_id: str, notice: Notice) -> list[Piece]:
         """Something that the person in the chat should know; nothing when they were told before."""

@@ -3,7 +3,7 @@
 from gateway import outcomes
 from gateway.platforms.base import Ended
 from hermes_agent.turn import Outcome
-from hermes_core.errors import StoreError
+from hermes_core.errors import SessionNotFoundError, StoreError
 from hermes_state.protocol import Store
 from hermes_state.records import Row
 from hermes_state.turns import FOLDED
@@ -13,9 +13,7 @@ _SAID_TO_ANOTHER = "It was said to the turn that ran."
 
 def of_turn(store: Store, turn_id: str) -> Ended | None:
     """How a turn ended; None when it has not. Raises StoreError when there is no such turn."""
-    row = store.turns.get(turn_id)
-    if row is None:
-        raise StoreError(f"There is no turn {turn_id}.")
+    row = _row(store, turn_id)
     if row["ended_at"] is None:
         return None
     if row["reason"] == FOLDED:
@@ -38,6 +36,18 @@ def of_turn(store: Store, turn_id: str) -> Ended | None:
     )
 
 
+def session_of(store: Store, turn_id: str) -> str:
+    """The session of a turn. Raises StoreError when there is no such turn."""
+    return _row(store, turn_id)["session_id"]
+
+
+def _row(store: Store, turn_id: str) -> Row:
+    row = store.turns.get(turn_id)
+    if row is None:
+        raise StoreError(f"There is no turn {turn_id}.")
+    return row
+
+
 def outcome_of(store: Store, row: Row) -> Outcome:
     """The outcome of a turn that has ended, as it was when it did."""
     return _outcome(row, _final(store, row))
@@ -50,8 +60,13 @@ def _outcome(row: Row, final: Row) -> Outcome:
 
 
 def _final(store: Store, row: Row) -> Row:
-    """The last message of a turn; nothing when it ended without one."""
-    if row["final_message_id"] is None:
+    """The last message of a turn, also one taken back since; nothing when it ended without one."""
+    message_id = row["final_message_id"]
+    if message_id is None:
         return {}
-    around = store.get_messages_around(row["session_id"], row["final_message_id"], 0)
-    return around["window"][0]
+    try:
+        return store.get_messages_around(row["session_id"], message_id, 0)["window"][0]
+    except SessionNotFoundError:
+        said = store.get_messages(row["session_id"], include_inactive=True)
+        found = [one for one in said if one["id"] == message_id]
+        return found[0] if found else {}

@@ -107,6 +107,27 @@ class SessionStore:
             self.on_renewed(entry, made)
         return made
 
+    def in_session(self, source: SessionSource, session_id: str) -> SessionEntry:
+        """The entry of a chat that is the conversation of this session, and stays in it.
+
+        It has no route until it is kept: the conversation may be had elsewhere too, and ends there.
+        """
+        self._ensure_loaded()
+        key = self._generate_session_key(source)
+        if self._db is not None:
+            session_id = self._db.resolve_resume_session_id(session_id)
+        entry = self._entries.get(key)
+        if entry is None:
+            return self.entry_for(key, session_id, source)
+        entry.session_id = session_id
+        return self._used(entry)
+
+    def keep(self, entry: SessionEntry) -> None:
+        """Make a route of an entry, unless its chat has one: something is to be noted with it."""
+        with self._lock:
+            if entry.session_key not in self._entries:
+                self._replace(None, entry, RESET)
+
     def going_on(self, session_key: str) -> SessionEntry | None:
         """The conversation of a chat, unless there is none or it has been long enough.
 
@@ -174,6 +195,7 @@ class SessionStore:
                 target_id = self._db.resolve_resume_session_id(target_id)
                 self._db.reopen_session(target_id)
             entry = self.entry_for(session_key, target_id, old.origin)
+            entry.model_override = old.model_override  # chosen for the chat, wherever it goes
             self._replace(old, entry, SWITCH)
             return entry
 
@@ -358,6 +380,8 @@ class SessionStore:
     def _reason_to_reset(self, entry: SessionEntry) -> str | None:
         if entry.suspended:
             return "suspended"
+        if entry.origin is not None and entry.origin.is_session:
+            return None  # who names a session wants that one, however long it was silent
         policy = self.config.get_reset_policy(entry.platform, entry.chat_type)
         reason = policy.reason_to_reset(entry.updated_at, now_local())
         return None if reason is None or self._is_busy(entry.session_key) else reason

@@ -39,6 +39,11 @@ class Shortenings:
     def __contains__(self, key: str) -> bool:
         return key in self._agents
 
+    def keys_of(self, conversation_id: str) -> list[str]:
+        """The keys under which a conversation is being shortened."""
+        agents = list(self._agents.items())
+        return [key for key, agent in agents if agent.conversation_id == conversation_id]
+
     def is_worked_on_by(self, agent: Agent) -> bool:
         """Whether an agent shortens its conversation."""
         return agent in self._agents.values()

@@ -1,7 +1,7 @@
 """Where a message comes from, and the key of the conversation that it belongs to."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.config import Platform
@@ -15,6 +15,10 @@ _WHEN_SET = (
     "message_id",
     "profile",
 )
+
+
+_SESSION = "session:"
+"""What the id of a chat begins with that is a session, as programs name one."""
 
 
 @dataclass(slots=True)
@@ -50,6 +54,15 @@ class SessionSource:
     def person(self) -> str | None:
         """Who speaks, by the id that stays."""
         return self.user_id_alt or self.user_id
+
+    @property
+    def is_session(self) -> bool:
+        """Whether the chat is one session, and so never in another one."""
+        return self.chat_id.startswith(_SESSION)
+
+    def of_session(self, session_id: str) -> "SessionSource":
+        """The same person in the chat that is this session."""
+        return replace(self, chat_id=f"{_SESSION}{session_id}")
 
     @property
     def is_group(self) -> bool:

@@ -233,6 +233,8 @@ class Turns:
             return True
         if self.loop is not None:
             self._streams.begin(waiting.turn_id, waiting.origin, self.loop)
+        if wanted := waiting.origin.instructions:
+            self._store.instruct_session(waiting.session_id, wanted)
         outcome = agent.run(waiting.turn_id)
         if outcome.status == "failed" and not self._has_end(waiting.turn_id):
             raise StoreError(outcome.reason)
@@ -247,6 +249,12 @@ class Turns:
         """The session in which a lane's turn runs now."""
         agent = self.running.get(key)
         return agent.session_id if agent is not None else None
+
+    def keys_of(self, conversation_id: str) -> set[str]:
+        """The keys under which something works on a conversation now: several chats may be in it."""
+        agents = list(self.running.items())
+        running = {key for key, agent in agents if agent.conversation_id == conversation_id}
+        return running | set(self.shortenings.keys_of(conversation_id))
 
     def is_over(self, turn_id: str) -> bool:
         """Whether a turn has an end, on disk, or is gone with its conversation."""

@@ -631,7 +631,7 @@ class Agent:
 
 def _instructed(system: str, row: Mapping[str, Any]) -> str:
     """The system prompt with what a program wants of this conversation, when it said so."""
-    wanted = sessions.marks(row).get("instructions", "")
+    wanted = sessions.instructions_of(row)
     return f"{system}\n\n{wanted}" if wanted else system
 
 

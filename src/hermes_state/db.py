@@ -228,6 +228,16 @@ class SessionDB:
         """Give a conversation its title, before anything is said in it too; True when that makes it."""
         return self.write(lambda c: turns.name(c, session_id, title, opening))
 
+    def begin_session(self, session_id: str, opening: Opening) -> bool:
+        """Make a session before anything is said in it; True when that makes it."""
+        return self.write(lambda c: turns.begin_once(c, session_id, opening))
+
+    def instruct_session(self, session_id: str, instructions: str) -> None:
+        """Have a session run with these instructions of a program, in the place of others."""
+        row = self.get_session(session_id)
+        if row is not None and sessions.instructions_of(row) != instructions:
+            self.write(lambda c: sessions.instruct(c, session_id, instructions))
+
     def set_auto_title_if_empty(self, session_id: str, title: str) -> bool:
         """Title a session unless it has a title."""
         return self.write(lambda c: titles.set_title(c, session_id, title, only_if_empty=True))

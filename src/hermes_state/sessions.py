@@ -33,6 +33,8 @@ _PLACE = ("session_key", "chat_id", "chat_type", "thread_id", "user_id", "displa
 
 CHOSEN_MODEL = "chosen_model"
 """The field of `model_config` with the model that was chosen for this conversation alone."""
+INSTRUCTIONS = "instructions"
+"""The field of `model_config` with what a program wants of this conversation."""
 
 ACCIDENTAL_ENDS = ("agent_close", "ws_orphan_reap")
 """Reasons that say a process went away, not that anybody ended the conversation."""
@@ -257,11 +259,26 @@ def change_model(conn: apsw.Connection, session_id: str, model: str, chosen_as: 
     """Set the model of a session; with a name, as one that was chosen for this conversation."""
     change(conn, session_id, model=model)
     if chosen_as is not None:
-        conn.execute(
-            "UPDATE sessions SET model_config = json_set("
-            "iif(json_valid(model_config), model_config, '{}'), ?, ?) WHERE id = ?",
-            (f"$.{CHOSEN_MODEL}", chosen_as, session_id),
-        )
+        _mark(conn, session_id, CHOSEN_MODEL, chosen_as)
+
+
+def instruct(conn: apsw.Connection, session_id: str, instructions: str) -> None:
+    """Set what a program wants of a session; the prompt with what it wanted before is built anew."""
+    _mark(conn, session_id, INSTRUCTIONS, instructions)
+    change(conn, session_id, system_prompt=None)
+
+
+def _mark(conn: apsw.Connection, session_id: str, name: str, value: str) -> None:
+    conn.execute(
+        "UPDATE sessions SET model_config = json_set("
+        "iif(json_valid(model_config), model_config, '{}'), ?, ?) WHERE id = ?",
+        (f"$.{name}", value, session_id),
+    )
+
+
+def instructions_of(row: Mapping[str, Any]) -> str:
+    """What a program wants of a session; empty: nothing."""
+    return str(marks(row).get(INSTRUCTIONS, ""))
 
 
 def chosen_model(row: Row) -> str:

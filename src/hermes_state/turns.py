@@ -197,14 +197,20 @@ def begin(conn: apsw.Connection, session_id: str, opening: Opening) -> None:
         routes.save(conn, route.session_key, session_id, route.entry, scope=route.scope)
 
 
+def begin_once(conn: apsw.Connection, session_id: str, opening: Opening) -> bool:
+    """Make a session unless it is there; tells whether it was made."""
+    makes_session = sessions.find(conn, session_id) is None
+    if makes_session:
+        begin(conn, session_id, opening)
+    return makes_session
+
+
 def name(conn: apsw.Connection, session_id: str, title: str, opening: Opening) -> bool:
     """Give a conversation its title, also one in which nothing was said yet; tells whether it makes one.
 
     Raises TitleError, and then there is none.
     """
-    makes_session = sessions.find(conn, session_id) is None
-    if makes_session:
-        begin(conn, session_id, opening)
+    makes_session = begin_once(conn, session_id, opening)
     titles.set_title(conn, session_id, title)
     return makes_session
 

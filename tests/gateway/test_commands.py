@@ -420,6 +420,33 @@ def test_a_model_is_changed_for_one_chat_and_kept(world: World) -> None:
         assert world.wait_for_text("a", "other (").text
 
 
+def test_a_model_that_was_chosen_stays_with_the_chat_wherever_it_goes(world: World) -> None:
+    world.model.models = {"scripted": {}, "other": {}}
+    with Inside(world) as inside:
+        world.platform.say("a", "first")
+        world.wait_for_text("a", "You said: first")
+        (first,) = inside.runner.session_store.list_sessions()
+        began_in = first.session_id
+        world.platform.say("a", "/model other")
+        world.wait_for_text("a", "From now on other answers.")
+        world.platform.say("a", "/branch Copy")
+        world.wait_for_text("a", "This is a copy")
+        world.platform.say("a", "second")
+        world.wait_for_text("a", "You said: second")
+        assert world.model.asked[-1].json["model"] == "other"
+        world.platform.say("a", f"/resume {began_in}")
+        world.wait_for_text("a", "You are in")
+    with Inside(world):
+        world.platform.say("a", "third")
+        world.wait_for_text("a", "You said: third")
+        assert world.model.asked[-1].json["model"] == "other"
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "Model: ")
+        world.platform.say("a", "fourth")
+        world.wait_for_text("a", "You said: fourth")
+        assert world.model.asked[-1].json["model"] == "scripted"
+
+
 def test_a_model_that_cannot_be_built_is_told_of_and_blocks_nothing(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "hello")

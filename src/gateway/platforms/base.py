@@ -256,6 +256,10 @@ class Desk(Protocol):
         """What a turn reports from now on, until it has ended."""
         ...
 
+    async def session_of(self, turn_id: str) -> str:
+        """The session of a turn, whether or not it has ended; raises StoreError when there is none."""
+        ...
+
     async def ended(self, turn_id: str) -> Ended:
         """Wait for the end of a turn."""
         ...

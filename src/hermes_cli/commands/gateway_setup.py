@@ -336,6 +336,9 @@ class _Listening:
     def watch(self, turn_id: str) -> Any:  # noqa: ANN401 -- nobody asks
         raise HermesError(f"There is no turn {turn_id}.")
 
+    async def session_of(self, turn_id: str) -> str:
+        raise HermesError(f"There is no turn {turn_id}.")
+
     async def ended(self, turn_id: str) -> Ended:
         raise HermesError(f"There is no turn {turn_id}.")
 

@@ -129,12 +129,11 @@ class ScriptedDesk:
         self.watched.set()
         await turn.ended.wait()
 
+    async def session_of(self, turn_id: str) -> str:
+        return self._turn(turn_id).session_id
+
     async def ended(self, turn_id: str) -> Ended:
-        if self.error is not None:
-            raise self.error
-        turn = self.turns.get(turn_id)
-        if turn is None:
-            raise StoreError(f"There is no turn {turn_id}.")
+        turn = self._turn(turn_id)
         self.watched.set()
         await turn.ended.wait()
         script = turn.script
@@ -151,6 +150,13 @@ class ScriptedDesk:
         return Ended(
             status, script.text, reason, turn.session_id, usage, "scripted-1", script.finish
         )
+
+    def _turn(self, turn_id: str) -> Turn:
+        if self.error is not None:
+            raise self.error
+        if turn_id not in self.turns:
+            raise StoreError(f"There is no turn {turn_id}.")
+        return self.turns[turn_id]
 
     async def stop(self, turn_id: str) -> None:
         turn = self.turns[turn_id]

@@ -17,7 +17,7 @@ from tests.gateway.faults import eventually
 from tests.gateway.living import PATIENCE_S, Inside, World
 
 TOKEN = "a-token-for-the-tests"
-_TABLE = f"""
+TABLE = f"""
 [gateway.platforms.api_server]
 token = "{TOKEN}"
 port = 0
@@ -51,7 +51,7 @@ class Gateway(Inside):
 
 @pytest.fixture
 def gateway(world: World) -> Iterator[Gateway]:
-    world.configure(more=_TABLE)
+    world.configure(more=TABLE)
     with Gateway(world) as made:
         yield made
 
@@ -147,7 +147,7 @@ def test_the_history_that_a_request_brings_is_what_the_model_is_shown(gateway: G
 
 
 def test_a_repeat_gets_the_first_answer_also_after_a_restart(world: World) -> None:
-    world.configure(more=_TABLE)
+    world.configure(more=TABLE)
     world.play(say("once"))
     key = {"Idempotency-Key": "k-1"}
     with Gateway(world) as gateway:
@@ -222,7 +222,7 @@ def text(answer: Any) -> str:
 
 
 def test_a_command_that_is_repeated_says_what_it_said_also_after_a_restart(world: World) -> None:
-    world.configure(more=_TABLE)
+    world.configure(more=TABLE)
     with Gateway(world) as gateway:
         gateway.ask("hello", extra_headers=_NOTES)
         first = text(gateway.ask("/title Tea", extra_headers=keyed("k-1")))
@@ -284,7 +284,7 @@ def test_a_command_that_is_still_being_done_is_a_conflict_that_clients_try_again
     world: World,
 ) -> None:
     init = world.home.plugins / "loopback" / "__init__.py"
-    world.configure(more=_TABLE)
+    world.configure(more=TABLE)
     added = '    from {} import dawdle\n    ctx.command("dawdle", dawdle, description="Wait.")\n'
     init.write_text(init.read_text() + added.format(__name__))
     with Gateway(world) as gateway, ThreadPoolExecutor(1) as pool:

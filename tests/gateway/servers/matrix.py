@@ -119,6 +119,9 @@ class RecordingDesk:
     def watch(self, turn_id: str) -> AsyncIterator[Event]:
         raise NotImplementedError(turn_id)
 
+    async def session_of(self, turn_id: str) -> str:
+        raise NotImplementedError(turn_id)
+
     async def ended(self, turn_id: str) -> Ended:
         raise NotImplementedError(turn_id)
 

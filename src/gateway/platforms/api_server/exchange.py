@@ -174,7 +174,9 @@ class Exchanges:
         if not receipt.is_over:
             raise _still_running()
         turn_id = receipt.turn_id if receipt.outcome == "turn" else None
-        name = turn_id or responses.name_of(receipt.session_id or "")
+        if turn_id is None:
+            asked.instructions = ""  # no model was told them
+        name = turn_id or responses.name_of(receipt.session_id or "", place.message_id)
         form = make(name, asked)
         return Exchange(self._desk, self._closing, receipt, place, form, turn_id or "")
 
@@ -187,7 +189,7 @@ async def _previous(desk: Desk, response_id: str) -> str:
         return session_id
     try:
         if turn_id := responses.turn_in(response_id):
-            return (await desk.ended(turn_id)).session_id
+            return await desk.session_of(turn_id)
     except StoreError as error:
         if error.code != StoreError.code:  # the store fails; that says nothing about the response
             raise

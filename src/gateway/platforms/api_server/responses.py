@@ -1,6 +1,6 @@
 """The form of responses: one object, or named events; its id is the way back into the conversation."""
 
-import uuid
+import hashlib
 from typing import Any
 
 from gateway.platforms.api_server.form import DEFAULT_MODEL, Reply, encode
@@ -14,15 +14,19 @@ _INCOMPLETE = {"length": "max_output_tokens", "refusal": "content_filter"}
 """Why a response is not all that there is to say."""
 
 
-def name_of(session_id: str) -> str:
-    """The name of an answer that no turn made, but a command in this session, if it was in one."""
-    return f"session_{session_id}" if session_id else uuid.uuid4().hex
+def name_of(session_id: str, message_id: str) -> str:
+    """The name of an answer that no turn made, but a command in this session, if it was in one.
+
+    The answer to a repeat has the same, that of another command not.
+    """
+    told_apart = hashlib.sha256(message_id.encode()).hexdigest()[:16]
+    return f"session_{session_id}.{told_apart}" if session_id else told_apart
 
 
 def session_in(response_id: str) -> str:
     """The session that a command's answer named; empty for all others."""
     found = response_id.startswith(_OF_SESSION)
-    return response_id.removeprefix(_OF_SESSION) if found else ""
+    return response_id.removeprefix(_OF_SESSION).partition(".")[0] if found else ""
 
 
 def turn_in(response_id: str) -> str:

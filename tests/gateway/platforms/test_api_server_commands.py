@@ -1,0 +1,270 @@
+"""Commands over the API: each is about the conversation that its request names, as words are."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import openai
+import pytest
+
+from hermes_agent.testing.scripted import Quiet, say, silence
+from tests.gateway.living import PATIENCE_S, World
+from tests.gateway.platforms.test_api_server_gateway import TABLE, Gateway, said
+
+SESSION = "X-Hermes-Session-Id"
+
+
+@pytest.fixture
+def gateway(world: World) -> Iterator[Gateway]:
+    world.configure(more=TABLE)
+    with Gateway(world) as made:
+        yield made
+
+
+class Answer(NamedTuple):
+    text: str
+    session_id: str
+
+
+def ask(gateway: Gateway, text: str, session_id: str = "", name: str = "", key: str = "") -> Answer:
+    headers = {SESSION: session_id, "X-Hermes-Conversation": name, "Idempotency-Key": key}
+    raw = gateway.client.chat.completions.with_raw_response.create(
+        model="hermes",
+        messages=[{"role": "user", "content": text}],
+        extra_headers={header: value for header, value in headers.items() if value},
+    )
+    return Answer(raw.parse().choices[0].message.content or "", raw.headers.get(SESSION, ""))
+
+
+def respond(gateway: Gateway, text: str, after: str = "", **options: Any) -> Any:
+    if after:
+        options["previous_response_id"] = after
+    return gateway.client.responses.create(model="hermes", input=text, **options)
+
+
+def test_a_command_is_about_the_session_that_its_request_names(gateway: Gateway) -> None:
+    session_id = ask(gateway, "one").session_id
+    ask(gateway, "two", session_id)
+    status = ask(gateway, "/status", session_id)
+    assert session_id in status.text and "Messages: 4" in status.text
+    assert status.session_id == session_id
+    assert "'two'" in ask(gateway, "/undo", session_id).text
+    assert "Tea" in ask(gateway, "/title Tea", session_id).text
+    assert gateway.store.get_session_title(session_id) == "Tea"
+    assert ask(gateway, "/retry", session_id).session_id == session_id
+    assert said(gateway) == ["one"]
+    assert ask(gateway, "/queue three", session_id).session_id == session_id
+    assert ask(gateway, "/steer four", session_id).session_id == session_id
+    assert [one for one in said(gateway) if not one.startswith("You said")] == [
+        "one",
+        "three",
+        "four",
+    ]
+
+
+def test_a_command_is_about_the_conversation_of_the_response_that_it_follows(
+    gateway: Gateway,
+) -> None:
+    first = respond(gateway, "one")
+    second = respond(gateway, "two", first.id)
+    undone = respond(gateway, "/undo", second.id)
+    assert "'two'" in undone.output_text
+    for follows in (undone.id, second.id):  # what was taken back is still a way into it
+        respond(gateway, "three", follows)
+        assert "one" in said(gateway) and "two" not in said(gateway)
+
+
+@pytest.mark.parametrize("text", ["/status", "/title Mine", "/new", "/queue words", "words"])
+def test_a_session_that_there_is_not_is_not_found_by_words_or_commands(
+    gateway: Gateway, text: str
+) -> None:
+    with pytest.raises(openai.NotFoundError):
+        ask(gateway, text, "20260101_000000_abcdef")
+    assert gateway.store.list_sessions_rich() == []
+
+
+@pytest.mark.parametrize("text", ["/status", "/title Mine", "/new", "/undo", "/stop", "words"])
+def test_a_session_of_somebody_else_is_not_found_by_words_or_commands(
+    gateway: Gateway, text: str
+) -> None:
+    gateway.world.platform.say("a", "a secret")
+    gateway.world.wait_for_replies("a", 1)
+    (theirs,) = gateway.store.list_sessions_rich()
+    with pytest.raises(openai.NotFoundError):
+        ask(gateway, text, theirs["id"])
+    assert [one["title"] for one in gateway.store.list_sessions_rich()] == [theirs["title"]]
+    assert len(gateway.store.get_messages(theirs["id"])) == 2
+
+
+@pytest.mark.parametrize("command", ["/new", "/new Tea", "/branch Tea"])
+def test_what_a_command_opens_is_the_session_of_its_answer_and_the_named_one_stays(
+    gateway: Gateway, command: str
+) -> None:
+    session_id = ask(gateway, "one").session_id
+    opened = ask(gateway, command, session_id)
+    assert opened.session_id and opened.session_id != session_id
+    assert opened.session_id in opened.text
+    ask(gateway, "there", opened.session_id)
+    assert ("one" in said(gateway)) == command.startswith("/branch")
+    assert ask(gateway, "here", session_id).session_id == session_id
+    assert "one" in said(gateway) and "there" not in said(gateway)
+
+
+def test_a_model_that_is_chosen_in_a_session_answers_in_it_and_in_its_branch(
+    gateway: Gateway,
+) -> None:
+    gateway.world.model.models = {"scripted": {}, "other": {}}
+    session_id = ask(gateway, "one").session_id
+    ask(gateway, "/model other", session_id)
+    ask(gateway, "two", session_id)
+    assert gateway.world.model.asked[-1].json["model"] == "other"
+    shorter = ask(gateway, "/compress", session_id).session_id
+    branch = ask(gateway, "/branch Tea", shorter).session_id
+    for where in (session_id, shorter, branch):
+        ask(gateway, "three", where)
+        assert gateway.world.model.asked[-1].json["model"] == "other"
+    ask(gateway, "four", ask(gateway, "/new", session_id).session_id)
+    assert gateway.world.model.asked[-1].json["model"] == "scripted"
+
+
+def test_a_session_that_is_named_by_its_id_does_not_end_by_silence(gateway: Gateway) -> None:
+    routes = gateway.runner.session_store
+    session_id = ask(gateway, "one").session_id
+    ask(gateway, "/status", session_id)
+    assert routes.list_sessions() == []  # who looks at it is in nobody's way
+    ask(gateway, "/model scripted", session_id)
+    (entry,) = routes.list_sessions()
+    entry.updated_at -= timedelta(days=3)
+    assert not routes._is_session_expired(entry)
+    assert ask(gateway, "/status", session_id).session_id == session_id
+
+
+@pytest.mark.parametrize("command", ["/title Tea", "/status", "/help", "/nonsense"])
+def test_the_answer_to_a_command_can_be_followed(gateway: Gateway, command: str) -> None:
+    first = respond(gateway, "one")
+    after = respond(gateway, command, first.id)
+    respond(gateway, "two", after.id)
+    assert said(gateway)[0] == "one" and said(gateway)[-1] == "two"
+
+
+def test_the_answer_to_a_command_that_opens_another_conversation_leads_to_it(
+    gateway: Gateway,
+) -> None:
+    named = {"X-Hermes-Conversation": "notes"}
+    respond(gateway, "one", extra_headers=named)
+    new = respond(gateway, "/new", extra_headers=named)
+    respond(gateway, "two", new.id)
+    assert said(gateway) == ["two"]
+    respond(gateway, "three", extra_headers=named)
+    assert said(gateway)[0] == "two" and said(gateway)[-1] == "three"
+
+
+def test_the_answers_to_two_commands_have_two_names_and_a_repeat_has_the_same(
+    gateway: Gateway,
+) -> None:
+    keys = ("k-1", "k-2", "k-1")
+    first, second, again = (
+        respond(gateway, "/status", conversation="notes", extra_headers={"Idempotency-Key": key})
+        for key in keys
+    )
+    assert first.id == again.id != second.id
+
+
+def test_the_answer_to_a_first_command_can_be_followed(gateway: Gateway) -> None:
+    respond(gateway, "two", respond(gateway, "/help").id)
+    assert said(gateway) == ["two"]
+
+
+def test_a_command_that_is_repeated_leads_where_it_led(world: World) -> None:
+    world.configure(more=TABLE)
+    with Gateway(world) as gateway:
+        session_id = ask(gateway, "one").session_id
+        new = ask(gateway, "/new", session_id, key="k-1")
+        assert ask(gateway, "/new", session_id, key="k-1") == new
+    with Gateway(world) as gateway:
+        assert ask(gateway, "/new", session_id, key="k-1") == new
+        assert ask(gateway, "two", new.session_id).session_id == new.session_id
+
+
+@pytest.mark.parametrize("small", ["on", "off"])
+def test_instructions_count_from_the_request_that_brings_them(world: World, small: str) -> None:
+    world.configure(more=TABLE)
+    settings = world.home.config.read_text()
+    world.home.config.write_text(settings.replace("retries = 1", f'retries = 1\nsmall = "{small}"'))
+    with Gateway(world) as gateway:
+        _check_instructions(gateway)
+
+
+def _check_instructions(gateway: Gateway) -> None:
+    def instructed() -> str:
+        system = gateway.world.model.requests[-1].json["messages"][0]
+        return system["content"] if isinstance(system["content"], str) else str(system["content"])
+
+    first = respond(gateway, "one", instructions="Speak Dutch")
+    assert "Speak Dutch" in instructed()
+    second = respond(gateway, "two", first.id, instructions="Speak Czech")
+    assert second.instructions == "Speak Czech"
+    changed = instructed()
+    assert "Speak Czech" in changed and "Speak Dutch" not in changed
+    third = respond(gateway, "three", second.id)
+    assert instructed() == changed
+    respond(gateway, "four", third.id, instructions="Speak Czech")
+    assert instructed() == changed
+    assert respond(gateway, "/status", third.id, instructions="Speak Latin").instructions is None
+
+
+def test_instructions_of_a_named_conversation_may_come_later(gateway: Gateway) -> None:
+    ask(gateway, "one", name="notes")
+    gateway.client.chat.completions.create(
+        model="hermes",
+        messages=[{"role": "system", "content": "Speak Latin"}, {"role": "user", "content": "two"}],
+        extra_headers={"X-Hermes-Conversation": "notes"},
+    )
+    assert "Speak Latin" in str(gateway.world.model.requests[-1].json["messages"][0])
+
+
+def test_what_runs_in_a_conversation_is_seen_and_stopped_from_every_chat_in_it(
+    gateway: Gateway,
+) -> None:
+    session_id = ask(gateway, "one", name="A").session_id
+    ask(gateway, f"/resume {session_id}", name="B")
+    for where in ({"name": "B"}, {"session_id": session_id}):
+        quiet = Quiet()
+        gateway.world.play(silence(quiet, after="Half ", then="of it"))
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(ask, gateway, "two", name="A")
+            assert quiet.begun.wait(PATIENCE_S)
+            assert "A turn is running" in ask(gateway, "/status", **where).text
+            assert "/undo has to wait" in ask(gateway, "/undo", **where).text
+            assert "Stopping" in ask(gateway, "/stop", **where).text
+            with pytest.raises(openai.ConflictError):
+                running.result(PATIENCE_S)
+
+
+def test_a_response_that_is_being_given_can_be_followed_by_the_command_that_stops_it(
+    gateway: Gateway,
+) -> None:
+    quiet = Quiet()
+    gateway.world.play(silence(quiet, after="Half ", then="of it"))
+    stream = respond(gateway, "one", stream=True)
+    running = next(iter(stream)).response
+    assert quiet.begun.wait(PATIENCE_S)
+    assert "Stopping" in respond(gateway, "/stop", running.id).output_text
+    assert [event.type for event in stream][-1] == "response.failed"
+
+
+def test_who_shares_a_conversation_may_leave_it_while_it_is_at_work(gateway: Gateway) -> None:
+    gateway.world.play(say("1"), say("2"))
+    session_id = ask(gateway, "one", name="A").session_id
+    other = ask(gateway, "else", name="C").session_id
+    ask(gateway, f"/resume {session_id}", name="B")
+    quiet = Quiet()
+    gateway.world.play(silence(quiet, then="done"))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(ask, gateway, "two", name="A")
+        assert quiet.begun.wait(PATIENCE_S)
+        assert ask(gateway, f"/resume {other}", name="B").session_id == other
+        assert "/resume has to wait" in ask(gateway, f"/resume {other}", name="A").text
+        quiet.release()
+        assert running.result(PATIENCE_S).text == "done"
