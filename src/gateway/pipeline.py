@@ -321,11 +321,11 @@ class Pipeline:
             return self._answer(delivery, _NOT_AGAIN.format(name))
         elif not self._take_back(key, last):
             says_something = bool(event.get_command_args() or event.attachments)
-            if name in ("queue", "steer") and last.was_heard and says_something:
+            if before == "background":
+                self._stop_job(key, last)
+            elif name in ("queue", "steer") and last.was_heard and says_something:
                 event.text = f"/{name} {_CORRECTED}{event.get_command_args()}"
                 event.attachments = versions.new_files(event, last)
-            elif name == before == "background":
-                self._stop_job(key, last)
         return self._obey(event, delivery)
 
     def _is_in_what_it_began(self, event: MessageEvent, key: str) -> bool:
@@ -415,6 +415,9 @@ class Pipeline:
         if (done := self._replace(event, key, delivery, last)) is not None:
             return done
         if self._take_back(key, last):  # it waited to be done beside the conversation
+            return self._say(event, source, delivery)
+        if last.origin is not None and _command(last.origin.text) == "background":
+            self._stop_job(key, last)  # the conversation itself has not heard it
             return self._say(event, source, delivery)
         text = f"{_CORRECTED}{event.text}"
         corrected = replace(event, text=text, attachments=versions.new_files(event, last))

@@ -336,6 +336,23 @@ def test_a_job_that_runs_is_stopped_for_its_new_version(world: World) -> None:
         assert not any("the first job is done" in one for one in world.replies("a"))
 
 
+@pytest.mark.parametrize("new", ["job two", "/queue job two"])
+def test_a_job_that_becomes_words_is_stopped_and_the_words_correct_nothing(
+    world: World, new: str
+) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="the first job is done"))
+    with Inside(world) as inside:
+        job = world.platform.say("a", "/bg job one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.edit("a", job, new)
+        world.wait_for_text("a", "You said: job two")
+        eventually(lambda: inside.house.lanes.held == set())
+        quiet.release()
+        assert _asked(world) == ["job one", "job two"]
+        assert not any("the first job is done" in one for one in world.replies("a"))
+
+
 def test_a_new_conversation_whose_title_is_corrected_is_not_left(world: World) -> None:
     with Inside(world) as inside:
         opened = world.platform.say("a", "/new Titl")
