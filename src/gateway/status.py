@@ -1,9 +1,11 @@
 """The gateway process as others see it: its pid, and what it said about itself last.
 
-`gateway.pid` is there while a gateway runs in this home, and `gateway.lock` is locked; the file
-`gateway_state.json` stays. Where these cannot be written no gateway starts; one that runs goes on.
+`gateway.pid` is there while a gateway runs in this home, and `gateway.lock` is locked and names it as
+well; the file `gateway_state.json` stays. Where these cannot be written no gateway starts; one that
+runs goes on.
 """
 
+import contextlib
 import errno
 import fcntl
 import logging
@@ -43,6 +45,10 @@ def state_file() -> Path:
     return config.home().root / "gateway_state.json"
 
 
+def lock_file() -> Path:
+    return pid_file().with_suffix(".lock")
+
+
 def write_pid_file() -> None:
     """Say that this process is the gateway of the home.
 
@@ -50,17 +56,25 @@ def write_pid_file() -> None:
     """
     make_folder(pid_file().parent)
     _take_home()
-    record = {"pid": os.getpid(), "kind": _KIND, "start_time": lease.process_name()}
     try:
-        _write(pid_file(), msgspec.json.encode(record))
+        _write(pid_file(), _record())
     except StoreError:
         _leave_home()
         raise
 
 
+def _record() -> bytes:
+    """This process as the gateway of the home."""
+    record = {"pid": os.getpid(), "kind": _KIND, "start_time": lease.process_name()}
+    return msgspec.json.encode(record)
+
+
 def _take_home() -> None:
-    """Take the lock of the home, which ends with its process, whatever ends that."""
-    path = pid_file().with_suffix(".lock")
+    """Take the lock of the home, which ends with its process, whatever ends that.
+
+    Its holder is written into it as well, so that it is known also when `gateway.pid` is lost.
+    """
+    path = lock_file()
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
@@ -75,6 +89,9 @@ def _take_home() -> None:
             fix="hermes gateway stop ends it; hermes gateway run --replace takes over.",
         ) from None
     _home.append(descriptor)
+    with contextlib.suppress(OSError):  # a full disk: then `gateway.pid` cannot be written either
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, _record(), 0)
 
 
 def remove_pid_file() -> None:
@@ -89,14 +106,22 @@ def remove_pid_file() -> None:
 
 def _leave_home() -> None:
     while _home:
-        os.close(_home.pop())
+        descriptor = _home.pop()
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+        os.close(descriptor)
 
 
 def get_running_pid() -> int | None:
     """The process of the gateway in this home; None when none runs."""
-    record = _read(pid_file())
+    named = (_alive(_read(path)) for path in (pid_file(), lock_file()))
+    return next((pid for pid in named if pid is not None), None)
+
+
+def _alive(record: dict[str, Any]) -> int | None:
+    """The process of a record, when it says whole which one that is, and it has not ended."""
     pid, name = record.get("pid"), str(record.get("start_time", ""))
-    if not isinstance(pid, int) or lease.is_gone(f"{name}:0"):
+    if not isinstance(pid, int) or f":{pid}:" not in name or lease.is_gone(f"{name}:0"):
         return None
     return pid
 

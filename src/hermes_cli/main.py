@@ -11,13 +11,26 @@ def main() -> None:
     _have_streams()
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
-        sys.stdout.write(f"hermes {VERSION}\n")
+        _tell_version()
         return
     if not arguments:
         _open_interface()
     from hermes_cli.commands.root import run  # noqa: PLC0415 -- see the docstring
 
     sys.exit(run(arguments))
+
+
+def _tell_version() -> None:
+    """Print it; where there is no room for that, say so and end."""
+    try:
+        sys.stdout.write(f"hermes {VERSION}\n")
+        sys.stdout.flush()
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            sys.stderr.write(f"hermes: {error.strerror}.\n")
+        # What could not be written would be tried again when the process ends, and complained about.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 def _have_streams() -> None:

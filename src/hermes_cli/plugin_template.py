@@ -1,5 +1,6 @@
 """The plugin that `hermes plugins new` writes: small, working, and with a test."""
 
+import shutil
 from pathlib import Path
 from string import Template
 
@@ -68,12 +69,20 @@ _FILES = {"plugin.toml": _MANIFEST, "__init__.py": _CODE, "tests/test_plugin.py"
 
 
 def write(folder: Path, hermes: str) -> list[Path]:
-    """Write a plugin named after the folder; a folder that exists raises PluginError."""
+    """Write a plugin named after the folder, whole or not at all.
+
+    A folder that exists, or that cannot be written, raises PluginError.
+    """
     if folder.exists():
         raise PluginError(f"{folder} exists already.", fix="Choose another name or folder.")
-    written: list[Path] = []
-    for place, content in _FILES.items():
-        text = Template(content).substitute(name=folder.name, hermes=hermes)
-        write_private(folder / place, text)
-        written.append(folder / place)
-    return written
+    try:
+        for place, content in _FILES.items():
+            text = Template(content).substitute(name=folder.name, hermes=hermes)
+            write_private(folder / place, text)
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise PluginError(
+            f"{folder} cannot be written: {error.strerror}.",
+            fix="Make room there, or choose another folder with --dir.",
+        ) from error
+    return [folder / place for place in _FILES]

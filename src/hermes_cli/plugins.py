@@ -5,7 +5,9 @@ plugin that fails harms only itself: a failed callback is logged and the next on
 that cannot be loaded is kept with its reason, for `hermes plugins list` to show.
 """
 
+import contextlib
 import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -188,12 +190,16 @@ def _call(hook: str, callback: Callback, kwargs: dict[str, object]) -> object:
 
 
 def _register(plugin: Found, context: PluginContext) -> None:
-    """Run the plugin's own code; whatever it raises becomes a PluginError that says so."""
+    """Run the plugin's own code; whatever it raises becomes a PluginError that says so.
+
+    What it prints goes to stderr: stdout is for the answer of the command that needs the plugin.
+    """
     try:
-        register = getattr(plugin_sources.import_code(plugin), "register", None)
-        if not callable(register):
-            raise PluginError("It has no function register(ctx).")
-        hook_answers.refuse_unfinished(register(context))
+        with contextlib.redirect_stdout(sys.stderr):
+            register = getattr(plugin_sources.import_code(plugin), "register", None)
+            if not callable(register):
+                raise PluginError("It has no function register(ctx).")
+            hook_answers.refuse_unfinished(register(context))
     except PluginError:
         raise
     except AnswerError as error:

@@ -241,7 +241,7 @@ def _change(place: Home, option: Option, value: object) -> None:
     others = {name: one for name, one in section.items() if name != option.field}
     new = others if value is None else {**others, option.field: value}
     wanted = _checked({**old, option.section: new}, f"the value given for {option.key}")
-    before = place.config.read_bytes().decode() if place.config.exists() else ""
+    before = place.config.read_bytes().decode("utf-8-sig") if place.config.exists() else ""
     edits = toml_text.differences({option.section: section}, {option.section: new})
     text = toml_text.changed(before, edits)
     if not _says(text, wanted):
@@ -275,7 +275,7 @@ def parse_value(key: str, text: str) -> object:
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")  # some editors begin a file with a mark
     except FileNotFoundError:
         return {}
     except UnicodeDecodeError as error:

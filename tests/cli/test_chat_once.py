@@ -229,6 +229,35 @@ def test_plugins_hear_the_session_begin_and_end(world: World, home: Home) -> Non
     assert "forty-two" in json.dumps(world.said())
 
 
+CHATTY = """
+import click
+print("said when imported")
+
+def register(ctx):
+    click.echo("said when loaded")
+
+    @ctx.hook("on_session_start")
+    def called():
+        print("said when called")
+"""
+
+
+def test_what_a_plugin_prints_is_no_part_of_the_answer_for_a_program(
+    world: World, home: Home
+) -> None:
+    enable(home, "chatty", CHATTY)
+    world.server.add("hello")
+    done = world.once("-q", "hi", "--json")
+    assert json.loads(done.stdout)["final_response"] == "hello"
+    for moment in ("imported", "loaded", "called"):
+        assert f"said when {moment}" in done.stderr
+    listed = world.hermes("--json", "plugins", "list")
+    assert "chatty" in [row["name"] for row in json.loads(listed)]
+    assert "said" not in world.hermes("plugins", "list"), "neither in the answer for a person"
+    exported = world.hermes("sessions", "export", "--json").splitlines()
+    assert [json.loads(line) for line in exported]
+
+
 def test_a_plugin_that_raises_what_is_no_error_everywhere_changes_nothing(
     world: World, home: Home
 ) -> None:

@@ -1,14 +1,21 @@
 """`hermes doctor`, driven as from a shell."""
 
+import contextlib
 import fcntl
+import io
+import json
+import os
 from pathlib import Path
 
 import pytest
 
+from hermes_cli.commands import root
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from tests.cli.conftest import Shell
-from tests.state.test_faults import damage
+from tests.state.test_faults import NOBODY, as_somebody_else, damage, reachable
+
+__all__ = ["reachable"]
 
 
 def states(findings: list[dict[str, str]]) -> dict[str, str]:
@@ -194,3 +201,48 @@ def test_doctor_waits_for_a_store_as_long_as_the_settings_say(home: Home, shell:
     with home.database.with_name("state.db-open").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert "being repaired" in shell.run("doctor", status=1)
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o600, 0o100])
+def test_a_home_that_may_not_be_entered_is_told_and_repaired(reachable: Path, mode: int) -> None:
+    _give_away(reachable)
+    reachable.chmod(mode)
+
+    def look() -> None:
+        os.environ["HERMES_HOME"] = str(reachable)
+        found = _doctor("doctor --json")
+        assert ("permissions", "problem") in [(one["what"], one["state"]) for one in found]
+        assert f"chmod 700 {reachable}" in str(found)
+        mended = _doctor("doctor --fix --json")
+        assert ("permissions", "fixed") in [(one["what"], one["state"]) for one in mended]
+        assert "1 conversations" in str(mended)
+
+    assert as_somebody_else(look) is None
+
+
+def test_a_store_that_may_only_be_read_is_a_problem_that_can_be_mended(reachable: Path) -> None:
+    _give_away(reachable)
+    (reachable / "state.db").chmod(0o400)
+
+    def look() -> None:
+        os.environ["HERMES_HOME"] = str(reachable)
+        assert "state.db is 0400 and may not be written: chmod 600" in str(_doctor("doctor --json"))
+        _doctor("doctor --fix --json")
+        assert os.access(reachable / "state.db", os.W_OK)
+
+    assert as_somebody_else(look) is None
+
+
+def _give_away(folder: Path) -> None:
+    """Have everything belong to the user that `as_somebody_else` is."""
+    if os.getuid() == 0:
+        for path in (folder, *folder.iterdir()):
+            os.chown(path, NOBODY, NOBODY)
+
+
+def _doctor(line: str) -> list[dict[str, str]]:
+    printed = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    with contextlib.redirect_stdout(printed):
+        root.run(line.split())
+    printed.seek(0)
+    return json.load(printed)

@@ -195,12 +195,12 @@ def test_a_persons_ctrl_c_ends_a_command_while_a_plugin_runs_a_loop(home: Home) 
     enable(home, "slow", _WAITING)
     with subprocess.Popen(
         [sys.executable, "-m", "hermes_cli.main", "plugins", "list"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         env={**os.environ, "HERMES_HOME": str(home.root)},
     ) as process:
-        assert process.stdout
-        assert process.stdout.readline() == b"it runs\n"
+        assert process.stderr
+        assert process.stderr.readline() == b"it runs\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(30) in (130, -signal.SIGINT)
 

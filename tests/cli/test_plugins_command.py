@@ -1,5 +1,6 @@
 """`hermes plugins`, driven as from a shell."""
 
+import errno
 import json
 import os
 import subprocess
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes_cli import plugins
-from hermes_core.paths import Home
+from hermes_cli import plugin_template, plugins
+from hermes_core.paths import Home, write_private
 from tests.cli.conftest import Shell
 
 
@@ -206,3 +207,19 @@ def test_a_new_plugin_takes_no_folder_no_command_and_no_path_that_is_there(
     shell.run("plugins new ../mine", status=2)
     assert "is no name for a plugin" in shell.errors
     assert sorted(path.name for path in home.plugins.iterdir()) == ["mine"]
+
+
+def test_a_plugin_that_there_is_no_room_for_leaves_nothing_behind(
+    home: Home, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        if path.name != "plugin.toml":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_private(path, text)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plugin_template, "write_private", full)
+        shell.run("plugins new abc", status=1)
+    assert "No space left on device" in shell.errors
+    assert not (home.plugins / "abc").exists()
+    shell.run("plugins new abc")

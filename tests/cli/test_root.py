@@ -36,6 +36,20 @@ def test_the_version_is_printed_without_loading_anything() -> None:
     assert done.stdout == f"hermes {VERSION}\n", done.stderr
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_version_without_room_is_one_line_of_trouble(unbuffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [HERMES, "--version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+            env={"PATH": "/usr/bin:/bin", "PYTHONUNBUFFERED": unbuffered},
+        )
+    assert (done.returncode, done.stderr) == (1, "hermes: No space left on device.\n")
+
+
 @pytest.mark.parametrize(
     ("command", "unneeded"),
     [
@@ -182,3 +196,12 @@ def test_an_unexpected_error_is_told_also_where_no_log_can_be_written(
     monkeypatch.setattr("hermes_core.config.load", None)
     shell.run("config show", status=1)
     assert "Unexpected error" in shell.errors and "could not be kept" in shell.errors
+
+
+def test_settings_that_begin_with_a_mark_of_an_editor_are_read_and_changed(
+    home: Home, shell: Shell
+) -> None:
+    home.create().config.write_text("\ufeff[log]\nlevel = 'debug'\n", "utf-8")
+    assert "debug" in shell.run("config show")
+    shell.run("config set log.level warning")
+    assert home.config.read_text("utf-8") == '[log]\nlevel = "warning"\n'

@@ -99,6 +99,15 @@ def test_nothing_that_is_shown_steers_the_terminal(store: SessionDB, shell: Shel
     assert "sh[31m" in shown and not set(shown) & set("\x1b\x07\x9b\u202e")
 
 
+@pytest.mark.parametrize("calls", [{"a": 1}, "odd", ["odd"], [{"function": "odd"}], [None], 5])
+def test_a_message_whose_calls_are_no_calls_is_shown(
+    store: SessionDB, shell: Shell, tmp_path: Path, calls: object
+) -> None:
+    store.create_session("a", "cli")
+    store.append_message("a", "assistant", "hm", tool_calls=calls)
+    assert "assistant: hm\n  ⚙ " in shell.run("sessions show a")
+
+
 def test_full_shows_what_was_said_before_compaction(talk: SessionDB, shell: Shell) -> None:
     short = shell.run("sessions show 20261103")
     assert "compacted 1 ×" in short and "user (summary): Summary: a house." in short

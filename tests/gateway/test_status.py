@@ -70,6 +70,21 @@ def test_a_gateway_that_runs_goes_on_when_it_can_say_nothing_about_itself(
     assert "gateway_state.json cannot be written" in caplog.text
 
 
+@pytest.mark.parametrize("left", [None, "garbage", "1", '{"pid": 1}'])
+def test_a_gateway_is_known_by_the_lock_of_its_home_when_its_file_is_lost(
+    world: World, left: str | None
+) -> None:
+    status.write_pid_file()
+    status.pid_file().unlink()
+    if left is not None:
+        status.pid_file().write_text(left)
+    assert status.get_running_pid() == os.getpid()
+    shown = CliRunner().invoke(gateway_status.show, obj=App(), standalone_mode=False)
+    assert "The gateway is running (how it does is not known: " in shown.output
+    status.remove_pid_file()
+    assert status.get_running_pid() is None
+
+
 def test_a_home_that_is_gone_ends_nobody(
     world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

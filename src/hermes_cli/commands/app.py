@@ -6,7 +6,7 @@ import sys
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 import msgspec
@@ -27,6 +27,8 @@ class App:
 
     overrides: tuple[str, ...] = ()
     as_json: bool = False
+    output: TextIO | None = None
+    """Where the answer goes that a program reads; None: to stdout, like everything that is printed."""
 
     @cached_property
     def home(self) -> Home:
@@ -66,9 +68,15 @@ class App:
             os.access(database, os.W_OK) and os.access(database.parent, os.W_OK)
         )
 
+    def keep_output(self, ctx: click.Context) -> None:
+        """Have stdout hold nothing but what is emitted: what others print, as plugins do, is no JSON."""
+        if self.output is None:
+            self.output = sys.stdout
+            ctx.with_resource(contextlib.redirect_stdout(sys.stderr))
+
     def emit(self, value: object) -> None:
         """Print a value as JSON, one document to the line."""
-        click.echo(msgspec.json.encode(value))
+        click.echo(msgspec.json.encode(value), file=self.output)
 
     def say(self, text: str) -> None:
         """Print for a person; silent when the output is for a program.
@@ -86,8 +94,10 @@ def json_option(command: Any) -> Any:  # noqa: ANN401 -- a decorator of whatever
     """Add --json, which is also understood in front of the command."""
 
     def remember(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-        if value:
-            ctx.ensure_object(App).as_json = True
+        app = ctx.ensure_object(App)
+        app.as_json = app.as_json or value
+        if app.as_json and ctx.parent is not None:  # a command of a plugin prints its own answer
+            app.keep_output(ctx)
 
     return click.option(
         "--json",

@@ -59,6 +59,10 @@ def _home(app: App, fix: bool) -> Iterator[Finding]:
     if not root.exists():
         yield Finding("home", "ok", f"{root} (not made yet)")
         return
+    if _is_shut(root):
+        yield _made_usable(root, 0o700, "may not be entered", fix)
+    if _is_shut(root):
+        return
     try:
         paths = list(_private_paths(root))
     except OSError as error:
@@ -68,6 +72,26 @@ def _home(app: App, fix: bool) -> Iterator[Finding]:
     for path, mode, wanted in paths:
         if mode & 0o077:
             yield _made_private(path, mode, wanted, fix)
+
+
+def _is_shut(root: Path) -> bool:
+    """Whether the home is a folder that its mode keeps us out of."""
+    return root.is_dir() and not os.access(root, os.R_OK | os.X_OK)
+
+
+def _made_usable(path: Path, wanted: int, trouble: str, fix: bool) -> Finding:
+    """That a mode keeps us from our own, and how that is changed."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    said = f"{path} is {mode:04o} and {trouble}"
+    if not fix:
+        return Finding("permissions", "problem", f"{said}: chmod {wanted:o} {path}")
+    try:
+        path.chmod(wanted)
+    except OSError as error:
+        return Finding(
+            "permissions", "problem", f"{said}, and that cannot be changed: {error.strerror}"
+        )
+    return Finding("permissions", "fixed", f"{path} was {mode:04o}, is {wanted:04o}")
 
 
 def _made_private(path: Path, mode: int, wanted: int, fix: bool) -> Finding:
@@ -120,9 +144,16 @@ def _disk(app: App, _fix: bool) -> Iterator[Finding]:
 
 def _store(app: App, fix: bool) -> Iterator[Finding]:
     path = app.home.database
+    if _is_shut(app.home.root):
+        yield Finding("store", "problem", "it cannot be looked into before the home is entered")
+        return
     if not path.exists():
         yield Finding("store", "ok", "none yet; it is made with the first message")
         return
+    if not os.access(path, os.R_OK | os.W_OK):
+        yield _made_usable(path, 0o600, "may not be written", fix)
+        if not os.access(path, os.R_OK):
+            return
     try:
         yield from _look_into(path, fix, _patience(app))
     except StoreCorruptError as error:
@@ -194,7 +225,7 @@ def _sandbox(app: App, _fix: bool) -> Iterator[Finding]:
 
 
 def _skills(app: App, _fix: bool) -> Iterator[Finding]:
-    if not app.home.skills.exists():
+    if _is_shut(app.home.root) or not app.home.skills.exists():
         return
     # knows the commands of all surfaces: only a home with skills pays for it
     from hermes_agent.skills import shelf  # noqa: PLC0415

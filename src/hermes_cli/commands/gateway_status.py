@@ -32,7 +32,8 @@ def show(app: App) -> int:
     if app.as_json:
         app.emit(said)
     if said["pid"]:
-        app.say(f"The gateway is {said['state']}, process {said['pid']}.{_busy(said)}")
+        state = said["state"] or "running (how it does is not known: gateway_state.json is lost)"
+        app.say(f"The gateway is {state}, process {said['pid']}.{_busy(said)}")
     else:
         app.say(f"No gateway runs in this home (last: {said['state'] or 'never started'}).")
     for name, one in said["platforms"].items():

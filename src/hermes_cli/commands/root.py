@@ -77,7 +77,10 @@ def hermes(ctx: click.Context, overrides: tuple[str, ...], **opening: object) ->
 
 def _talk(ctx: click.Context, opening: dict[str, object]) -> int:
     """The terminal UI; the line chat where there is no terminal for it, or it is not installed."""
-    is_wanted = interface.is_possible() and not ctx.ensure_object(App).as_json
+    app = ctx.ensure_object(App)
+    if app.as_json:
+        app.keep_output(ctx)
+    is_wanted = interface.is_possible() and not app.as_json
     if is_wanted and interface.is_installed():
         return ctx.invoke(tui.command, **opening)
     if is_wanted:

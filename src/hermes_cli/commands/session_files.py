@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 import click
 import msgspec
@@ -32,7 +32,7 @@ def export(app: App, sessions: tuple[str, ...], output: Path | None) -> None:
     with app.store() as store:
         ids = [chosen(store, name) for name in sessions] or None
         if output is None:
-            _print(store.export_lines(ids))
+            _print(store.export_lines(ids), app.output or sys.stdout)
             return
         if output.exists():
             raise UsageError(f"{output} exists already.", fix="Choose another name.")
@@ -42,15 +42,15 @@ def export(app: App, sessions: tuple[str, ...], output: Path | None) -> None:
     app.say(f"Wrote {count} lines to {output}.")
 
 
-def _print(lines: Iterable[dict[str, Any]]) -> None:
+def _print(lines: Iterable[dict[str, Any]], output: TextIO) -> None:
     try:
-        _write(sys.stdout.buffer, lines)
+        _write(output.buffer, lines)
     except BrokenPipeError:
         raise
     except OSError as error:
         # What could not be written would be tried again when the process ends, and complained about.
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, output.fileno())
         os.close(nowhere)
         raise _unwritten("The export", error) from error
 

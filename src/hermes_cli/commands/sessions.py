@@ -173,15 +173,20 @@ def _spoken(message: dict[str, Any]) -> str:
         name = visible(message.get("tool_name") or "tool")
         return f"  → {name}: {truncate(one_line(visible(text)), 200)}"
     lines = [visible(f"{who}: {text}").rstrip()]
-    lines += [f"  ⚙ {_call_in_words(call)}" for call in message.get("tool_calls", ())]
+    lines += [f"  ⚙ {_call_in_words(call)}" for call in _listed(message.get("tool_calls"))]
     return "\n".join(lines)
 
 
 def _parts_in_words(content: Any) -> str:  # noqa: ANN401 -- whatever parts a provider has
     if content is None:
         return ""
-    parts = cast("list[Any]", content) if isinstance(content, list) else [content]
-    return "\n".join(_part_in_words(part) for part in parts)
+    return "\n".join(_part_in_words(part) for part in _listed(content))
+
+
+def _listed(value: Any) -> list[Any]:  # noqa: ANN401 -- an import may bring whatever is JSON
+    if value is None:
+        return []
+    return cast("list[Any]", value) if isinstance(value, list) else [value]
 
 
 def _part_in_words(part: Any) -> str:  # noqa: ANN401 -- as above
@@ -190,9 +195,14 @@ def _part_in_words(part: Any) -> str:  # noqa: ANN401 -- as above
     return str(part)
 
 
-def _call_in_words(call: dict[str, Any]) -> str:
-    function = call.get("function", call)
-    words = f"{function.get('name')} {function.get('arguments', '')}"
+def _call_in_words(call: Any) -> str:  # noqa: ANN401 -- as above
+    """A call as its tool and arguments; one that is written otherwise, as it is."""
+    words = str(call)
+    if isinstance(call, dict):
+        function: Any = cast("dict[str, Any]", call).get("function", call)
+        if isinstance(function, dict) and "name" in function:
+            named = cast("dict[str, Any]", function)
+            words = f"{named['name']} {named.get('arguments', '')}"
     return truncate(one_line(visible(words)), 160)
 
 
