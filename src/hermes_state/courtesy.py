@@ -25,7 +25,7 @@ _PATIENCE_S = 0.25
 _GIVES_WAY_S = 0.05
 """How long the others let it go first, if it does not take its turn."""
 
-_NAPS_S = (0.001, 0.003, 0.008, 0.016)
+_NAPS_S = (0.0005, 0.001, 0.002, 0.004, 0.008)
 _LONG_NAPS_S = (0.02, 0.04)
 """For a process that has just written: it writes without pause, and so does whoever has the lock."""
 _JUST_NOW_S = 0.0003

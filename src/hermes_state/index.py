@@ -38,7 +38,7 @@ VERSION = 2
 
 _BATCH = 100
 _PAUSE_S = 1.0
-_LEISURE = 8
+_LEISURE = 24
 """How many times as long as it works it rests, while others write."""
 _TIMEOUT_MS = 5_000
 
