@@ -118,6 +118,8 @@ class Turns:
         waiting = self._current.get(key)
         if waiting is None or waiting.turn_id != turn_id:
             return self._replies.deliver(turn_id, outcome)
+        if waiting.is_stopped and outcome.status == "interrupted" and not outcome.text.strip():
+            return ()  # who stopped it knows, and does not want it sent again
         return self._replies.deliver(turn_id, outcome, waiting.origin)
 
     def run(self, lane: Lane, waiting: Waiting) -> None:

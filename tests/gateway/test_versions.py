@@ -1,6 +1,7 @@
 """Messages that their sender changed: nothing is answered twice, nothing loses its place."""
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from gateway.config import Platform
 from gateway.platforms.base import IncomingFile, MessageEvent, at_hand
 from gateway.source import SessionSource
 from hermes_agent.testing.scripted import Quiet, call, silence
+from hermes_cli import plugins
 from hermes_state import SessionDB
 from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, Process, World
@@ -351,6 +353,29 @@ def test_a_job_that_becomes_words_is_stopped_and_the_words_correct_nothing(
         quiet.release()
         assert _asked(world) == ["job one", "job two"]
         assert not any("the first job is done" in one for one in world.replies("a"))
+
+
+@pytest.mark.parametrize("new", ["job two", "/background job two"])
+def test_a_job_that_is_changed_before_it_has_asked_its_model_says_nothing_of_its_end(
+    world: World, new: str
+) -> None:
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def hold_the_first(user_message: str) -> None:
+        if user_message == "job one":
+            begun.set()
+            may_go_on.wait(_PATIENCE_S)
+
+    plugins.register_hook("on_turn_start", hold_the_first)
+    with Inside(world) as inside:
+        job = world.platform.say("a", "/bg job one")
+        assert begun.wait(_PATIENCE_S)
+        world.platform.edit("a", job, new)
+        world.wait_for_text("a", "You said: job two")
+        may_go_on.set()
+        eventually(lambda: inside.house.lanes.held == set())
+        assert _asked(world) == ["job two"]
+        assert not any("send it again" in one for one in world.replies("a"))
 
 
 def test_a_new_conversation_whose_title_is_corrected_is_not_left(world: World) -> None:
