@@ -251,6 +251,7 @@ def open_frozen(path: Path, busy_timeout_s: float) -> apsw.Connection:
                 fix="Copy the folder to a place that you may write, and set HERMES_HOME to that.",
             ) from None
         conn = connect(f"{path.absolute().as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY)
+        _set_up(conn, busy_timeout_s)
     conn.pragma("query_only", "on")
     return conn
 
@@ -261,6 +262,8 @@ def _set_up(conn: apsw.Connection, busy_timeout_s: float) -> None:
     # With it the plan of a statement does not depend on the values given to it. Without, SQLite looks
     # whether they fit a partial index, and parses such a statement anew for every new value.
     conn.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    # SQLite's own lower() knows the letters of ASCII alone.
+    conn.create_scalar_function("casefold", str.casefold, 1, deterministic=True)
 
 
 def _patience(timeout_s: float) -> Callable[[int], bool]:

@@ -249,6 +249,15 @@ class SessionRules:
         assert store.session_count() == 4
         assert store.session_count(source="tui") == 2
 
+    def test_a_list_is_narrowed_by_text_in_any_alphabet_and_case(self, store: Store) -> None:
+        chat(store, "Plan_A", "Größe und Gewicht")
+        store.set_session_title("Plan_A", "Übersicht")
+        chat(store, "b", "ПРИВЕТ, мир")
+        for text in ("Übersicht", "ÜBER", "größe", "GRÖSSE", "Plan_A", "plan_a"):
+            assert listed(store, search_query=text) == ["Plan_A"]
+            assert store.session_count(search_query=text) == 1
+        assert listed(store, search_query="Привет") == ["b"]
+
     def test_delegates_are_not_listed(self, store: Store) -> None:
         store.create_session("s", "cli")
         store.create_session(
