@@ -728,6 +728,23 @@ class LineageRules:
         assert store.rotate_session("a", [summary()], child_id="c") == "c"
         assert store.check() == []
 
+    def test_an_undo_keeps_what_was_chosen_since(self, store: Store) -> None:
+        chat(store, "a", "one")
+        store.update_session_model("a", "first", chosen_as="local/first")
+        store.update_system_prompt("a", "be kind")
+        store.rotate_session("a", [summary()], child_id="b")
+        store.update_session_model("b", "second", chosen_as="local/second")
+        store.update_session_cwd("b", "/srv")
+        store.undo_rotation("b")
+        row = session(store, "a")
+        assert (row["model"], sessions.chosen_model(row)) == ("second", "local/second")
+        assert (row["cwd"], row["system_prompt"]) == ("/srv", "be kind")
+        store.rotate_session("a", [summary()], child_id="c")
+        store.instruct_session("c", "in verse")
+        store.undo_rotation("c")
+        row = session(store, "a")
+        assert (sessions.instructions_of(row), row["system_prompt"]) == ("in verse", None)
+
     def test_only_a_rotation_can_be_undone(self, store: Store) -> None:
         chat(store, "a", "one")
         store.branch_session("a", child_id="b")
