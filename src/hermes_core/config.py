@@ -282,7 +282,10 @@ def _read_file(path: Path) -> dict[str, Any]:
         fix = "Save it as UTF-8."
         raise ConfigError(f"{path} cannot be read: {error}.", fix=fix) from error
     except OSError as error:
-        fix = f"Make {path} a file that you may read."
+        is_shut = path.parent.is_dir() and not os.access(path.parent, os.X_OK)
+        fix = (
+            f"Run: chmod 700 {path.parent}" if is_shut else f"Make {path} a file that you may read."
+        )
         raise ConfigError(f"{path} cannot be read: {error.strerror}.", fix=fix) from error
     return _toml(text, path)
 
