@@ -5,8 +5,9 @@ code is found too. The index is joined with the store, which decides whether a m
 """
 
 import re
+import unicodedata
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
 import apsw
@@ -311,9 +312,9 @@ def _places(values: tuple[str, ...]) -> str:
 
 def _contains(text: str, groups: list[list[Term]]) -> bool:
     """Whether a candidate really has the fragments: the index knows only that their trigrams occur."""
-    folded = text.casefold()
+    folded = _folded(text)
     return any(
-        all((term.text.casefold() in folded) is not term.negated for term in group)
+        all((_folded(term.text) in folded) is not term.negated for term in group)
         for group in groups
     )
 
@@ -328,20 +329,64 @@ class Needle:
         self._word = texts[0] if len(texts) == 1 and texts[0].isascii() else ""
         self._lower = self._word.lower()
         self._marked = f">>>{self._word}<<<"
+        self._texts = texts
 
     def first(self, text: str) -> int:
         """Where it stands first; -1 when it does not."""
         if self._word and text.isascii():
-            return text.lower().find(self._lower)
-        found = self._pattern.search(text)
-        return found.start() if found else -1
+            at = text.lower().find(self._lower)
+        else:
+            found = self._pattern.search(text)
+            at = found.start() if found else -1
+        return at if at >= 0 else next((begin for begin, _end in self._as_words(text)), -1)
 
     def mark(self, text: str) -> str:
         """The text with every find marked."""
         word = self._word
-        if word and text.isascii() and text.count(word) == text.lower().count(self._lower):
+        if word and text.isascii() and 0 < text.count(word) == text.lower().count(self._lower):
             return text.replace(word, self._marked)
-        return self._pattern.sub(_marked, text)
+        marked, count = self._pattern.subn(_marked, text)
+        return marked if count else self._marked_words(text)
+
+    def _marked_words(self, text: str) -> str:
+        for begin, end in reversed(list(self._as_words(text))):
+            text = f"{text[:begin]}>>>{text[begin:end]}<<<{text[end:]}"
+        return text
+
+    def _as_words(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where it stands as the index has it: words without accents, whatever is between them."""
+        return (match.span() for match in self._words.finditer(_without_accents(text)))
+
+    @cached_property
+    def _words(self) -> re.Pattern[str]:
+        terms = (re.findall(r"[^\W_]+", _without_accents(text)) for text in self._texts)
+        pattern = "|".join(r"[\W_]+".join(map(_with_marks, words)) for words in terms if words)
+        return re.compile(pattern or r"(?!)", re.IGNORECASE)
+
+
+def _with_marks(word: str) -> str:
+    """A pattern for a word whose accents may stand as characters of their own."""
+    return "".join(re.escape(letter) + "[\u0300-\u036f]*" for letter in word)
+
+
+def _folded(text: str) -> str:
+    return _without_accents(text.casefold())
+
+
+def _without_accents(text: str) -> str:
+    """The same text, as long as before, with plain letters."""
+    return text if text.isascii() else text.translate(_plain_letters())
+
+
+@cache
+def _plain_letters() -> dict[int, str]:
+    """What is left of a letter without its accents, for those that have some."""
+    apart = {code: unicodedata.normalize("NFD", chr(code)) for code in range(0xC0, 0x2000)}
+    return {
+        code: letter[0]
+        for code, letter in apart.items()
+        if len(letter) > 1 and all(map(unicodedata.combining, letter[1:]))
+    }
 
 
 def _marked(match: re.Match[str]) -> str:
