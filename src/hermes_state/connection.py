@@ -23,7 +23,7 @@ from hermes_core.errors import (
     StoreVersionError,
 )
 from hermes_core.paths import touch_private
-from hermes_core.text import truncate
+from hermes_core.text import truncate, typed
 from hermes_state.migrations import APPLICATION_ID
 
 OLDEST_SQLITE = (3, 51, 3)
@@ -84,10 +84,12 @@ def check_file(path: Path) -> bool:
     if is_head(header):
         return True
     if _is_hermes_agent(path):
+        # The routes of its chats may lie beside the database, so its whole home is named.
+        home = path.parent if path.name == "state.db" else path
         raise ForeignStoreError(
             f"{path} was written by hermes-agent.",
             fix="Nothing was changed. Set HERMES_HOME to a new folder, then run: "
-            f"hermes sessions import --from-hermes-agent {path}",
+            f"hermes sessions import --from-hermes-agent {typed(home)}",
         )
     raise ForeignStoreError(
         f"{path} is a database of another program.",
