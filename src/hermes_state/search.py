@@ -172,11 +172,18 @@ def _fragment_term(term: Term) -> str:
     return " AND ".join(f'"{gram}"' for gram in sorted(grams)) if grams else ""
 
 
+_TITLE = (
+    "iif(s.is_tip, s.title, (SELECT tip.title FROM main.sessions AS tip"
+    " WHERE tip.conversation_id = s.conversation_id AND tip.is_tip = 1))"
+)
+"""The title of a conversation is at its tip."""
+
+
 @lru_cache(maxsize=64)
 def _sql(table: str, terms: str, order: str) -> str:
     return (
         "SELECT m.id, m.session_id, s.conversation_id, m.role, m.tool_name, m.timestamp, s.source,"
-        " s.model, s.title, s.started_at, coalesce(m.origin_id, m.id), m.content, m.parts,"
+        f" s.model, {_TITLE}, s.started_at, coalesce(m.origin_id, m.id), m.content, m.parts,"
         f" m.tool_calls FROM search.{table}"
         f" CROSS JOIN main.messages AS m ON m.id = {table}.rowid"
         " CROSS JOIN main.sessions AS s ON s.id = m.session_id"
@@ -277,7 +284,9 @@ class _Question:
 
 
 def _conditions(conn: apsw.Connection, wanted: Wanted) -> tuple[str, list[Any]]:
-    terms, bindings = "m.kind <> 'summary'", list[Any]()
+    # What an undone compaction carried over is in the conversation where it was said.
+    terms = "m.kind <> 'summary' AND (m.kind <> 'copy' OR s.relation IS NOT 'undone')"
+    bindings = list[Any]()
     if not wanted.include_inactive:
         terms += " AND m.active = 1"
     if wanted.role:

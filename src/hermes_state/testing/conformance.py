@@ -920,6 +920,18 @@ class SearchRules:
         store.branch_session("b", child_id="c")
         assert len(store.search_messages("needle")) == 1
 
+    def test_what_an_undone_rotation_carried_is_found_where_it_was_said(self, store: Store) -> None:
+        ids = chat(store, "a", "a needle", "fine")
+        store.rotate_session("a", [summary(), ids[0]], child_id="b")
+        store.undo_rotation("b")
+        assert [hit["id"] for hit in store.search_messages("needle")] == [ids[0]]
+
+    def test_a_find_has_the_title_of_its_conversation(self, store: Store) -> None:
+        chat(store, "a", "a needle")
+        store.set_session_title("a", "Hay")
+        store.rotate_session("a", [summary()], child_id="b")
+        assert [hit["title"] for hit in store.search_messages("needle")] == ["Hay"]
+
     def test_what_is_deleted_or_taken_back_is_not_found(self, store: Store) -> None:
         ids = chat(store, "a", "a needle")
         chat(store, "b", "a needle")
