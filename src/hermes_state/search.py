@@ -15,7 +15,7 @@ import apsw
 from hermes_core.text import one_line, without_surrogates
 from hermes_state import lineage
 from hermes_state.index import IS_BEHIND, SearchIndex, searchable, split_unspaced
-from hermes_state.records import Row
+from hermes_state.records import IS_OUT_OF_ORDER, Row
 from hermes_state.scope import Scope, condition
 
 MOST_CHARACTERS = 2048
@@ -30,8 +30,19 @@ _EXCLUDED = re.compile(r"-(?![A-Za-z0-9]$)[@#.]?\w")
 
 Sort = Literal["newest", "oldest", "relevance"]
 
-_ORDERS: dict[Sort, str] = {"newest": "rowid DESC", "oldest": "rowid", "relevance": "rank"}
+_ORDERS: dict[Sort, str] = {
+    "newest": "{table}.rowid DESC",
+    "oldest": "{table}.rowid",
+    "relevance": "{table}.rank",
+}
 """The first two come out of the index as they are; relevance has to look at every match."""
+
+_BY_TIME: dict[Sort, str] = {
+    "newest": "m.timestamp DESC, m.id DESC",
+    "oldest": "m.timestamp, m.id",
+    "relevance": "{table}.rank",
+}
+"""The same in a store with imports, where what came last may have been said long ago."""
 
 
 class Term(NamedTuple):
@@ -184,11 +195,11 @@ def _sql(table: str, terms: str, order: str) -> str:
     return (
         "SELECT m.id, m.session_id, s.conversation_id, m.role, m.tool_name, m.timestamp, s.source,"
         f" s.model, {_TITLE}, s.started_at, coalesce(m.origin_id, m.id), m.content, m.parts,"
-        f" m.tool_calls FROM search.{table}"
+        f" m.tool_calls, {IS_OUT_OF_ORDER} FROM search.{table}"
         f" CROSS JOIN main.messages AS m ON m.id = {table}.rowid"
         " CROSS JOIN main.sessions AS s ON s.id = m.session_id"
         f" WHERE {table} MATCH iif(? AND {IS_BEHIND}, '{_NOTHING}', ?) AND {terms}"
-        f" ORDER BY {table}.{order}"
+        f" ORDER BY {order.format(table=table)}"
     )
 
 
@@ -231,6 +242,7 @@ class _Question:
         table: str,
         expression: str,
         sort: Sort,
+        order: str = "",
         *,
         unless_behind: bool = False,
     ) -> list[Row]:
@@ -238,13 +250,18 @@ class _Question:
         if not expression:
             return []
         terms, bindings = _conditions(conn, self._wanted)
-        sql = _sql(table, terms, _ORDERS[sort])
+        sql = _sql(table, terms, order or _ORDERS[sort])
         hits: dict[int | str, Row] = {}
         size, offset = self._count, 0
         while len(hits) < self._count:
             # Numbers, not parameters: SQLite plans a query anew when its LIMIT is bound.
             limited = f"{sql} LIMIT {size} OFFSET {offset}"
             page = conn.execute(limited, (unless_behind, expression, *bindings)).fetchall()
+            if not order and page and page[0][-1]:
+                by_time = _BY_TIME[sort]
+                return self._ask(
+                    conn, table, expression, sort, by_time, unless_behind=unless_behind
+                )
             self._add(hits, page, table)
             if len(page) < size:
                 break
@@ -260,7 +277,7 @@ class _Question:
         fragments = table == "trigrams"
         for (
             id_, session_id, conversation_id, role, tool_name, timestamp, source, model, title,
-            started_at, original, content, parts, calls,
+            started_at, original, content, parts, calls, _is_out_of_order,
         ) in page:  # fmt: skip
             key = conversation_id if by_conversation else original
             if key in hits:

@@ -697,6 +697,14 @@ def test_an_upgrade_of_the_schema_is_no_news(db: SessionDB, tmp_path: Path) -> N
     assert take(db, foreign.path).skipped == ["a"]
 
 
+def test_what_was_taken_is_searched_by_when_it_was_said(db: SessionDB, foreign: Foreign) -> None:
+    db.create_session("here", "cli")
+    db.append_message("here", "user", "first of all")
+    filled(foreign)
+    take(db, foreign.path)
+    assert [hit["session_id"] for hit in db.search_messages("first")] == ["here", "a"]
+
+
 def test_a_session_that_grew_gets_its_new_messages(db: SessionDB, foreign: Foreign) -> None:
     filled(foreign)
     take(db, foreign.path)

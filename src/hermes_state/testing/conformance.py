@@ -34,6 +34,7 @@ from hermes_state.protocol import Store
 from hermes_state.questions import Question
 from hermes_state.routes import Route
 from hermes_state.scope import Scope
+from hermes_state.search import Sort
 from hermes_state.turns import End, Opening
 from hermes_state.usage import Spent
 
@@ -905,6 +906,21 @@ class SearchRules:
         assert newest["id"] == last
         assert len(store.search_messages("needle", sort="oldest", offset=1)) == 2
         assert "needle" in newest["snippet"]
+
+    def test_what_was_imported_is_found_by_when_it_was_said(self, store: Store) -> None:
+        store.create_session("old", "cli")
+        store.append_message("old", "user", "needle", timestamp=100.0)
+        exported = list(store.export_lines(["old"]))
+        store.delete_session("old")
+        store.create_session("new", "cli")
+        store.append_message("new", "user", "needle", timestamp=200.0)
+        store.import_lines(exported)
+        orders: dict[Sort, list[str]] = {"newest": ["new", "old"], "oldest": ["old", "new"]}
+        for sort, order in orders.items():
+            assert [
+                hit["session_id"] for hit in store.search_messages("needle", sort=sort)
+            ] == order
+            assert store.search_messages("eedl", sort=sort, limit=1)[0]["session_id"] == order[0]
 
     def test_a_conversation_is_searched_through_any_of_its_sessions(self, store: Store) -> None:
         chat(store, "a", "needle one")
