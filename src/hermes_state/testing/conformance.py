@@ -705,6 +705,15 @@ class LineageRules:
         assert contents(store, "b", include_ancestors=True) == ["one", "two", "three"]
         assert contents(store, "a", include_ancestors=True) == ["one", "two"]
 
+    def test_a_title_made_before_a_rotation_is_that_of_the_conversation(self, store: Store) -> None:
+        chat(store, "a", "one")
+        store.rotate_session("a", [summary()], child_id="b")
+        assert store.set_auto_title_if_empty("a", "Made for a") is True
+        assert [row["title"] for row in store.list_sessions_rich()] == ["Made for a"]
+        store.set_session_title("b", "Chosen")
+        assert store.set_auto_title_if_empty("a", "Made again") is False
+        assert (session(store, "a")["title"], session(store, "b")["title"]) == (None, "Chosen")
+
     def test_an_undo_goes_back_and_keeps_what_was_said_since(self, store: Store) -> None:
         ids = chat(store, "a", "one", "two")
         store.set_session_title("a", "plan")
