@@ -18,7 +18,7 @@ import msgspec
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home, alone_in, write_private
 from hermes_core.settings import Settings
-from hermes_core.text import without_surrogates
+from hermes_core.text import typed, without_surrogates
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -282,7 +282,12 @@ def _read_file(path: Path) -> dict[str, Any]:
         fix = "Save it as UTF-8."
         raise ConfigError(f"{path} cannot be read: {error}.", fix=fix) from error
     except OSError as error:
-        fix = f"Make {path} a file that you may read."
+        is_shut = path.parent.is_dir() and not os.access(path.parent, os.X_OK)
+        fix = (
+            f"Run: chmod 700 {typed(path.parent)}"
+            if is_shut
+            else f"Make {path} a file that you may read."
+        )
         raise ConfigError(f"{path} cannot be read: {error.strerror}.", fix=fix) from error
     return _toml(text, path)
 

@@ -53,6 +53,13 @@ def without_surrogates(text: str) -> str:
     return text
 
 
+def typed(name: object) -> str:
+    """A name of a file as it is typed in a shell, for commands that are shown to be copied."""
+    import shlex  # noqa: PLC0415 -- such commands are rare, and every start would pay for it
+
+    return shlex.quote(str(name))
+
+
 def visible(text: str) -> str:
     """Drop control characters and marks that change how text is shown, keep the line breaks."""
     return _INVISIBLE.sub("", _CONTROL.sub("", text))

@@ -23,7 +23,7 @@ from hermes_core.errors import (
     StoreVersionError,
 )
 from hermes_core.paths import touch_private
-from hermes_core.text import truncate
+from hermes_core.text import truncate, typed
 from hermes_state.migrations import APPLICATION_ID
 
 OLDEST_SQLITE = (3, 51, 3)
@@ -84,10 +84,12 @@ def check_file(path: Path) -> bool:
     if is_head(header):
         return True
     if _is_hermes_agent(path):
+        # The routes of its chats may lie beside the database, so its whole home is named.
+        home = path.parent if path.name == "state.db" else path
         raise ForeignStoreError(
             f"{path} was written by hermes-agent.",
             fix="Nothing was changed. Set HERMES_HOME to a new folder, then run: "
-            f"hermes sessions import --from-hermes-agent {path}",
+            f"hermes sessions import --from-hermes-agent {typed(home)}",
         )
     raise ForeignStoreError(
         f"{path} is a database of another program.",
@@ -251,6 +253,7 @@ def open_frozen(path: Path, busy_timeout_s: float) -> apsw.Connection:
                 fix="Copy the folder to a place that you may write, and set HERMES_HOME to that.",
             ) from None
         conn = connect(f"{path.absolute().as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY)
+        _set_up(conn, busy_timeout_s)
     conn.pragma("query_only", "on")
     return conn
 
@@ -261,6 +264,8 @@ def _set_up(conn: apsw.Connection, busy_timeout_s: float) -> None:
     # With it the plan of a statement does not depend on the values given to it. Without, SQLite looks
     # whether they fit a partial index, and parses such a statement anew for every new value.
     conn.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    # SQLite's own lower() knows the letters of ASCII alone.
+    conn.create_scalar_function("casefold", str.casefold, 1, deterministic=True)
 
 
 def _patience(timeout_s: float) -> Callable[[int], bool]:

@@ -239,8 +239,8 @@ class SessionDB:
             self.write(lambda c: sessions.instruct(c, session_id, instructions))
 
     def set_auto_title_if_empty(self, session_id: str, title: str) -> bool:
-        """Title a session unless it has a title."""
-        return self.write(lambda c: titles.set_title(c, session_id, title, only_if_empty=True))
+        """Title a conversation unless it has a title."""
+        return self.write(lambda c: titles.set_if_empty(c, session_id, title))
 
     def get_session_title(self, session_id: str) -> str | None:
         """The title of a session's conversation."""

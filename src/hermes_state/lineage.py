@@ -88,6 +88,7 @@ def undo_rotation(conn: apsw.Connection, session_id: str, *, lease: Lease | None
         " last_active_at = max(last_active_at, ?) WHERE id = ?",
         (child["title"], child["last_active_at"], parent_id),
     )
+    _keep_choices(conn, child, sessions.fetch(conn, parent_id))
     if child["ended_at"] is not None:
         sessions.end(conn, parent_id, child["end_reason"])
     _follow(conn, child["id"], parent_id)
@@ -97,6 +98,14 @@ def undo_rotation(conn: apsw.Connection, session_id: str, *, lease: Lease | None
     sessions.recount(conn, parent_id)
     sessions.recount(conn, child["id"])
     return parent_id
+
+
+def _keep_choices(conn: apsw.Connection, child: Row, parent: Row) -> None:
+    """What was chosen since a rotation stays chosen: the model, the folder, what a program wants."""
+    kept = {name: child[name] for name in ("model", "model_config", "cwd")}
+    if sessions.instructions_of(child) != sessions.instructions_of(parent):
+        kept["system_prompt"] = child["system_prompt"]
+    sessions.change(conn, parent["id"], **kept)
 
 
 def branch(

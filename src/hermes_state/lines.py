@@ -45,7 +45,7 @@ _JSON: Mapping[tuple[str, str], type] = {
 _INFINITE = {"inf": math.inf, "-inf": -math.inf}
 """Numbers that a store can hold and JSON cannot."""
 _LARGEST = 2**63 - 1
-_LARGEST_AMOUNT = 2**53
+LARGEST_AMOUNT = 2**53
 """Of what is added up: two of the largest numbers would be more than SQLite can count."""
 
 
@@ -179,7 +179,7 @@ def _fitted(number: int, kind: str, name: str, type_: str, value: object) -> obj
         _check_json(number, kind, name, value)
         return value
     is_summed = kind != "message" and name.endswith(("_tokens", "_count"))
-    most = _LARGEST_AMOUNT if is_summed else _LARGEST
+    most = LARGEST_AMOUNT if is_summed else _LARGEST
     if type_ == "INTEGER" and isinstance(value, int) and -most - 1 <= value <= most:
         return int(value)
     if type_ == "REAL" and isinstance(value, int | float) and abs(value) <= math.inf:

@@ -94,9 +94,11 @@ def _where(wanted: Filter) -> tuple[str, tuple[Any, ...]]:
         terms.append("message_count >= ?")
         bindings.append(wanted.min_message_count)
     if wanted.search_query:
-        terms.append("(instr(lower(coalesce(title, '')), ?) OR instr(lower(coalesce(preview, '')), ?)"
-                     " OR instr(id, ?))")  # fmt: skip
-        bindings += [wanted.search_query.lower()] * 3
+        terms.append(
+            "(instr(casefold(coalesce(title, '')), ?) OR instr(casefold(coalesce(preview, '')), ?)"
+            " OR instr(casefold(id), ?))"
+        )
+        bindings += [wanted.search_query.casefold()] * 3
     texts = (without_surrogates(one) if isinstance(one, str) else one for one in bindings)
     return " AND ".join(terms), tuple(texts)
 

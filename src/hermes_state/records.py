@@ -221,6 +221,15 @@ def conversation_messages(  # noqa: C901, PLR0912 -- one flat `if` a column: a l
     return messages
 
 
+IS_OUT_OF_ORDER = "(SELECT value FROM main.meta WHERE key = 'out_of_order')"
+"""Whether messages may have been stored in another order than that of their times."""
+
+
+def note_import(conn: apsw.Connection) -> None:
+    """What was said elsewhere came in: from now on the order of ids is not that of times."""
+    conn.execute("INSERT OR IGNORE INTO meta VALUES ('out_of_order', '1')")
+
+
 def rows(cursor: apsw.Cursor) -> list[Row]:
     """All rows of a query as dictionaries."""
     names: list[str] = []

@@ -48,6 +48,7 @@ def repair(path: Path) -> Repair:
         stamp = f"{time.strftime('%Y%m%d_%H%M%S')}-{os.urandom(2).hex()}"
         kept = path.with_name(f"{path.name}.damaged-{stamp}")
         fresh = path.with_name(f"{path.name}.repaired-{stamp}")
+        _forget_drafts(path)
         log = path.with_name(path.name + "-wal")
         pages = Pages(file.xRead, file.xFileSize(), log.read_bytes() if log.exists() else b"")
         try:
@@ -59,6 +60,13 @@ def repair(path: Path) -> Repair:
             for suffix in ("", *_COMPANIONS):
                 fresh.with_name(fresh.name + suffix).unlink(missing_ok=True)
     return Repair(kept, recovered, lost)
+
+
+def _forget_drafts(path: Path) -> None:
+    """Remove what repairs that were killed had begun: each is as large as a store."""
+    for other in path.parent.iterdir():
+        if other.name.startswith(f"{path.name}.repaired-"):
+            other.unlink(missing_ok=True)
 
 
 @contextmanager

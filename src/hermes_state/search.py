@@ -5,8 +5,9 @@ code is found too. The index is joined with the store, which decides whether a m
 """
 
 import re
+import unicodedata
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
 import apsw
@@ -14,7 +15,7 @@ import apsw
 from hermes_core.text import one_line, without_surrogates
 from hermes_state import lineage
 from hermes_state.index import IS_BEHIND, SearchIndex, searchable, split_unspaced
-from hermes_state.records import Row
+from hermes_state.records import IS_OUT_OF_ORDER, Row
 from hermes_state.scope import Scope, condition
 
 MOST_CHARACTERS = 2048
@@ -29,8 +30,19 @@ _EXCLUDED = re.compile(r"-(?![A-Za-z0-9]$)[@#.]?\w")
 
 Sort = Literal["newest", "oldest", "relevance"]
 
-_ORDERS: dict[Sort, str] = {"newest": "rowid DESC", "oldest": "rowid", "relevance": "rank"}
+_ORDERS: dict[Sort, str] = {
+    "newest": "{table}.rowid DESC",
+    "oldest": "{table}.rowid",
+    "relevance": "{table}.rank",
+}
 """The first two come out of the index as they are; relevance has to look at every match."""
+
+_BY_TIME: dict[Sort, str] = {
+    "newest": "m.timestamp DESC, m.id DESC",
+    "oldest": "m.timestamp, m.id",
+    "relevance": "{table}.rank",
+}
+"""The same in a store with imports, where what came last may have been said long ago."""
 
 
 class Term(NamedTuple):
@@ -171,16 +183,23 @@ def _fragment_term(term: Term) -> str:
     return " AND ".join(f'"{gram}"' for gram in sorted(grams)) if grams else ""
 
 
+_TITLE = (
+    "iif(s.is_tip, s.title, (SELECT tip.title FROM main.sessions AS tip"
+    " WHERE tip.conversation_id = s.conversation_id AND tip.is_tip = 1))"
+)
+"""The title of a conversation is at its tip."""
+
+
 @lru_cache(maxsize=64)
 def _sql(table: str, terms: str, order: str) -> str:
     return (
         "SELECT m.id, m.session_id, s.conversation_id, m.role, m.tool_name, m.timestamp, s.source,"
-        " s.model, s.title, s.started_at, coalesce(m.origin_id, m.id), m.content, m.parts,"
-        f" m.tool_calls FROM search.{table}"
+        f" s.model, {_TITLE}, s.started_at, coalesce(m.origin_id, m.id), m.content, m.parts,"
+        f" m.tool_calls, {IS_OUT_OF_ORDER} FROM search.{table}"
         f" CROSS JOIN main.messages AS m ON m.id = {table}.rowid"
         " CROSS JOIN main.sessions AS s ON s.id = m.session_id"
         f" WHERE {table} MATCH iif(? AND {IS_BEHIND}, '{_NOTHING}', ?) AND {terms}"
-        f" ORDER BY {table}.{order}"
+        f" ORDER BY {order.format(table=table)}"
     )
 
 
@@ -223,6 +242,7 @@ class _Question:
         table: str,
         expression: str,
         sort: Sort,
+        order: str = "",
         *,
         unless_behind: bool = False,
     ) -> list[Row]:
@@ -230,13 +250,18 @@ class _Question:
         if not expression:
             return []
         terms, bindings = _conditions(conn, self._wanted)
-        sql = _sql(table, terms, _ORDERS[sort])
+        sql = _sql(table, terms, order or _ORDERS[sort])
         hits: dict[int | str, Row] = {}
         size, offset = self._count, 0
         while len(hits) < self._count:
             # Numbers, not parameters: SQLite plans a query anew when its LIMIT is bound.
             limited = f"{sql} LIMIT {size} OFFSET {offset}"
             page = conn.execute(limited, (unless_behind, expression, *bindings)).fetchall()
+            if not order and page and page[0][-1]:
+                by_time = _BY_TIME[sort]
+                return self._ask(
+                    conn, table, expression, sort, by_time, unless_behind=unless_behind
+                )
             self._add(hits, page, table)
             if len(page) < size:
                 break
@@ -252,7 +277,7 @@ class _Question:
         fragments = table == "trigrams"
         for (
             id_, session_id, conversation_id, role, tool_name, timestamp, source, model, title,
-            started_at, original, content, parts, calls,
+            started_at, original, content, parts, calls, _is_out_of_order,
         ) in page:  # fmt: skip
             key = conversation_id if by_conversation else original
             if key in hits:
@@ -276,7 +301,9 @@ class _Question:
 
 
 def _conditions(conn: apsw.Connection, wanted: Wanted) -> tuple[str, list[Any]]:
-    terms, bindings = "m.kind <> 'summary'", list[Any]()
+    # What an undone compaction carried over is in the conversation where it was said.
+    terms = "m.kind <> 'summary' AND (m.kind <> 'copy' OR s.relation IS NOT 'undone')"
+    bindings = list[Any]()
     if not wanted.include_inactive:
         terms += " AND m.active = 1"
     if wanted.role:
@@ -311,9 +338,9 @@ def _places(values: tuple[str, ...]) -> str:
 
 def _contains(text: str, groups: list[list[Term]]) -> bool:
     """Whether a candidate really has the fragments: the index knows only that their trigrams occur."""
-    folded = text.casefold()
+    folded = _folded(text)
     return any(
-        all((term.text.casefold() in folded) is not term.negated for term in group)
+        all((_folded(term.text) in folded) is not term.negated for term in group)
         for group in groups
     )
 
@@ -328,20 +355,64 @@ class Needle:
         self._word = texts[0] if len(texts) == 1 and texts[0].isascii() else ""
         self._lower = self._word.lower()
         self._marked = f">>>{self._word}<<<"
+        self._texts = texts
 
     def first(self, text: str) -> int:
         """Where it stands first; -1 when it does not."""
         if self._word and text.isascii():
-            return text.lower().find(self._lower)
-        found = self._pattern.search(text)
-        return found.start() if found else -1
+            at = text.lower().find(self._lower)
+        else:
+            found = self._pattern.search(text)
+            at = found.start() if found else -1
+        return at if at >= 0 else next((begin for begin, _end in self._as_words(text)), -1)
 
     def mark(self, text: str) -> str:
         """The text with every find marked."""
         word = self._word
-        if word and text.isascii() and text.count(word) == text.lower().count(self._lower):
+        if word and text.isascii() and 0 < text.count(word) == text.lower().count(self._lower):
             return text.replace(word, self._marked)
-        return self._pattern.sub(_marked, text)
+        marked, count = self._pattern.subn(_marked, text)
+        return marked if count else self._marked_words(text)
+
+    def _marked_words(self, text: str) -> str:
+        for begin, end in reversed(list(self._as_words(text))):
+            text = f"{text[:begin]}>>>{text[begin:end]}<<<{text[end:]}"
+        return text
+
+    def _as_words(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where it stands as the index has it: words without accents, whatever is between them."""
+        return (match.span() for match in self._words.finditer(_without_accents(text)))
+
+    @cached_property
+    def _words(self) -> re.Pattern[str]:
+        terms = (re.findall(r"[^\W_]+", _without_accents(text)) for text in self._texts)
+        pattern = "|".join(r"[\W_]+".join(map(_with_marks, words)) for words in terms if words)
+        return re.compile(pattern or r"(?!)", re.IGNORECASE)
+
+
+def _with_marks(word: str) -> str:
+    """A pattern for a word whose accents may stand as characters of their own."""
+    return "".join(re.escape(letter) + "[\u0300-\u036f]*" for letter in word)
+
+
+def _folded(text: str) -> str:
+    return _without_accents(text.casefold())
+
+
+def _without_accents(text: str) -> str:
+    """The same text, as long as before, with plain letters."""
+    return text if text.isascii() else text.translate(_plain_letters())
+
+
+@cache
+def _plain_letters() -> dict[int, str]:
+    """What is left of a letter without its accents, for those that have some."""
+    apart = {code: unicodedata.normalize("NFD", chr(code)) for code in range(0xC0, 0x2000)}
+    return {
+        code: letter[0]
+        for code, letter in apart.items()
+        if len(letter) > 1 and all(map(unicodedata.combining, letter[1:]))
+    }
 
 
 def _marked(match: re.Match[str]) -> str:

@@ -45,18 +45,31 @@ def _as_kept(title: str) -> str:
     return one_line(visible(without_surrogates(title)))
 
 
-def set_title(
-    conn: apsw.Connection, session_id: str, title: str | None, *, only_if_empty: bool = False
-) -> bool:
-    """Give a conversation its title; False when there is no such session (or it has one already)."""
+def set_title(conn: apsw.Connection, session_id: str, title: str | None) -> bool:
+    """Give a conversation its title; False when there is no such session."""
     text = clean(title)
     row = sessions.find(conn, session_id)
-    if row is None or (only_if_empty and row["title"] is not None):
+    if row is None:
         return False
     if text is not None:
         _free_from_ancestors(conn, row, text)
     conn.execute("UPDATE sessions SET title = ? WHERE id = ?", (text, session_id))
     return True
+
+
+def set_if_empty(conn: apsw.Connection, session_id: str, title: str) -> bool:
+    """Give a conversation a title that was made for it; False when it has one, or is not there.
+
+    It may have been compacted while the title was made: its tip gets it.
+    """
+    if title_of(conn, session_id) is not None:
+        return False
+    tip = conn.execute(
+        "SELECT id FROM sessions WHERE is_tip = 1 AND conversation_id ="
+        " (SELECT conversation_id FROM sessions WHERE id = ?)",
+        (session_id,),
+    ).get
+    return tip is not None and set_title(conn, tip, title)
 
 
 def _free_from_ancestors(conn: apsw.Connection, row: Row, title: str) -> None:

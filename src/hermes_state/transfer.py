@@ -18,7 +18,7 @@ from hermes_state import lines as export
 from hermes_state import sessions, titles, turns
 from hermes_state.database import Database
 from hermes_state.lines import Line
-from hermes_state.records import Row, encode, rows
+from hermes_state.records import Row, encode, note_import, rows
 
 NOT_OVER = "it was not over when it was exported"
 """Why a turn ends with its import: who exported it may still run it, and two must not."""
@@ -173,6 +173,7 @@ class _Taking:
         own = {line.row["id"]: line for line in lines if line.kind == "session"}
         if self._is_here(lines[0].row["conversation_id"], own):
             return self._report._replace(skipped=list(own)), {}
+        note_import(self._conn)
         open_turns = [line for line in lines if line.kind == "turn" and "ended_at" not in line.row]
         for line in lines:
             try:

@@ -151,9 +151,24 @@ def test_a_closed_pipe_is_no_error_worth_a_traceback(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_errors_are_json_when_the_output_is(shell: Shell) -> None:
-    shell.run("--json sessions show nobody", status=4)
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("--json sessions show nobody", 4),
+        ("sessions list --limit many --json", 2),
+        ("sessions serch blue --json", 2),
+        ("fly --json", 2),
+    ],
+)
+def test_errors_are_json_when_the_output_is(shell: Shell, line: str, status: int) -> None:
+    shell.run(line, status=status)
     assert json.loads(shell.errors)["error"]["fix"]
+
+
+def test_the_version_is_json_when_that_is_asked_for(shell: Shell) -> None:
+    for line in ("--version --json", "--json --version"):
+        assert json.loads(shell.run(line)) == {"version": VERSION}
+    assert shell.run("--version") == shell.run("--version sessions list") == f"hermes {VERSION}\n"
 
 
 @pytest.mark.parametrize("command", ["show", "tree", "export", "rename"])

@@ -1,6 +1,8 @@
 """`hermes sessions`, driven as from a shell."""
 
 import codecs
+import contextlib
+import io
 import json
 import os
 import shlex
@@ -20,7 +22,7 @@ from hermes_state import SessionDB
 from hermes_state.effects import Call
 from hermes_state.turns import Opening
 from tests.cli.conftest import Shell
-from tests.state.test_faults import as_somebody_else, reachable
+from tests.state.test_faults import NOBODY, as_somebody_else, reachable
 from tests.state.test_foreign import Foreign
 
 __all__ = ["reachable"]
@@ -402,6 +404,20 @@ def test_prune_says_what_would_go_and_then_takes_it(store: SessionDB, shell: She
     assert store.get_session("old") is None
 
 
+def test_how_far_a_command_is_is_shown_on_a_terminal_alone(
+    talk: SessionDB, shell: Shell, tmp_path: Path
+) -> None:
+    shell.run(f"sessions export -o {tmp_path}/all")
+    talk.delete_sessions(["20261101_100000_aaaaaa", "20261102_100000_bbbbbb"])
+    for line in (f"import {tmp_path}/all", "prune --yes"):
+        shell.run(f"sessions {line}")
+        assert shell.errors == ""
+    with contextlib.redirect_stderr(io.StringIO()) as seen:
+        seen.isatty = lambda: True
+        shell.json(f"sessions import {tmp_path}/all")
+    assert "Importing" in seen.getvalue()
+
+
 def test_stats_count_what_there_is(talk: SessionDB, shell: Shell) -> None:
     numbers = shell.json("sessions stats")
     assert numbers["conversations"] == 2 and numbers["sessions"] == 3
@@ -525,4 +541,21 @@ def test_a_log_that_cannot_be_read_is_told_and_not_left_out(
         assert root.run(["sessions", "show", "a"]) == 1
 
     assert as_somebody_else(read) is None
+    reachable.chmod(0o755)
+
+
+@pytest.mark.parametrize("line", ["sessions list", "sessions stats", "plugins list"])
+def test_a_home_that_may_not_be_entered_is_told_with_what_opens_it(
+    reachable: Path, shell: Shell, line: str
+) -> None:
+    if os.getuid() == 0:
+        os.chown(reachable, NOBODY, NOBODY)
+    reachable.chmod(0o600)
+
+    def look() -> None:
+        os.environ["HERMES_HOME"] = str(reachable)
+        shell.run(f"{line} --json", status=78)
+        assert json.loads(shell.errors)["error"]["fix"] == f"Run: chmod 700 {reachable}"
+
+    assert as_somebody_else(look) is None
     reachable.chmod(0o755)

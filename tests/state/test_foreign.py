@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hermes_core.errors import (
@@ -697,6 +697,14 @@ def test_an_upgrade_of_the_schema_is_no_news(db: SessionDB, tmp_path: Path) -> N
     assert take(db, foreign.path).skipped == ["a"]
 
 
+def test_what_was_taken_is_searched_by_when_it_was_said(db: SessionDB, foreign: Foreign) -> None:
+    db.create_session("here", "cli")
+    db.append_message("here", "user", "first of all")
+    filled(foreign)
+    take(db, foreign.path)
+    assert [hit["session_id"] for hit in db.search_messages("first")] == ["here", "a"]
+
+
 def test_a_session_that_grew_gets_its_new_messages(db: SessionDB, foreign: Foreign) -> None:
     filled(foreign)
     take(db, foreign.path)
@@ -890,17 +898,6 @@ def test_numbers_beyond_all_counting_count_nothing(db: SessionDB, foreign: Forei
     assert row_of(db, "a")["input_tokens"] == 0
 
 
-def test_usage_that_cannot_be_added_up_is_left_by_name(db: SessionDB, foreign: Foreign) -> None:
-    foreign.session("a", "x", input_tokens=7)
-    for model in ("k", "l", "m"):
-        foreign.insert("session_model_usage", session_id="a", model=model, input_tokens=2**62 - 1)
-    report = take(db, foreign.path)
-    assert report.taken == (1, 1, 0, 2)
-    assert [one.what for one in report.left] == ["usage of m in session a"]
-    assert row_of(db, "a")["input_tokens"] == 7
-    assert take(db, foreign.path).skipped == ["a"]
-
-
 def refuse(db: SessionDB, table: str, when: str) -> None:
     """Have our store refuse rows, as it does with whatever its constraints are against."""
     db.write(
@@ -909,6 +906,18 @@ def refuse(db: SessionDB, table: str, when: str) -> None:
             " BEGIN SELECT RAISE(ABORT, 'not this one'); END"
         )
     )
+
+
+def test_usage_that_cannot_be_taken_is_left_by_name(db: SessionDB, foreign: Foreign) -> None:
+    refuse(db, "usage", "NEW.model = 'm'")
+    foreign.session("a", "x", input_tokens=7)
+    for model in ("k", "l", "m"):
+        foreign.insert("session_model_usage", session_id="a", model=model, input_tokens=2)
+    report = take(db, foreign.path)
+    assert report.taken == (1, 1, 0, 2)
+    assert [one.what for one in report.left] == ["usage of m in session a"]
+    assert row_of(db, "a")["input_tokens"] == 7
+    assert take(db, foreign.path).skipped == ["a"]
 
 
 def test_a_message_that_cannot_be_taken_leaves_itself_alone(
@@ -1212,6 +1221,7 @@ def _names(columns: str) -> list[str]:
     sessions=st.dictionaries(st.sampled_from(_names(SESSION_22)[1:]), _VALUE, max_size=5),
     messages=st.dictionaries(st.sampled_from(_names(MESSAGE_22)[2:]), _VALUE, max_size=5),
 )
+@example(sessions={"input_tokens": 2**53 + 2}, messages={})
 def test_no_value_of_a_column_stops_an_import(
     tmp_path_factory: pytest.TempPathFactory, sessions: dict[str, Any], messages: dict[str, Any]
 ) -> None:

@@ -391,6 +391,9 @@ def test_a_repair_that_is_killed_before_the_exchange_has_changed_nothing(tmp_pat
         assert store.check() == []
         assert store.get_messages("s0")[-1]["content"] == "the last"
         assert store.stats()["messages"] == len(before["messages"]) + 1
+    assert len(list(tmp_path.glob("*.repaired-*"))) == 1
+    repair(path)
+    assert list(tmp_path.glob("*.repaired-*")) == []
 
 
 def test_a_disk_that_takes_no_more_leaves_everything_as_it_was(tmp_path: Path) -> None:

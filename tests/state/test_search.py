@@ -38,6 +38,23 @@ def test_finds_are_marked_in_whichever_case_they_stand(query: str, marked: str) 
     assert snippets("a word, a Word and a WORD", query=query) == [marked]
 
 
+@pytest.mark.parametrize(
+    ("said", "query", "found"),
+    [
+        ("a café here", "cafe", ">>>café<<<"),
+        ("a cafe\u0301 here", "café", ">>>cafe\u0301<<<"),
+        ("a blue\n  house", '"blue house"', ">>>blue house<<<"),
+        ("call foo.bar()", "foo-bar", ">>>foo.bar<<<"),
+        ("a Gesamtübersicht", "ubersicht", ">>>übersicht<<<"),
+    ],
+)
+def test_a_snippet_shows_what_the_index_took_for_the_same(
+    said: str, query: str, found: str
+) -> None:
+    (shown,) = snippets("before " * 100 + said + " after" * 100, query=query)
+    assert found in shown
+
+
 def test_a_snippet_is_one_line_around_the_first_find() -> None:
     assert snippets("\n a\tneedle  here\u2028\n", query="needle") == ["a >>>needle<<< here"]
     (long,) = snippets("before " * 100 + "the NEEDLE" + " after" * 100, query="needle")

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
@@ -64,7 +64,7 @@ class App:
     def _may_only_read(self) -> bool:
         """Whether the home cannot be written, as on a mounted backup."""
         database = self.home.database
-        return database.exists() and not (
+        return os.access(database, os.F_OK) and not (
             os.access(database, os.W_OK) and os.access(database.parent, os.W_OK)
         )
 
@@ -106,6 +106,16 @@ def json_option(command: Any) -> Any:  # noqa: ANN401 -- a decorator of whatever
         callback=remember,
         help="Print JSON for a program.",
     )(command)
+
+
+@contextlib.contextmanager
+def progress(length: int, label: str) -> Generator[Callable[[int], None]]:
+    """A bar for a person who waits; what is written to a file or a program has none."""
+    if not sys.stderr.isatty():
+        yield lambda _more: None
+        return
+    with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
+        yield bar.update
 
 
 def is_terminal() -> bool:

@@ -16,6 +16,7 @@ from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_core import config
 from hermes_core.errors import HermesError, StoreCorruptError
 from hermes_core.settings import Settings
+from hermes_core.text import typed
 from hermes_core.version import VERSION
 from hermes_state import SessionDB, connection, maintenance, repair
 
@@ -84,7 +85,7 @@ def _made_usable(path: Path, wanted: int, trouble: str, fix: bool) -> Finding:
     mode = stat.S_IMODE(path.stat().st_mode)
     said = f"{path} is {mode:04o} and {trouble}"
     if not fix:
-        return Finding("permissions", "problem", f"{said}: chmod {wanted:o} {path}")
+        return Finding("permissions", "problem", f"{said}: chmod {wanted:o} {typed(path)}")
     try:
         path.chmod(wanted)
     except OSError as error:

@@ -14,6 +14,7 @@ from hermes_core import config, log
 from hermes_core.errors import PluginError, UsageError
 from hermes_core.paths import make_folder
 from hermes_core.settings import Settings
+from hermes_core.text import typed
 from hermes_core.version import VERSION
 
 _KEY = "plugins.enabled"
@@ -123,7 +124,7 @@ def new(app: App, name: str, parent: Path | None) -> None:
     if app.as_json:
         app.emit({"name": name, "files": [str(path) for path in files]})
         return
-    app.say(f"Wrote {folder}\n\n  try its test   python -m pytest {folder}")
+    app.say(f"Wrote {folder}\n\n  try its test   python -m pytest {typed(folder)}")
     if parent is not None:
         place = make_folder(app.home.create().plugins) / name
         app.say(f"  install it     ln -s {folder.absolute()} {place}")

@@ -58,21 +58,33 @@ def _plugin_command(app: App, name: str) -> click.Command | None:
 @click.option(
     "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Use this value for one setting."
 )
-@click.version_option(VERSION, message="hermes %(version)s")
+@click.option("--version", "show_version", is_flag=True, help="Show the version and exit.")
 @json_option
 @tui.opening_options
 @click.pass_context
-def hermes(ctx: click.Context, overrides: tuple[str, ...], **opening: object) -> int | None:
+def hermes(
+    ctx: click.Context, overrides: tuple[str, ...], show_version: bool, **opening: object
+) -> int | None:
     """A personal AI agent whose conversations survive whatever happens to the process.
 
     Without a command: talk with it, on the whole terminal where that is possible.
     """
-    ctx.ensure_object(App).overrides = overrides
+    app = ctx.ensure_object(App)
+    app.overrides = overrides
+    if show_version:
+        _tell_version(app)
+        ctx.exit()
     if ctx.invoked_subcommand is None:
         return _talk(ctx, opening)
     if any(opening.values()):
         raise click.UsageError("What is to be opened goes after the command.", ctx)
     return None
+
+
+def _tell_version(app: App) -> None:
+    if app.as_json:
+        app.emit({"version": VERSION})
+    app.say(f"hermes {VERSION}")
 
 
 def _talk(ctx: click.Context, opening: dict[str, object]) -> int:
@@ -100,6 +112,7 @@ def run(arguments: Sequence[str]) -> int:
         click.echo("Stopped.", err=True)
         return EXIT_INTERRUPTED
     except click.ClickException as error:
+        app.as_json = app.as_json or "--json" in arguments  # it may stand behind what is wrong
         _tell(app, "usage", error.format_message(), _usage_hint(error))
         return error.exit_code
     except HermesError as error:

@@ -11,7 +11,7 @@ from typing import IO, Any, TextIO
 import click
 import msgspec
 
-from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_cli.commands.app import App, json_option, pass_app, progress
 from hermes_cli.commands.sessions import chosen
 from hermes_core.errors import UsageError
 from hermes_core.paths import open_private
@@ -114,8 +114,8 @@ def _import_own(app: App, store: SessionDB, file: Path) -> None:
     """Take in an export; it is read once, from its beginning, so that it may come through a pipe."""
     name = "The standard input" if file == _STANDARD_INPUT else str(file)
     try:
-        with _opened(file) as lines, _progress(lines) as progress:
-            report = store.import_lines(_decoded(lines), progress)
+        with _opened(file) as lines, _progress(lines) as count:
+            report = store.import_lines(_decoded(lines), count)
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror}.") from error
     except UsageError as error:
@@ -160,8 +160,8 @@ def _progress(lines: IO[bytes]) -> Generator[Callable[[int], None]]:
         return
     total = sum(1 for _ in lines)
     lines.seek(0)
-    with click.progressbar(length=total, label="Importing", file=sys.stderr) as bar:
-        yield bar.update
+    with progress(total, "Importing") as count:
+        yield count
 
 
 def _decoded(lines: IO[bytes]) -> Iterator[dict[str, Any]]:
@@ -180,9 +180,8 @@ def _names(ids: list[str]) -> str:
 
 
 def _import_foreign(app: App, store: SessionDB, path: Path) -> None:
-    total = count_messages(path)
-    with click.progressbar(length=total, label="Importing", file=sys.stderr) as bar:
-        report = import_hermes_agent(store, path, bar.update)
+    with progress(count_messages(path), "Importing") as count:
+        report = import_hermes_agent(store, path, count)
     if app.as_json:
         return app.emit(report._asdict())
     for line in report.lines():

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, cast
 import click
 
 from hermes_cli.commands import table
-from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_cli.commands.app import App, json_option, pass_app, progress
 from hermes_cli.commands.group import Entry, LazyGroup
 from hermes_core import attachments, clock
 from hermes_core.errors import ConversationBusyError, SessionNotFoundError, UsageError
@@ -366,10 +366,8 @@ def prune(
         if old:
             confirm(app, f"Delete {_amount(len(old), 'conversation')} for good?", yes)
         doomed = store.list_delete_candidates(row["id"] for row in old)
-        with click.progressbar(length=len(old), label="Pruning", file=sys.stderr) as bar:
-            pruned = store.prune_sessions(
-                age, source, include_archived=archived, progress=bar.update
-            )
+        with progress(len(old), "Pruning") as count:
+            pruned = store.prune_sessions(age, source, include_archived=archived, progress=count)
         attachments.forget(app.home, [id_ for id_ in doomed if store.get_session(id_) is None])
         ghosts = store.prune_empty_ghost_sessions()
         orphans = store.finalize_orphaned_compression_sessions()

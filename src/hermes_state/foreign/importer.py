@@ -25,7 +25,7 @@ from hermes_state.foreign.mark import Mark
 from hermes_state.foreign.plan import Plan
 from hermes_state.foreign.rows import Session, Spending
 from hermes_state.foreign.source import Head, Source
-from hermes_state.records import Row, encode, insert_message
+from hermes_state.records import Row, encode, insert_message, note_import
 from hermes_state.usage import Spent
 
 _LEFT_TABLES = {
@@ -289,6 +289,7 @@ class _Taking:
         self, conn: apsw.Connection, session_id: str, messages: Iterable[Row]
     ) -> dict[int, Left]:
         """Add messages; gives those that cannot be taken, by their ids there."""
+        note_import(conn)
         left: dict[int, Left] = {}
         for row in messages:
             try:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
 from hermes_core.text import without_surrogates
+from hermes_state.lines import LARGEST_AMOUNT
 from hermes_state.records import NewMessage, Row, decode, encode
 from hermes_state.usage import Spent
 
@@ -291,11 +292,7 @@ def text(value: object) -> str | None:
 def whole(value: object) -> int:
     """Any value as a whole number; what is none, or is beyond all counting, counts nothing."""
     found = value if isinstance(value, int) else int(number(value) or 0)
-    return found if abs(found) < _UNCOUNTABLE else 0
-
-
-_UNCOUNTABLE = 2**62
-"""Twice as much does not fit into a column."""
+    return found if abs(found) <= LARGEST_AMOUNT else 0
 
 
 def number(value: object) -> float | None:

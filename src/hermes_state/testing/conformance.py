@@ -34,6 +34,7 @@ from hermes_state.protocol import Store
 from hermes_state.questions import Question
 from hermes_state.routes import Route
 from hermes_state.scope import Scope
+from hermes_state.search import Sort
 from hermes_state.turns import End, Opening
 from hermes_state.usage import Spent
 
@@ -248,6 +249,15 @@ class SessionRules:
         assert listed(store, search_query="APPLES") == ["one"]
         assert store.session_count() == 4
         assert store.session_count(source="tui") == 2
+
+    def test_a_list_is_narrowed_by_text_in_any_alphabet_and_case(self, store: Store) -> None:
+        chat(store, "Plan_A", "Größe und Gewicht")
+        store.set_session_title("Plan_A", "Übersicht")
+        chat(store, "b", "ПРИВЕТ, мир")
+        for text in ("Übersicht", "ÜBER", "größe", "GRÖSSE", "Plan_A", "plan_a"):
+            assert listed(store, search_query=text) == ["Plan_A"]
+            assert store.session_count(search_query=text) == 1
+        assert listed(store, search_query="Привет") == ["b"]
 
     def test_delegates_are_not_listed(self, store: Store) -> None:
         store.create_session("s", "cli")
@@ -695,6 +705,15 @@ class LineageRules:
         assert contents(store, "b", include_ancestors=True) == ["one", "two", "three"]
         assert contents(store, "a", include_ancestors=True) == ["one", "two"]
 
+    def test_a_title_made_before_a_rotation_is_that_of_the_conversation(self, store: Store) -> None:
+        chat(store, "a", "one")
+        store.rotate_session("a", [summary()], child_id="b")
+        assert store.set_auto_title_if_empty("a", "Made for a") is True
+        assert [row["title"] for row in store.list_sessions_rich()] == ["Made for a"]
+        store.set_session_title("b", "Chosen")
+        assert store.set_auto_title_if_empty("a", "Made again") is False
+        assert (session(store, "a")["title"], session(store, "b")["title"]) == (None, "Chosen")
+
     def test_an_undo_goes_back_and_keeps_what_was_said_since(self, store: Store) -> None:
         ids = chat(store, "a", "one", "two")
         store.set_session_title("a", "plan")
@@ -718,6 +737,23 @@ class LineageRules:
         assert store.check() == []
         assert store.rotate_session("a", [summary()], child_id="c") == "c"
         assert store.check() == []
+
+    def test_an_undo_keeps_what_was_chosen_since(self, store: Store) -> None:
+        chat(store, "a", "one")
+        store.update_session_model("a", "first", chosen_as="local/first")
+        store.update_system_prompt("a", "be kind")
+        store.rotate_session("a", [summary()], child_id="b")
+        store.update_session_model("b", "second", chosen_as="local/second")
+        store.update_session_cwd("b", "/srv")
+        store.undo_rotation("b")
+        row = session(store, "a")
+        assert (row["model"], sessions.chosen_model(row)) == ("second", "local/second")
+        assert (row["cwd"], row["system_prompt"]) == ("/srv", "be kind")
+        store.rotate_session("a", [summary()], child_id="c")
+        store.instruct_session("c", "in verse")
+        store.undo_rotation("c")
+        row = session(store, "a")
+        assert (sessions.instructions_of(row), row["system_prompt"]) == ("in verse", None)
 
     def test_only_a_rotation_can_be_undone(self, store: Store) -> None:
         chat(store, "a", "one")
@@ -880,6 +916,21 @@ class SearchRules:
         assert len(store.search_messages("needle", sort="oldest", offset=1)) == 2
         assert "needle" in newest["snippet"]
 
+    def test_what_was_imported_is_found_by_when_it_was_said(self, store: Store) -> None:
+        store.create_session("old", "cli")
+        store.append_message("old", "user", "needle", timestamp=100.0)
+        exported = list(store.export_lines(["old"]))
+        store.delete_session("old")
+        store.create_session("new", "cli")
+        store.append_message("new", "user", "needle", timestamp=200.0)
+        store.import_lines(exported)
+        orders: dict[Sort, list[str]] = {"newest": ["new", "old"], "oldest": ["old", "new"]}
+        for sort, order in orders.items():
+            assert [
+                hit["session_id"] for hit in store.search_messages("needle", sort=sort)
+            ] == order
+            assert store.search_messages("eedl", sort=sort, limit=1)[0]["session_id"] == order[0]
+
     def test_a_conversation_is_searched_through_any_of_its_sessions(self, store: Store) -> None:
         chat(store, "a", "needle one")
         chat(store, "other", "needle two")
@@ -893,6 +944,18 @@ class SearchRules:
         store.rotate_session("a", [summary("needle in short"), ids[0]], child_id="b")
         store.branch_session("b", child_id="c")
         assert len(store.search_messages("needle")) == 1
+
+    def test_what_an_undone_rotation_carried_is_found_where_it_was_said(self, store: Store) -> None:
+        ids = chat(store, "a", "a needle", "fine")
+        store.rotate_session("a", [summary(), ids[0]], child_id="b")
+        store.undo_rotation("b")
+        assert [hit["id"] for hit in store.search_messages("needle")] == [ids[0]]
+
+    def test_a_find_has_the_title_of_its_conversation(self, store: Store) -> None:
+        chat(store, "a", "a needle")
+        store.set_session_title("a", "Hay")
+        store.rotate_session("a", [summary()], child_id="b")
+        assert [hit["title"] for hit in store.search_messages("needle")] == ["Hay"]
 
     def test_what_is_deleted_or_taken_back_is_not_found(self, store: Store) -> None:
         ids = chat(store, "a", "a needle")
