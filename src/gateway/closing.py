@@ -74,14 +74,10 @@ class _Leaving:
     ) -> None:
         self._model = model
         self._goes_on = goes_on
-        self._session_id = session_id
+        self.session_id = session_id
         self._platform = platform
         self._agent = agent
         self._record = record
-
-    @property
-    def session_id(self) -> str:
-        return self._agent.session_id if self._agent is not None else self._session_id
 
     def stop(self) -> None:
         if self._agent is not None:

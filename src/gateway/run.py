@@ -305,6 +305,7 @@ class GatewayRunner:
         self, old: SessionEntry, source: SessionSource, agent: Agent | None, is_cut_off: bool
     ) -> SessionEntry:
         new: list[SessionEntry | None] = []
+        self.session_store.catch_up(old)
         closing.let_go(
             old.session_id,
             source.platform.value,
@@ -388,6 +389,7 @@ class GatewayRunner:
             if not self.session_store._is_session_expired(entry):
                 return  # somebody has just written
             agent = self._house.turns.agents.drop(entry.session_key)
+        self.session_store.catch_up(entry)
         closing.let_go(
             entry.session_id,
             _platform_of(entry.session_key),

@@ -107,6 +107,45 @@ def test_of_a_conversation_that_goes_on_in_another_chat_no_end_is_told(
         assert heard.calls[1:3] == [("on_session_end", shared), ("on_session_finalize", shared)]
 
 
+def test_of_a_conversation_that_was_shortened_elsewhere_the_end_is_told_where_it_went_on(
+    world: World, heard: _Heard
+) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        shortened = inside.store.rotate_session(_entry(inside).session_id, [])
+        heard.calls.clear()
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "Session reset")
+        assert heard.calls[:2] == [
+            ("on_session_end", shortened),
+            ("on_session_finalize", shortened),
+        ]
+        assert (inside.store.get_session(shortened) or {})["end_reason"] == "session_reset"
+
+
+@pytest.mark.parametrize("leaving", ["/new", "/branch"])
+def test_a_chat_that_knows_a_conversation_as_it_was_before_its_shortening_is_in_it_all_the_same(
+    world: World, heard: _Heard, leaving: str
+) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        shared = _entry(inside).session_id
+        world.platform.say("b", f"/resume {shared}")
+        world.wait_for_text("b", "You are in")
+        shortened = inside.store.rotate_session(shared, [{"role": "user", "content": "Earlier."}])
+        world.platform.say("a", "two")
+        world.wait_for_text("a", "You said: two")
+        inside.runner.session_store.used("agent:main:loopback:dm:b")
+        inside.runner.session_store.save_changes()
+        heard.calls.clear()
+        world.platform.say("a", leaving)
+        world.wait_for_replies("a", 3)
+        assert "on_session_finalize" not in [name for name, _ in heard.calls]
+        assert (inside.store.get_session(shortened) or {})["ended_at"] is None
+
+
 def test_a_message_that_finds_its_conversation_over_tells_its_end_and_the_next(
     world: World, heard: _Heard
 ) -> None:
