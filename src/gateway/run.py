@@ -96,7 +96,9 @@ class GatewayRunner:
         return asyncio.Event()
 
     def _is_at_work(self, session_key: str) -> bool:
-        """Whether turns of a conversation run or wait, or its commands run in the background."""
+        """Whether turns of a conversation run or wait, here or in a terminal, or its commands run in
+        the background.
+        """
         if self._house is None:
             return False
         turns = self._house.turns
@@ -105,7 +107,14 @@ class GatewayRunner:
         if self._house.lanes.is_busy(session_key, turns.is_over):
             return True
         agent = turns.agents.peek(session_key)
-        return agent is not None and agent.bench.processes.has_running(agent.conversation_id)
+        if agent is not None and agent.bench.processes.has_running(agent.conversation_id):
+            return True
+        entry = self.session_store.peek(session_key)
+        return entry is not None and self._is_held(entry.session_id)
+
+    def _is_held(self, session_id: str) -> bool:
+        """Whether anybody runs the conversation of a session now."""
+        return self.store.leases.holder_of(self.store.get_conversation_root(session_id)) is not None
 
     # -- the life of the gateway ----------------------------------------------------------------
 

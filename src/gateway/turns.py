@@ -257,7 +257,7 @@ class Turns:
         return running | set(self.shortenings.keys_of(conversation_id))
 
     def answering(self, conversation_id: str) -> tuple[str, Waiting] | None:
-        """What is being answered in a conversation now, and its key; those of other chats wait for it."""
+        """What is being answered in a conversation now, and its key; other chats wait for it."""
         for key in self.keys_of(conversation_id):
             waiting = self._current.get(key)
             row = self._store.turns.get(waiting.turn_id) if waiting is not None else None

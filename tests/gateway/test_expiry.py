@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 from gateway.outcomes import EMPTY, STOPPED_BEFORE, TOO_LONG, text_of
 from gateway.run import _normalize_empty_agent_response
 from gateway.session import SessionEntry
+from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_agent.turn import Outcome
 from hermes_cli import plugins
@@ -222,6 +223,22 @@ def test_a_conversation_whose_turn_runs_is_not_idle(world: World, heard: _Heard)
         world.platform.say("a", "two")
         world.platform.say("a", "/stop all")
         world.wait_for_text("a", "Stopping")
+        assert _entry(inside) is entry
+        assert [name for name, _ in heard.calls] == ["on_session_start"]
+
+
+def test_a_conversation_that_a_terminal_runs_is_not_idle(world: World, heard: _Heard) -> None:
+    world.configure(more=_IDLE)
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        entry = _entry(inside)
+        _make_old(inside)
+        with lease.held(inside.store, entry.session_id, lambda: None):
+            _look(inside)
+            world.platform.say("a", "two")
+            world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        world.wait_for_text("a", "You said: two")
         assert _entry(inside) is entry
         assert [name for name, _ in heard.calls] == ["on_session_start"]
 
