@@ -207,6 +207,8 @@ class Chat:
             if lane.current is not None:  # it has begun since the command was let through
                 raise UsageError("A turn has just begun here.", fix="Wait for it, or /stop it.")
             target = self._own(session_id)
+            if target == old.session_id:
+                return target  # it is there already
             closing.let_go(
                 old.session_id,
                 self.came_from.place.platform.value,

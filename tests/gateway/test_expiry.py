@@ -147,6 +147,21 @@ def test_a_chat_that_knows_a_conversation_as_it_was_before_its_shortening_is_in_
         assert (inside.store.get_session(shortened) or {})["ended_at"] is None
 
 
+def test_a_chat_that_resumes_the_conversation_it_is_in_stays_there_and_no_end_is_told(
+    world: World, heard: _Heard
+) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        entry = _entry(inside)
+        agent = inside.house.turns.agents.peek(entry.session_key)
+        heard.calls.clear()
+        world.platform.say("a", f"/resume {entry.session_id}")
+        world.wait_for_text("a", "You are in 'one' now")
+        assert heard.calls == []
+        assert inside.house.turns.agents.peek(entry.session_key) is agent
+
+
 def test_a_message_that_finds_its_conversation_over_tells_its_end_and_the_next(
     world: World, heard: _Heard
 ) -> None:
