@@ -323,6 +323,7 @@ class GatewayRunner:
             model=self.session_store.model_of(old.session_id),
             interrupted=is_cut_off,
             goes_on=self._goes_on(old),
+            is_told=old.expiry_finalized is True,
         )
         return (new[0] if new else None) or self._first(source)
 

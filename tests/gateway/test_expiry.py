@@ -226,6 +226,41 @@ def test_what_the_watcher_has_ended_is_not_ended_again_by_the_next_message(
         assert heard.calls == [("on_session_reset", new), ("on_session_start", new)]
 
 
+def test_what_the_watcher_has_ended_is_not_ended_again_by_new(world: World, heard: _Heard) -> None:
+    world.configure(more=_IDLE)
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        _make_old(inside)
+        _look(inside)
+        heard.calls.clear()
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "Session reset")
+        assert heard.calls == [("on_session_reset", _entry(inside).session_id)]
+
+
+def test_a_conversation_whose_time_is_up_in_every_chat_that_is_in_it_ends_once(
+    world: World, heard: _Heard
+) -> None:
+    world.configure(more=_IDLE)
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        shared = _entry(inside).session_id
+        world.platform.say("b", f"/resume {shared}")
+        world.wait_for_text("b", "You are in")
+        eventually(lambda: inside.house.lanes.held == set())
+        first, second = inside.runner.session_store.list_sessions()
+        heard.calls.clear()
+        first.updated_at -= timedelta(days=2)
+        _look(inside)
+        assert heard.calls == []
+        second.updated_at -= timedelta(days=2)
+        _look(inside)
+        assert heard.calls == [("on_session_end", shared), ("on_session_finalize", shared)]
+        assert (inside.store.get_session(shared) or {})["end_reason"] == "session_reset"
+
+
 def test_a_conversation_whose_turn_runs_is_not_idle(world: World, heard: _Heard) -> None:
     world.configure(more=_IDLE)
     quiet = Quiet()
