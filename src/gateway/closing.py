@@ -47,15 +47,18 @@ def let_go(
     model: str | None = None,
     interrupted: bool = False,
     goes_on: bool = False,
+    is_told: bool = False,
 ) -> None:
     """End a conversation; `record` says so in the store. Whatever fails, the other parts are done.
 
-    One that goes on in another chat is left, and nobody is told of an end.
+    One that goes on in another chat is left, and nobody is told of an end; nor of one that was told
+    when its time was up.
 
     `model` is what the store knows to have answered in it, None where nothing was said; `interrupted`
     tells whether a turn was cut off.
     """
-    leaving = _Leaving(session_id, platform, agent, record, model, goes_on=goes_on)
+    tells = not (goes_on or is_told)
+    leaving = _Leaving(session_id, platform, agent, record, model, tells=tells)
     ending.let_go(leaving, "", completed=False, interrupted=interrupted)
 
 
@@ -70,18 +73,14 @@ class _Leaving:
         record: Callable[[], object],
         model: str | None,
         *,
-        goes_on: bool,
+        tells: bool,
     ) -> None:
         self._model = model
-        self._goes_on = goes_on
-        self._session_id = session_id
+        self._tells = tells
+        self.session_id = session_id
         self._platform = platform
         self._agent = agent
         self._record = record
-
-    @property
-    def session_id(self) -> str:
-        return self._agent.session_id if self._agent is not None else self._session_id
 
     def stop(self) -> None:
         if self._agent is not None:
@@ -98,7 +97,7 @@ class _Leaving:
 
     def tell_end(self, *, completed: bool, interrupted: bool) -> None:
         model = self._agent.model.facts.name if self._agent is not None else self._model
-        if model is not None and not self._goes_on:
+        if model is not None and self._tells:
             plugins.invoke_hook(
                 "on_session_end",
                 session_id=self.session_id,
@@ -113,7 +112,7 @@ class _Leaving:
         self._record()
 
     def tell_finalized(self) -> None:
-        if not self._goes_on:
+        if self._tells:
             plugins.invoke_hook(
                 "on_session_finalize", session_id=self.session_id, platform=self._platform
             )

@@ -39,6 +39,10 @@ from hermes_state.scope import DIRECT
 from hermes_state.turns import Opening
 
 _NOTHING = "Nothing is running."
+_ANSWERED_ELSEWHERE = (
+    "What runs here was asked for in another chat and is answered there."
+    " It hears this if it can; else this is answered next."
+)
 _COPIED = "This is a copy of what was said in the group; what is said here does not reach it."
 
 
@@ -203,6 +207,8 @@ class Chat:
             if lane.current is not None:  # it has begun since the command was let through
                 raise UsageError("A turn has just begun here.", fix="Wait for it, or /stop it.")
             target = self._own(session_id)
+            if target == old.session_id:
+                return target  # it is there already
             closing.let_go(
                 old.session_id,
                 self.came_from.place.platform.value,
@@ -285,14 +291,19 @@ class Chat:
         return session_id
 
     def steer(self, text: str) -> str:
-        """Say something to the turn that runs; what it does not hear is answered next.
+        """Say something to the turn that runs, whichever chat it is for; what it does not hear is
+        answered next.
 
-        Returns why it may not hear it, when that is so.
+        Returns why it may not hear it, or where it is answered, when that is elsewhere.
         """
         entry = self.entry
         content = self.house.wording.of(self.event, text, entry.session_id)
         waiting = self._accept(entry.session_id, self.key, content)
-        return self.house.steer(self.key, waiting)
+        root = self.house.assembly.store.get_conversation_root(waiting.session_id)
+        key, running = self.house.turns.answering(root) or (self.key, waiting)
+        told = self.house.steer(key, waiting)
+        is_here = running.origin.session_key == self.key
+        return told or ("" if is_here else _ANSWERED_ELSEWHERE)
 
     def _accept(
         self,

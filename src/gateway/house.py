@@ -222,6 +222,7 @@ class House:
             return
         await self.delivery.resolve_unsure(name)
         self.buttons.wanted.set()
+        self._spawn(self.streams.settle_left(name))
         self._spawn(self._announce(name, supervisor.adapter))
 
     async def _announce(self, name: str, adapter: BasePlatformAdapter) -> None:

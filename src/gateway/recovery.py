@@ -12,6 +12,7 @@ from gateway.replies import Replies
 from gateway.session import OVER, SessionStore
 from gateway.turns import STOPPED
 from hermes_agent import lease
+from hermes_agent.turn import Outcome
 from hermes_core import clock
 from hermes_state.inbox import Delivery
 from hermes_state.protocol import Store
@@ -71,8 +72,7 @@ class Recovery:
         if came_from is None or session is None:
             return False  # a terminal's, which goes on when it is opened there
         if row["state"] == "running" and session["end_reason"] in OVER:
-            # It was being stopped because its chat left the conversation, as with /new.
-            self._store.turns.finish(row["id"], "interrupted", reason=STOPPED)
+            self._stop(row)
             return False
         key = came_from.session_key or row["session_id"]
         entry = self._sessions.peek(key)
@@ -86,6 +86,19 @@ class Recovery:
         waiting.has_asked = row["state"] == "running"  # it may have
         self._lanes.put(jobs.lane_of(session, key, entry), waiting)
         return True
+
+    def _stop(self, row: dict[str, Any]) -> None:
+        """End a turn that was being stopped because its chat left the conversation, as with /new. What
+        was shown of it already says so.
+        """
+        shown = [
+            one["content"]
+            for one in self._store.partials.of_session(row["session_id"])
+            if one["answers"] == row["user_message_id"]
+        ]
+        outcome = Outcome("interrupted", shown[0].strip() if shown else "", STOPPED)
+        pieces = self._replies.deliver(row["id"], outcome) if outcome.text else ()
+        self._store.turns.finish(row["id"], "interrupted", reason=STOPPED, pieces=pieces)
 
     def _send_what_others_ended(self) -> None:
         """Bring answers to their chats that a terminal gave while no gateway was there to do so."""

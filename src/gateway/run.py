@@ -96,7 +96,9 @@ class GatewayRunner:
         return asyncio.Event()
 
     def _is_at_work(self, session_key: str) -> bool:
-        """Whether turns of a conversation run or wait, or its commands run in the background."""
+        """Whether turns of a conversation run or wait, here or in a terminal, or its commands run in
+        the background.
+        """
         if self._house is None:
             return False
         turns = self._house.turns
@@ -105,7 +107,14 @@ class GatewayRunner:
         if self._house.lanes.is_busy(session_key, turns.is_over):
             return True
         agent = turns.agents.peek(session_key)
-        return agent is not None and agent.bench.processes.has_running(agent.conversation_id)
+        if agent is not None and agent.bench.processes.has_running(agent.conversation_id):
+            return True
+        entry = self.session_store.peek(session_key)
+        return entry is not None and self._is_held(entry.session_id)
+
+    def _is_held(self, session_id: str) -> bool:
+        """Whether anybody runs the conversation of a session now."""
+        return self.store.leases.holder_of(self.store.get_conversation_root(session_id)) is not None
 
     # -- the life of the gateway ----------------------------------------------------------------
 
@@ -305,6 +314,7 @@ class GatewayRunner:
         self, old: SessionEntry, source: SessionSource, agent: Agent | None, is_cut_off: bool
     ) -> SessionEntry:
         new: list[SessionEntry | None] = []
+        self.session_store.catch_up(old)
         closing.let_go(
             old.session_id,
             source.platform.value,
@@ -313,6 +323,7 @@ class GatewayRunner:
             model=self.session_store.model_of(old.session_id),
             interrupted=is_cut_off,
             goes_on=self._goes_on(old),
+            is_told=old.expiry_finalized is True,
         )
         return (new[0] if new else None) or self._first(source)
 
@@ -388,6 +399,7 @@ class GatewayRunner:
             if not self.session_store._is_session_expired(entry):
                 return  # somebody has just written
             agent = self._house.turns.agents.drop(entry.session_key)
+        self.session_store.catch_up(entry)
         closing.let_go(
             entry.session_id,
             _platform_of(entry.session_key),

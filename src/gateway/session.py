@@ -302,6 +302,8 @@ class SessionStore:
         restart.
         """
         key = entry.session_key
+        if old is not None:
+            self.catch_up(old)
         self._entries[key] = entry
         try:
             if old is not None and old.session_id != entry.session_id and self._db is not None:
@@ -361,6 +363,11 @@ class SessionStore:
     def _was_spoken_in(self, entry: SessionEntry) -> bool:
         row = self._db.get_session(entry.session_id) if self._db is not None else None
         return bool(row and row["message_count"]) or entry.last_prompt_tokens > 0
+
+    def catch_up(self, entry: SessionEntry) -> None:
+        """Have an entry name the session that its conversation is in, wherever that was shortened."""
+        if self._db is not None:
+            entry.session_id = self._db.resolve_resume_session_id(entry.session_id)
 
     def is_elsewhere_too(self, entry: SessionEntry) -> bool:
         """Whether other chats are in the conversation of this one."""

@@ -26,12 +26,16 @@ from hermes_agent.events import (
 )
 from hermes_cli import plugins
 from hermes_state.protocol import Store
+from hermes_state.records import Row
 
 logger = logging.getLogger(__name__)
 
 _LEAST = 24
 """Characters that are worth a first message."""
 _CURSOR = " ▉"
+_STOPPED = "⏹ Stopped."
+_SETTLING_TRIES = 3
+_SETTLE_AGAIN_S = 2.0
 
 
 def draft_key(turn_id: str) -> str:
@@ -53,7 +57,8 @@ class Streams:
         self._adapters = adapters
         self._is_on = is_on
         self._open: dict[str, _Stream] = {}
-        self._settling: set[asyncio.Task[None]] = set()
+        self._settling: dict[str, asyncio.Task[None]] = {}
+        """What is done about the drafts of turns that have ended here, by turn."""
 
     def begin(self, turn_id: str, came_from: Origin, loop: asyncio.AbstractEventLoop) -> None:
         """Show what this turn writes; from the thread that it runs in."""
@@ -87,10 +92,24 @@ class Streams:
 
     def _over(self, turn_id: str, stream: "_Stream") -> None:
         self._open.pop(turn_id, None)
-        if stream.has_draft:
-            task = asyncio.create_task(stream.settle())
-            self._settling.add(task)
-            task.add_done_callback(self._settling.discard)
+        if stream.may_have_draft:
+            task = self._settling[turn_id] = asyncio.create_task(stream.settle())
+            task.add_done_callback(lambda _task: self._settling.pop(turn_id, None))
+
+    async def settle_left(self, platform: str) -> None:
+        """Take the cursor from drafts that no reply follows and whose process was killed; what stood in
+        them is not known any more.
+        """
+        adapter = self._adapters().get(platform)
+        if adapter is None or not adapter.abilities.can_edit:
+            return
+        try:
+            for row in await run_blocking(partial(self._store.drafts.left, platform)):
+                if row["turn_id"] not in self._open and row["turn_id"] not in self._settling:
+                    metadata: SendMetadata = {"key": f"turn:{row['turn_id']}:0"}
+                    await _settle(self._store, adapter, row, _STOPPED, metadata)
+        except Exception:
+            logger.exception("the drafts of stopped turns stay as they are on %s", platform)
 
     async def closed(self, turn_id: str) -> None:
         """Wait until nothing more is written to a turn's draft."""
@@ -129,6 +148,7 @@ class _Stream:
         self._message_id: str | None = None
         self._is_told = False
         self._is_over = False
+        self._is_stopped = False
         self._news = asyncio.Event()
         self._pauses: set[asyncio.Future[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -145,6 +165,8 @@ class _Stream:
     def report(self, event: Event) -> None:
         """Take in what happened, in the thread of the turn; the loop is not woken for each word."""
         is_end = isinstance(event, TurnEnded)
+        if is_end:
+            self._is_stopped = event.status == "interrupted"
         if not self._edits and not is_end:
             return
         if isinstance(event, TextDelta):
@@ -183,17 +205,18 @@ class _Stream:
         return [task for task in self._tasks if not task.done()]
 
     @property
-    def has_draft(self) -> bool:
-        return self._message_id is not None
+    def may_have_draft(self) -> bool:
+        """Whether a draft may be left: one was shown here, or by an earlier process before a stop."""
+        return self._message_id is not None or self._is_stopped
 
     async def settle(self) -> None:
         """Take the cursor from a draft that no reply follows: its turn was stopped."""
         try:
-            if self._message_id is None or await run_blocking(self._is_followed):
+            draft = await run_blocking(partial(self._store.drafts.get, self._turn_id))
+            if draft is None or not draft["message_id"] or await run_blocking(self._is_followed):
                 return
-            text = self._fitting(self._shown)
-            await self._adapter.edit_message(self._chat_id, self._message_id, text, self._metadata)
-            await run_blocking(lambda: self._store.drafts.drop(self._turn_id))
+            text = self._fitting(self._shown) if self._shown else _STOPPED
+            await _settle(self._store, self._adapter, draft, text, self._metadata)
         except Exception:
             logger.exception("the draft of %s stays as it is", self._turn_id)
 
@@ -293,6 +316,18 @@ class _Stream:
         finally:
             alarm.cancel()
             self._pauses.discard(pause)
+
+
+async def _settle(
+    store: Store, adapter: BasePlatformAdapter, draft: Row, text: str, metadata: SendMetadata
+) -> None:
+    """Give a draft its last words; one that cannot be edited for long is looked at by the next start."""
+    for _ in range(_SETTLING_TRIES):
+        result = await adapter.edit_message(draft["chat_id"], draft["message_id"], text, metadata)
+        if not result.retryable:
+            await run_blocking(partial(store.drafts.drop, draft["turn_id"]))
+            return
+        await asyncio.sleep(result.retry_after or _SETTLE_AGAIN_S)
 
 
 def _let_go(pause: asyncio.Future[None]) -> None:

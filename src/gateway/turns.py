@@ -258,6 +258,15 @@ class Turns:
         running = {key for key, agent in agents if agent.conversation_id == conversation_id}
         return running | set(self.shortenings.keys_of(conversation_id))
 
+    def answering(self, conversation_id: str) -> tuple[str, Waiting] | None:
+        """What is being answered in a conversation now, and its key; other chats wait for it."""
+        for key in self.keys_of(conversation_id):
+            waiting = self._current.get(key)
+            row = self._store.turns.get(waiting.turn_id) if waiting is not None else None
+            if waiting is not None and row is not None and row["state"] == "running":
+                return key, waiting
+        return None
+
     def is_over(self, turn_id: str) -> bool:
         """Whether a turn has an end, on disk, or is gone with its conversation."""
         row = self._store.turns.get(turn_id)

@@ -38,6 +38,16 @@ def find(conn: apsw.Connection, turn_id: str) -> Row | None:
     return found[0] if found else None
 
 
+def left(conn: apsw.Connection, platform: str) -> list[Row]:
+    """The drafts that a platform shows of turns which have ended, and which nothing becomes of."""
+    sql = (
+        f"SELECT {', '.join(_COLUMNS)} FROM drafts WHERE platform = ? AND message_id IS NOT NULL"
+        " AND EXISTS (SELECT 1 FROM turns WHERE id = drafts.turn_id AND ended_at IS NOT NULL)"
+        " AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.turn_id = drafts.turn_id)"
+    )
+    return named_rows(_COLUMNS, conn.execute(sql, (platform,)))
+
+
 class Drafts:
     """The store's drafts, one transaction a call."""
 
@@ -55,3 +65,6 @@ class Drafts:
 
     def get(self, turn_id: str) -> Row | None:
         return self._db.ask(lambda c: find(c, turn_id))
+
+    def left(self, platform: str) -> list[Row]:
+        return self._db.read(lambda c: left(c, platform))

@@ -70,9 +70,17 @@ def find(conn: apsw.Connection, session_key: str, scope: str = "") -> Row | None
 
 
 def keys_of(conn: apsw.Connection, session_id: str, scope: str = "") -> set[str]:
-    """The keys whose route leads to a session."""
+    """The keys whose route leads to the conversation of a session, whichever session of it they name.
+
+    A chat whose time in it is up is in it no more, though its route stays until somebody writes there.
+    """
+    # The plus keeps it off the primary key, which would read every route of the scope.
     found = conn.execute(
-        "SELECT session_key FROM routes WHERE session_id = ? AND scope = ?", (session_id, scope)
+        "SELECT session_key FROM routes WHERE +scope = ?2 AND session_id IN (SELECT ?1 UNION"
+        " SELECT id FROM sessions WHERE conversation_id ="
+        " (SELECT conversation_id FROM sessions WHERE id = ?1))"
+        " AND iif(json_valid(entry), entry, '{}') ->> '$.expiry_finalized' IS NOT 1",
+        (session_id, scope),
     )
     return {str(row[0]) for row in found}
 

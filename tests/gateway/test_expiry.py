@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 from gateway.outcomes import EMPTY, STOPPED_BEFORE, TOO_LONG, text_of
 from gateway.run import _normalize_empty_agent_response
 from gateway.session import SessionEntry
+from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_agent.turn import Outcome
 from hermes_cli import plugins
@@ -107,6 +108,60 @@ def test_of_a_conversation_that_goes_on_in_another_chat_no_end_is_told(
         assert heard.calls[1:3] == [("on_session_end", shared), ("on_session_finalize", shared)]
 
 
+def test_of_a_conversation_that_was_shortened_elsewhere_the_end_is_told_where_it_went_on(
+    world: World, heard: _Heard
+) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        shortened = inside.store.rotate_session(_entry(inside).session_id, [])
+        heard.calls.clear()
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "Session reset")
+        assert heard.calls[:2] == [
+            ("on_session_end", shortened),
+            ("on_session_finalize", shortened),
+        ]
+        assert (inside.store.get_session(shortened) or {})["end_reason"] == "session_reset"
+
+
+@pytest.mark.parametrize("leaving", ["/new", "/branch"])
+def test_a_chat_that_knows_a_conversation_as_it_was_before_its_shortening_is_in_it_all_the_same(
+    world: World, heard: _Heard, leaving: str
+) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        shared = _entry(inside).session_id
+        world.platform.say("b", f"/resume {shared}")
+        world.wait_for_text("b", "You are in")
+        shortened = inside.store.rotate_session(shared, [{"role": "user", "content": "Earlier."}])
+        world.platform.say("a", "two")
+        world.wait_for_text("a", "You said: two")
+        inside.runner.session_store.used("agent:main:loopback:dm:b")
+        inside.runner.session_store.save_changes()
+        heard.calls.clear()
+        world.platform.say("a", leaving)
+        world.wait_for_replies("a", 3)
+        assert "on_session_finalize" not in [name for name, _ in heard.calls]
+        assert (inside.store.get_session(shortened) or {})["ended_at"] is None
+
+
+def test_a_chat_that_resumes_the_conversation_it_is_in_stays_there_and_no_end_is_told(
+    world: World, heard: _Heard
+) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        entry = _entry(inside)
+        agent = inside.house.turns.agents.peek(entry.session_key)
+        heard.calls.clear()
+        world.platform.say("a", f"/resume {entry.session_id}")
+        world.wait_for_text("a", "You are in 'one' now")
+        assert heard.calls == []
+        assert inside.house.turns.agents.peek(entry.session_key) is agent
+
+
 def test_a_message_that_finds_its_conversation_over_tells_its_end_and_the_next(
     world: World, heard: _Heard
 ) -> None:
@@ -171,6 +226,41 @@ def test_what_the_watcher_has_ended_is_not_ended_again_by_the_next_message(
         assert heard.calls == [("on_session_reset", new), ("on_session_start", new)]
 
 
+def test_what_the_watcher_has_ended_is_not_ended_again_by_new(world: World, heard: _Heard) -> None:
+    world.configure(more=_IDLE)
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        _make_old(inside)
+        _look(inside)
+        heard.calls.clear()
+        world.platform.say("a", "/new")
+        world.wait_for_text("a", "Session reset")
+        assert heard.calls == [("on_session_reset", _entry(inside).session_id)]
+
+
+def test_a_conversation_whose_time_is_up_in_every_chat_that_is_in_it_ends_once(
+    world: World, heard: _Heard
+) -> None:
+    world.configure(more=_IDLE)
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        shared = _entry(inside).session_id
+        world.platform.say("b", f"/resume {shared}")
+        world.wait_for_text("b", "You are in")
+        eventually(lambda: inside.house.lanes.held == set())
+        first, second = inside.runner.session_store.list_sessions()
+        heard.calls.clear()
+        first.updated_at -= timedelta(days=2)
+        _look(inside)
+        assert heard.calls == []
+        second.updated_at -= timedelta(days=2)
+        _look(inside)
+        assert heard.calls == [("on_session_end", shared), ("on_session_finalize", shared)]
+        assert (inside.store.get_session(shared) or {})["end_reason"] == "session_reset"
+
+
 def test_a_conversation_whose_turn_runs_is_not_idle(world: World, heard: _Heard) -> None:
     world.configure(more=_IDLE)
     quiet = Quiet()
@@ -183,6 +273,22 @@ def test_a_conversation_whose_turn_runs_is_not_idle(world: World, heard: _Heard)
         world.platform.say("a", "two")
         world.platform.say("a", "/stop all")
         world.wait_for_text("a", "Stopping")
+        assert _entry(inside) is entry
+        assert [name for name, _ in heard.calls] == ["on_session_start"]
+
+
+def test_a_conversation_that_a_terminal_runs_is_not_idle(world: World, heard: _Heard) -> None:
+    world.configure(more=_IDLE)
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        entry = _entry(inside)
+        _make_old(inside)
+        with lease.held(inside.store, entry.session_id, lambda: None):
+            _look(inside)
+            world.platform.say("a", "two")
+            world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        world.wait_for_text("a", "You said: two")
         assert _entry(inside) is entry
         assert [name for name, _ in heard.calls] == ["on_session_start"]
 

@@ -97,6 +97,29 @@ def test_owners_speak_into_each_others_turns(world: World) -> None:
         assert world.replies("g") == ["both done"]
 
 
+def test_what_is_said_from_another_chat_of_the_conversation_reaches_the_turn_that_runs(
+    world: World,
+) -> None:
+    quiet = Quiet()
+    with Inside(world) as inside:
+        world.platform.say("a", "zero")
+        world.wait_for_text("a", "You said: zero")
+        (entry,) = inside.runner.session_store.list_sessions()
+        world.platform.say("b", f"/resume {entry.session_id}")
+        world.wait_for_text("b", "You are in")
+        world.play(replace(call("todo"), quiet=quiet), say("both done"))
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("b", "/steer and blue, please")
+        world.wait_for_text("b", "in another chat")
+        quiet.release()
+        world.wait_for_text("a", "both done")
+        assert "and blue, please" in json.dumps(world.model.asked[-1].json)
+        world.platform.say("b", "two")
+        world.wait_for_text("b", "You said: two")
+        assert len(world.replies("b")) == 3
+
+
 def test_people_are_alike_who_may_use_the_same_and_pay_from_no_purse_of_their_own() -> None:
     anna = Standing("telegram:1", "member", Scope("telegram"), is_private=False)
     ben = Standing("telegram:2", "member", Scope("telegram"), is_private=False)

@@ -231,6 +231,49 @@ def test_a_draft_of_a_stopped_turn_loses_its_cursor(world: World) -> None:
         eventually(lambda: _drafts(inside.store) == 0)
 
 
+def _kill_while_a_draft_is_shown(world: World) -> None:
+    world.play(silence(Quiet(), after=_BEGUN))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("a", "tell me")
+        world.wait_for_text("a", "beginning")
+        with SessionDB(world.home.database, read_only=True) as store:
+            eventually(lambda: _named_drafts(store) == 1)
+        gateway.kill()
+
+
+def test_a_draft_of_a_turn_that_is_stopped_after_a_kill_loses_its_cursor(world: World) -> None:
+    _kill_while_a_draft_is_shown(world)
+    world.play(call("clarify", question="Which one?"))
+    with Inside(world) as inside:
+        world.wait_for_text("a", "Which one?")
+        world.platform.say("a", "/stop")
+        world.platform.wait_for("a", lambda shown: shown[0].text == "⏹ Stopped.")
+        eventually(lambda: _drafts(inside.store) == 0)
+
+
+def test_a_draft_whose_turn_was_stopped_right_before_a_kill_loses_its_cursor(world: World) -> None:
+    _kill_while_a_draft_is_shown(world)
+    with SessionDB(world.home.database) as store:
+        (turn,) = store.turns.still_open()
+        store.turns.finish(turn["id"], "interrupted", reason="stopped by the user")
+    with Inside(world) as inside:
+        world.platform.wait_for("a", lambda shown: shown[0].text == "⏹ Stopped.")
+        eventually(lambda: _drafts(inside.store) == 0)
+
+
+def test_a_cursor_that_cannot_be_taken_off_at_once_is_taken_off_soon(world: World) -> None:
+    quiet = Quiet()
+    world.play(together(say(_BEGUN), call("todo")), silence(quiet))
+    with Inside(world):
+        world.platform.say("a", "plan it")
+        assert quiet.begun.wait(10)
+        world.wait_for_text("a", "todo …")
+        world.platform.rate_limit(0.05, times=2)
+        world.platform.say("a", "/stop")
+        world.platform.wait_for("a", lambda shown: not any("▉" in one.text for one in shown))
+
+
 def test_nothing_is_shown_early_when_a_plugin_wants_a_say(world: World) -> None:
     with Inside(world):
         plugins.register_hook(

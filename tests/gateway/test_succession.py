@@ -236,3 +236,22 @@ def test_a_turn_that_new_stopped_does_not_go_on_after_a_crash(world: World) -> N
     with Inside(world) as inside:
         assert inside.store.turns.still_open() == []
         assert len(world.model.asked) == 1
+
+
+def test_what_was_shown_of_a_turn_that_new_stopped_says_so_after_a_crash(world: World) -> None:
+    world.configure(streaming=True)
+    quiet = Quiet()
+    world.play(silence(quiet, after="Half of the answer is written here by now."))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("a", "one")
+        world.wait_for_text("a", "by now.")
+        with SessionDB(world.home.database) as store:
+            (turn,) = store.turns.still_open()
+            eventually(lambda: bool(store.partials.of_session(turn["session_id"])))
+        gateway.kill()
+    with SessionDB(world.home.database) as store:
+        store.promote_to_session_reset(turn["session_id"])
+    with Inside(world):
+        said = "Half of the answer is written here by now.\n\n⏹ Stopped."
+        world.platform.wait_for("a", lambda shown: [one.text for one in shown] == [said])
