@@ -329,6 +329,17 @@ def test_any_text_arrives_as_it_is() -> None:
     assert body(written(text), "plain") == text.replace("\ud800", "?") + "\n"
 
 
+@pytest.mark.parametrize("name", ["mail.eml", "page.mht", "notes.txt.gz", "notes.txt"])
+def test_any_file_arrives_byte_for_byte(tmp_path: Path, name: str) -> None:
+    content = b"Subject: kept\n\nGr\xfc\xdfe\n.\n\x00\x1f\x8b"
+    (tmp_path / name).write_bytes(content)
+    mail = written("See", files=[str(tmp_path / name)])
+    (part,) = mail.iter_attachments()
+    assert (part.get_filename(), part.get_payload(decode=True)) == (name, content)
+    is_text = part.get_content_maintype() == "text"
+    assert is_text == (name == "notes.txt"), "nobody shows what is compressed as text"
+
+
 @pytest.mark.parametrize(
     ("subject", "reply"),
     [
