@@ -162,6 +162,8 @@ def test_a_forward_keeps_what_it_forwards_even_in_a_known_thread() -> None:
     [
         ("Hello", "/new", "/new"),
         ("/status", "", "/status"),
+        ("/new", "Sent from my iPhone", "/new"),
+        ("/new", "-- \nAnn\n+49 30 1234", "/new"),
         ("Question", "Why?", "Question\n\nWhy?"),
         ("", "Why?", "Why?"),
     ],
@@ -170,6 +172,12 @@ def test_a_command_stays_the_first_word(subject: str, body: str, text: str) -> N
     event = translate(read(f"From: a@x.test\nSubject: {subject}\n\n{body}\n"), None, US).event
     assert event.text == text
     assert event.is_command() == text.startswith("/")
+
+
+def test_the_subject_of_an_empty_mail_is_a_command_also_in_a_known_thread() -> None:
+    raw = "From: a@x.test\nIn-Reply-To: <1@x>\nSubject: /stop\n\n"
+    assert translate(read(raw), "<1@x>", US).event.text == "/stop"
+    assert translate(read(f"{raw}Why?"), "<1@x>", US).event.text == "Why?"
 
 
 # -- screening --------------------------------------------------------------------------------------

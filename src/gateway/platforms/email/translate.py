@@ -70,10 +70,13 @@ def _files(mail: Mail) -> tuple[list[File], list[str]]:
 def _text(mail: Mail, us: Writer | None) -> str:
     """What a mail says; with us, without what we wrote in its thread."""
     whole = mail.text()
+    unsigned = "\n".join(quotes.without_signature(whole.split("\n"))).strip()
+    if not unsigned and mail.subject.startswith("/"):
+        return mail.subject
     if us is not None and not quotes.is_forward(mail.subject):
         said = quotes.new_text(whole, us)
     else:
-        said = "\n".join(quotes.without_signature(whole.split("\n"))).strip() or whole
+        said = unsigned or whole
     said = said[:_MAX_TEXT]
     # A subject is a part of what is said only once; and a command must stay the first thing.
     if us is not None or said.startswith("/") or not mail.subject:
