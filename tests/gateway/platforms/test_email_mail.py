@@ -114,6 +114,13 @@ def test_text_around_attachments_is_read_and_lines_that_were_folded_are_whole() 
     assert [file.name for file in mail.files()] == ["file.png"]
 
 
+def test_a_word_that_was_broken_to_be_short_is_whole_again() -> None:
+    head = "Content-Type: text/plain; format=flowed; delsp={}\n\n"
+    text = "see https://example.org/a \n/b  \nor not\n"
+    assert read(head.format("Yes") + text).text() == "see https://example.org/a/b or not"
+    assert read(head.format("no") + text).text() == "see https://example.org/a /b  or not"
+
+
 def test_a_mail_within_a_mail_is_a_file() -> None:
     inner = EmailMessage()
     inner["Subject"] = "Inner"

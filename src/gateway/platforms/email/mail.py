@@ -210,8 +210,13 @@ def _leaf_text(part: Message) -> str:
     )
     if part.get_content_type() == "text/html":
         return text_of_html(said)
-    is_flowed = str(part.get_param("format", "")).lower() == "flowed"
-    return _unflowed(said) if is_flowed else said
+    if _parameter(part, "format") != "flowed":
+        return said
+    return _unflowed(said, is_space_extra=_parameter(part, "delsp") == "yes")
+
+
+def _parameter(part: Message, name: str) -> str:
+    return str(part.get_param(name, "")).lower()
 
 
 def _is_html(part: Message) -> bool:
@@ -225,13 +230,17 @@ def _charset(part: Message) -> str | None:
         return None
 
 
-def _unflowed(text: str) -> str:
-    """Join lines that were only broken to be short; a quoted one and a signature stay as they are."""
+def _unflowed(text: str, *, is_space_extra: bool) -> str:
+    """Join lines that were only broken to be short; a quoted one and a signature stay as they are.
+
+    The space that a broken line ends with may have been added to it.
+    """
     lines: list[str] = []
     is_open = False
     for line in text.split("\n"):
         if is_open and not line.startswith(">"):
-            lines[-1] += line.removeprefix(" ")
+            before = lines[-1].removesuffix(" ") if is_space_extra else lines[-1]
+            lines[-1] = before + line.removeprefix(" ")
         else:
             lines.append(line.removeprefix(" "))
         is_open = line.endswith(" ") and line != "-- " and not line.startswith(">")
