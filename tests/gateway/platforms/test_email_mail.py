@@ -92,6 +92,22 @@ def test_text_is_read_in_whatever_charset_it_is(charset: str, content: bytes) ->
     assert read(head + content).text() == "Grüße"
 
 
+@pytest.mark.parametrize(
+    ("charset", "content", "text"),
+    [
+        ("iso-8859-1", b"\x93Gr\xfc\xdfe\x94 \x96 5 \x80", "“Grüße” – 5 €"),
+        ("us-ascii", b"It\x92s", "It’s"),
+        ("iso-8859-8-i", "שלום".encode("iso-8859-8"), "שלום"),
+        ("x-mac-roman", "Grüße".encode("mac-roman"), "Grüße"),
+    ],
+)
+def test_charsets_are_read_as_mail_programs_mean_them(
+    charset: str, content: bytes, text: str
+) -> None:
+    head = f'Content-Type: text/plain; charset="{charset}"\n\n'.encode()
+    assert read(head + content).text() == text
+
+
 def test_plain_text_is_preferred_and_html_is_read_when_it_is_all_there_is() -> None:
     mail = EmailMessage()
     mail.set_content("plain")

@@ -29,6 +29,11 @@ _MAX_TEXT_BYTES = 1_000_000
 _SLOW = frozenset({"idna", "punycode"})
 """Codecs whose time grows with the square of the text; no mail is written in them."""
 
+_MEANT = {"iso8859-1": "cp1252"}
+"""What programs write that say they write something smaller."""
+_VARIANT = re.compile(r"^x-|-[ie]$", re.IGNORECASE)
+"""What some put around the name of a charset that is known without it."""
+
 
 class File(NamedTuple):
     """A file that came with a mail."""
@@ -126,10 +131,12 @@ def is_real_id(message_id: str) -> bool:
 
 def decode(content: bytes, charset: str | None) -> str:
     """Bytes as text in the charset they claim, else in the one they look like."""
-    for name in (charset or "utf-8", "utf-8", "cp1252"):
+    plain = _VARIANT.sub("", charset or "utf-8")
+    for name in (charset or "utf-8", plain, "utf-8", "cp1252"):
         try:
-            if codecs.lookup(name).name not in _SLOW:
-                return content.decode(name)
+            known = codecs.lookup(name).name
+            if known not in _SLOW:
+                return content.decode(_MEANT.get(known, known))
         except (LookupError, ValueError):
             continue
     return content.decode("latin-1")
