@@ -159,6 +159,37 @@ def test_more_files_than_anybody_sends_are_left_out() -> None:
     assert letter.event.text == "[This mail has no text.]\n\n[5 more attachments were left out.]"
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("plain", "word " * 50_000),
+        (
+            "html",
+            f"<p>Look.</p><img src='data:image/png;base64,{'A' * 1_000_000}'><p>And this?</p>",
+        ),
+    ],
+)
+def test_of_a_text_that_is_too_long_it_is_said_that_it_goes_on(kind: str, text: str) -> None:
+    raw = f"From: a@x.test\nContent-Type: text/{kind}\n\n{text}"
+    for root in (None, "<1@x>"):
+        said = translate(read(raw), root, US).event.text
+        assert said.endswith("\n\n[The text of this mail goes on; what follows was left out.]")
+        assert len(said) < 201_000
+
+
+def test_a_long_version_of_a_text_that_nobody_reads_is_no_loss() -> None:
+    mail = EmailMessage()
+    mail.set_content("plain")
+    mail.add_alternative(f"<p>rich</p>{'x' * 1_100_000}", subtype="html")
+    assert translate(Mail.read(mail.as_bytes()), None, US).event.text == "plain"
+
+
+def test_of_a_mail_that_is_cut_it_is_said_that_its_beginning_is_all_that_was_read() -> None:
+    mail = Mail.read(b"From: a@x.test\n\nSee", 40_000_000)
+    said = translate(mail, None, US).event.text
+    assert said == "See\n\n[This mail has 40 MB; only its beginning was read, and no attachment.]"
+
+
 def test_a_mail_without_an_id_gets_one_that_stays() -> None:
     first, again, other = read("Subject: a\n\nx"), read("Subject: a\n\nx"), read("Subject: b\n\nx")
     assert first.message_id == again.message_id != other.message_id

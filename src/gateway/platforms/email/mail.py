@@ -118,7 +118,16 @@ class Mail:
 
     def text(self) -> str:
         """What is written in it."""
-        return without_surrogates(_text(self.message)).strip()
+        return without_surrogates("\n\n".join(one.said for one in self._texts)).strip()
+
+    @property
+    def is_text_cut(self) -> bool:
+        """Whether a part of it is so long that `text` has only its beginning."""
+        return any(one.is_cut for one in self._texts)
+
+    @cached_property
+    def _texts(self) -> "list[_Text]":
+        return _texts(self.message)
 
     def files(self) -> list[File]:
         return [_file(part) for part in _leaves(self.message) if _is_file(part)]
@@ -195,26 +204,33 @@ def _content(part: Message) -> bytes:
     return content if isinstance(content, bytes) else b""
 
 
-def _text(part: Message) -> str:
+class _Text(NamedTuple):
+    """What a part says, or the beginning of it."""
+
+    said: str
+    is_cut: bool
+
+
+def _texts(part: Message) -> list[_Text]:
+    """What is written in a part and the parts within it."""
     parts = _inner(part)
-    if parts is not None:
-        is_choice = part.get_content_type() == "multipart/alternative"
-        if is_choice:
-            parts.sort(key=_is_html)  # plain text first; sorting keeps the order otherwise
-        texts = (_text(one).strip() for one in parts)
-        said = filter(None, texts)
-        return next(said, "") if is_choice else "\n\n".join(said)
-    if _is_file(part):
-        return ""
-    return _leaf_text(part)
+    if parts is None:
+        return [] if _is_file(part) else _leaf_texts(part)
+    if part.get_content_type() == "multipart/alternative":
+        parts.sort(key=_is_html)  # plain text first; sorting keeps the order otherwise
+        found = (_texts(one) for one in parts)
+        return next((texts for texts in found if texts), list[_Text]())
+    return [text for one in parts for text in _texts(one)]
 
 
-def _leaf_text(part: Message) -> str:
-    said = (
-        decode(_content(part)[:_MAX_TEXT_BYTES], _charset(part))
-        .replace("\r\n", "\n")
-        .replace("\0", "")
-    )
+def _leaf_texts(part: Message) -> list[_Text]:
+    content = _content(part)
+    said = _leaf_text(part, content[:_MAX_TEXT_BYTES]).strip()
+    return [_Text(said, len(content) > _MAX_TEXT_BYTES)] if said else []
+
+
+def _leaf_text(part: Message, content: bytes) -> str:
+    said = decode(content, _charset(part)).replace("\r\n", "\n").replace("\0", "")
     if part.get_content_type() == "text/html":
         return text_of_html(said)
     if _parameter(part, "format") != "flowed":
