@@ -101,6 +101,9 @@ def test_a_gateway_whose_settings_cannot_be_read_any_more_is_shown_kept_and_stop
         for unusable in ("[gateway\nbroken", "[gateway.platforms.telegam]\n"):
             world.home.config.write_text(unusable)
             assert _hermes(world, "restart").returncode == 78
+            assert _hermes(world, "run", "--replace").returncode == 78
+        world.home.config.write_text("")
+        assert _hermes(world, "run", "--replace").returncode == 2
         world.platform.say("a", "hello")
         world.wait_for_replies("a", 1)
         assert gateway.child.poll() is None
