@@ -139,7 +139,7 @@ class GatewayRunner:
         self._house = made
         vars(self).pop("_running_agents", None)
         await run_blocking(self.session_store._ensure_loaded)
-        connected = await made.open()
+        connected = await made.open(self._shutdown_event)
         self._update_runtime_status(self._state)
         self._teller = asyncio.create_task(self._keep_told(made))
         logger.info("gateway started", extra={"connected": ", ".join(connected)})
@@ -193,7 +193,8 @@ class GatewayRunner:
                 connected = await self.start()
                 self._served = self._house
                 watcher = asyncio.create_task(self._session_expiry_watcher())
-                on_ready(connected)
+                if not self._shutdown_event.is_set():
+                    on_ready(connected)
                 await self._shutdown_event.wait()
             watcher.cancel()
         except health.PortTakenError as error:
