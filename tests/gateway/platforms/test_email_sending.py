@@ -122,6 +122,42 @@ def test_what_is_no_address_is_refused(server: MailServer, tmp_path: Path, name:
 # -- connections ------------------------------------------------------------------------------------
 
 
+def test_what_another_program_marked_as_deleted_stays(
+    server: MailServer, tmp_path: Path, name: str
+) -> None:
+    with bot(server, tmp_path, name) as it:
+        write(server, it, "1", message_id="<marked@people.test>")
+        it.desk.wait_for(1)
+        client = imaplib.IMAP4("127.0.0.1", server.imap_port)
+        client.login(it.address, PASSWORD)
+        client.select()
+        client.store("1", "+FLAGS", r"(\Deleted)")
+        it.send(ANN, "Hello", key="copy")
+        write(server, it, "2")
+        it.desk.wait_for(2)
+        client.logout()
+        assert "<marked@people.test>" in flags(server, it)
+        assert message_id("copy", DOMAIN) in flags(server, it, "Sent")
+
+
+def test_a_copy_that_cannot_be_put_away_stays_where_it_is_and_holds_nothing_up(
+    server: MailServer, tmp_path: Path, name: str
+) -> None:
+    with bot(server, tmp_path, name) as it:
+        it.send(ANN, "Hello", key="first")
+        write(server, it, "1")
+        it.desk.wait_for(1)
+        sent = server.root / "home" / name / ".Sent"
+        for one in (sent, sent / "cur", sent / "new", sent / "tmp"):
+            one.chmod(0o500)
+        it.send(ANN, "Hello", key="copy")
+        write(server, it, "2")
+        it.desk.wait_for(2)
+        assert it.lost.empty()
+        assert flags(server, it)[message_id("copy", DOMAIN)], "it is marked as read"
+        assert it.find_sent(ANN, "copy")
+
+
 def _mails(server: MailServer, name: str) -> list[Path]:
     """The files of a mailbox, oldest first; the server moves them when it has told of them."""
     folder = server.root / "home" / name
