@@ -434,7 +434,7 @@ def test_threads_are_remembered_over_restarts_and_each_person_has_their_own(tmp_
     first = Threads(path)
     first.note("ann@x", "<1@x>", "<1@x>", "News")
     first.note("ann@x", "<2@x>", "<1@x>", "Re: News")
-    path.write_text(path.read_text() + '["cut o')
+    path.write_bytes(b"\xff\n1\nnull\n" + path.read_bytes() + b'["cut o')
     again = Threads(path)
     assert again.root_of("ann@x", ["<0@x>", "<2@x>"]) == "<1@x>"
     assert again.subject_of("ann@x", "<1@x>") == "News"
