@@ -178,8 +178,10 @@ class House:
 
     # -- the life of the house ------------------------------------------------------------------
 
-    async def open(self) -> list[str]:
-        """Recover, then connect; returns the platforms that are connected, after a moment."""
+    async def open(self, leaving: asyncio.Event | None = None) -> list[str]:
+        """Recover, then connect; returns the platforms that are connected, after a moment, or as soon as
+        it is known that we leave.
+        """
         self._loop = self.turns.loop = asyncio.get_running_loop()
         for manifest in self._manifests:
             table = self.settings.platforms.get(manifest.name, {})
@@ -194,10 +196,17 @@ class House:
         self._spawn(self.buttons.run())
         for supervisor in self.supervisors:
             self._spawn(self._supervise(supervisor))
-        waits = [asyncio.create_task(one.settled.wait()) for one in self.supervisors]
-        if waits:
-            await asyncio.wait(waits, timeout=_SETTLE_S)
+        waits: list[asyncio.Task[Any]] = [asyncio.create_task(self._settled())]
+        if leaving is not None:
+            waits.append(asyncio.create_task(leaving.wait()))
+        await asyncio.wait(waits, timeout=_SETTLE_S, return_when=asyncio.FIRST_COMPLETED)
+        await end(waits)
         return sorted(self.connected())
+
+    async def _settled(self) -> None:
+        """Wait until each platform was tried once."""
+        for one in self.supervisors:
+            await one.settled.wait()
 
     async def _supervise(self, supervisor: Supervisor) -> None:
         await supervisor.run()

@@ -7,6 +7,7 @@ that is only half built works as far as its parts are there.
 # Names of SessionStore that scenarios pin are used here.
 # pyright: reportPrivateUsage=false
 import asyncio
+import contextlib
 import logging
 import signal
 import time
@@ -48,6 +49,8 @@ _PRUNE_EVERY_S = 3600.0
 _AT_A_TIME = 500
 _TOLD_AFTER_S = 0.5
 """How long a change lasts before the status file follows it."""
+_LOOKED_AT_EVERY_S = 5.0
+"""How often it is seen to that the status file is still there."""
 
 
 class GatewayRunner:
@@ -145,7 +148,7 @@ class GatewayRunner:
         self._house = made
         vars(self).pop("_running_agents", None)
         await run_blocking(self.session_store._ensure_loaded)
-        connected = await made.open()
+        connected = await made.open(self._shutdown_event)
         self._update_runtime_status(self._state)
         self._teller = asyncio.create_task(self._keep_told(made))
         logger.info("gateway started", extra={"connected": ", ".join(connected)})
@@ -175,11 +178,13 @@ class GatewayRunner:
         """Have the status file follow what happens; of what lasts a moment nothing is told."""
         told: tuple[status.State, int] | None = None
         while True:
-            await made.changed.wait()
-            await asyncio.sleep(_TOLD_AFTER_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOKED_AT_EVERY_S):
+                    await made.changed.wait()
+                await asyncio.sleep(_TOLD_AFTER_S)
             made.changed.clear()
             now = (self._state, len(self._running_agents))
-            if now != told:
+            if now != told or not await run_blocking(status.is_told):
                 await run_blocking(partial(self._update_runtime_status, now[0]))
                 told = now
 
@@ -197,7 +202,8 @@ class GatewayRunner:
                 connected = await self.start()
                 self._served = self._house
                 watcher = asyncio.create_task(self._session_expiry_watcher())
-                on_ready(connected)
+                if not self._shutdown_event.is_set():
+                    on_ready(connected)
                 await self._shutdown_event.wait()
             watcher.cancel()
         except health.PortTakenError as error:

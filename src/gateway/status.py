@@ -33,6 +33,8 @@ DEGRADED = 4
 _KIND = "hermes-gateway"
 _home: list[int] = []
 """The lock of the home, while this process has it."""
+_told: dict[Path, dict[str, Any]] = {}
+"""What this process said about itself last, by its file, which is made whole of it when it is lost."""
 _writing = threading.Lock()
 """Platforms say how they do from several threads."""
 
@@ -160,18 +162,34 @@ def write_runtime_status(
         "updated_at": now,
     }
     with _writing:
-        said = read_runtime_status() if gateway_state != "starting" else {}
+        said = _last_told() if gateway_state != "starting" else {}
         said |= {name: value for name, value in given.items() if value is not None}
         if platform is not None:
             said.setdefault("platforms", {})[platform] = told
         if gateway_state in _OVER:
             said["platforms"] = _left(said.get("platforms", {}), now)
+        _told[state_file()] = said
         try:
             _write(state_file(), msgspec.json.format(msgspec.json.encode(said)))
         except HermesError as error:
             if gateway_state == "starting":
                 raise
             logger.warning("what the gateway does now is not told: %s", error)
+
+
+def _last_told() -> dict[str, Any]:
+    """What this process said last; before it said anything, what the last gateway did."""
+    return _told.get(state_file()) or read_runtime_status()
+
+
+def is_told() -> bool:
+    """Whether the file says what this process said last; it may be lost, or one from elsewhere.
+
+    Of a home that is gone nobody is told.
+    """
+    with _writing:
+        is_gone = not state_file().parent.exists()
+        return is_gone or read_runtime_status() == _told.get(state_file())
 
 
 def _left(platforms: dict[str, dict[str, Any]], now: str) -> dict[str, dict[str, Any]]:

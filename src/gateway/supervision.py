@@ -57,6 +57,7 @@ class Supervisor:
         """Connect, and connect again, until cancelled or until it is no use."""
         failures = 0
         try:
+            await self._tell("connecting", None)
             while True:
                 began = asyncio.get_running_loop().time()
                 error = await self._end_of_life()

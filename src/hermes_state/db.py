@@ -500,6 +500,10 @@ class SessionDB:
         age = Age(older_than_days, source, include_archived)
         return maintenance.prune(self._database, age, progress)
 
+    def list_ghost_candidates(self) -> list[str]:
+        """What `prune_empty_ghost_sessions` would delete."""
+        return self.read(maintenance.ghosts)
+
     def prune_empty_ghost_sessions(self) -> int:
         """Delete terminal sessions that ended without a word; returns how many."""
         return maintenance.prune_ghosts(self._database)

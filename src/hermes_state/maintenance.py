@@ -79,33 +79,39 @@ def prune(database: Database, age: Age, progress: Callable[[int], None] = lambda
     return _in_slices(database, _slices(old), delete, progress)
 
 
+_GHOSTS = (
+    "source = 'tui' AND title IS NULL AND ended_at IS NOT NULL AND message_count = 0"
+    " AND started_at < ? AND NOT EXISTS"
+    " (SELECT 1 FROM messages WHERE messages.session_id = sessions.id)"
+    " AND NOT EXISTS (SELECT 1 FROM sessions AS child WHERE child.parent_session_id = sessions.id)"
+)
+
+
+def ghosts(conn: apsw.Connection) -> list[str]:
+    """Terminal sessions that ended without a word."""
+    limit = clock.now() - GHOST_AGE_S
+    return [id_ for (id_,) in conn.execute(f"SELECT id FROM sessions WHERE {_GHOSTS}", (limit,))]
+
+
 def prune_ghosts(database: Database) -> int:
     """Delete terminal sessions that ended without a word; returns how many."""
-    where = (
-        "source = 'tui' AND title IS NULL AND ended_at IS NOT NULL AND message_count = 0"
-        " AND started_at < ? AND NOT EXISTS"
-        " (SELECT 1 FROM messages WHERE messages.session_id = sessions.id)"
-        " AND NOT EXISTS (SELECT 1 FROM sessions AS child WHERE child.parent_session_id = sessions.id)"
-    )
     limit = clock.now() - GHOST_AGE_S
-    found = database.read(
-        lambda c: c.execute(f"SELECT id FROM sessions WHERE {where}", (limit,)).fetchall()
-    )
+    found = database.read(ghosts)
 
     def delete(conn: apsw.Connection, ids: list[str]) -> int:
         chosen = "id IN (SELECT value FROM json_each(?))"
         # A ghost may be the tip of a conversation that goes on before it; then that one is the tip.
         conn.execute(
             "UPDATE sessions SET is_tip = 0 WHERE relation = 'continuation'"
-            f" AND {chosen} AND {where}",
+            f" AND {chosen} AND {_GHOSTS}",
             (encode(ids), limit),
         )
         conn.execute(
             "UPDATE sessions SET is_tip = 1 WHERE id IN (SELECT parent_session_id FROM sessions"
-            f" WHERE relation = 'continuation' AND is_tip = 0 AND {chosen} AND {where})",
+            f" WHERE relation = 'continuation' AND is_tip = 0 AND {chosen} AND {_GHOSTS})",
             (encode(ids), limit),
         )
-        conn.execute(f"DELETE FROM sessions WHERE {chosen} AND {where}", (encode(ids), limit))
+        conn.execute(f"DELETE FROM sessions WHERE {chosen} AND {_GHOSTS}", (encode(ids), limit))
         count = conn.changes()
         conn.execute(
             "DELETE FROM routes WHERE session_id IN (SELECT value FROM json_each(?))"
@@ -114,7 +120,7 @@ def prune_ghosts(database: Database) -> int:
         )
         return count
 
-    ids = [{"id": id_, "message_count": 0} for (id_,) in found]
+    ids = [{"id": id_, "message_count": 0} for id_ in found]
     return _in_slices(database, _slices(ids), delete)
 
 

@@ -367,6 +367,19 @@ def test_what_was_kept_for_a_pruned_conversation_goes_with_it(
     assert list(home.attachments.iterdir()) == []
 
 
+def test_what_was_kept_for_a_session_that_ended_without_a_word_goes_with_it(
+    store: SessionDB, home: Home, shell: Shell
+) -> None:
+    make_folder(home.attachments)
+    with clock.reading(lambda: clock.time.time() - 2 * DAY):
+        for id_ in ("ghost", "open"):
+            store.create_session(id_, "tui")
+            attachments.place(home, id_, 1, "a.txt").write_text("x")
+        store.end_session("ghost", "tui_close")
+    assert shell.json("sessions prune --yes")["ghosts"] == 1
+    assert [path.name for path in home.attachments.iterdir()] == ["open.1_a.txt"]
+
+
 def test_prune_refuses_an_age_of_nothing_also_when_it_only_looks(
     store: SessionDB, shell: Shell
 ) -> None:

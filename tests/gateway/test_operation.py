@@ -14,6 +14,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,9 @@ def test_a_gateway_whose_settings_cannot_be_read_any_more_is_shown_kept_and_stop
         for unusable in ("[gateway\nbroken", "[gateway.platforms.telegam]\n"):
             world.home.config.write_text(unusable)
             assert _hermes(world, "restart").returncode == 78
+            assert _hermes(world, "run", "--replace").returncode == 78
+        world.home.config.write_text("")
+        assert _hermes(world, "run", "--replace").returncode == 2
         world.platform.say("a", "hello")
         world.wait_for_replies("a", 1)
         assert gateway.child.poll() is None
@@ -123,6 +127,31 @@ def test_a_start_tells_which_platform_is_not_connected_and_why(world: World) -> 
         assert "The gateway is degraded" in shown.stdout
     finally:
         _hermes(world, "stop")
+
+
+@contextlib.contextmanager
+def _silence(world: World) -> Generator[Process]:
+    """A gateway whose platform takes a connection and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        text = world.home.config.read_text().replace("timeout_s = 5.0", "timeout_s = 300.0")
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        world.home.config.write_text(text.replace(world.platform.address, address))
+        with Process(world) as gateway, silent.accept()[0]:
+            yield gateway
+
+
+def test_a_platform_that_says_nothing_is_told_as_not_connected(world: World) -> None:
+    with _silence(world):
+        shown = _hermes(world, "status")
+    assert shown.returncode == 4
+    assert "  loopback: connecting" in shown.stdout
+
+
+def test_a_gateway_that_is_to_stop_does_not_wait_until_its_platforms_answer(world: World) -> None:
+    with _silence(world) as gateway:
+        gateway.child.terminate()
+        assert gateway.child.wait(10) == 0, "sooner than a start waits for a platform"
+    assert b"gateway is up" not in gateway.output
 
 
 def test_the_log_is_shown_without_secrets(world: World) -> None:

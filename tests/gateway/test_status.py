@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import gateway.run as run
 import gateway.status as status
 from gateway.locks import AccountLock
 from gateway.platforms.base import PlatformError
@@ -21,6 +22,7 @@ from hermes_state import SessionDB
 from hermes_state.inbox import Delivery
 from hermes_state.outbox import Piece
 from hermes_state.turns import Opening
+from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, World
 
 
@@ -68,6 +70,37 @@ def test_a_gateway_that_runs_goes_on_when_it_can_say_nothing_about_itself(
         world.platform.say("a", "still there?")
         assert "still there?" in world.wait_for_replies("a", 1)[0]
     assert "gateway_state.json cannot be written" in caplog.text
+
+
+@pytest.mark.parametrize("left", [None, "garbage", '{"pid": 1, "gateway_state": "stopped"}'])
+def test_a_status_file_that_is_lost_is_written_again_as_a_whole(
+    world: World, monkeypatch: pytest.MonkeyPatch, left: str | None
+) -> None:
+    def is_whole() -> bool:
+        said = status.read_runtime_status()
+        platforms = {name: one["state"] for name, one in said.get("platforms", {}).items()}
+        return (said.get("gateway_state"), platforms) == ("running", {"loopback": "connected"})
+
+    monkeypatch.setattr(run, "_LOOKED_AT_EVERY_S", 0.05)
+    with Inside(world):
+        eventually(is_whole)
+        status.state_file().unlink()
+        if left is not None:
+            status.state_file().write_text(left)
+        eventually(is_whole)
+
+
+def test_a_platform_that_has_news_after_the_status_file_is_lost_is_not_all_that_is_told(
+    world: World,
+) -> None:
+    status.write_runtime_status(gateway_state="starting")
+    status.write_runtime_status(gateway_state="running", active_agents=2)
+    status.write_runtime_status(platform="one", platform_state="connected")
+    status.state_file().unlink()
+    status.write_runtime_status(platform="two", platform_state="connected")
+    said = status.read_runtime_status()
+    assert (said["gateway_state"], said["active_agents"]) == ("running", 2)
+    assert list(said["platforms"]) == ["one", "two"]
 
 
 @pytest.mark.parametrize("left", [None, "garbage", "1", '{"pid": 1}'])

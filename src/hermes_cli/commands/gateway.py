@@ -56,15 +56,16 @@ def run(app: App, replace: bool, in_background: bool) -> int:
     """Run the gateway in the foreground until it is stopped."""
     app.home.create()
     log.set_up(app.home.logs, app.settings.log.level, is_shown=not in_background)
-    if replace:
-        _stop(app)
     plugins.load_enabled(app.home, app.settings)
     if not house.configured(app.settings.gateway):
         raise UsageError(
             "No platform is configured.", fix="Add one with: hermes gateway setup telegram"
         )
     if replace:
-        locks.take_over(_accounts(app), _patience(app))
+        # First of all, so that what is wrong with the settings is told while the other one runs.
+        accounts = _accounts(app)
+        _stop(app)
+        locks.take_over(accounts, _patience(app))
     code = asyncio.run(_serve(app))
     if code == RESTART_EXIT_CODE and not _is_supervised():
         arguments = [one for one in sys.argv[1:] if one != "--replace"]

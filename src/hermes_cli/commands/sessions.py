@@ -368,8 +368,10 @@ def prune(
         doomed = store.list_delete_candidates(row["id"] for row in old)
         with progress(len(old), "Pruning") as count:
             pruned = store.prune_sessions(age, source, include_archived=archived, progress=count)
-        attachments.forget(app.home, [id_ for id_ in doomed if store.get_session(id_) is None])
+        _forget_files(app, store, doomed)
+        doomed = store.list_ghost_candidates()
         ghosts = store.prune_empty_ghost_sessions()
+        _forget_files(app, store, doomed)
         orphans = store.finalize_orphaned_compression_sessions()
         store.index.catch_up()
     if app.as_json:
@@ -378,6 +380,11 @@ def prune(
         f"Deleted {_amount(pruned, 'conversation')} and {_amount(ghosts, 'empty one')}, "
         f"ended {_amount(orphans, 'continuation')} nobody used."
     )
+
+
+def _forget_files(app: App, store: SessionDB, doomed: list[str]) -> None:
+    """Remove what was kept for sessions that were to go, unless one is still there."""
+    attachments.forget(app.home, [id_ for id_ in doomed if store.get_session(id_) is None])
 
 
 def _say_what_would_go(app: App, old: list[dict[str, Any]]) -> None:

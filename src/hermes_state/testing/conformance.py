@@ -1162,8 +1162,10 @@ class UpkeepRules:
             for id_ in ("ghost", "cli", "named", "spoken"):
                 store.end_session(id_, "exit")
             store.set_session_title("named", "mine")
+            assert store.list_ghost_candidates() == []
             assert store.prune_empty_ghost_sessions() == 0
             time.now += 2 * DAY_S
+            assert store.list_ghost_candidates() == ["ghost"]
             assert store.prune_empty_ghost_sessions() == 1
             assert store.get_session("ghost") is None
         assert store.check() == []

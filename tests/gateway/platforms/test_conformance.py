@@ -15,13 +15,18 @@ from gateway.config import PlatformConfig
 from gateway.platforms.base import (
     Attachment,
     BasePlatformAdapter,
+    PlatformError,
     Resend,
     SendMetadata,
     SendResult,
 )
 from gateway.platforms.testing.conformance import PlatformConformance
 from gateway.platforms.testing.loopback import translate, wire
-from gateway.platforms.testing.loopback.adapter import LoopbackAdapter, MarkedLoopbackAdapter
+from gateway.platforms.testing.loopback.adapter import (
+    CheckedLoopbackAdapter,
+    LoopbackAdapter,
+    MarkedLoopbackAdapter,
+)
 from gateway.platforms.testing.loopback.manifest import LoopbackSettings
 from gateway.platforms.testing.loopback.server import LoopbackServer
 from gateway.platforms.testing.loopback.world import LoopbackWorld
@@ -116,6 +121,38 @@ class CannotEdit(LoopbackAdapter):
     edit_message = BasePlatformAdapter.edit_message
 
 
+class TakesEditsForDone(LoopbackAdapter):
+    async def edit_message(
+        self, chat_id: str, message_id: str, content: str, metadata: SendMetadata | None = None
+    ) -> SendResult:
+        await super().edit_message(chat_id, message_id, content, metadata)
+        return SendResult(success=True, message_id=message_id)
+
+
+class FindsNothingWithoutANetwork(CheckedLoopbackAdapter):
+    async def find_sent(self, chat_id: str, key: str) -> str | None:
+        with contextlib.suppress(PlatformError):
+            return await super().find_sent(chat_id, key)
+        return None
+
+
+class GivesUpTooSoon(LoopbackAdapter):
+    def lost(self, error: PlatformError) -> None:
+        super().lost(PlatformError(error.message, is_fatal=True))
+
+
+class SendsFilesAlone(LoopbackAdapter):
+    async def send(
+        self,
+        chat_id: str,
+        content: str,
+        reply_to: str | None = None,
+        metadata: SendMetadata | None = None,
+    ) -> SendResult:
+        text = "" if (metadata or {}).get("files") else content
+        return await super().send(chat_id, text, reply_to, metadata)
+
+
 class ForgetsFiles(LoopbackAdapter):
     async def _hand_in(self, came: wire.Incoming) -> None:
         await super()._hand_in(msgspec.structs.replace(came, files=[]))
@@ -159,6 +196,14 @@ class FaultyWorld(LoopbackWorld):
         (LosesKeys, "a_reply_that_is_sent_again_after_a_restart_is_not_doubled"),
         (LeavesTasks, "disconnecting_ends_everything_and_may_be_repeated"),
         (CannotEdit, "an_edit_replaces_the_text_where_that_is_possible"),
+        (TakesEditsForDone, "an_edit_without_a_network_is_no_success"),
+        (
+            FindsNothingWithoutANetwork,
+            "a_platform_that_cannot_be_asked_is_not_taken_for_one_that_has_nothing",
+        ),
+        (GivesUpTooSoon, "a_network_that_comes_back_brings_what_was_written"),
+        (GivesUpTooSoon, "a_server_that_restarts_is_found_again"),
+        (SendsFilesAlone, "a_file_is_sent_where_that_is_possible"),
         (ForgetsFiles, "a_file_comes_as_an_attachment"),
         (ForgetsFiles, "a_strangers_file_is_neither_fetched_nor_kept"),
         (KeepsFilesItself, "a_strangers_file_is_neither_fetched_nor_kept"),

@@ -235,7 +235,10 @@ def test_of_a_huge_mail_the_text_is_read(server: MailServer, tmp_path: Path, nam
     with bot(server, tmp_path, name, mail_limit_mb=1) as it:
         server.deliver(letter(ANN, it.address, "See", change=attach), it.address)
         event = it.desk.wait_for(1)[0]
-    assert event.text == "A question\n\nSee\n\n[This mail has 4 MB; its attachments were left out.]"
+    assert (
+        event.text
+        == "A question\n\nSee\n\n[This mail has 4 MB; only its beginning was read, and no attachment.]"
+    )
     assert event.attachments == []
 
 

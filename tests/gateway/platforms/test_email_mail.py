@@ -92,6 +92,22 @@ def test_text_is_read_in_whatever_charset_it_is(charset: str, content: bytes) ->
     assert read(head + content).text() == "Grüße"
 
 
+@pytest.mark.parametrize(
+    ("charset", "content", "text"),
+    [
+        ("iso-8859-1", b"\x93Gr\xfc\xdfe\x94 \x96 5 \x80", "“Grüße” – 5 €"),
+        ("us-ascii", b"It\x92s", "It’s"),
+        ("iso-8859-8-i", "שלום".encode("iso-8859-8"), "שלום"),
+        ("x-mac-roman", "Grüße".encode("mac-roman"), "Grüße"),
+    ],
+)
+def test_charsets_are_read_as_mail_programs_mean_them(
+    charset: str, content: bytes, text: str
+) -> None:
+    head = f'Content-Type: text/plain; charset="{charset}"\n\n'.encode()
+    assert read(head + content).text() == text
+
+
 def test_plain_text_is_preferred_and_html_is_read_when_it_is_all_there_is() -> None:
     mail = EmailMessage()
     mail.set_content("plain")
@@ -114,6 +130,13 @@ def test_text_around_attachments_is_read_and_lines_that_were_folded_are_whole() 
     assert [file.name for file in mail.files()] == ["file.png"]
 
 
+def test_a_word_that_was_broken_to_be_short_is_whole_again() -> None:
+    head = "Content-Type: text/plain; format=flowed; delsp={}\n\n"
+    text = "see https://example.org/a \n/b  \nor not\n"
+    assert read(head.format("Yes") + text).text() == "see https://example.org/a/b or not"
+    assert read(head.format("no") + text).text() == "see https://example.org/a /b  or not"
+
+
 def test_a_mail_within_a_mail_is_a_file() -> None:
     inner = EmailMessage()
     inner["Subject"] = "Inner"
@@ -134,6 +157,37 @@ def test_more_files_than_anybody_sends_are_left_out() -> None:
     letter = translate(Mail.read(mail.as_bytes()), None, US)
     assert len(letter.event.files) == 20
     assert letter.event.text == "[This mail has no text.]\n\n[5 more attachments were left out.]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("plain", "word " * 50_000),
+        (
+            "html",
+            f"<p>Look.</p><img src='data:image/png;base64,{'A' * 1_000_000}'><p>And this?</p>",
+        ),
+    ],
+)
+def test_of_a_text_that_is_too_long_it_is_said_that_it_goes_on(kind: str, text: str) -> None:
+    raw = f"From: a@x.test\nContent-Type: text/{kind}\n\n{text}"
+    for root in (None, "<1@x>"):
+        said = translate(read(raw), root, US).event.text
+        assert said.endswith("\n\n[The text of this mail goes on; what follows was left out.]")
+        assert len(said) < 201_000
+
+
+def test_a_long_version_of_a_text_that_nobody_reads_is_no_loss() -> None:
+    mail = EmailMessage()
+    mail.set_content("plain")
+    mail.add_alternative(f"<p>rich</p>{'x' * 1_100_000}", subtype="html")
+    assert translate(Mail.read(mail.as_bytes()), None, US).event.text == "plain"
+
+
+def test_of_a_mail_that_is_cut_it_is_said_that_its_beginning_is_all_that_was_read() -> None:
+    mail = Mail.read(b"From: a@x.test\n\nSee", 40_000_000)
+    said = translate(mail, None, US).event.text
+    assert said == "See\n\n[This mail has 40 MB; only its beginning was read, and no attachment.]"
 
 
 def test_a_mail_without_an_id_gets_one_that_stays() -> None:
@@ -162,6 +216,8 @@ def test_a_forward_keeps_what_it_forwards_even_in_a_known_thread() -> None:
     [
         ("Hello", "/new", "/new"),
         ("/status", "", "/status"),
+        ("/new", "Sent from my iPhone", "/new"),
+        ("/new", "-- \nAnn\n+49 30 1234", "/new"),
         ("Question", "Why?", "Question\n\nWhy?"),
         ("", "Why?", "Why?"),
     ],
@@ -170,6 +226,12 @@ def test_a_command_stays_the_first_word(subject: str, body: str, text: str) -> N
     event = translate(read(f"From: a@x.test\nSubject: {subject}\n\n{body}\n"), None, US).event
     assert event.text == text
     assert event.is_command() == text.startswith("/")
+
+
+def test_the_subject_of_an_empty_mail_is_a_command_also_in_a_known_thread() -> None:
+    raw = "From: a@x.test\nIn-Reply-To: <1@x>\nSubject: /stop\n\n"
+    assert translate(read(raw), "<1@x>", US).event.text == "/stop"
+    assert translate(read(f"{raw}Why?"), "<1@x>", US).event.text == "Why?"
 
 
 # -- screening --------------------------------------------------------------------------------------
@@ -329,6 +391,17 @@ def test_any_text_arrives_as_it_is() -> None:
     assert body(written(text), "plain") == text.replace("\ud800", "?") + "\n"
 
 
+@pytest.mark.parametrize("name", ["mail.eml", "page.mht", "notes.txt.gz", "notes.txt"])
+def test_any_file_arrives_byte_for_byte(tmp_path: Path, name: str) -> None:
+    content = b"Subject: kept\n\nGr\xfc\xdfe\n.\n\x00\x1f\x8b"
+    (tmp_path / name).write_bytes(content)
+    mail = written("See", files=[str(tmp_path / name)])
+    (part,) = mail.iter_attachments()
+    assert (part.get_filename(), part.get_payload(decode=True)) == (name, content)
+    is_text = part.get_content_maintype() == "text"
+    assert is_text == (name == "notes.txt"), "nobody shows what is compressed as text"
+
+
 @pytest.mark.parametrize(
     ("subject", "reply"),
     [
@@ -361,7 +434,7 @@ def test_threads_are_remembered_over_restarts_and_each_person_has_their_own(tmp_
     first = Threads(path)
     first.note("ann@x", "<1@x>", "<1@x>", "News")
     first.note("ann@x", "<2@x>", "<1@x>", "Re: News")
-    path.write_text(path.read_text() + '["cut o')
+    path.write_bytes(b"\xff\n1\nnull\n" + path.read_bytes() + b'["cut o')
     again = Threads(path)
     assert again.root_of("ann@x", ["<0@x>", "<2@x>"]) == "<1@x>"
     assert again.subject_of("ann@x", "<1@x>") == "News"

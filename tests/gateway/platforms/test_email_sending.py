@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.platforms.base import PlatformError
+from gateway.platforms.email import watch
 from gateway.platforms.email.compose import message_id
 from tests.gateway.platforms.desk import PATIENCE_S
 from tests.gateway.platforms.mailing import ANN, Bot, bot, flags, name, running, server, write
@@ -119,6 +120,90 @@ def test_what_is_no_address_is_refused(server: MailServer, tmp_path: Path, name:
 
 
 # -- connections ------------------------------------------------------------------------------------
+
+
+def test_what_another_program_marked_as_deleted_stays(
+    server: MailServer, tmp_path: Path, name: str
+) -> None:
+    with bot(server, tmp_path, name) as it:
+        write(server, it, "1", message_id="<marked@people.test>")
+        it.desk.wait_for(1)
+        client = imaplib.IMAP4("127.0.0.1", server.imap_port)
+        client.login(it.address, PASSWORD)
+        client.select()
+        client.store("1", "+FLAGS", r"(\Deleted)")
+        it.send(ANN, "Hello", key="copy")
+        write(server, it, "2")
+        it.desk.wait_for(2)
+        client.logout()
+        assert "<marked@people.test>" in flags(server, it)
+        assert message_id("copy", DOMAIN) in flags(server, it, "Sent")
+
+
+def test_a_copy_that_cannot_be_put_away_stays_where_it_is_and_holds_nothing_up(
+    server: MailServer, tmp_path: Path, name: str
+) -> None:
+    with bot(server, tmp_path, name) as it:
+        it.send(ANN, "Hello", key="first")
+        write(server, it, "1")
+        it.desk.wait_for(1)
+        sent = server.root / "home" / name / ".Sent"
+        for one in (sent, sent / "cur", sent / "new", sent / "tmp"):
+            one.chmod(0o500)
+        it.send(ANN, "Hello", key="copy")
+        write(server, it, "2")
+        it.desk.wait_for(2)
+        assert it.lost.empty()
+        assert flags(server, it)[message_id("copy", DOMAIN)], "it is marked as read"
+        assert it.find_sent(ANN, "copy")
+
+
+def _mails(server: MailServer, name: str) -> list[Path]:
+    """The files of a mailbox, oldest first; the server moves them when it has told of them."""
+    folder = server.root / "home" / name
+    return sorted([*folder.glob("new/*"), *folder.glob("cur/*")], key=lambda one: one.name)
+
+
+def _break_newest(server: MailServer, name: str) -> None:
+    """Have the server fail at a mail, whoever asks for it."""
+    _mails(server, name)[-1].chmod(0)
+
+
+def test_a_mail_that_the_server_cannot_give_keeps_nobody_behind_it_waiting_for_ever(
+    server: MailServer, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_TRIES", 2)
+    with bot(server, tmp_path, name) as it:
+        write(server, it, "1")
+        it.desk.wait_for(1)
+        it.stop()
+        write(server, it, "2")
+        _break_newest(server, name)
+        for _ in range(3):
+            it.start()
+            assert not it.lost.get(timeout=PATIENCE_S).is_fatal, "nobody is behind it"
+            it.stop()
+        write(server, it, "3")
+        it.start()
+        assert it.desk.wait_for(2)[-1].text.endswith("3")
+
+
+def test_a_mail_that_the_server_could_not_give_for_a_while_comes_in_its_place(
+    server: MailServer, tmp_path: Path, name: str
+) -> None:
+    with bot(server, tmp_path, name) as it:
+        it.stop()
+        write(server, it, "1")
+        _break_newest(server, name)
+        write(server, it, "2")
+        for _ in range(3):
+            it.start()
+            it.lost.get(timeout=PATIENCE_S)
+            it.stop()
+        _mails(server, name)[0].chmod(0o600)
+        it.start()
+        said = [event.text[-1] for event in it.desk.wait_for(2)]
+        assert said == ["1", "2"]
 
 
 def test_a_server_that_restarts_is_reported_and_nothing_is_lost(tmp_path: Path, name: str) -> None:

@@ -1,14 +1,17 @@
 """Matrix against a real homeserver: what people write reaches the desk, and what we write them."""
 
+import asyncio
 import io
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from aiohttp import ClientConnectionError
 from nio.responses import UploadResponse
 
 from gateway.platforms.base import MessageType
-from gateway.platforms.matrix import content
+from gateway.platforms.matrix import content, invitations
+from gateway.platforms.matrix.client import Client
 from tests.gateway.servers import synapse as server
 from tests.gateway.servers.matrix import Bot, Person, bot, person, run, synapse
 from tests.gateway.servers.synapse import Synapse
@@ -273,6 +276,48 @@ def test_without_auto_join_an_invitation_is_left_alone(
                 ana.client.access_token,
             )
             assert list(members["joined"]) == [ana.user_id]
+
+    run(scenario())
+
+
+def test_a_room_that_cannot_be_entered_yet_holds_up_no_other_and_is_entered_later(
+    synapse: Synapse, bot: Bot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async def silence(_client: Client, _room_id: str) -> None:
+            await asyncio.Event().wait()  # as with a room whose server does not answer
+
+        async with person(synapse, "ana", tmp_path) as ana:
+            async with bot.running():
+                room = await ana.with_bot(bot)
+                with monkeypatch.context() as away:
+                    away.setattr(invitations, "_PATIENCE_S", 0.1)
+                    away.setattr(Client, "join", silence)
+                    others = [await ana.invite(bot.account.user_id) for _ in range(2)]
+                    await ana.say(room, "still there?")
+                    await bot.desk.message("still there?")
+            async with bot.running():
+                for other in others:
+                    await ana.until_joined(other, bot.account.user_id)
+
+    run(scenario())
+
+
+def test_a_room_that_could_not_be_entered_for_a_moment_is_entered(
+    synapse: Synapse, bot: Bot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = iter([502])
+    join = Client.join
+
+    async def fail_at_first(client: Client, room_id: str) -> object:
+        if status := next(failures, None):
+            raise ClientConnectionError(f"{status} Bad Gateway")
+        return await join(client, room_id)
+
+    async def scenario() -> None:
+        async with person(synapse, "ana", tmp_path) as ana, bot.running():
+            monkeypatch.setattr(Client, "join", fail_at_first)
+            await ana.with_bot(bot)
 
     run(scenario())
 

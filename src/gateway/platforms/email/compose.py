@@ -73,9 +73,19 @@ def _write(mail: EmailMessage, content: str, files: Sequence[str]) -> None:
     mail.add_alternative(_html(text), subtype="html", cte="quoted-printable")
     for path, inside in found.items():
         if inside is not None:
-            kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
-            main, _, sub = kind.partition("/")
+            main, _, sub = _kind(path).partition("/")
             mail.add_attachment(inside, maintype=main, subtype=sub, filename=Path(path).name)
+
+
+def _kind(path: str) -> str:
+    """What a file is, by its name.
+
+    Not a mail, which may not be encoded within another one, as it must be to arrive byte for byte.
+    """
+    kind, compression = mimetypes.guess_type(path)
+    if kind is None or compression or kind.startswith(("message/", "multipart/")):
+        return "application/octet-stream"
+    return kind
 
 
 def _read(path: Path) -> bytes | None:

@@ -23,6 +23,10 @@ class Cursor(msgspec.Struct, frozen=True):
     """The newest mail there was when Hermes first saw the mailbox; that one and older are not for us."""
     dealt_at: float
     """When the last mail that was dealt with had arrived."""
+    stuck: int = 0
+    """The mail that the server did not give when it was last asked for one in vain."""
+    failures: int = 0
+    """How often that was so, one time after the other."""
 
     def is_behind(self, other: "Cursor") -> bool:
         """Whether the other one is further."""

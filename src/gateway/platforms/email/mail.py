@@ -29,6 +29,11 @@ _MAX_TEXT_BYTES = 1_000_000
 _SLOW = frozenset({"idna", "punycode"})
 """Codecs whose time grows with the square of the text; no mail is written in them."""
 
+_MEANT = {"iso8859-1": "cp1252"}
+"""What programs write that say they write something smaller."""
+_VARIANT = re.compile(r"^x-|-[ie]$", re.IGNORECASE)
+"""What some put around the name of a charset that is known without it."""
+
 
 class File(NamedTuple):
     """A file that came with a mail."""
@@ -113,7 +118,16 @@ class Mail:
 
     def text(self) -> str:
         """What is written in it."""
-        return without_surrogates(_text(self.message)).strip()
+        return without_surrogates("\n\n".join(one.said for one in self._texts)).strip()
+
+    @property
+    def is_text_cut(self) -> bool:
+        """Whether a part of it is so long that `text` has only its beginning."""
+        return any(one.is_cut for one in self._texts)
+
+    @cached_property
+    def _texts(self) -> "list[_Text]":
+        return _texts(self.message)
 
     def files(self) -> list[File]:
         return [_file(part) for part in _leaves(self.message) if _is_file(part)]
@@ -126,10 +140,12 @@ def is_real_id(message_id: str) -> bool:
 
 def decode(content: bytes, charset: str | None) -> str:
     """Bytes as text in the charset they claim, else in the one they look like."""
-    for name in (charset or "utf-8", "utf-8", "cp1252"):
+    plain = _VARIANT.sub("", charset or "utf-8")
+    for name in (charset or "utf-8", plain, "utf-8", "cp1252"):
         try:
-            if codecs.lookup(name).name not in _SLOW:
-                return content.decode(name)
+            known = codecs.lookup(name).name
+            if known not in _SLOW:
+                return content.decode(_MEANT.get(known, known))
         except (LookupError, ValueError):
             continue
     return content.decode("latin-1")
@@ -188,30 +204,42 @@ def _content(part: Message) -> bytes:
     return content if isinstance(content, bytes) else b""
 
 
-def _text(part: Message) -> str:
+class _Text(NamedTuple):
+    """What a part says, or the beginning of it."""
+
+    said: str
+    is_cut: bool
+
+
+def _texts(part: Message) -> list[_Text]:
+    """What is written in a part and the parts within it."""
     parts = _inner(part)
-    if parts is not None:
-        is_choice = part.get_content_type() == "multipart/alternative"
-        if is_choice:
-            parts.sort(key=_is_html)  # plain text first; sorting keeps the order otherwise
-        texts = (_text(one).strip() for one in parts)
-        said = filter(None, texts)
-        return next(said, "") if is_choice else "\n\n".join(said)
-    if _is_file(part):
-        return ""
-    return _leaf_text(part)
+    if parts is None:
+        return [] if _is_file(part) else _leaf_texts(part)
+    if part.get_content_type() == "multipart/alternative":
+        parts.sort(key=_is_html)  # plain text first; sorting keeps the order otherwise
+        found = (_texts(one) for one in parts)
+        return next((texts for texts in found if texts), list[_Text]())
+    return [text for one in parts for text in _texts(one)]
 
 
-def _leaf_text(part: Message) -> str:
-    said = (
-        decode(_content(part)[:_MAX_TEXT_BYTES], _charset(part))
-        .replace("\r\n", "\n")
-        .replace("\0", "")
-    )
+def _leaf_texts(part: Message) -> list[_Text]:
+    content = _content(part)
+    said = _leaf_text(part, content[:_MAX_TEXT_BYTES]).strip()
+    return [_Text(said, len(content) > _MAX_TEXT_BYTES)] if said else []
+
+
+def _leaf_text(part: Message, content: bytes) -> str:
+    said = decode(content, _charset(part)).replace("\r\n", "\n").replace("\0", "")
     if part.get_content_type() == "text/html":
         return text_of_html(said)
-    is_flowed = str(part.get_param("format", "")).lower() == "flowed"
-    return _unflowed(said) if is_flowed else said
+    if _parameter(part, "format") != "flowed":
+        return said
+    return _unflowed(said, is_space_extra=_parameter(part, "delsp") == "yes")
+
+
+def _parameter(part: Message, name: str) -> str:
+    return str(part.get_param(name, "")).lower()
 
 
 def _is_html(part: Message) -> bool:
@@ -225,13 +253,17 @@ def _charset(part: Message) -> str | None:
         return None
 
 
-def _unflowed(text: str) -> str:
-    """Join lines that were only broken to be short; a quoted one and a signature stay as they are."""
+def _unflowed(text: str, *, is_space_extra: bool) -> str:
+    """Join lines that were only broken to be short; a quoted one and a signature stay as they are.
+
+    The space that a broken line ends with may have been added to it.
+    """
     lines: list[str] = []
     is_open = False
     for line in text.split("\n"):
         if is_open and not line.startswith(">"):
-            lines[-1] += line.removeprefix(" ")
+            before = lines[-1].removesuffix(" ") if is_space_extra else lines[-1]
+            lines[-1] = before + line.removeprefix(" ")
         else:
             lines.append(line.removeprefix(" "))
         is_open = line.endswith(" ") and line != "-- " and not line.startswith(">")

@@ -6,6 +6,7 @@ mail is marked as read by looking at it.
 
 import contextlib
 import imaplib
+import logging
 import re
 import socket
 import ssl
@@ -17,11 +18,14 @@ from typing import Any, cast
 
 from imap_tools.errors import ImapToolsError, MailboxFolderSelectError, MailboxLoginError
 from imap_tools.mailbox import BaseMailBox, MailBox, MailBoxUnencrypted
+from imap_tools.utils import encode_folder
 
 from gateway.platforms.base import PlatformError
 from gateway.platforms.email import security
 from gateway.platforms.email.manifest import EmailSettings
 from gateway.platforms.email.screening import OWN_HEADER
+
+_log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 60.0
 _PASSING = ("[UNAVAILABLE]", "[INUSE]", "[LIMIT]", "[SERVERBUG]")
@@ -142,10 +146,15 @@ class Mailbox:
             self._client.uid("STORE", str(uid), "+FLAGS", r"(\Seen)")
 
     def move(self, uid: int, folder: str) -> None:
-        """Put a mail into another folder, where the server can do that by itself."""
-        if "MOVE" in self._abilities and folder != self._settings.folder:
-            with self._errors():
-                self._box.move(str(uid), folder)
+        """Put a mail into another folder, where the server can do that by itself and does."""
+        if "MOVE" not in self._abilities or folder in ("", self._settings.folder):
+            return
+        # Not the library's way either: it looks at what the server said before the login, and then
+        # copies, deletes and expunges.
+        with self._errors():
+            status, answer = self._client.uid("MOVE", str(uid), cast("Any", encode_folder(folder)))
+        if status != "OK":
+            _log.warning("Mail %s stays in its folder, not in %s: %s", uid, folder, _words(answer))
 
     def sent_folder(self) -> str:
         """Where the account keeps what was sent; empty when there is no such folder."""

@@ -28,15 +28,16 @@ class Threads:
         self._read()
 
     def _read(self) -> None:
-        lines = self._path.read_text("utf-8").splitlines() if self._path.exists() else []
+        is_there = self._path.exists()
+        lines = self._path.read_text("utf-8", "replace").splitlines() if is_there else []
         if len(lines) > 2 * _KEPT:
             lines = lines[-_KEPT:]
             write_private(self._path, "\n".join(lines) + "\n")
         for line in lines:
             try:
                 address, message_id, root, subject = json.loads(line)
-            except ValueError:
-                continue  # cut off by a crash
+            except (ValueError, TypeError):
+                continue  # cut off by a crash, or damaged
             self._remember(address, message_id, root, subject)
 
     def root_of(self, address: str, message_ids: list[str]) -> str | None:

@@ -31,6 +31,9 @@ def translate(mail: Mail, known_root: str | None, us: Writer) -> Letter:
     root = known_root or (mail.references or [mail.message_id])[0]
     files, notes = _files(mail)
     said = _text(mail, us if known_root is not None else None) or "[This mail has no text.]"
+    if len(said) > _MAX_TEXT or mail.is_text_cut:
+        said = said[:_MAX_TEXT].rstrip()
+        notes = ["[The text of this mail goes on; what follows was left out.]", *notes]
     text = "\n\n".join([said, *notes])
     event = MessageEvent(
         text=text,
@@ -60,7 +63,7 @@ def _files(mail: Mail) -> tuple[list[File], list[str]]:
     """The files of a mail, and what must be said about those that are left out."""
     if mail.is_cut:
         size = mail.size_bytes // 1_000_000
-        return [], [f"[This mail has {size} MB; its attachments were left out.]"]
+        return [], [f"[This mail has {size} MB; only its beginning was read, and no attachment.]"]
     files = mail.files()
     left_out = len(files) - _MAX_FILES
     notes = [f"[{left_out} more attachments were left out.]"] if left_out > 0 else []
@@ -70,11 +73,13 @@ def _files(mail: Mail) -> tuple[list[File], list[str]]:
 def _text(mail: Mail, us: Writer | None) -> str:
     """What a mail says; with us, without what we wrote in its thread."""
     whole = mail.text()
+    unsigned = "\n".join(quotes.without_signature(whole.split("\n"))).strip()
+    if not unsigned and mail.subject.startswith("/"):
+        return mail.subject
     if us is not None and not quotes.is_forward(mail.subject):
         said = quotes.new_text(whole, us)
     else:
-        said = "\n".join(quotes.without_signature(whole.split("\n"))).strip() or whole
-    said = said[:_MAX_TEXT]
+        said = unsigned or whole
     # A subject is a part of what is said only once; and a command must stay the first thing.
     if us is not None or said.startswith("/") or not mail.subject:
         return said

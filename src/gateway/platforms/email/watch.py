@@ -15,6 +15,9 @@ from hermes_core import clock
 
 _log = logging.getLogger(__name__)
 
+_TRIES = 10
+"""So many connections, over some minutes, a mail may cost before those behind it have their turn."""
+
 Take = Callable[[Mailbox, int, bytes, int], None]
 """Deals with a mail, given its UID, what was fetched of it, and its size; then it is on disk or not
 for us."""
@@ -98,23 +101,46 @@ class Watch:
         """Deal with everything behind the cursor, also what comes meanwhile."""
         while not self._stopping.is_set():
             self._mailbox.had_news()
-            for uid in self._mailbox.uids_after(self._cursor.uid):
+            uids = self._mailbox.uids_after(self._cursor.uid)
+            for uid in uids:
                 if self._stopping.is_set():
                     return
-                arrived_at = self._deal_with(uid)
+                is_lost = self._is_not_to_be_had(uid, uids[-1])
+                arrived_at = 0.0 if is_lost else self._deal_with(uid)
                 self._advance(uid=uid, dealt_at=max(arrived_at, self._cursor.dealt_at))
             if not self._mailbox.had_news():
                 return
 
+    def _is_not_to_be_had(self, uid: int, newest: int) -> bool:
+        """Whether the server failed at this mail again and again, and gives others all the same.
+
+        It is waited for as long as nobody is behind it; raises PlatformError when the server gives none.
+        """
+        cursor = self._cursor
+        if cursor.stuck != uid or cursor.failures < _TRIES or newest == uid:
+            return False
+        self._fetch(newest)
+        _log.error("The server does not give the mail with UID %s; it is left unread.", uid)
+        return True
+
     def _deal_with(self, uid: int, after: float = -1.0) -> float:
         """Hand one mail on, unless it had arrived before; returns when it arrived."""
-        about = self._mailbox.about(uid)
-        if about is None:
-            return 0.0
-        size_bytes, arrived_at = about
-        if arrived_at > after and (raw := self._mailbox.content(uid, size_bytes)):
+        try:
+            size_bytes, arrived_at, raw = self._fetch(uid, after)
+        except PlatformError:
+            if not self._stopping.is_set():
+                failures = self._cursor.failures if self._cursor.stuck == uid else 0
+                self._advance(stuck=uid, failures=failures + 1)
+            raise
+        if raw:
             self._take(self._mailbox, uid, raw, size_bytes)
         return arrived_at
+
+    def _fetch(self, uid: int, after: float = -1.0) -> tuple[int, float, bytes]:
+        """The size of a mail, when it arrived, and what is in it, unless it had arrived before."""
+        size_bytes, arrived_at = self._mailbox.about(uid) or (0, 0.0)
+        is_wanted = size_bytes > 0 and arrived_at > after
+        return size_bytes, arrived_at, self._mailbox.content(uid, size_bytes) if is_wanted else b""
 
     def _advance(self, **changes: float) -> None:
         self._cursor = msgspec.structs.replace(self._cursor, **changes)

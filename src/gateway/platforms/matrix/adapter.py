@@ -26,6 +26,7 @@ from gateway.platforms.matrix.answers import RequestFailed, answered
 from gateway.platforms.matrix.client import Client
 from gateway.platforms.matrix.cursor import Cursor
 from gateway.platforms.matrix.intake import Intake
+from gateway.platforms.matrix.invitations import Invitations
 from gateway.platforms.matrix.locked import LockedMessages
 from gateway.platforms.matrix.manifest import MatrixSettings
 from gateway.platforms.matrix.reader import Reader
@@ -93,6 +94,7 @@ class MatrixAdapter(BasePlatformAdapter):
                 Intake(client, self.desk, me),
                 Cursor(self._folder, client.user_id, self.mark),
                 LockedMessages(self._folder),
+                Invitations(client, self._folder),
                 auto_join=settings.auto_join,
                 key_patience_s=self.key_patience_s,
             )

@@ -1,5 +1,6 @@
 """Reading: one sync after the other, none acknowledged before all of it has been taken in."""
 
+import asyncio
 import hashlib
 import logging
 from typing import Any, cast
@@ -13,6 +14,7 @@ from gateway.platforms.matrix.answers import RequestFailed, answered, persistent
 from gateway.platforms.matrix.client import Client
 from gateway.platforms.matrix.cursor import Cursor
 from gateway.platforms.matrix.intake import Intake
+from gateway.platforms.matrix.invitations import Invitations
 from gateway.platforms.matrix.locked import Locked, LockedMessages
 from gateway.platforms.matrix.translate import since_arrival
 from gateway.platforms.matrix.upgrades import Upgrades
@@ -45,6 +47,7 @@ class Reader:
         intake: Intake,
         cursor: Cursor,
         locked: LockedMessages,
+        invitations: Invitations,
         *,
         auto_join: bool = True,
         key_patience_s: float = 60.0,
@@ -53,6 +56,7 @@ class Reader:
         self._intake = intake
         self._cursor = cursor
         self._locked = locked
+        self._invitations = invitations
         self._auto_join = auto_join
         self._key_patience_s = key_patience_s
         self._has_complained = False
@@ -95,6 +99,7 @@ class Reader:
     async def run(self, first: SyncResponse) -> None:
         """Read until cancelled; raises PlatformError when the server does not let us."""
         news = first
+        self._invitations.resume()
         try:
             await self._unlock()
             while True:
@@ -102,6 +107,8 @@ class Reader:
                 news = await self._next()
         except RequestFailed as error:
             raise PlatformError(f"Matrix {_why(error)}. {error}") from error
+        finally:
+            await self._invitations.close()
 
     async def _next(self) -> SyncResponse:
         """The next sync; raises RequestFailed when the server is away, and is to be looked for anew."""
@@ -141,8 +148,7 @@ class Reader:
         """All that is new, and only then the note that we have it."""
         for room_id in news.rooms.leave:
             self._client.rooms.pop(room_id, None)
-        for room_id in news.rooms.invite:
-            await self._join(room_id)
+        await asyncio.gather(*(self._join(room_id) for room_id in news.rooms.invite))
         if self._cursor.since:  # what was said before we came is not for us
             for room_id, info in news.rooms.join.items():
                 await self._take_room(room_id, info)
@@ -200,14 +206,7 @@ class Reader:
         if not self._auto_join:
             _log.info("Matrix: invited to %s; auto_join is off.", room_id)
             return
-        try:
-            await persistently(lambda: answered(Response, self._client.join(room_id)))
-        except RequestFailed as error:
-            if error.ends_reading:
-                raise
-            _log.warning("Matrix: the room %s cannot be joined: %s", room_id, error)
-        else:
-            _log.info("Matrix: joined %s.", room_id)
+        await self._invitations.enter(room_id)
 
     async def _lock(self, room_id: str, event: MegolmEvent) -> None:
         """Keep a message that cannot be read, and ask our other devices for its key."""

@@ -308,7 +308,7 @@ class PlatformConformance:
     def test_a_reply_that_is_sent_again_after_a_restart_is_not_doubled(self, world: World):
         with Host(world) as host:
             self._meet(world, host)
-            _needs(host.adapter.abilities.resend != "marked", "a way to know its own messages")
+            _needs(host.adapter.abilities.resend != "marked", "way to know its own messages")
             assert host.send("only once", {"key": "once"}).success
             host.stop()
             host.start()
@@ -323,6 +323,22 @@ class PlatformConformance:
     def test_what_was_never_sent_is_not_found(self, world: World):
         with Host(world) as host:
             assert host.run(host.adapter.find_sent(world.chat, "never")) is None
+
+    def test_a_platform_that_cannot_be_asked_is_not_taken_for_one_that_has_nothing(
+        self, world: World
+    ):
+        with Host(world) as host:
+            _needs(host.adapter.abilities.resend == "checked", "way to look for what was sent")
+            self._meet(world, host)
+            assert host.send("already there", {"key": "there"}).success
+            world.cut()
+            try:
+                found = host.run(host.adapter.find_sent(world.chat, "there"))
+            except PlatformError:
+                found = "nobody knows"
+            finally:
+                world.heal()
+            assert found, "The gateway would send it again."
 
     def test_a_closed_chat_refuses_for_good(self, world: World):
         with Host(world) as host:
@@ -345,6 +361,18 @@ class PlatformConformance:
             assert result.success, result.error
             host.until(lambda: _has(world, "the final text"), "The edit")
             assert not _has(world, "a draft")
+
+    def test_an_edit_without_a_network_is_no_success(self, world: World):
+        with Host(world) as host:
+            _needs(host.adapter.abilities.can_edit, "edits")
+            self._meet(world, host)
+            sent = host.send("a draft")
+            world.cut()
+            edit = host.adapter.edit_message(world.chat, sent.message_id or "", "into the void")
+            result = host.run(edit)
+            world.heal()
+            assert not result.success
+            assert result.error_kind in ("network", "unsure")
 
     def test_the_same_edit_twice_is_no_failure(self, world: World):
         with Host(world) as host:
@@ -384,6 +412,7 @@ class PlatformConformance:
             path.write_bytes(PICTURE)
             assert host.send("here it is", {"files": [str(path)]}).success
             host.until(lambda: PICTURE in world.files(), "The file")
+            host.until(lambda: _has(world, "here it is"), "The text that goes along")
 
     def test_a_file_that_is_missing_does_not_raise(self, world: World):
         with Host(world) as host:

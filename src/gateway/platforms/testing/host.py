@@ -1,7 +1,6 @@
 """The gateway's part in the conformance kit: a desk, and a loop that keeps one adapter connected."""
 
 import asyncio
-import contextlib
 import tempfile
 import threading
 import time
@@ -272,18 +271,23 @@ class Host:
         self._is_lost.wait(_NOTICED_S)
 
     def _on_lost(self, error: PlatformError) -> None:
-        """Do what the gateway does: disconnect, and connect again as soon as that is possible."""
-        del error
+        """Do what the gateway does: disconnect, and connect again as soon as that is possible; not when
+        the adapter says that it never will be.
+        """
         self._is_lost.set()
         adapter = self._adapter
-        if adapter and (self._mending is None or self._mending.done()):
+        if adapter and not error.is_fatal and (self._mending is None or self._mending.done()):
             self._mending = asyncio.get_running_loop().create_task(self._mend(adapter))
 
     async def _mend(self, adapter: BasePlatformAdapter) -> None:
         while True:
             await adapter.disconnect()
-            with contextlib.suppress(PlatformError):
+            try:
                 await adapter.connect(is_reconnect=True)
+            except PlatformError as error:
+                if error.is_fatal:
+                    return
+            else:
                 return
             await asyncio.sleep(_GLANCE_S)
 

@@ -87,7 +87,7 @@ class World(ABC):
 
     def restart(self) -> None:
         """Stop the platform's server and start it again."""
-        self._lacks("a server that restarts")
+        self._lacks("servers that restart")
 
     def lose_next_answer(self) -> None:
         """Carry the next send out, and lose the answer to it."""
