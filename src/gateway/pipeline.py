@@ -497,12 +497,13 @@ class Pipeline:
     ) -> SessionEntry:
         """The conversation that a message is about, be it words or a command.
 
-        A program may name one, or want one for itself. Commands change routes, so theirs are kept.
+        A program may name one, or want one for itself. Commands change routes, so theirs are kept,
+        where there are such.
         """
         self._check_visible(event, source)
         if named := event.options.get("session_id"):
             return self.sessions.in_session(source, named)
-        if event.options.get("is_single") and not is_command:
+        if event.options.get("is_single"):
             key = self.sessions.key_of(source)
             return self.sessions.entry_for(key, sessions.new_id(), source)
         return self.sessions.get_or_create_session(source, saves=is_command)

@@ -176,6 +176,54 @@ def test_the_answer_to_a_first_command_can_be_followed(gateway: Gateway) -> None
     assert said(gateway) == ["two"]
 
 
+@pytest.mark.parametrize(
+    "command", ["/help", "/status", "/sessions", "/stop", "/undo", "/nonsense"]
+)
+def test_a_command_that_is_about_no_conversation_leaves_none_behind(
+    gateway: Gateway, command: str
+) -> None:
+    answer = ask(gateway, command)
+    assert answer.text and not answer.session_id
+    assert gateway.store.list_sessions_rich() == []
+    assert gateway.runner.session_store.list_sessions() == []
+
+
+@pytest.mark.parametrize("command", ["/new", "/title Tea", "/model scripted"])
+def test_a_command_that_begins_a_conversation_names_it(gateway: Gateway, command: str) -> None:
+    answer = ask(gateway, command)
+    assert gateway.store.get_session(answer.session_id) is not None
+    assert ask(gateway, "one", answer.session_id).session_id == answer.session_id
+
+
+def test_a_model_that_is_chosen_before_anything_is_said_answers_whoever_goes_on_there(
+    gateway: Gateway,
+) -> None:
+    gateway.world.model.models = {"scripted": {}, "other": {}}
+    respond(gateway, "one", respond(gateway, "/model other").id)
+    assert gateway.world.model.asked[-1].json["model"] == "other"
+
+
+def test_a_conversation_that_is_opened_without_a_name_does_not_end_by_silence(
+    gateway: Gateway,
+) -> None:
+    session_id = ask(gateway, "one").session_id
+    assert ask(gateway, f"/resume {session_id}").session_id == session_id
+    assert gateway.runner.session_store.list_sessions() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "heard"),
+    [("/retry", ["one", "two", "three"]), ("/queue five", ["one", "two", "three", "four", "five"])],
+)
+def test_a_command_is_about_the_history_that_its_request_brings(
+    gateway: Gateway, command: str, heard: list[str]
+) -> None:
+    turns = [("user", "one"), ("assistant", "two"), ("user", "three"), ("assistant", "four")]
+    messages: Any = [{"role": role, "content": text} for role, text in (*turns, ("user", command))]
+    gateway.client.chat.completions.create(model="hermes", messages=messages)
+    assert said(gateway) == heard
+
+
 def test_a_command_that_is_repeated_leads_where_it_led(world: World) -> None:
     world.configure(more=TABLE)
     with Gateway(world) as gateway:

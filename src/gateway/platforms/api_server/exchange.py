@@ -176,16 +176,17 @@ class Exchanges:
         turn_id = receipt.turn_id if receipt.outcome == "turn" else None
         if turn_id is None:
             asked.instructions = ""  # no model was told them
-        name = turn_id or responses.name_of(receipt.session_id or "", place.message_id)
+        session_id = receipt.session_id or (None if place.is_lasting else "")
+        name = turn_id or responses.name_of(session_id, place.message_id)
         form = make(name, asked)
         return Exchange(self._desk, self._closing, receipt, place, form, turn_id or "")
 
 
 async def _previous(desk: Desk, response_id: str) -> str:
-    """The session in which an earlier response was given."""
+    """The session in which an earlier response was given; empty when that was in none."""
     if not response_id:
         return ""
-    if session_id := responses.session_in(response_id):
+    if (session_id := responses.session_in(response_id)) is not None:
         return session_id
     try:
         if turn_id := responses.turn_in(response_id):
