@@ -169,8 +169,8 @@ class Pipeline:
             return self._obey(event, delivery)
         if (skill := self._skill(event)) is not None:
             _use(skill, event)
-        elif last is None and self._answers_question(event, source, key, delivery):
-            return Receipt("command")
+        elif last is None and (session_id := self._answered(event, source, key, delivery)):
+            return Receipt("command", session_id=session_id)
         if last is not None and last.was_heard:
             return self._say_anew(event, source, key, delivery, last)
         return self._say(event, source, delivery)
@@ -375,23 +375,29 @@ class Pipeline:
             if lane.current is not None and lane.current.turn_id == last.turn_id:
                 self.busy.interrupt(lane.key)
 
-    def _answers_question(
+    def _answered(
         self, event: MessageEvent, source: SessionSource, key: str, delivery: Delivery
-    ) -> bool:
-        """Whether plain words answer what a turn wants to know; then it is told."""
+    ) -> str:
+        """Tell a turn what it wants to know, if plain words answer that; returns its session then."""
         if event.attachments or not questions.may_be_answered(event, key, self.lanes):
-            return False
+            return ""
         question = questions.answered_by(event, key, self.lanes, self.store)
         asker = questions.asker(question, key, self.lanes) if question is not None else None
-        if question is None or asker is None or not self._may_answer(source, asker):
-            return False
+        turn = self.store.turns.get(question["turn_id"]) if question is not None else None
+        if question is None or turn is None or asker is None:
+            return ""
+        if not self._may_answer(source, asker):
+            return ""
         answer = _choice(event.text, question["choices"])
         if source.person != asker.person:
             answer = self.wording.spoken(source, answer)
         self.store.inbox.receive(delivery)
         self.store.questions.answer(question["id"], answer, by=source.platform.value)
+        came_from, session_id = origin.decode(delivery.payload), turn["session_id"]
+        told = self.replies.answer(came_from, "", name=name_of(delivery), session_id=session_id)
+        self.store.outbox.put(told)
         self.store.inbox.settle(delivery, "command")
-        return True
+        return session_id
 
     def _may_answer(self, source: SessionSource, asker: SessionSource) -> bool:
         theirs = self.access.standing_of(source)

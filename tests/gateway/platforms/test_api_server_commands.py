@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import openai
 import pytest
 
-from hermes_agent.testing.scripted import Quiet, say, silence
+from hermes_agent.testing.scripted import Quiet, call, say, silence
 from tests.gateway.living import PATIENCE_S, World
 from tests.gateway.platforms.test_api_server_gateway import TABLE, Gateway, said
 
@@ -222,6 +222,21 @@ def test_a_command_is_about_the_history_that_its_request_brings(
     messages: Any = [{"role": role, "content": text} for role, text in (*turns, ("user", command))]
     gateway.client.chat.completions.create(model="hermes", messages=messages)
     assert said(gateway) == heard
+
+
+def test_the_answer_to_a_question_leads_to_the_conversation_that_asked(gateway: Gateway) -> None:
+    gateway.world.play(call("clarify", question="Which one?"))
+    notes: Any = {"conversation": "notes", "extra_headers": {"Idempotency-Key": "k-1"}}
+    heard, answers = "", list[Any]()
+    for event in respond(gateway, "choose", conversation="notes", stream=True):
+        heard += getattr(event, "delta", "")
+        if heard.endswith("Which one?") and not answers:
+            answers = [respond(gateway, "the blue one", **notes) for _ in range(2)]
+    assert answers[0].id == answers[1].id
+    respond(gateway, "and now?", answers[1].id)
+    (notes,) = gateway.store.list_sessions_rich()
+    words = [one["content"] for one in gateway.store.get_messages(notes["id"])]
+    assert words[0] == "choose" and "and now?" in words
 
 
 def test_a_command_that_is_repeated_leads_where_it_led(world: World) -> None:
