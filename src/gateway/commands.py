@@ -341,7 +341,7 @@ class Chat:
             self.came_from,
             text=content if isinstance(content, str) else "",
             makes_session=accepted.makes_session,
-            model_name=_model_of(entry),
+            model_name=self.came_from.model or _model_of(entry),
         )
         self.house.lanes.put(key, waiting)
         return waiting

@@ -481,8 +481,13 @@ class House:
         return text
 
     def _settle(self, chat: Chat, text: str) -> None:
-        """Note the reply of a command, then that it is done; to do so again changes nothing."""
+        """Note the reply of a command, then that it is done; to do so again changes nothing.
+
+        On a request there is one answer: what has become a turn is answered by that alone.
+        """
         is_told = chat.came_from.is_in_place and not chat.is_settled
+        if chat.came_from.is_in_place and chat.is_settled:
+            text = ""
         session_id = ""
         with suppress(SessionNotFoundError):  # somebody deleted it meanwhile
             session_id = chat.begun() if is_told else ""

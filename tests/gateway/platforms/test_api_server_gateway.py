@@ -211,6 +211,10 @@ def test_what_only_answers_requests_is_no_place_for_notices(gateway: Gateway) ->
 
 
 _NOTES = {"X-Hermes-Conversation": "notes"}
+_PICTURE = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGA"
+    "WjR9awAAAABJRU5ErkJggg=="
+)
 
 
 def keyed(key: str) -> dict[str, str]:
@@ -278,6 +282,46 @@ def test_who_steers_a_turn_is_told_that_it_was_said_to_it(gateway: Gateway) -> N
         quiet.release()
         assert first.result(PATIENCE_S) == "so be it"
         assert second.result(PATIENCE_S) == "It was said to the turn that ran."
+
+
+def test_a_picture_that_a_turn_cannot_be_told_is_answered_on_its_request(gateway: Gateway) -> None:
+    quiet = Quiet()
+    gateway.world.play(
+        replace(call("terminal", command="true"), quiet=quiet), say("one"), say("two")
+    )
+    words = {"type": "text", "text": "/steer look"}
+    picture = {"type": "image_url", "image_url": {"url": _PICTURE}}
+    messages: Any = [{"role": "user", "content": [words, picture]}]
+
+    def show() -> str:
+        return text(
+            gateway.client.chat.completions.create(
+                model="hermes", messages=messages, extra_headers=_NOTES
+            )
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(lambda: text(gateway.ask("first", extra_headers=_NOTES)))
+        assert quiet.begun.wait(PATIENCE_S)
+        second = pool.submit(show)
+        eventually(lambda: gateway.house.lanes.waiting_count == 1, "the picture waits")
+        quiet.release()
+        assert (first.result(PATIENCE_S), second.result(PATIENCE_S)) == ("one", "two")
+
+
+@pytest.mark.parametrize("said", ["hello", "/queue hello", "/steer hello", "/retry"])
+def test_a_model_that_is_asked_for_with_a_command_answers_what_it_says(
+    gateway: Gateway, said: str
+) -> None:
+    gateway.world.model.models = {"scripted": {}, "another": {}}
+    for words in ("/model another", "one"):
+        gateway.ask(words, extra_headers=_NOTES)
+    assert gateway.world.model.asked[-1].json["model"] == "another"
+    messages: Any = [{"role": "user", "content": said}]
+    gateway.client.chat.completions.create(
+        model="scripted", messages=messages, extra_headers=_NOTES
+    )
+    assert gateway.world.model.asked[-1].json["model"] == "scripted"
 
 
 def test_a_command_that_is_still_being_done_is_a_conflict_that_clients_try_again(
