@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from hermes_agent.testing.scripted import Quiet, call, say, silence
+from tests.gateway.faults import eventually
 from tests.gateway.living import PATIENCE_S, World
 from tests.gateway.platforms.test_api_server_gateway import TABLE, Gateway, said
 
@@ -303,6 +304,20 @@ def test_what_runs_in_a_conversation_is_seen_and_stopped_from_every_chat_in_it(
             assert "Stopping" in ask(gateway, "/stop", **where).text
             with pytest.raises(openai.ConflictError):
                 running.result(PATIENCE_S)
+
+
+def test_words_that_were_taken_along_to_a_new_conversation_name_that_one(gateway: Gateway) -> None:
+    quiet = Quiet()
+    gateway.world.play(silence(quiet, after="Half ", then="of it"), say("two"))
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ask, gateway, "one", name="A")
+        assert quiet.begun.wait(PATIENCE_S)
+        second = pool.submit(ask, gateway, "two", name="A")
+        eventually(lambda: gateway.house.lanes.waiting_count == 1, "the second waits")
+        new = ask(gateway, "/new", name="A")
+        assert second.result(PATIENCE_S) == ("two", new.session_id)
+        with pytest.raises(openai.ConflictError):
+            first.result(PATIENCE_S)
 
 
 def test_a_response_that_is_being_given_can_be_followed_by_the_command_that_stops_it(

@@ -45,9 +45,10 @@ class Exchange(NamedTuple):
     turn_id: str
     """Empty when a command answered."""
 
-    @property
-    def headers(self) -> dict[str, str]:
-        said = {TURN: self.turn_id, places.SESSION: self.receipt.session_id or ""}
+    def headers(self, session_id: str = "") -> dict[str, str]:
+        """What is said beside the answer; a message that waited may have been answered elsewhere."""
+        session_id = session_id or self.receipt.session_id or ""
+        said = {TURN: self.turn_id, places.SESSION: session_id}
         if self.place.is_named:
             said[places.CONVERSATION] = self.place.chat_id
         return {name: value for name, value in said.items() if value}
@@ -61,11 +62,11 @@ class Exchange(NamedTuple):
             return Response(status_code=499)
         except Closing:
             raise self._put_off() from None
-        return json(self.form.whole(reply), headers=self.headers)
+        return json(self.form.whole(reply), headers=self.headers(reply.session_id))
 
     def stream(self) -> Response:
         """The answer as it is written."""
-        return EventStream(self._stream, self.headers)
+        return EventStream(self._stream, self.headers())
 
     async def _stream(self, receive: Receive, put: Put) -> None:
         """The boundary of a stream: what fails after its beginning is told in it."""
@@ -106,7 +107,7 @@ class Exchange(NamedTuple):
             raise self._later(f"The reply cannot be read now: {error}", error.code) from error
         if ended.status != "answered":
             raise _unanswered(ended)
-        return Reply(ended.text, ended.usage, ended.model, ended.finish)
+        return Reply(ended.text, ended.usage, ended.model, ended.finish, ended.session_id)
 
     async def _leave(self) -> None:
         """The client hung up: a turn that it cannot ask for again is stopped."""
@@ -128,7 +129,7 @@ class Exchange(NamedTuple):
     def _later(self, message: str, code: str) -> RefusedRequest:
         """The turn is on disk, its reply not to be had now. Without a key a retry is another turn."""
         again = {"Retry-After": "5"} if self.place.has_key else FINAL
-        return RefusedRequest(503, message, code=code, headers=again | self.headers)
+        return RefusedRequest(503, message, code=code, headers=again | self.headers())
 
 
 def _unanswered(ended: Ended) -> RefusedRequest:
