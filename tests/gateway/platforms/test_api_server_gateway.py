@@ -158,6 +158,18 @@ def test_a_repeat_gets_the_first_answer_also_after_a_restart(world: World) -> No
     assert len([one for one in world.model.requests if one.method == "POST"]) == 1
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_repeat_is_told_that_its_answer_was_deleted(gateway: Gateway, stream: bool) -> None:
+    key = {"Idempotency-Key": "k-1"}
+    gateway.ask("pay", extra_headers=key)
+    (paid,) = gateway.store.list_sessions_rich()
+    gateway.store.delete_session(paid["id"])
+    with pytest.raises(openai.APIStatusError) as caught:
+        gateway.ask("pay", extra_headers=key, stream=stream)
+    assert (caught.value.status_code, caught.value.code) == (410, "answer_deleted")
+    assert len(gateway.world.model.asked) == 1
+
+
 @pytest.mark.parametrize("said", ["pay", "/title Invoices"])
 def test_a_key_counts_in_all_conversations(gateway: Gateway, said: str) -> None:
     answers = [

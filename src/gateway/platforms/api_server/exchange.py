@@ -104,6 +104,8 @@ class Exchange(NamedTuple):
         try:
             ended = await self.desk.ended(self.turn_id)
         except StoreError as error:
+            if error.code == StoreError.code:  # there is no such turn (any more)
+                raise _gone() from error
             raise self._later(f"The reply cannot be read now: {error}", error.code) from error
         if ended.status != "answered":
             raise _unanswered(ended)
@@ -143,6 +145,11 @@ def _unanswered(ended: Ended) -> RefusedRequest:
     )
 
 
+def _gone() -> RefusedRequest:
+    said = "The conversation was deleted, and the answer with it. It is not answered again."
+    return RefusedRequest(410, said, code="answer_deleted", headers=FINAL)
+
+
 def _still_running() -> RefusedRequest:
     said = "This command is still being done; ask again with the same Idempotency-Key."
     return RefusedRequest(409, said, code="still_running", headers={"Retry-After": "1"})
@@ -174,6 +181,8 @@ class Exchanges:
             )
         if not receipt.is_over:
             raise _still_running()
+        if receipt.outcome == "turn" and receipt.turn_id is None:
+            raise _gone()
         turn_id = receipt.turn_id if receipt.outcome == "turn" else None
         if turn_id is None:
             asked.instructions = ""  # no model was told them
