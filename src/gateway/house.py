@@ -353,6 +353,8 @@ class House:
         await self.moves.note(platform, old_chat, new_chat)
 
     async def watch(self, turn_id: str) -> AsyncIterator[Event]:
+        if turn_id not in self.lanes.held:
+            return  # nobody here tells anything of it
         async for event in self.watchers.watch(turn_id, partial(self.turns.is_over, turn_id)):
             yield event
 

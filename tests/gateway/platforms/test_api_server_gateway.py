@@ -426,6 +426,31 @@ def test_what_a_named_stream_asks_is_answered_by_another_request(
     assert "The tool says: the blue one" in heard
 
 
+def heard_until(stream: Any, ending: str) -> str:
+    """What a stream tells until it has asked something."""
+    heard = ""
+    for one in stream:
+        heard += one.choices[0].delta.content or ""
+        if heard.endswith(ending):
+            break
+    return heard
+
+
+def test_who_comes_back_to_a_turn_that_waits_for_an_answer_is_asked_too(world: World) -> None:
+    world.configure(more=TABLE, drain=0.1)
+    world.play(call("clarify", question="Which one?"))
+    with Gateway(world) as gateway:
+        for _ in range(2):  # the connection breaks
+            stream = gateway.ask("choose", stream=True, extra_headers=keyed("k-1"))
+            assert heard_until(stream, "Which one?") == "Which one?"
+            stream.close()
+    with Gateway(world) as gateway:
+        stream = gateway.ask("choose", stream=True, extra_headers=keyed("k-1"))
+        assert heard_until(stream, "Which one?") == "Which one?"
+        gateway.ask("the blue one", extra_headers=_NOTES)
+        assert told(stream).endswith("The tool says: the blue one")
+
+
 def test_an_unnamed_stream_is_not_asked_what_it_could_not_answer(
     gateway: Gateway, world: World
 ) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -26,7 +26,7 @@ from gateway.platforms.api_server.telling import Telling
 from gateway.platforms.api_server.translate import Asked
 from gateway.platforms.base import Desk, Ended, Receipt
 from gateway.platforms.refusal import BROKEN, FINAL, RefusedRequest, json, refusal
-from hermes_agent.events import ReasoningDelta
+from hermes_agent.events import Event, QuestionAsked, ReasoningDelta
 from hermes_core.errors import HermesError, StoreError
 
 logger = logging.getLogger(__name__)
@@ -85,9 +85,8 @@ class Exchange(NamedTuple):
     async def _tell(self, put: Put) -> None:
         form, telling = self.form, Telling()
         await put(form.begin())
-        # A repeat may come in the middle of the first: it waits, and is told the whole at once.
-        if self.turn_id and self.receipt.is_new:
-            async for event in self.desk.watch(self.turn_id):
+        if self.turn_id:
+            async for event in self._events():
                 if isinstance(event, ReasoningDelta):
                     await put(form.think(event.text))
                 elif text := telling.hear(event):
@@ -96,6 +95,16 @@ class Exchange(NamedTuple):
         if rest := telling.end(reply.text):
             await put(form.say(rest))
         await put(form.end(reply._replace(text=telling.whole)))
+
+    async def _events(self) -> AsyncIterator[Event]:
+        """What is told of the turn while it runs.
+
+        A repeat may come in the middle of the first: it waits, and is told the whole at once. Only what
+        is asked it must hear before, as nobody else may.
+        """
+        async for event in self.desk.watch(self.turn_id):
+            if self.receipt.is_new or isinstance(event, QuestionAsked):
+                yield event
 
     async def _reply(self) -> Reply:
         if not self.turn_id:
