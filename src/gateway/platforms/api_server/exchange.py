@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,7 +24,7 @@ from gateway.platforms.api_server.models import Models
 from gateway.platforms.api_server.place import Place
 from gateway.platforms.api_server.telling import Telling
 from gateway.platforms.api_server.translate import Asked
-from gateway.platforms.base import Desk, Ended, Receipt
+from gateway.platforms.base import Desk, Ended, MessageEvent, Receipt
 from gateway.platforms.refusal import BROKEN, FINAL, RefusedRequest, json, refusal
 from hermes_agent.events import Event, QuestionAsked, ReasoningDelta
 from hermes_core.errors import HermesError, StoreError
@@ -164,6 +164,17 @@ def _still_running() -> RefusedRequest:
     return RefusedRequest(409, said, code="still_running", headers={"Retry-After": "1"})
 
 
+def _unfinished(place: Place) -> RefusedRequest:
+    how = (
+        "ask again with the same Idempotency-Key."
+        if place.has_key
+        else "look whether it was, before you send it again."
+    )
+    said = f"Hermes stops now, and this may not have been done; {how}"
+    again = {"Retry-After": "5"} if place.has_key else FINAL
+    return RefusedRequest(503, said, code="restarting", headers=again)
+
+
 class Exchanges:
     """Begins exchanges, all of which end when this is closed. Made inside an event loop."""
 
@@ -183,7 +194,7 @@ class Exchanges:
         asked.model = await self._models.checked(asked.model)
         session_id = await _previous(self._desk, asked.previous)
         place = places.find(headers, conversation=asked.conversation, session_id=session_id)
-        receipt = await self._desk.accept(translate.event(asked, place, self._user))
+        receipt = await self._accepted(translate.event(asked, place, self._user), place)
         if receipt.outcome == "ignored":
             raise RefusedRequest(
                 403, receipt.reply or "You may not speak here.", code="not_allowed", headers=FINAL
@@ -199,6 +210,18 @@ class Exchanges:
         name = turn_id or responses.name_of(session_id, place.message_id)
         form = make(name, asked)
         return Exchange(self._desk, self._closing, receipt, place, form, turn_id or "")
+
+    async def _accepted(self, event: MessageEvent, place: Place) -> Receipt:
+        """What became of a message; a command may take longer than the gateway is there for."""
+        accepting = asyncio.create_task(self._desk.accept(event))
+        awaited: set[asyncio.Future[Any]] = {accepting, self._closing}
+        try:
+            await asyncio.wait(awaited, return_when="FIRST_COMPLETED")
+            if accepting.done():
+                return accepting.result()
+        finally:
+            accepting.cancel()
+        raise _unfinished(place)
 
 
 async def _previous(desk: Desk, response_id: str) -> str:
