@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from hermes_agent.testing.scripted import Quiet, call, say, silence
+from hermes_state import SessionDB
 from tests.gateway.faults import eventually
 from tests.gateway.living import PATIENCE_S, World
 from tests.gateway.platforms.test_api_server_gateway import TABLE, Gateway, said
@@ -249,6 +250,33 @@ def test_a_command_that_is_repeated_leads_where_it_led(world: World) -> None:
     with Gateway(world) as gateway:
         assert ask(gateway, "/new", session_id, key="k-1") == new
         assert ask(gateway, "two", new.session_id).session_id == new.session_id
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["by its name", "by its id"])
+def test_a_command_that_was_cut_off_leads_to_the_conversation_it_was_about(
+    world: World, is_named: bool
+) -> None:
+    world.configure(more=TABLE)
+    with Gateway(world) as gateway:
+        first = ask(gateway, "one", name="A")
+        where = {"name": "A"} if is_named else {"session_id": first.session_id}
+        ask(gateway, "/undo", **where, key="k-1")
+    _begin_again(world)
+    with Gateway(world) as gateway:
+        again = ask(gateway, "/undo", **where, key="k-2")
+        assert "The process ended while /undo" in again.text
+        assert again.session_id == first.session_id
+
+
+def _begin_again(world: World) -> None:
+    """Have the store know of one more such command that it was begun, and nothing of its end."""
+    with SessionDB(world.home.database) as store:
+        store.write(
+            lambda conn: conn.execute(
+                "INSERT INTO inbox (platform, chat_id, message_id, payload, received_at)"
+                " SELECT platform, chat_id, 'k-2', payload, 1.0 FROM inbox WHERE message_id = 'k-1'"
+            )
+        )
 
 
 @pytest.mark.parametrize("small", ["on", "off"])
