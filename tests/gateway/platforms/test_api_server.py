@@ -314,10 +314,22 @@ def test_what_was_not_streamed_of_the_stored_reply_is_told_at_the_end(server: Se
     assert told(ask(server, stream=True)) == "secret 123\n\nsecret [hidden]"
 
 
-def test_a_question_to_the_person_is_told_in_the_stream(server: Server) -> None:
-    asked = QuestionAsked("q1", "approval", "shell", "May I?", "rm -r build", ["yes", "no"])
+def test_a_question_to_the_person_is_told_in_the_stream_and_how_it_is_answered(
+    server: Server,
+) -> None:
+    asked = QuestionAsked(
+        "q1", "approval", "shell", "Deletes build", "rm -r build", ["once", "deny"]
+    )
     server.desk.script = lambda _: Script([asked, TextDelta("Done.")], "Done.")
-    assert told(ask(server, stream=True)) == "May I?\nrm -r build\nyes · no\n\nDone."
+    assert told(ask(server, stream=True)) == (
+        "🔐 May this run? Deletes build\n```\nrm -r build\n```\n"
+        "Answer /approve (or /approve session, /approve always) or /deny.\n\nDone."
+    )
+    asked = QuestionAsked("q2", "clarify", "clarify", "Which one?", "", ["red", "blue"])
+    server.desk.script = lambda _: Script([asked, TextDelta("Done.")], "Done.")
+    assert told(ask(server, stream=True)) == (
+        "❓ Which one?\n1. red\n2. blue\nAnswer with a number or in your own words.\n\nDone."
+    )
 
 
 def test_a_turn_that_fails_in_a_stream_is_an_error_in_it(server: Server) -> None:

@@ -442,11 +442,11 @@ def test_who_comes_back_to_a_turn_that_waits_for_an_answer_is_asked_too(world: W
     with Gateway(world) as gateway:
         for _ in range(2):  # the connection breaks
             stream = gateway.ask("choose", stream=True, extra_headers=keyed("k-1"))
-            assert heard_until(stream, "Which one?") == "Which one?"
+            assert heard_until(stream, "Which one?") == "❓ Which one?"
             stream.close()
     with Gateway(world) as gateway:
         stream = gateway.ask("choose", stream=True, extra_headers=keyed("k-1"))
-        assert heard_until(stream, "Which one?") == "Which one?"
+        assert heard_until(stream, "Which one?") == "❓ Which one?"
         gateway.ask("the blue one", extra_headers=_NOTES)
         assert told(stream).endswith("The tool says: the blue one")
 
