@@ -150,6 +150,9 @@ class Pipeline:
             return self._ignore(delivery)
         text = self._heard(event, source)
         if text is None:
+            came_from, name = origin.decode(delivery.payload), name_of(delivery)
+            if is_in_place:  # who asks again is told the same
+                self.store.outbox.put(self.replies.answer(came_from, _DROPPED, name=name))
             return self._ignore(delivery)._replace(reply=_DROPPED)
         event.text = text
         return self._decide(event, source, key, delivery, last)
@@ -218,7 +221,8 @@ class Pipeline:
             return None
         said = self.replies.answered(name_of(delivery))
         if said.text:
-            return Receipt("command", session_id=said.session_id, is_new=False, reply=said.text)
+            outcome = "ignored" if row["outcome"] == "ignored" else "command"
+            return Receipt(outcome, session_id=said.session_id, is_new=False, reply=said.text)
         turn = self.store.turns.get(row["turn_id"]) if row["turn_id"] else None
         session_id = turn["session_id"] if turn else said.session_id
         return Receipt(row["outcome"], row["turn_id"], session_id, is_new=False)
