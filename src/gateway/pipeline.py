@@ -8,7 +8,7 @@ way, and one that was decided about is not decided about twice.
 import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Protocol
 
@@ -108,6 +108,8 @@ class Pipeline:
     groups_need_mention: bool = True
     quiet: Collection[str] = ()
     """Platforms on which strangers hear nothing."""
+    _being_done: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
+    """The commands that somebody waits for now, by what they are told from others by."""
 
     def wants_files(self, event: MessageEvent) -> bool:
         """Whether files are to be kept: the message is new, allowed and meant for us, and something
@@ -131,6 +133,8 @@ class Pipeline:
         last = versions.before(self.store, event) if role is not None else None
         versions.complete(event, last)
         delivery = origin.delivery_of(event, key, is_turn=is_turn, is_in_place=is_in_place)
+        if delivery.key in self._being_done:  # whatever it says now
+            return Receipt("command", is_new=False, is_over=False)
         if role is not None and self._is_everyday(event, source, key):
             entry = self.sessions.going_on(key)
             with suppress(ConversationOverError, SessionNotFoundError):
@@ -150,10 +154,7 @@ class Pipeline:
             return self._ignore(delivery)
         text = self._heard(event, source)
         if text is None:
-            came_from, name = origin.decode(delivery.payload), name_of(delivery)
-            if is_in_place:  # who asks again is told the same
-                self.store.outbox.put(self.replies.answer(came_from, _DROPPED, name=name))
-            return self._ignore(delivery)._replace(reply=_DROPPED)
+            return self._drop(delivery)
         event.text = text
         return self._decide(event, source, key, delivery, last)
 
@@ -278,6 +279,14 @@ class Pipeline:
         self.store.inbox.settle(delivery, "ignored")
         return Receipt("ignored")
 
+    def _drop(self, delivery: Delivery) -> Receipt:
+        """Leave a message alone that a plugin dropped; on a request it is told so, again and again."""
+        came_from = origin.decode(delivery.payload)
+        if came_from.is_in_place:
+            told = self.replies.answer(came_from, _DROPPED, name=name_of(delivery))
+            self.store.outbox.put(told)
+        return self._ignore(delivery)._replace(reply=_DROPPED)
+
     def _turn_away(self, source: SessionSource, delivery: Delivery) -> Receipt:
         """A stranger: in a direct chat, a code that somebody on the machine can approve.
 
@@ -303,7 +312,11 @@ class Pipeline:
         if not self.store.inbox.receive(delivery):
             return Receipt("command", is_new=False, is_over=False)
         came_from = origin.decode(delivery.payload)
-        reply = self.run_command(event, delivery, came_from)
+        self._being_done.add(delivery.key)
+        try:
+            reply = self.run_command(event, delivery, came_from)
+        finally:
+            self._being_done.discard(delivery.key)
         # It may have become a turn; on the request itself its conversation is told.
         known = self._known(delivery) if came_from.is_in_place or not reply else None
         return known._replace(is_new=True) if known else Receipt("command", reply=reply)

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import openai
@@ -348,9 +349,9 @@ def test_a_command_that_is_still_being_done_is_a_conflict_that_clients_try_again
         _dawdling.begun.clear()
         first = pool.submit(lambda: text(gateway.ask("/dawdle", extra_headers=keyed("k-1"))))
         assert _dawdling.begun.wait(PATIENCE_S)
-        for stream in (False, True):
+        for said, stream in product(("/dawdle", "other words"), (False, True)):
             with pytest.raises(openai.ConflictError) as caught:
-                gateway.ask("/dawdle", extra_headers=keyed("k-1"), stream=stream)
+                gateway.ask(said, extra_headers=keyed("k-1"), stream=stream)
             assert caught.value.code == "still_running"
             assert caught.value.response.headers["retry-after"] == "1"
         _dawdling.over.set()
