@@ -306,14 +306,16 @@ class Chat:
         return session_id
 
     def steer(self, text: str) -> str:
-        """Say something to the turn that runs; what it does not hear is answered next.
+        """Say something to the turn that runs, for whichever chat; what it misses is answered next.
 
         Returns why it may not hear it, when that is so.
         """
         entry = self.entry
         content = self.house.wording.of(self.event, text, entry.session_id)
+        keys = (self.key, *self._elsewhere)
+        running = next((key for key in keys if key in self.house.turns.running), self.key)
         waiting = self._accept(entry.session_id, self.key, content)
-        return self.house.steer(self.key, waiting)
+        return self.house.steer(running, waiting)
 
     def _accept(
         self,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -358,6 +359,25 @@ def test_a_response_that_is_being_given_can_be_followed_by_the_command_that_stop
     assert quiet.begun.wait(PATIENCE_S)
     assert "Stopping" in respond(gateway, "/stop", running.id).output_text
     assert [event.type for event in stream][-1] == "response.failed"
+
+
+def test_a_response_that_is_being_given_can_be_followed_by_what_is_said_to_it(
+    gateway: Gateway,
+) -> None:
+    quiet = Quiet()
+    asking = replace(call("terminal", command="true"), quiet=quiet)
+    gateway.world.play(asking, say("so be it"))
+    stream = respond(gateway, "one", stream=True)
+    running = next(iter(stream)).response
+    assert quiet.begun.wait(PATIENCE_S)
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(respond, gateway, "/steer two", running.id)
+        agents = gateway.house.turns.running
+        eventually(lambda: any(one._steers for one in list(agents.values())), "what is to be said")
+        quiet.release()
+        assert [event.type for event in stream][-1] == "response.completed"
+        assert second.result(PATIENCE_S).output_text == "It was said to the turn that ran."
+    assert gateway.world.model.asked[-1].json["messages"][-1]["content"] == "two"
 
 
 def test_who_shares_a_conversation_may_leave_it_while_it_is_at_work(gateway: Gateway) -> None:
