@@ -89,6 +89,8 @@ class Chat:
     """Done when a command that takes long has begun: what comes after it need not wait for its end."""
     is_copy: bool = False
     """Whether the conversation that was opened is a copy, as it belongs to a group."""
+    _single: SessionEntry | None = None
+    """The conversation of a request that names none, once the command has looked at it."""
 
     @property
     def key(self) -> str:
@@ -97,14 +99,25 @@ class Chat:
     @property
     def entry(self) -> SessionEntry:
         """The route of the chat; that its conversation began by itself is said before all else."""
+        if self._single is not None:
+            return self._single
         entry = self.house.entry_of(self.event, self.came_from)
         self.house.tell_reset(entry, self.came_from)
+        if self._is_unnamed:
+            self._single = entry
+            if self.event.options.get("history"):
+                self._begin(entry)
         return entry
 
     @property
     def is_session(self) -> bool:
-        """Whether the chat is a session that its request names, and so never in another one."""
-        return bool(self.event.options.get("session_id"))
+        """Whether the chat is one session, named by its request or its own, and never in another one."""
+        return bool(self.event.options.get("is_single"))
+
+    @property
+    def _is_unnamed(self) -> bool:
+        """Whether the request names no conversation: its own is on disk once there is something."""
+        return self.is_session and not self.event.options.get("session_id")
 
     @property
     def _known(self) -> SessionEntry | None:
@@ -234,7 +247,7 @@ class Chat:
     def _name(self, session_id: str) -> None:
         """Have the command be about another session, as if its request had named that one."""
         options = {"session_id": session_id, "is_single": True}
-        self.event = replace(self.event, options=options)
+        self.event, self._single = replace(self.event, options=options), None
         place = self.house.placed(self.event)
         key = self.house.sessions.key_of(place)
         self.came_from = structs.replace(self.came_from, source=place.to_dict(), session_key=key)
@@ -243,13 +256,21 @@ class Chat:
         """Begin a new conversation; returns what the person reads."""
         if not self.is_session:
             return self.house.reset(self.came_from)
-        left, session_id = self.entry.session_id, sessions.new_id()
+        left = "" if self._is_unnamed else f" {self.entry.session_id} stays as it is."
+        session_id = sessions.new_id()
         self._name(session_id)
         self._begin(self.house.sessions.entry_for(self.key, session_id, self.came_from.place))
-        return f"✨ A new session: {session_id}. {left} stays as it is."
+        return f"✨ A new session: {session_id}.{left}"
 
     def begun(self) -> str:
-        """The session that the chat is in; made when there is none yet, since its id is given out."""
+        """The session that the chat is in; made when there is none yet, since its id is given out.
+
+        Empty when the request names no conversation, and the command has made none.
+        """
+        if self._is_unnamed:
+            single, store = self._single, self.house.assembly.store
+            is_made = single is not None and store.get_session(single.session_id) is not None
+            return single.session_id if single is not None and is_made else ""
         entry = self.entry
         self._begin(entry)
         return entry.session_id
@@ -331,7 +352,7 @@ class Chat:
             self.came_from,
             text=content if isinstance(content, str) else "",
             makes_session=accepted.makes_session,
-            model_name=_model_of(entry),
+            model_name=self.came_from.model or _model_of(entry),
         )
         self.house.lanes.put(key, waiting)
         return waiting
@@ -415,6 +436,10 @@ class Chat:
         return made.facts.name
 
     def _choose(self, model: dict[str, str]) -> None:
+        if self._is_unnamed:  # what is chosen is chosen for whoever goes on there
+            session_id = self.entry.session_id
+            self._begin(self.entry)
+            self._name(session_id)
         self.house.sessions.keep(self.entry)
         self.house.sessions.set_model_override(self.key, model)
 

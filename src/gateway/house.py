@@ -363,6 +363,8 @@ class House:
         await self.moves.note(platform, old_chat, new_chat)
 
     async def watch(self, turn_id: str) -> AsyncIterator[Event]:
+        if turn_id not in self.lanes.held:
+            return  # nobody here tells anything of it
         async for event in self.watchers.watch(turn_id, partial(self.turns.is_over, turn_id)):
             yield event
 
@@ -491,8 +493,13 @@ class House:
         return text
 
     def _settle(self, chat: Chat, text: str) -> None:
-        """Note the reply of a command, then that it is done; to do so again changes nothing."""
+        """Note the reply of a command, then that it is done; to do so again changes nothing.
+
+        On a request there is one answer: what has become a turn is answered by that alone.
+        """
         is_told = chat.came_from.is_in_place and not chat.is_settled
+        if chat.came_from.is_in_place and chat.is_settled:
+            text = ""
         session_id = ""
         with suppress(SessionNotFoundError):  # somebody deleted it meanwhile
             session_id = chat.begun() if is_told else ""

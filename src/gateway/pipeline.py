@@ -8,7 +8,7 @@ way, and one that was decided about is not decided about twice.
 import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Protocol
 
@@ -108,6 +108,8 @@ class Pipeline:
     groups_need_mention: bool = True
     quiet: Collection[str] = ()
     """Platforms on which strangers hear nothing."""
+    _being_done: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
+    """The commands that somebody waits for now, by what they are told from others by."""
 
     def wants_files(self, event: MessageEvent) -> bool:
         """Whether files are to be kept: the message is new, allowed and meant for us, and something
@@ -131,6 +133,8 @@ class Pipeline:
         last = versions.before(self.store, event) if role is not None else None
         versions.complete(event, last)
         delivery = origin.delivery_of(event, key, is_turn=is_turn, is_in_place=is_in_place)
+        if delivery.key in self._being_done:  # whatever it says now
+            return Receipt("command", is_new=False, is_over=False)
         if role is not None and self._is_everyday(event, source, key):
             entry = self.sessions.going_on(key)
             with suppress(ConversationOverError, SessionNotFoundError):
@@ -150,7 +154,7 @@ class Pipeline:
             return self._ignore(delivery)
         text = self._heard(event, source)
         if text is None:
-            return self._ignore(delivery)._replace(reply=_DROPPED)
+            return self._drop(delivery)
         event.text = text
         return self._decide(event, source, key, delivery, last)
 
@@ -169,8 +173,8 @@ class Pipeline:
             return self._obey(event, delivery)
         if (skill := self._skill(event)) is not None:
             _use(skill, event)
-        elif last is None and self._answers_question(event, source, key, delivery):
-            return Receipt("command")
+        elif last is None and (session_id := self._answered(event, source, key, delivery)):
+            return Receipt("command", session_id=session_id)
         if last is not None and last.was_heard:
             return self._say_anew(event, source, key, delivery, last)
         return self._say(event, source, delivery)
@@ -218,7 +222,8 @@ class Pipeline:
             return None
         said = self.replies.answered(name_of(delivery))
         if said.text:
-            return Receipt("command", session_id=said.session_id, is_new=False, reply=said.text)
+            outcome = "ignored" if row["outcome"] == "ignored" else "command"
+            return Receipt(outcome, session_id=said.session_id, is_new=False, reply=said.text)
         turn = self.store.turns.get(row["turn_id"]) if row["turn_id"] else None
         session_id = turn["session_id"] if turn else said.session_id
         return Receipt(row["outcome"], row["turn_id"], session_id, is_new=False)
@@ -274,6 +279,14 @@ class Pipeline:
         self.store.inbox.settle(delivery, "ignored")
         return Receipt("ignored")
 
+    def _drop(self, delivery: Delivery) -> Receipt:
+        """Leave a message alone that a plugin dropped; on a request it is told so, again and again."""
+        came_from = origin.decode(delivery.payload)
+        if came_from.is_in_place:
+            told = self.replies.answer(came_from, _DROPPED, name=name_of(delivery))
+            self.store.outbox.put(told)
+        return self._ignore(delivery)._replace(reply=_DROPPED)
+
     def _turn_away(self, source: SessionSource, delivery: Delivery) -> Receipt:
         """A stranger: in a direct chat, a code that somebody on the machine can approve.
 
@@ -299,7 +312,11 @@ class Pipeline:
         if not self.store.inbox.receive(delivery):
             return Receipt("command", is_new=False, is_over=False)
         came_from = origin.decode(delivery.payload)
-        reply = self.run_command(event, delivery, came_from)
+        self._being_done.add(delivery.key)
+        try:
+            reply = self.run_command(event, delivery, came_from)
+        finally:
+            self._being_done.discard(delivery.key)
         # It may have become a turn; on the request itself its conversation is told.
         known = self._known(delivery) if came_from.is_in_place or not reply else None
         return known._replace(is_new=True) if known else Receipt("command", reply=reply)
@@ -375,23 +392,29 @@ class Pipeline:
             if lane.current is not None and lane.current.turn_id == last.turn_id:
                 self.busy.interrupt(lane.key)
 
-    def _answers_question(
+    def _answered(
         self, event: MessageEvent, source: SessionSource, key: str, delivery: Delivery
-    ) -> bool:
-        """Whether plain words answer what a turn wants to know; then it is told."""
+    ) -> str:
+        """Tell a turn what it wants to know, if plain words answer that; returns its session then."""
         if event.attachments or not questions.may_be_answered(event, key, self.lanes):
-            return False
+            return ""
         question = questions.answered_by(event, key, self.lanes, self.store)
         asker = questions.asker(question, key, self.lanes) if question is not None else None
-        if question is None or asker is None or not self._may_answer(source, asker):
-            return False
+        turn = self.store.turns.get(question["turn_id"]) if question is not None else None
+        if question is None or turn is None or asker is None:
+            return ""
+        if not self._may_answer(source, asker):
+            return ""
         answer = _choice(event.text, question["choices"])
         if source.person != asker.person:
             answer = self.wording.spoken(source, answer)
         self.store.inbox.receive(delivery)
         self.store.questions.answer(question["id"], answer, by=source.platform.value)
+        came_from, session_id = origin.decode(delivery.payload), turn["session_id"]
+        told = self.replies.answer(came_from, "", name=name_of(delivery), session_id=session_id)
+        self.store.outbox.put(told)
         self.store.inbox.settle(delivery, "command")
-        return True
+        return session_id
 
     def _may_answer(self, source: SessionSource, asker: SessionSource) -> bool:
         theirs = self.access.standing_of(source)
@@ -497,12 +520,13 @@ class Pipeline:
     ) -> SessionEntry:
         """The conversation that a message is about, be it words or a command.
 
-        A program may name one, or want one for itself. Commands change routes, so theirs are kept.
+        A program may name one, or want one for itself. Commands change routes, so theirs are kept,
+        where there are such.
         """
         self._check_visible(event, source)
         if named := event.options.get("session_id"):
             return self.sessions.in_session(source, named)
-        if event.options.get("is_single") and not is_command:
+        if event.options.get("is_single"):
             key = self.sessions.key_of(source)
             return self.sessions.entry_for(key, sessions.new_id(), source)
         return self.sessions.get_or_create_session(source, saves=is_command)

@@ -5,10 +5,31 @@ from collections.abc import Iterator
 from gateway.lanes import Lane, Lanes
 from gateway.platforms.base import MessageEvent
 from gateway.source import SessionSource
+from hermes_agent.events import QuestionAsked
 from hermes_state.protocol import Store
 from hermes_state.records import Row
 
 _ANSWERS = ("approve", "deny")
+_LONGEST_DETAIL = 1500
+
+
+def words(asked: QuestionAsked) -> list[str]:
+    """A question as a person reads it, line by line."""
+    is_approval = asked.kind == "approval"
+    lines = [f"🔐 May this run? {asked.text}" if is_approval else f"❓ {asked.text}"]
+    if asked.detail:
+        lines.append(f"```\n{asked.detail[:_LONGEST_DETAIL]}\n```")
+    return lines
+
+
+def how_to_answer(asked: QuestionAsked) -> list[str]:
+    """What a person must know who has no buttons for it."""
+    if asked.kind == "approval":
+        return ["Answer /approve (or /approve session, /approve always) or /deny."]
+    if not asked.choices:
+        return []
+    choices = [f"{number}. {choice}" for number, choice in enumerate(asked.choices, 1)]
+    return [*choices, "Answer with a number or in your own words."]
 
 
 def may_be_answered(event: MessageEvent, key: str, lanes: Lanes) -> bool:

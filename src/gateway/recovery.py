@@ -8,6 +8,7 @@ import msgspec
 
 from gateway import jobs, origin, results
 from gateway.lanes import Lanes, Waiting
+from gateway.origin import Origin
 from gateway.replies import Replies
 from gateway.session import OVER, SessionStore
 from gateway.turns import STOPPED
@@ -114,10 +115,19 @@ class Recovery:
             came_from = origin.decode(row["payload"])
             command = came_from.text.split(maxsplit=1)[:1]
             text = _CUT_OFF.format(command=command[0] if command else "what you sent last")
-            self._store.outbox.put(self._replies.answer(came_from, text, name=name_of(delivery)))
+            told = self._replies.answer(
+                came_from, text, name=name_of(delivery), session_id=self._session_of(came_from)
+            )
+            self._store.outbox.put(told)
         except (msgspec.DecodeError, KeyError, ValueError):
             logger.warning("a delivery of %s cannot be read", row["platform"])
         self._store.inbox.settle(delivery, "command")
+
+    def _session_of(self, came_from: Origin) -> str:
+        """The session that a command was about; empty when there is none yet."""
+        place, entry = came_from.place, self._sessions.peek(came_from.session_key)
+        session_id = entry.session_id if entry is not None else place.session_id
+        return session_id if session_id and self._store.get_session(session_id) else ""
 
 
 def name_of(delivery: Delivery) -> str:

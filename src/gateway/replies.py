@@ -31,7 +31,6 @@ _UNKNOWN = Abilities(text_limit=2000)
 
 
 _SLASH = "/"
-_HOW_TO_ALLOW = "Answer /approve (or /approve session, /approve always) or /deny."
 
 
 class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -210,15 +209,11 @@ class Replies:
         """A question for the person in the chat, with buttons where there are such."""
         abilities = self.abilities(came_from.place.platform.value)
         is_approval = asked.kind == "approval"
-        lines = [f"❓ {asked.text}" if not is_approval else f"🔐 May this run? {asked.text}"]
-        if asked.detail:
-            lines.append(f"```\n{asked.detail[:1500]}\n```")
+        lines = questions.words(asked)
         buttons = _buttons(asked) if abilities.has_buttons else []
-        if is_approval and not buttons:
-            lines.append(self.as_typed(came_from, _HOW_TO_ALLOW))
-        elif not buttons and asked.choices:
-            lines += [f"{number}. {choice}" for number, choice in enumerate(asked.choices, 1)]
-            lines.append("Answer with a number or in your own words.")
+        if not buttons:
+            how = questions.how_to_answer(asked)
+            lines += [self.as_typed(came_from, one) for one in how] if is_approval else how
         if is_beside and not is_approval:
             lines.append("Reply to this message to answer it.")
         extra = Extra(reply_to=came_from.message_id, question=asked.question_id, buttons=buttons)

@@ -60,6 +60,11 @@ class SessionSource:
         """Whether the chat is one session, and so never in another one."""
         return self.chat_id.startswith(_SESSION)
 
+    @property
+    def session_id(self) -> str:
+        """The session that the chat is; empty when it is none."""
+        return self.chat_id.removeprefix(_SESSION) if self.is_session else ""
+
     def of_session(self, session_id: str) -> "SessionSource":
         """The same person in the chat that is this session."""
         return replace(self, chat_id=f"{_SESSION}{session_id}")

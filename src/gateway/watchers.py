@@ -5,7 +5,14 @@ import threading
 from collections.abc import AsyncIterator, Callable
 
 from gateway.threads import run_blocking
-from hermes_agent.events import Event, TextDelta, TurnEnded
+from hermes_agent.events import (
+    Event,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionWithdrawn,
+    TextDelta,
+    TurnEnded,
+)
 
 _Told = Callable[[Event | None], None]
 
@@ -18,6 +25,8 @@ class Watchers:
         self._following: dict[str, list[_Told]] = {}
         self._kept: dict[str, list[Event]] = {}
         """What turns reported to which somebody will come, and has not yet."""
+        self._asked: dict[str, list[QuestionAsked]] = {}
+        """What turns wait for an answer to: who comes later must hear of it too."""
 
     def expect(self, turn_id: str) -> None:
         """Keep what a turn reports for whoever comes first."""
@@ -27,17 +36,32 @@ class Watchers:
 
     def report(self, turn_id: str, event: Event) -> None:
         """Something happened in a turn; from the thread it runs in."""
-        if turn_id not in self._following and turn_id not in self._kept:
+        is_asking = isinstance(event, QuestionAsked | QuestionAnswered | QuestionWithdrawn)
+        if not is_asking and turn_id not in self._following and turn_id not in self._kept:
             return  # nearly always; what begins now is told from the next event on
         with self._lock:
+            if is_asking:
+                self._note(turn_id, event)
             if (kept := self._kept.get(turn_id)) is not None:
                 kept.append(event)
             for tell in self._following.get(turn_id, ()):
                 tell(event)
 
+    def _note(
+        self, turn_id: str, event: QuestionAsked | QuestionAnswered | QuestionWithdrawn
+    ) -> None:
+        """Note what is asked, and what is no more; the lock is held."""
+        before = self._asked.pop(turn_id, [])
+        asked = [one for one in before if one.question_id != event.question_id]
+        if isinstance(event, QuestionAsked):
+            asked.append(event)
+        if asked:
+            self._asked[turn_id] = asked
+
     def over(self, turn_id: str) -> None:
         """A turn has ended, or is not run here any more."""
         with self._lock:
+            self._asked.pop(turn_id, None)
             following = self._following.pop(turn_id, [])
             self._kept.pop(turn_id, None)
         for tell in following:
@@ -46,7 +70,9 @@ class Watchers:
     async def watch(
         self, turn_id: str, is_over: Callable[[], bool], *, texts: bool = True
     ) -> AsyncIterator[Event]:
-        """What a turn reports from now on, and what was kept of it, until it has ended."""
+        """What a turn reports from now on, until it has ended; before it what was kept of it, or, when
+        somebody came before, what it still asks.
+        """
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
 
@@ -56,7 +82,8 @@ class Watchers:
 
         with self._lock:
             self._following.setdefault(turn_id, []).append(tell)
-            for event in self._kept.pop(turn_id, ()):
+            kept = self._kept.pop(turn_id, None)
+            for event in self._asked.get(turn_id, ()) if kept is None else kept:
                 tell(event)
         try:
             if await run_blocking(is_over):

@@ -1,5 +1,6 @@
 """The API, with the official client and a real server on loopback."""
 
+import asyncio
 import socket
 import threading
 from collections.abc import Generator, Iterator
@@ -18,7 +19,7 @@ from gateway.config import Platform, PlatformConfig
 from gateway.platforms.api_server import client as api_client
 from gateway.platforms.api_server.adapter import ApiServerAdapter
 from gateway.platforms.api_server.manifest import MANIFEST, ApiSettings
-from gateway.platforms.base import MessageType, PlatformError, Receipt
+from gateway.platforms.base import MessageEvent, MessageType, PlatformError, Receipt
 from hermes_agent.events import (
     FellBack,
     QuestionAsked,
@@ -313,10 +314,22 @@ def test_what_was_not_streamed_of_the_stored_reply_is_told_at_the_end(server: Se
     assert told(ask(server, stream=True)) == "secret 123\n\nsecret [hidden]"
 
 
-def test_a_question_to_the_person_is_told_in_the_stream(server: Server) -> None:
-    asked = QuestionAsked("q1", "approval", "shell", "May I?", "rm -r build", ["yes", "no"])
+def test_a_question_to_the_person_is_told_in_the_stream_and_how_it_is_answered(
+    server: Server,
+) -> None:
+    asked = QuestionAsked(
+        "q1", "approval", "shell", "Deletes build", "rm -r build", ["once", "deny"]
+    )
     server.desk.script = lambda _: Script([asked, TextDelta("Done.")], "Done.")
-    assert told(ask(server, stream=True)) == "May I?\nrm -r build\nyes · no\n\nDone."
+    assert told(ask(server, stream=True)) == (
+        "🔐 May this run? Deletes build\n```\nrm -r build\n```\n"
+        "Answer /approve (or /approve session, /approve always) or /deny.\n\nDone."
+    )
+    asked = QuestionAsked("q2", "clarify", "clarify", "Which one?", "", ["red", "blue"])
+    server.desk.script = lambda _: Script([asked, TextDelta("Done.")], "Done.")
+    assert told(ask(server, stream=True)) == (
+        "❓ Which one?\n1. red\n2. blue\nAnswer with a number or in your own words.\n\nDone."
+    )
 
 
 def test_a_turn_that_fails_in_a_stream_is_an_error_in_it(server: Server) -> None:
@@ -429,6 +442,34 @@ def test_who_waits_when_the_gateway_stops_is_told_how_to_come_back(
             503,
             "5" if key else None,
         )
+
+
+class Dawdling(ScriptedDesk):
+    """Does a command for longer than the gateway is there."""
+
+    async def accept(self, event: MessageEvent) -> Receipt:
+        del event
+        self.watched.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+@pytest.mark.parametrize("key", ["k", ""], ids=["with a key", "without"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_who_waits_for_a_command_when_the_gateway_stops_is_told_so(
+    tmp_path: Path, stream: bool, key: str
+) -> None:
+    desk = Dawdling()
+    with serving(tmp_path, desk) as server, ThreadPoolExecutor(1) as pool:
+        body = {"messages": user("/compress"), "stream": stream}
+        headers = {"Idempotency-Key": key} if key else {}
+        asking = pool.submit(lambda: server.post(json=body, headers=headers))
+        assert desk.watched.wait(PATIENCE_S)
+        server.loop.run(server.adapter.disconnect())
+        answer = asking.result(PATIENCE_S)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "restarting")
+    assert answer.headers.get("retry-after") == ("5" if key else None)
+    assert answer.headers.get("x-should-retry") == (None if key else "false")
 
 
 def test_it_can_be_connected_again_and_disconnected_at_any_time(server: Server) -> None:

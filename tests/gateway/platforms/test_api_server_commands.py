@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import openai
 import pytest
 
-from hermes_agent.testing.scripted import Quiet, say, silence
+from hermes_agent.testing.scripted import Quiet, call, say, silence
+from hermes_state import SessionDB
+from tests.gateway.faults import eventually
 from tests.gateway.living import PATIENCE_S, World
 from tests.gateway.platforms.test_api_server_gateway import TABLE, Gateway, said
 
@@ -176,6 +179,69 @@ def test_the_answer_to_a_first_command_can_be_followed(gateway: Gateway) -> None
     assert said(gateway) == ["two"]
 
 
+@pytest.mark.parametrize(
+    "command", ["/help", "/status", "/sessions", "/stop", "/undo", "/nonsense"]
+)
+def test_a_command_that_is_about_no_conversation_leaves_none_behind(
+    gateway: Gateway, command: str
+) -> None:
+    answer = ask(gateway, command)
+    assert answer.text and not answer.session_id
+    assert gateway.store.list_sessions_rich() == []
+    assert gateway.runner.session_store.list_sessions() == []
+
+
+@pytest.mark.parametrize("command", ["/new", "/title Tea", "/model scripted"])
+def test_a_command_that_begins_a_conversation_names_it(gateway: Gateway, command: str) -> None:
+    answer = ask(gateway, command)
+    assert gateway.store.get_session(answer.session_id) is not None
+    assert ask(gateway, "one", answer.session_id).session_id == answer.session_id
+
+
+def test_a_model_that_is_chosen_before_anything_is_said_answers_whoever_goes_on_there(
+    gateway: Gateway,
+) -> None:
+    gateway.world.model.models = {"scripted": {}, "other": {}}
+    respond(gateway, "one", respond(gateway, "/model other").id)
+    assert gateway.world.model.asked[-1].json["model"] == "other"
+
+
+def test_a_conversation_that_is_opened_without_a_name_does_not_end_by_silence(
+    gateway: Gateway,
+) -> None:
+    session_id = ask(gateway, "one").session_id
+    assert ask(gateway, f"/resume {session_id}").session_id == session_id
+    assert gateway.runner.session_store.list_sessions() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "heard"),
+    [("/retry", ["one", "two", "three"]), ("/queue five", ["one", "two", "three", "four", "five"])],
+)
+def test_a_command_is_about_the_history_that_its_request_brings(
+    gateway: Gateway, command: str, heard: list[str]
+) -> None:
+    turns = [("user", "one"), ("assistant", "two"), ("user", "three"), ("assistant", "four")]
+    messages: Any = [{"role": role, "content": text} for role, text in (*turns, ("user", command))]
+    gateway.client.chat.completions.create(model="hermes", messages=messages)
+    assert said(gateway) == heard
+
+
+def test_the_answer_to_a_question_leads_to_the_conversation_that_asked(gateway: Gateway) -> None:
+    gateway.world.play(call("clarify", question="Which one?"))
+    notes: Any = {"conversation": "notes", "extra_headers": {"Idempotency-Key": "k-1"}}
+    heard, answers = "", list[Any]()
+    for event in respond(gateway, "choose", conversation="notes", stream=True):
+        heard += getattr(event, "delta", "")
+        if heard.endswith("Which one?") and not answers:
+            answers = [respond(gateway, "the blue one", **notes) for _ in range(2)]
+    assert answers[0].id == answers[1].id
+    respond(gateway, "and now?", answers[1].id)
+    (notes,) = gateway.store.list_sessions_rich()
+    words = [one["content"] for one in gateway.store.get_messages(notes["id"])]
+    assert words[0] == "choose" and "and now?" in words
+
+
 def test_a_command_that_is_repeated_leads_where_it_led(world: World) -> None:
     world.configure(more=TABLE)
     with Gateway(world) as gateway:
@@ -185,6 +251,33 @@ def test_a_command_that_is_repeated_leads_where_it_led(world: World) -> None:
     with Gateway(world) as gateway:
         assert ask(gateway, "/new", session_id, key="k-1") == new
         assert ask(gateway, "two", new.session_id).session_id == new.session_id
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["by its name", "by its id"])
+def test_a_command_that_was_cut_off_leads_to_the_conversation_it_was_about(
+    world: World, is_named: bool
+) -> None:
+    world.configure(more=TABLE)
+    with Gateway(world) as gateway:
+        first = ask(gateway, "one", name="A")
+        where = {"name": "A"} if is_named else {"session_id": first.session_id}
+        ask(gateway, "/undo", **where, key="k-1")
+    _begin_again(world)
+    with Gateway(world) as gateway:
+        again = ask(gateway, "/undo", **where, key="k-2")
+        assert "The process ended while /undo" in again.text
+        assert again.session_id == first.session_id
+
+
+def _begin_again(world: World) -> None:
+    """Have the store know of one more such command that it was begun, and nothing of its end."""
+    with SessionDB(world.home.database) as store:
+        store.write(
+            lambda conn: conn.execute(
+                "INSERT INTO inbox (platform, chat_id, message_id, payload, received_at)"
+                " SELECT platform, chat_id, 'k-2', payload, 1.0 FROM inbox WHERE message_id = 'k-1'"
+            )
+        )
 
 
 @pytest.mark.parametrize("small", ["on", "off"])
@@ -242,6 +335,20 @@ def test_what_runs_in_a_conversation_is_seen_and_stopped_from_every_chat_in_it(
                 running.result(PATIENCE_S)
 
 
+def test_words_that_were_taken_along_to_a_new_conversation_name_that_one(gateway: Gateway) -> None:
+    quiet = Quiet()
+    gateway.world.play(silence(quiet, after="Half ", then="of it"), say("two"))
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ask, gateway, "one", name="A")
+        assert quiet.begun.wait(PATIENCE_S)
+        second = pool.submit(ask, gateway, "two", name="A")
+        eventually(lambda: gateway.house.lanes.waiting_count == 1, "the second waits")
+        new = ask(gateway, "/new", name="A")
+        assert second.result(PATIENCE_S) == ("two", new.session_id)
+        with pytest.raises(openai.ConflictError):
+            first.result(PATIENCE_S)
+
+
 def test_a_response_that_is_being_given_can_be_followed_by_the_command_that_stops_it(
     gateway: Gateway,
 ) -> None:
@@ -252,6 +359,25 @@ def test_a_response_that_is_being_given_can_be_followed_by_the_command_that_stop
     assert quiet.begun.wait(PATIENCE_S)
     assert "Stopping" in respond(gateway, "/stop", running.id).output_text
     assert [event.type for event in stream][-1] == "response.failed"
+
+
+def test_a_response_that_is_being_given_can_be_followed_by_what_is_said_to_it(
+    gateway: Gateway,
+) -> None:
+    quiet = Quiet()
+    asking = replace(call("terminal", command="true"), quiet=quiet)
+    gateway.world.play(asking, say("so be it"))
+    stream = respond(gateway, "one", stream=True)
+    running = next(iter(stream)).response
+    assert quiet.begun.wait(PATIENCE_S)
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(respond, gateway, "/steer two", running.id)
+        agents = gateway.house.turns.running
+        eventually(lambda: any(one._steers for one in list(agents.values())), "what is to be said")
+        quiet.release()
+        assert [event.type for event in stream][-1] == "response.completed"
+        assert second.result(PATIENCE_S).output_text == "It was said to the turn that ran."
+    assert gateway.world.model.asked[-1].json["messages"][-1]["content"] == "two"
 
 
 def test_who_shares_a_conversation_may_leave_it_while_it_is_at_work(gateway: Gateway) -> None:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import openai
@@ -72,8 +73,9 @@ def test_the_model_of_the_settings_can_be_asked_for_by_its_name(
 
 def test_a_request_that_a_plugin_drops_is_told_so(gateway: Gateway) -> None:
     plugins.register_hook("on_message_received", lambda: {"action": "drop", "reason": "spam"})
-    with pytest.raises(openai.PermissionDeniedError, match="A plugin dropped this message"):
-        gateway.ask("hello")
+    for _ in range(2):
+        with pytest.raises(openai.PermissionDeniedError, match="A plugin dropped this message"):
+            gateway.ask("hello", extra_headers=keyed("k-1"))
 
 
 def told(stream: Any) -> str:
@@ -158,6 +160,18 @@ def test_a_repeat_gets_the_first_answer_also_after_a_restart(world: World) -> No
     assert len([one for one in world.model.requests if one.method == "POST"]) == 1
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_repeat_is_told_that_its_answer_was_deleted(gateway: Gateway, stream: bool) -> None:
+    key = {"Idempotency-Key": "k-1"}
+    gateway.ask("pay", extra_headers=key)
+    (paid,) = gateway.store.list_sessions_rich()
+    gateway.store.delete_session(paid["id"])
+    with pytest.raises(openai.APIStatusError) as caught:
+        gateway.ask("pay", extra_headers=key, stream=stream)
+    assert (caught.value.status_code, caught.value.code) == (410, "answer_deleted")
+    assert len(gateway.world.model.asked) == 1
+
+
 @pytest.mark.parametrize("said", ["pay", "/title Invoices"])
 def test_a_key_counts_in_all_conversations(gateway: Gateway, said: str) -> None:
     answers = [
@@ -211,6 +225,10 @@ def test_what_only_answers_requests_is_no_place_for_notices(gateway: Gateway) ->
 
 
 _NOTES = {"X-Hermes-Conversation": "notes"}
+_PICTURE = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGA"
+    "WjR9awAAAABJRU5ErkJggg=="
+)
 
 
 def keyed(key: str) -> dict[str, str]:
@@ -280,6 +298,46 @@ def test_who_steers_a_turn_is_told_that_it_was_said_to_it(gateway: Gateway) -> N
         assert second.result(PATIENCE_S) == "It was said to the turn that ran."
 
 
+def test_a_picture_that_a_turn_cannot_be_told_is_answered_on_its_request(gateway: Gateway) -> None:
+    quiet = Quiet()
+    gateway.world.play(
+        replace(call("terminal", command="true"), quiet=quiet), say("one"), say("two")
+    )
+    words = {"type": "text", "text": "/steer look"}
+    picture = {"type": "image_url", "image_url": {"url": _PICTURE}}
+    messages: Any = [{"role": "user", "content": [words, picture]}]
+
+    def show() -> str:
+        return text(
+            gateway.client.chat.completions.create(
+                model="hermes", messages=messages, extra_headers=_NOTES
+            )
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(lambda: text(gateway.ask("first", extra_headers=_NOTES)))
+        assert quiet.begun.wait(PATIENCE_S)
+        second = pool.submit(show)
+        eventually(lambda: gateway.house.lanes.waiting_count == 1, "the picture waits")
+        quiet.release()
+        assert (first.result(PATIENCE_S), second.result(PATIENCE_S)) == ("one", "two")
+
+
+@pytest.mark.parametrize("said", ["hello", "/queue hello", "/steer hello", "/retry"])
+def test_a_model_that_is_asked_for_with_a_command_answers_what_it_says(
+    gateway: Gateway, said: str
+) -> None:
+    gateway.world.model.models = {"scripted": {}, "another": {}}
+    for words in ("/model another", "one"):
+        gateway.ask(words, extra_headers=_NOTES)
+    assert gateway.world.model.asked[-1].json["model"] == "another"
+    messages: Any = [{"role": "user", "content": said}]
+    gateway.client.chat.completions.create(
+        model="scripted", messages=messages, extra_headers=_NOTES
+    )
+    assert gateway.world.model.asked[-1].json["model"] == "scripted"
+
+
 def test_a_command_that_is_still_being_done_is_a_conflict_that_clients_try_again(
     world: World,
 ) -> None:
@@ -291,9 +349,9 @@ def test_a_command_that_is_still_being_done_is_a_conflict_that_clients_try_again
         _dawdling.begun.clear()
         first = pool.submit(lambda: text(gateway.ask("/dawdle", extra_headers=keyed("k-1"))))
         assert _dawdling.begun.wait(PATIENCE_S)
-        for stream in (False, True):
+        for said, stream in product(("/dawdle", "other words"), (False, True)):
             with pytest.raises(openai.ConflictError) as caught:
-                gateway.ask("/dawdle", extra_headers=keyed("k-1"), stream=stream)
+                gateway.ask(said, extra_headers=keyed("k-1"), stream=stream)
             assert caught.value.code == "still_running"
             assert caught.value.response.headers["retry-after"] == "1"
         _dawdling.over.set()
@@ -368,6 +426,31 @@ def test_what_a_named_stream_asks_is_answered_by_another_request(
         if heard.endswith("Which one?"):
             gateway.ask("the blue one", extra_headers=headers)
     assert "The tool says: the blue one" in heard
+
+
+def heard_until(stream: Any, ending: str) -> str:
+    """What a stream tells until it has asked something."""
+    heard = ""
+    for one in stream:
+        heard += one.choices[0].delta.content or ""
+        if heard.endswith(ending):
+            break
+    return heard
+
+
+def test_who_comes_back_to_a_turn_that_waits_for_an_answer_is_asked_too(world: World) -> None:
+    world.configure(more=TABLE, drain=0.1)
+    world.play(call("clarify", question="Which one?"))
+    with Gateway(world) as gateway:
+        for _ in range(2):  # the connection breaks
+            stream = gateway.ask("choose", stream=True, extra_headers=keyed("k-1"))
+            assert heard_until(stream, "Which one?") == "❓ Which one?"
+            stream.close()
+    with Gateway(world) as gateway:
+        stream = gateway.ask("choose", stream=True, extra_headers=keyed("k-1"))
+        assert heard_until(stream, "Which one?") == "❓ Which one?"
+        gateway.ask("the blue one", extra_headers=_NOTES)
+        assert told(stream).endswith("The tool says: the blue one")
 
 
 def test_an_unnamed_stream_is_not_asked_what_it_could_not_answer(

@@ -300,6 +300,24 @@ def test_a_page_from_elsewhere_is_refused(tmp_path: Path, origin: str, is_let_in
         assert is_told is (origin == "https://chat.example")
 
 
+def test_a_page_that_is_known_can_read_every_answer(tmp_path: Path) -> None:
+    with serving(tmp_path, origins=["https://Chat.example/"]) as server:
+        page = {"Origin": "https://chat.example"}
+        answers = [
+            server.post(json={"messages": user("hi")}, headers=page),
+            server.post(json={"messages": []}, headers=page),
+            server.post(
+                json={"messages": user("hi")}, headers=page | {"Authorization": "Bearer no"}
+            ),
+            server.post("nowhere", headers=page),
+        ]
+    assert [answer.status_code for answer in answers] == [200, 400, 401, 404]
+    for answer in answers:
+        assert answer.headers.get("access-control-allow-origin") == "https://chat.example"
+        shown = answer.headers["access-control-expose-headers"]
+        assert {"X-Should-Retry", "Retry-After"} < set(shown.split(", "))
+
+
 def test_a_browser_may_ask_beforehand_for_a_page_that_is_known(tmp_path: Path) -> None:
     with serving(tmp_path, origins=["https://chat.example"]) as server:
         answer = httpx2.options(

@@ -94,6 +94,14 @@ def test_a_conversation_can_be_named_in_the_body(server: Server) -> None:
         ask(server, conversation="notes", previous_response_id="resp_1")
 
 
+def test_a_request_that_names_two_conversations_goes_to_neither(server: Server) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(server, conversation="coffee", extra_headers={"X-Hermes-Conversation": "tea"})
+    assert caught.value.code == "invalid_header"
+    ask(server, conversation="tea", extra_headers={"X-Hermes-Conversation": "tea"})
+    assert len(server.desk.events) == 1
+
+
 def test_what_was_said_before_comes_along_in_the_input(server: Server) -> None:
     ask(
         server,

@@ -10,9 +10,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from gateway.platforms.api_server import exchange, models, place, translate
+from gateway.platforms.api_server import door, exchange, models, place, translate
 from gateway.platforms.api_server.chat import ChatForm
-from gateway.platforms.api_server.door import Door
+from gateway.platforms.api_server.door import Door, Lock
 from gateway.platforms.api_server.exchange import Exchanges
 from gateway.platforms.api_server.form import Form
 from gateway.platforms.api_server.manifest import ApiSettings
@@ -21,7 +21,7 @@ from gateway.platforms.api_server.responses import ResponseForm
 from gateway.platforms.api_server.translate import Asked
 from gateway.platforms.base import Desk
 from gateway.platforms.listener import read_body
-from gateway.platforms.refusal import answered, json, no_route
+from gateway.platforms.refusal import FINAL, answered, json, no_route
 
 
 class Api:
@@ -77,10 +77,10 @@ def application(api: Api, settings: ApiSettings, token: str) -> ASGIApp:
     ]
     app = Starlette(
         routes=routes,
-        middleware=_for_pages(settings),
+        middleware=[*_for_pages(settings), Middleware(Lock, token)],
         exception_handlers={HTTPException: no_route},
     )
-    return Door(app, settings, token)
+    return Door(app, settings)
 
 
 def _for_pages(settings: ApiSettings) -> list[Middleware]:
@@ -92,9 +92,15 @@ def _for_pages(settings: ApiSettings) -> list[Middleware]:
     return [
         Middleware(
             CORSMiddleware,
-            allow_origins=settings.origins,
+            allow_origins=sorted(door.pages(settings)),
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
-            expose_headers=[place.SESSION, place.CONVERSATION, exchange.TURN],
+            expose_headers=[
+                place.SESSION,
+                place.CONVERSATION,
+                exchange.TURN,
+                *FINAL,
+                "Retry-After",
+            ],
         )
     ]

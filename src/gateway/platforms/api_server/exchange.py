@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,9 +24,9 @@ from gateway.platforms.api_server.models import Models
 from gateway.platforms.api_server.place import Place
 from gateway.platforms.api_server.telling import Telling
 from gateway.platforms.api_server.translate import Asked
-from gateway.platforms.base import Desk, Ended, Receipt
+from gateway.platforms.base import Desk, Ended, MessageEvent, Receipt
 from gateway.platforms.refusal import BROKEN, FINAL, RefusedRequest, json, refusal
-from hermes_agent.events import ReasoningDelta
+from hermes_agent.events import Event, QuestionAsked, ReasoningDelta
 from hermes_core.errors import HermesError, StoreError
 
 logger = logging.getLogger(__name__)
@@ -45,9 +45,10 @@ class Exchange(NamedTuple):
     turn_id: str
     """Empty when a command answered."""
 
-    @property
-    def headers(self) -> dict[str, str]:
-        said = {TURN: self.turn_id, places.SESSION: self.receipt.session_id or ""}
+    def headers(self, session_id: str = "") -> dict[str, str]:
+        """What is said beside the answer; a message that waited may have been answered elsewhere."""
+        session_id = session_id or self.receipt.session_id or ""
+        said = {TURN: self.turn_id, places.SESSION: session_id}
         if self.place.is_named:
             said[places.CONVERSATION] = self.place.chat_id
         return {name: value for name, value in said.items() if value}
@@ -61,11 +62,11 @@ class Exchange(NamedTuple):
             return Response(status_code=499)
         except Closing:
             raise self._put_off() from None
-        return json(self.form.whole(reply), headers=self.headers)
+        return json(self.form.whole(reply), headers=self.headers(reply.session_id))
 
     def stream(self) -> Response:
         """The answer as it is written."""
-        return EventStream(self._stream, self.headers)
+        return EventStream(self._stream, self.headers())
 
     async def _stream(self, receive: Receive, put: Put) -> None:
         """The boundary of a stream: what fails after its beginning is told in it."""
@@ -84,9 +85,8 @@ class Exchange(NamedTuple):
     async def _tell(self, put: Put) -> None:
         form, telling = self.form, Telling()
         await put(form.begin())
-        # A repeat may come in the middle of the first: it waits, and is told the whole at once.
-        if self.turn_id and self.receipt.is_new:
-            async for event in self.desk.watch(self.turn_id):
+        if self.turn_id:
+            async for event in self._events():
                 if isinstance(event, ReasoningDelta):
                     await put(form.think(event.text))
                 elif text := telling.hear(event):
@@ -96,6 +96,16 @@ class Exchange(NamedTuple):
             await put(form.say(rest))
         await put(form.end(reply._replace(text=telling.whole)))
 
+    async def _events(self) -> AsyncIterator[Event]:
+        """What is told of the turn while it runs.
+
+        A repeat may come in the middle of the first: it waits, and is told the whole at once. Only what
+        is asked it must hear before, as nobody else may.
+        """
+        async for event in self.desk.watch(self.turn_id):
+            if self.receipt.is_new or isinstance(event, QuestionAsked):
+                yield event
+
     async def _reply(self) -> Reply:
         if not self.turn_id:
             said = "Done." if self.receipt.is_new else "That was done before."
@@ -103,10 +113,12 @@ class Exchange(NamedTuple):
         try:
             ended = await self.desk.ended(self.turn_id)
         except StoreError as error:
+            if error.code == StoreError.code:  # there is no such turn (any more)
+                raise _gone() from error
             raise self._later(f"The reply cannot be read now: {error}", error.code) from error
         if ended.status != "answered":
             raise _unanswered(ended)
-        return Reply(ended.text, ended.usage, ended.model, ended.finish)
+        return Reply(ended.text, ended.usage, ended.model, ended.finish, ended.session_id)
 
     async def _leave(self) -> None:
         """The client hung up: a turn that it cannot ask for again is stopped."""
@@ -128,7 +140,7 @@ class Exchange(NamedTuple):
     def _later(self, message: str, code: str) -> RefusedRequest:
         """The turn is on disk, its reply not to be had now. Without a key a retry is another turn."""
         again = {"Retry-After": "5"} if self.place.has_key else FINAL
-        return RefusedRequest(503, message, code=code, headers=again | self.headers)
+        return RefusedRequest(503, message, code=code, headers=again | self.headers())
 
 
 def _unanswered(ended: Ended) -> RefusedRequest:
@@ -142,9 +154,25 @@ def _unanswered(ended: Ended) -> RefusedRequest:
     )
 
 
+def _gone() -> RefusedRequest:
+    said = "The conversation was deleted, and the answer with it. It is not answered again."
+    return RefusedRequest(410, said, code="answer_deleted", headers=FINAL)
+
+
 def _still_running() -> RefusedRequest:
     said = "This command is still being done; ask again with the same Idempotency-Key."
     return RefusedRequest(409, said, code="still_running", headers={"Retry-After": "1"})
+
+
+def _unfinished(place: Place) -> RefusedRequest:
+    how = (
+        "ask again with the same Idempotency-Key."
+        if place.has_key
+        else "look whether it was, before you send it again."
+    )
+    said = f"Hermes stops now, and this may not have been done; {how}"
+    again = {"Retry-After": "5"} if place.has_key else FINAL
+    return RefusedRequest(503, said, code="restarting", headers=again)
 
 
 class Exchanges:
@@ -166,26 +194,41 @@ class Exchanges:
         asked.model = await self._models.checked(asked.model)
         session_id = await _previous(self._desk, asked.previous)
         place = places.find(headers, conversation=asked.conversation, session_id=session_id)
-        receipt = await self._desk.accept(translate.event(asked, place, self._user))
+        receipt = await self._accepted(translate.event(asked, place, self._user), place)
         if receipt.outcome == "ignored":
             raise RefusedRequest(
                 403, receipt.reply or "You may not speak here.", code="not_allowed", headers=FINAL
             )
         if not receipt.is_over:
             raise _still_running()
+        if receipt.outcome == "turn" and receipt.turn_id is None:
+            raise _gone()
         turn_id = receipt.turn_id if receipt.outcome == "turn" else None
         if turn_id is None:
             asked.instructions = ""  # no model was told them
-        name = turn_id or responses.name_of(receipt.session_id or "", place.message_id)
+        session_id = receipt.session_id or (None if place.is_lasting else "")
+        name = turn_id or responses.name_of(session_id, place.message_id)
         form = make(name, asked)
         return Exchange(self._desk, self._closing, receipt, place, form, turn_id or "")
 
+    async def _accepted(self, event: MessageEvent, place: Place) -> Receipt:
+        """What became of a message; a command may take longer than the gateway is there for."""
+        accepting = asyncio.create_task(self._desk.accept(event))
+        awaited: set[asyncio.Future[Any]] = {accepting, self._closing}
+        try:
+            await asyncio.wait(awaited, return_when="FIRST_COMPLETED")
+            if accepting.done():
+                return accepting.result()
+        finally:
+            accepting.cancel()
+        raise _unfinished(place)
+
 
 async def _previous(desk: Desk, response_id: str) -> str:
-    """The session in which an earlier response was given."""
+    """The session in which an earlier response was given; empty when that was in none."""
     if not response_id:
         return ""
-    if session_id := responses.session_in(response_id):
+    if (session_id := responses.session_in(response_id)) is not None:
         return session_id
     try:
         if turn_id := responses.turn_in(response_id):

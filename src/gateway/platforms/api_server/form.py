@@ -21,6 +21,8 @@ class Reply(NamedTuple):
     usage: Mapping[str, Any]
     model: str
     finish: Finish = "stop"
+    session_id: str = ""
+    """Where it was answered; empty: where it was taken in."""
 
     def spent(self, name: str) -> int:
         """A sum of tokens; 0 when nobody counted."""

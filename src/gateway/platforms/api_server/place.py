@@ -40,6 +40,8 @@ def find(headers: Mapping[str, str], *, conversation: str = "", session_id: str 
     name = headers.get(CONVERSATION) or conversation
     session_id = headers.get(SESSION) or session_id
     key = headers.get(KEY, "")
+    if conversation and name != conversation:
+        raise _refused("The header names another conversation than the body does.", CONVERSATION)
     if name and session_id:
         raise _refused("Name the conversation or the session, not both.", CONVERSATION)
     if name and not _NAME.fullmatch(name):

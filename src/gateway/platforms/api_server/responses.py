@@ -1,6 +1,7 @@
 """The form of responses: one object, or named events; its id is the way back into the conversation."""
 
 import hashlib
+import re
 from typing import Any
 
 from gateway.platforms.api_server.form import DEFAULT_MODEL, Reply, encode
@@ -9,24 +10,25 @@ from gateway.platforms.refusal import RefusedRequest
 from hermes_core import clock
 
 _OF_TURN = "resp_"
-_OF_SESSION = "resp_session_"
+_OF_COMMAND = re.compile(r"resp_session_([\w-]*)\.[0-9a-f]{16}", re.ASCII)
 _INCOMPLETE = {"length": "max_output_tokens", "refusal": "content_filter"}
 """Why a response is not all that there is to say."""
 
 
-def name_of(session_id: str, message_id: str) -> str:
-    """The name of an answer that no turn made, but a command in this session, if it was in one.
+def name_of(session_id: str | None, message_id: str) -> str:
+    """The name of an answer that no turn made, but a command in this session.
 
-    The answer to a repeat has the same, that of another command not.
+    The session is empty when the command was about none, and None when that is not known. The answer to
+    a repeat has the same name, that of another command not.
     """
     told_apart = hashlib.sha256(message_id.encode()).hexdigest()[:16]
-    return f"session_{session_id}.{told_apart}" if session_id else told_apart
+    return told_apart if session_id is None else f"session_{session_id}.{told_apart}"
 
 
-def session_in(response_id: str) -> str:
-    """The session that a command's answer named; empty for all others."""
-    found = response_id.startswith(_OF_SESSION)
-    return response_id.removeprefix(_OF_SESSION).partition(".")[0] if found else ""
+def session_in(response_id: str) -> str | None:
+    """The session that a command's answer named, empty when it was about none; None for all others."""
+    found = _OF_COMMAND.fullmatch(response_id)
+    return found[1] if found else None
 
 
 def turn_in(response_id: str) -> str:

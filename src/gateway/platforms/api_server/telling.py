@@ -1,5 +1,6 @@
 """The telling of a reply while it is written: what was sent cannot be taken back, so it is put right."""
 
+from gateway import questions
 from hermes_agent.events import Event, FellBack, QuestionAsked, Retrying, StepStored, TextDelta
 
 _NEXT = "\n\n"
@@ -29,7 +30,8 @@ class Telling:
             case Retrying() | FellBack():
                 return self._begin_again()
             case QuestionAsked():
-                return self._aside(_question(event))
+                asked = [*questions.words(event), *questions.how_to_answer(event)]
+                return self._aside("\n".join(asked))
             case StepStored():
                 self._is_over = True
             case _:
@@ -69,8 +71,3 @@ class Telling:
         if text:
             self._sent.append(text)
         return text
-
-
-def _question(asked: QuestionAsked) -> str:
-    lines = (asked.text, asked.detail, " · ".join(asked.choices))
-    return "\n".join(line for line in lines if line)
