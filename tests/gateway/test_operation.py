@@ -300,7 +300,9 @@ def test_the_service_is_shown_and_not_installed(world: World) -> None:
 
 
 class _Systemd:
-    """A systemctl that notes what it is told, and fails at the verbs it is given."""
+    """A systemctl that notes what it is told, and fails at the verbs it is given. What it starts, it
+    starts as the unit says.
+    """
 
     def __init__(self, world: World, *fails_at: str) -> None:
         self._world = world
@@ -312,6 +314,10 @@ class _Systemd:
         program.write_text(
             f'#!/bin/sh\necho "$@" >> {self._told}\n'
             f'case "$2" in {failing}) echo "Failed to connect to bus" >&2; exit 1;; esac\n'
+            'if [ "$2" = start ]; then\n'
+            f'  command=$(sed -n s/^ExecStart=//p "{self.unit}")\n'
+            "  INVOCATION_ID=1 setsid $command > /dev/null 2>&1 &\n"
+            "fi\n"
         )
         program.chmod(0o755)
 
@@ -340,6 +346,37 @@ def test_the_service_is_installed_and_taken_away(world: World) -> None:
         "--user disable --now hermes-gateway.service",
         "--user daemon-reload",
     ]
+
+
+def test_a_gateway_that_is_a_service_is_started_and_restarted_as_one(world: World) -> None:
+    systemd = _Systemd(world)
+    assert systemd.do("install").returncode == 0
+    try:
+        assert "runs as process" in systemd.do("start").stdout
+        first = status.get_running_pid()
+        assert systemd.do("restart").returncode == 0
+        assert status.get_running_pid() not in (None, first)
+    finally:
+        systemd.do("stop")
+    assert systemd.told[2:] == ["--user start hermes-gateway.service"] * 2
+
+
+def test_the_service_of_another_home_is_left_alone(world: World) -> None:
+    systemd = _Systemd(world, "start")
+    assert systemd.do("install", HERMES_HOME=str(world.home.root.parent / "other")).returncode == 0
+    try:
+        assert "runs as process" in systemd.do("start").stdout
+    finally:
+        systemd.do("stop")
+
+
+def test_a_service_that_systemd_does_not_start_is_told(world: World) -> None:
+    systemd = _Systemd(world, "start")
+    assert systemd.do("install").returncode == 0
+    failed = systemd.do("start")
+    assert failed.returncode == 2
+    assert "start hermes-gateway.service failed: Failed to connect to bus" in failed.stderr
+    assert status.get_running_pid() is None
 
 
 def test_where_systemd_does_not_listen_nothing_is_left_behind(world: World) -> None:

@@ -153,8 +153,15 @@ def test_a_lost_answer_is_marked_where_the_platform_knows_no_better(world: World
         assert second == f"(This may be a repeat.)\n{first}"
 
 
-def test_restart_in_chat_comes_back_with_the_same_conversation(world: World) -> None:
-    with Process(world) as gateway:
+@pytest.mark.parametrize(
+    "variables",
+    [{}, {"INVOCATION_ID": "inherited"}],
+    ids=["by hand", "in a terminal that systemd has started"],
+)
+def test_restart_in_chat_comes_back_with_the_same_conversation(
+    world: World, variables: dict[str, str]
+) -> None:
+    with Process(world, **variables) as gateway:
         gateway.wait_until_up()
         world.platform.say("a", "remember the word apple")
         world.wait_for_replies("a", 1)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from gateway.platforms import registry
 from gateway.platforms.base import PlatformError
 from gateway.run import RESTART_EXIT_CODE, GatewayRunner
 from hermes_cli import plugins
+from hermes_cli.commands import gateway_service
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_cli.commands.group import Entry, LazyGroup
 from hermes_core import log
@@ -67,7 +69,7 @@ def run(app: App, replace: bool, in_background: bool) -> int:
         _stop(app)
         locks.take_over(accounts, _patience(app))
     code = asyncio.run(_serve(app))
-    if code == RESTART_EXIT_CODE and not _is_supervised():
+    if code == RESTART_EXIT_CODE and not gateway_service.has_started_us():
         arguments = [one for one in sys.argv[1:] if one != "--replace"]
         os.execv(sys.executable, [sys.executable, "-m", "hermes_cli.main", *arguments])
     _leave_soon(code)
@@ -111,13 +113,6 @@ async def _serve(app: App) -> int:
     return await runner.run(ready)
 
 
-def _is_supervised() -> bool:
-    """Whether systemd starts us again."""
-    from hermes_core import config  # noqa: PLC0415 -- only for a restart
-
-    return bool(config.variable("INVOCATION_ID"))
-
-
 @command.command("start")
 @json_option
 @pass_app
@@ -133,25 +128,52 @@ def start(app: App) -> int:
             app.emit({"pid": running, "not_connected": status.not_connected()})
         app.say(f"It runs already, as process {running}.")
         return _tell_not_connected()
+    pid = _started_service() if gateway_service.is_installed(app) else _started(app)
+    if pid is None:
+        app.say("It is still starting.")
+    if app.as_json:
+        app.emit({"pid": pid, "not_connected": status.not_connected()})
+    if pid is not None:
+        app.say(f"The gateway runs as process {pid}; its log is {app.home.logs}/hermes.log.")
+    return _tell_not_connected()
+
+
+def _started_service() -> int | None:
+    """The process of the gateway that systemd has started; None when it is not up yet."""
+    gateway_service.begin()
+    return _when_up(status.get_running_pid)
+
+
+def _started(app: App) -> int | None:
+    """The process of a gateway of our own in the background; None when it is not up yet."""
     output = app.home.logs / "gateway.out"
     child = _begin(output)
-    deadline = time.monotonic() + _STARTED_WITHIN_S
-    while time.monotonic() < deadline:
+
+    def pid() -> int:
         if child.poll() is not None:
             raise UsageError(
                 f"The gateway ended at once: {output.read_text('utf-8', 'replace').strip()}",
                 fix="hermes gateway run shows it in the foreground.",
             )
-        said = status.read_runtime_status()
-        if said.get("pid") == child.pid and said.get("gateway_state") in ("running", "degraded"):
-            break
+        return child.pid
+
+    return _when_up(pid)
+
+
+def _when_up(find: Callable[[], int | None]) -> int | None:
+    """The process that is found, as soon as it is a gateway that is up; None if that takes long."""
+    deadline = time.monotonic() + _STARTED_WITHIN_S
+    while time.monotonic() < deadline:
+        if (pid := find()) is not None and _is_up(pid):
+            return pid
         time.sleep(_LOOK_EVERY_S)
-    else:
-        app.say("It is still starting.")
-    if app.as_json:
-        app.emit({"pid": child.pid, "not_connected": status.not_connected()})
-    app.say(f"The gateway runs as process {child.pid}; its log is {app.home.logs}/hermes.log.")
-    return _tell_not_connected()
+    return None
+
+
+def _is_up(pid: int) -> bool:
+    """Whether a process is a gateway that has come up, with all its platforms or not."""
+    said = status.read_runtime_status()
+    return said.get("pid") == pid and said.get("gateway_state") in ("running", "degraded")
 
 
 def _tell_not_connected() -> int:

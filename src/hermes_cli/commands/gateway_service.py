@@ -1,6 +1,7 @@
-"""`hermes gateway install` and `uninstall`: the gateway as a systemd service of the user."""
+"""The gateway as a systemd service of the user: `hermes gateway install`, `uninstall`, its start."""
 
 import contextlib
+import os
 import re
 import shutil
 import subprocess
@@ -27,7 +28,7 @@ StartLimitBurst=10
 
 [Service]
 ExecStart={python} -m hermes_cli.main gateway run
-Environment={home}
+{home}
 # What only the environment says, such as a bot's token: lines of NAME=value. It need not be there.
 EnvironmentFile=-{variables}
 # {restart} is a restart that was asked for; 78 is a configuration that no restart mends.
@@ -106,11 +107,41 @@ def unit(app: App) -> str:
     """The text of the service."""
     return _UNIT.format(
         python=_quoted(sys.executable.replace("$", "$$")),
-        home=_quoted(f"HERMES_HOME={app.home.root}"),
+        home=_home(app),
         variables=str(_variables(app)).replace("%", "%%"),
         restart=75,
         patience=int(app.settings.gateway.drain_s + 15),
     )
+
+
+def is_installed(app: App) -> bool:
+    """Whether the gateway of this home is a service."""
+    try:
+        return _home(app) in _path().read_text("utf-8").splitlines()
+    except OSError:
+        return False
+
+
+def begin() -> None:
+    """Have systemd start the service; raises UsageError."""
+    _systemctl("start", _NAME)
+
+
+def has_started_us() -> bool:
+    """Whether systemd runs this very process, and so starts it again.
+
+    Its variable alone says nothing: terminals that systemd has started pass it on to all in them.
+    """
+    try:
+        parent = Path(f"/proc/{os.getppid()}/comm").read_text("utf-8").strip()
+    except OSError:
+        return False
+    return parent == "systemd" and bool(config.variable("INVOCATION_ID"))
+
+
+def _home(app: App) -> str:
+    """The line of the service that says which home it is for."""
+    return f"Environment={_quoted(f'HERMES_HOME={app.home.root}')}"
 
 
 def _quoted(word: str) -> str:
