@@ -1,4 +1,7 @@
-"""Files that were kept for conversations: named after their session, gone with it."""
+"""Files that were kept for conversations.
+
+A terminal's are named after their session, those of chats after their content: several may share one.
+"""
 
 import re
 from collections.abc import Iterable
@@ -9,6 +12,7 @@ from hermes_core.paths import Home
 
 _PLAIN = re.compile(r"[\w-]{1,100}", re.ASCII)
 _NUMBERED = re.compile(r"([^.]+)\.\d+_")
+_SHARED = re.compile(r"[0-9a-f]{32}\.\w+", re.ASCII)
 
 
 def place(home: Home, session_id: str, number: int, name: str) -> Path:
@@ -16,14 +20,26 @@ def place(home: Home, session_id: str, number: int, name: str) -> Path:
     return home.attachments / f"{_stem(session_id)}.{number}_{name}"
 
 
-def forget(home: Home, session_ids: Iterable[str]) -> None:
-    """Remove what was kept for sessions that are deleted."""
+def own(home: Home, session_ids: Iterable[str]) -> set[str]:
+    """The names of what was kept for these sessions alone."""
     stems = {_stem(session_id) for session_id in session_ids}
-    with suppress(OSError):  # what cannot go stays, as a file that nobody refers to
-        for path in home.attachments.iterdir():
-            named = _NUMBERED.match(path.name)
-            if named and named[1] in stems:
-                path.unlink()
+    try:
+        names = [path.name for path in home.attachments.iterdir()] if stems else []
+    except OSError:
+        return set()
+    return {name for name in names if (found := _NUMBERED.match(name)) and found[1] in stems}
+
+
+def is_shared(name: str) -> bool:
+    """Whether a file is named after its content."""
+    return _SHARED.fullmatch(name) is not None
+
+
+def remove(home: Home, names: Iterable[str]) -> None:
+    """Remove files; one that cannot go stays, as a file that nobody refers to."""
+    for name in names:
+        with suppress(OSError):
+            (home.attachments / name).unlink()
 
 
 def _stem(session_id: str) -> str:

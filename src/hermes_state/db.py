@@ -197,6 +197,11 @@ class SessionDB:
         chosen = list(session_ids)
         return self.read(lambda c: sessions.with_delegates(c, chosen))
 
+    def list_named_files(self, session_ids: Iterable[str] | None = None) -> set[str]:
+        """The files of the home that messages name, of these sessions or of all."""
+        chosen = None if session_ids is None else list(session_ids)
+        return self.read(lambda c: messages.named_files(c, chosen))
+
     def delete_session(self, session_id: str) -> bool:
         """Delete the conversation of a session, with the delegates it sent out."""
         return self.delete_sessions([session_id]) > 0

@@ -1,5 +1,6 @@
 """Messages: added, read, rewound. A stored one never changes; only whether it counts does."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ from hermes_state.records import (
 )
 
 append = insert_message
+
+_FOLDER = "/attachments/"
+_FILE = re.compile(rf"{_FOLDER}([\w.-]+)")
 
 
 def append_all(conn: apsw.Connection, session_id: str, batch: Sequence[NewMessage]) -> list[int]:
@@ -79,6 +83,17 @@ def as_conversation(
             conn, f"session_id = ? AND active >= ?{own}", (member, floor)
         )
     return _exchange_by_exchange(whole)
+
+
+def named_files(conn: apsw.Connection, session_ids: list[str] | None = None) -> set[str]:
+    """The files of the home that messages name, of these sessions or of all."""
+    sql = "SELECT content, parts FROM messages WHERE (instr(content, ?1) OR instr(parts, ?1))"
+    bindings: tuple[str, ...] = (_FOLDER,)
+    if session_ids is not None:
+        sql += " AND session_id IN (SELECT value FROM json_each(?2))"
+        bindings = (_FOLDER, encode(session_ids))
+    found = conn.execute(sql, bindings)
+    return {name for row in found for text in row if text for name in _FILE.findall(text)}
 
 
 def _exchange_by_exchange(found: list[Row]) -> list[Row]:

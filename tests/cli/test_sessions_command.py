@@ -380,6 +380,30 @@ def test_what_was_kept_for_a_session_that_ended_without_a_word_goes_with_it(
     assert [path.name for path in home.attachments.iterdir()] == ["open.1_a.txt"]
 
 
+@pytest.mark.parametrize("line", ["delete a -y", "prune --older-than 30 -y"])
+def test_a_file_goes_with_the_last_message_that_names_it(
+    store: SessionDB, home: Home, shell: Shell, line: str
+) -> None:
+    folder = make_folder(home.attachments)
+    alone, shared, listed = (folder / f"{digit * 32}.png" for digit in "abc")
+    own, taken_along = (attachments.place(home, "a", number, "x.txt") for number in (1, 2))
+    for path in (alone, shared, listed, own, taken_along):
+        path.write_text("x")
+    with clock.reading(lambda: clock.time.time() - 40 * DAY):
+        store.create_session("a", "telegram")
+        store.append_message("a", "user", f"[Attached image: {taken_along}]")
+        store.branch_session("a", child_id="b")
+        store.append_message("a", "user", [{"type": "text", "text": f"[Attached image: {alone}]"}])
+        store.append_message("a", "user", f"[Attached file: report.pdf at {shared}]")
+        store.append_message("a", "user", f"[Attached file: x.txt at {own}]")
+        store.end_session("a", "session_reset")
+    store.create_session("c", "telegram")
+    store.append_message("c", "user", f"[Attached file: again.pdf at {shared}]")
+    store.append_message("c", "user", f"[Attached image: {listed}]")
+    shell.run(f"sessions {line}")
+    assert set(folder.iterdir()) == {shared, listed, taken_along}
+
+
 def test_prune_refuses_an_age_of_nothing_also_when_it_only_looks(
     store: SessionDB, shell: Shell
 ) -> None:

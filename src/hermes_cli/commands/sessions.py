@@ -9,10 +9,10 @@ import click
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app, progress
 from hermes_cli.commands.group import Entry, LazyGroup
-from hermes_core import attachments, clock
+from hermes_core import clock
 from hermes_core.errors import ConversationBusyError, SessionNotFoundError, UsageError
 from hermes_core.text import one_line, truncate, visible
-from hermes_state import SessionDB
+from hermes_state import SessionDB, files
 from hermes_state.search import Sort
 
 AMOUNT = click.IntRange(0, 1_000_000)
@@ -316,8 +316,8 @@ def delete(app: App, sessions: tuple[str, ...], yes: bool) -> None:
         if unanswered:
             what += f", with {_amount(unanswered, 'message')} that had no answer yet"
         confirm(app, f"Delete {what} for good?", yes)
-        count = store.delete_sessions(ids)
-        attachments.forget(app.home, doomed)
+        with files.going_with(store, app.home, doomed):
+            count = store.delete_sessions(ids)
         store.index.catch_up()
     if app.as_json:
         app.emit({"deleted": ids, "sessions": count})
@@ -366,12 +366,10 @@ def prune(
         if old:
             confirm(app, f"Delete {_amount(len(old), 'conversation')} for good?", yes)
         doomed = store.list_delete_candidates(row["id"] for row in old)
-        with progress(len(old), "Pruning") as count:
+        with files.going_with(store, app.home, doomed), progress(len(old), "Pruning") as count:
             pruned = store.prune_sessions(age, source, include_archived=archived, progress=count)
-        _forget_files(app, store, doomed)
-        doomed = store.list_ghost_candidates()
-        ghosts = store.prune_empty_ghost_sessions()
-        _forget_files(app, store, doomed)
+        with files.going_with(store, app.home, store.list_ghost_candidates()):
+            ghosts = store.prune_empty_ghost_sessions()
         orphans = store.finalize_orphaned_compression_sessions()
         store.index.catch_up()
     if app.as_json:
@@ -380,11 +378,6 @@ def prune(
         f"Deleted {_amount(pruned, 'conversation')} and {_amount(ghosts, 'empty one')}, "
         f"ended {_amount(orphans, 'continuation')} nobody used."
     )
-
-
-def _forget_files(app: App, store: SessionDB, doomed: list[str]) -> None:
-    """Remove what was kept for sessions that were to go, unless one is still there."""
-    attachments.forget(app.home, [id_ for id_ in doomed if store.get_session(id_) is None])
 
 
 def _say_what_would_go(app: App, old: list[dict[str, Any]]) -> None:

@@ -3,9 +3,9 @@
 from typing import Annotated, Any, TypedDict
 
 from hermes_agent import ending, lease
-from hermes_core import attachments
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line, truncate
+from hermes_state import files
 from hermes_state.records import Row
 from tui_gateway import info, view
 from tui_gateway.params import AnyId, Limit, Nothing, Params, says
@@ -222,8 +222,8 @@ def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
             fix = "Leave it there first; then delete it."
             raise RpcError(STILL_OPEN, "The conversation is open in another window.", fix=fix)
         doomed = store.list_delete_candidates([key])
-        store.delete_session(key)
-        attachments.forget(rt.home, doomed)
+        with files.going_with(store, rt.home, doomed):
+            store.delete_session(key)
     return {"deleted": key}
 
 
