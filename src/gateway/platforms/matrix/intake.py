@@ -73,8 +73,12 @@ class Intake:
         try:
             return await persistently(lambda: media.fetch(self._client, one))
         except RequestFailed as error:
-            if error.is_logged_out or (error.is_unreached and not await self._is_server_there()):
-                raise  # the message is not acknowledged, and comes again
+            if error.is_logged_out:
+                raise
+            is_silent = error.is_unreached or error.code == media.TOO_LONG
+            if is_silent and not await self._is_server_there():
+                # The message is not acknowledged, and comes again.
+                raise RequestFailed("network", str(error)) from error
             _log.warning("Matrix: the file %s is not to be had: %s", one.url, error)
             raise PlatformError(str(error)) from error
 

@@ -20,7 +20,10 @@ from gateway.platforms.matrix.translate import Json, Media
 _LARGEST = 200 * 1024 * 1024
 """What is held in memory at most; the desk has a limit of its own."""
 _WITHIN_S = 600.0
+_STALLED_S = 60.0
+"""How long nothing of a file may come: all rooms wait for it, and its server may be away."""
 _CHUNK = 64 * 1024
+TOO_LONG = "timeout"
 
 
 async def fetch(client: Client, media: Media) -> bytes:
@@ -32,10 +35,12 @@ async def fetch(client: Client, media: Media) -> bytes:
     try:
         async with asyncio.timeout(_WITHIN_S):
             headers = {"Authorization": f"Bearer {client.access_token}"}
-            async with await client.send("GET", path, headers=headers) as response:
+            async with asyncio.timeout(_STALLED_S):
+                response = await client.send("GET", path, headers=headers)
+            async with response:
                 data = await _read(response)
     except TimeoutError as error:
-        raise RequestFailed("network", "it took too long", code="timeout") from error
+        raise RequestFailed("refused", "it took too long", code=TOO_LONG) from error
     except (ClientError, OSError) as error:
         raise RequestFailed("network", f"The file was not fetched: {error}.") from error
     return _decrypted(data, media.secret) if media.secret else data
@@ -79,11 +84,16 @@ async def _read(response: ClientResponse) -> bytes:
             code="M_UNKNOWN_TOKEN" if response.status == 401 else f"{response.status}",
         )
     data = bytearray()
-    async for chunk in response.content.iter_chunked(_CHUNK):
+    while chunk := await _next(response):
         data += chunk
         if len(data) > _LARGEST:
             raise RequestFailed("too_long", "it is too large")
     return bytes(data)
+
+
+async def _next(response: ClientResponse) -> bytes:
+    async with asyncio.timeout(_STALLED_S):
+        return await response.content.read(_CHUNK)
 
 
 def _decrypted(data: bytes, secret: Json) -> bytes:

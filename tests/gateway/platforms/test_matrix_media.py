@@ -1,0 +1,51 @@
+"""Files on a homeserver that gives them slowly, or not at all."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gateway.platforms.matrix import media
+from gateway.platforms.matrix.answers import RequestFailed
+from gateway.platforms.matrix.client import Client
+from gateway.platforms.matrix.translate import Media
+
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+
+
+async def _fetched(folder: Path, *parts: bytes) -> bytes:
+    """A file from a server that gives these parts and then waits for the other side to hang up."""
+    is_over = asyncio.Event()
+
+    async def give(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        is_over.set()
+
+    async with await asyncio.start_server(give, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        client = Client(f"http://127.0.0.1:{port}", folder)
+        try:
+            return await media.fetch(client, Media("mxc://far.away/file", "a.png"))
+        finally:
+            await client.close()
+            await is_over.wait()
+
+
+@pytest.mark.parametrize("given", [b"", _HEAD, _HEAD + b"pa"], ids=["nothing", "a head", "a part"])
+def test_a_file_of_which_nothing_more_comes_is_given_up_and_not_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bytes
+) -> None:
+    monkeypatch.setattr(media, "_STALLED_S", 0.1)
+    with pytest.raises(RequestFailed, match="it took too long") as failed:
+        asyncio.run(_fetched(tmp_path, given))
+    assert not failed.value.is_transient
+
+
+def test_a_file_that_comes_in_parts_is_fetched_whole(tmp_path: Path) -> None:
+    assert asyncio.run(_fetched(tmp_path, _HEAD, b"who", b"le")) == b"whole"
