@@ -426,7 +426,7 @@ def status_text(context: Context, doing: str) -> str:
         + (f", shortened {row['depth']} times" if row and row["depth"] else ""),
         doing,
     ]
-    if jobs := len(context.beside):
+    if jobs := len({*context.beside} - {context.conversation.conversation_id}):
         lines.append(f"{counted(jobs, 'job')} {'runs' if jobs == 1 else 'run'} beside it.")
     if waiting:
         verb = "waits" if waiting == 1 else "wait"

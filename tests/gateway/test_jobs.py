@@ -120,6 +120,20 @@ def test_status_counts_the_jobs_beside_a_conversation(world: World) -> None:
         assert "beside" not in world.wait_for_text("b", "Nothing is running.").text
 
 
+def test_a_job_whose_conversation_a_chat_has_opened_is_not_beside_it(world: World) -> None:
+    world.play(silence())
+    with Inside(world) as inside:
+        world.platform.say("a", "/background one")
+        told = world.wait_for_text("a", "Working on it beside").text
+        eventually(lambda: bool(inside.house.turns.running), "the job")
+        world.platform.say("a", f"/resume {told.split('(')[1].split(')')[0]}")
+        world.wait_for_text("a", "You are in")
+        world.platform.say("a", "/status")
+        assert "beside" not in world.wait_for_text("a", "A turn is running.").text
+        world.platform.say("a", "/stop")
+        eventually(lambda: not inside.house.lanes.running, "the end of the job")
+
+
 def test_stop_names_the_jobs_that_stop_all_stops(world: World) -> None:
     world.play(silence(), silence())
     with Inside(world) as inside:
