@@ -1,0 +1,1 @@
+"""The rules of the conformance suite, a module for each thing that a store keeps."""
