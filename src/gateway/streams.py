@@ -96,6 +96,15 @@ class Streams:
             task = self._settling[turn_id] = asyncio.create_task(stream.settle())
             task.add_done_callback(lambda _task: self._settling.pop(turn_id, None))
 
+    def stopped(self, turn_id: str, platform: str, loop: asyncio.AbstractEventLoop) -> None:
+        """A turn was stopped: what a process before us has shown of it, nobody here may have in hand."""
+        if turn_id not in self._open and not loop.is_closed():
+            loop.call_soon_threadsafe(self._look_for_left, turn_id, platform)
+
+    def _look_for_left(self, turn_id: str, platform: str) -> None:
+        task = self._settling[f"left:{turn_id}"] = asyncio.create_task(self.settle_left(platform))
+        task.add_done_callback(lambda _task: self._settling.pop(f"left:{turn_id}", None))
+
     async def settle_left(self, platform: str) -> None:
         """Take the cursor from drafts that no reply follows and whose process was killed; what stood in
         them is not known any more.

@@ -141,6 +141,9 @@ class Turns:
                 self._leave(lane, waiting)
 
     def _leave(self, lane: Lane, waiting: Waiting) -> None:
+        if waiting.is_stopped and self.loop is not None:
+            platform = waiting.origin.place.platform.value
+            self._streams.stopped(waiting.turn_id, platform, self.loop)
         self.forget(waiting.turn_id)
         self.on_over(lane.key)
         if waiting.has_asked:

@@ -252,6 +252,20 @@ def test_a_draft_of_a_turn_that_is_stopped_after_a_kill_loses_its_cursor(world: 
         eventually(lambda: _drafts(inside.store) == 0)
 
 
+def test_so_does_one_whose_turn_went_on_before_its_platform_was_there(world: World) -> None:
+    _kill_while_a_draft_is_shown(world)
+    world.play(call("clarify", question="Which one?"))
+    world.platform.stop()
+    with Process(world) as gateway, SessionDB(world.home.database, read_only=True) as store:
+        gateway.wait_until_up()
+        eventually(lambda: bool(store.outbox.waiting()), "the question")
+        world.platform.start()
+        world.wait_for_text("a", "Which one?")
+        world.platform.say("a", "/stop")
+        world.platform.wait_for("a", lambda shown: shown[0].text == "⏹ Stopped.")
+        eventually(lambda: _drafts(store) == 0)
+
+
 def test_a_draft_whose_turn_was_stopped_right_before_a_kill_loses_its_cursor(world: World) -> None:
     _kill_while_a_draft_is_shown(world)
     with SessionDB(world.home.database) as store:
