@@ -6,14 +6,17 @@ that was sent the same picture.
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from hermes_core import attachments
 from hermes_core.paths import Home
-from hermes_state.protocol import Store
+
+if TYPE_CHECKING:  # every start of the command line would pay for it
+    from hermes_state.protocol import Store
 
 
 @contextmanager
-def going_with(store: Store, home: Home, session_ids: Iterable[str]) -> Generator[None]:
+def going_with(store: "Store", home: Home, session_ids: Iterable[str]) -> Generator[None]:
     """Sessions are deleted within; after it, the files go that were theirs and that nobody names."""
     ids = list(session_ids)
     named = store.list_named_files(ids)

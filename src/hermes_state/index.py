@@ -40,6 +40,8 @@ _BATCH = 100
 _PAUSE_S = 1.0
 _LEISURE = 24
 """How many times as long as it works it rests, while others write."""
+_MOST_OTHERS = 8
+"""As many processes are taken to do the same; one that searches indexes more at once than they do."""
 _TIMEOUT_MS = 5_000
 
 _UNWRITABLE = (apsw.CantOpenError, apsw.FullError, apsw.IOError, apsw.ReadOnlyError)
@@ -149,13 +151,19 @@ class SearchIndex:
                 logger.exception("the search index fell behind; it will try again")
 
     def _catch_up_at_leisure(self) -> None:
-        """Leave processor and disk to those who write; whoever searches catches up at once."""
-        began, newest = time.monotonic(), 0
+        """Leave processor and disk to those who write; whoever searches catches up at once.
+
+        Every process that writes does this: what the others index while one rests makes its next rest
+        longer, so that all of them together take no more than one would.
+        """
+        began, newest, at_it = time.monotonic(), 0, 1
         while self._catch_up_once():
+            took, reached = time.monotonic() - began, self.ask(_watermark)
             before, newest = newest, self._db.ask(_newest)
-            rest = _LEISURE if newest != before else 1
-            self._closed.wait(rest * (time.monotonic() - began))
-            began = time.monotonic()
+            rest = _LEISURE * at_it if newest != before else 1
+            self._closed.wait(rest * took)
+            others = (self.ask(_watermark) - reached) // _BATCH
+            began, at_it = time.monotonic(), 1 + min(max(others, 0), _MOST_OTHERS)
 
     def catch_up(self) -> int:
         """Index everything that is stored by now; returns how many messages that were."""
@@ -416,6 +424,11 @@ IS_BEHIND = (
 
 def _is_behind(conn: apsw.Connection) -> bool:
     return bool(conn.execute(f"SELECT {IS_BEHIND}").get)
+
+
+def _watermark(conn: apsw.Connection) -> int:
+    """The last message that is indexed."""
+    return conn.execute(f"SELECT {_WATERMARK}").get
 
 
 def _newest(store: apsw.Connection) -> int:
