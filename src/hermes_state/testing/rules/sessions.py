@@ -151,7 +151,7 @@ class SessionRules:
         assert listed(store, search_query="Привет") == ["b"]
 
     def test_files_are_known_by_the_messages_that_name_them(self, store: Store) -> None:
-        chat(store, "a", "look: /home/me/attachments/one.png", "fine")
+        chat(store, "a", "look: /x/attachments/one.png", "fine")
         store.append_message("a", "user", [{"type": "text", "text": "[/x/attachments/two-2.pdf]"}])
         chat(store, "b", "see /x/attachments/three.ogg", "fine", "an attachment that is none")
         assert store.list_named_files(["a"]) == {"one.png", "two-2.pdf"}
