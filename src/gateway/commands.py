@@ -39,10 +39,6 @@ from hermes_state.scope import DIRECT
 from hermes_state.turns import Opening
 
 _NOTHING = "Nothing is running."
-_ANSWERED_ELSEWHERE = (
-    "What runs here was asked for in another chat and is answered there."
-    " It hears this if it can; else this is answered next."
-)
 _COPIED = "This is a copy of what was said in the group; what is said here does not reach it."
 
 
@@ -56,9 +52,9 @@ class House(Protocol):
     wording: Wording
 
     def reset(self, came_from: Origin) -> str: ...
-    def interrupt(self, key: str) -> bool: ...
+    def interrupt(self, key: str, by: str) -> bool: ...
     def withdraw(self, key: str, turn_id: str, reason: str) -> bool: ...
-    def steer(self, key: str, waiting: Waiting) -> str: ...
+    def steer(self, waiting: Waiting) -> str: ...
     def check_restart(self) -> None: ...
     def restart(self) -> None: ...
     def describe(self, came_from: Origin) -> str: ...
@@ -319,12 +315,7 @@ class Chat:
         """
         entry = self.entry
         content = self.house.wording.of(self.event, text, entry.session_id)
-        waiting = self._accept(entry.session_id, self.key, content)
-        root = self.house.assembly.store.get_conversation_root(waiting.session_id)
-        key, running = self.house.turns.answering(root) or (self.key, waiting)
-        told = self.house.steer(key, waiting)
-        is_here = running.origin.session_key == self.key
-        return told or ("" if is_here else _ANSWERED_ELSEWHERE)
+        return self.house.steer(self._accept(entry.session_id, self.key, content))
 
     def _accept(
         self,
@@ -349,6 +340,7 @@ class Chat:
         waiting = Waiting(
             accepted.turn_id,
             accepted.session_id,
+            accepted.conversation_id,
             self.came_from,
             text=content if isinstance(content, str) else "",
             makes_session=accepted.makes_session,
@@ -464,7 +456,8 @@ class Chat:
 
     def _interrupt(self) -> bool:
         """Stop what works on the conversation, whichever chat it is for; tells whether something did."""
-        stopped = [self.house.interrupt(key) for key in (self.key, *self._elsewhere)]
+        keys = (self.key, *self._elsewhere)
+        stopped = [self.house.interrupt(key, self.key) for key in keys]
         return any(stopped)
 
     def stop_all(self) -> str:
@@ -473,7 +466,7 @@ class Chat:
         taken, is_stopped = self._take_back(self.key), self._interrupt()
         for lane in beside:
             self._take_back(lane.key)
-            self.house.interrupt(lane.key)
+            self.house.interrupt(lane.key, self.key)
         left = self._left()
         for turn_id in left:
             self.house.assembly.store.turns.finish(turn_id, "interrupted", reason=STOPPED)

@@ -84,6 +84,10 @@ _PUT_OFF = "⏸ I have to restart now. I go on with this afterwards; you need no
 _OTHER_RIGHTS = (
     "What runs here was asked for by somebody with other rights. Yours is answered next."
 )
+_ANSWERED_ELSEWHERE = (
+    "What runs here was asked for in another chat and is answered there."
+    " It hears this if it can; else this is answered next."
+)
 _NOT_WORDS = "A picture cannot be said to what runs. It is answered next."
 _AFTER_PUT_OFF_S = 5.0
 _SETTLE_S = 20.0
@@ -183,6 +187,7 @@ class House:
         it is known that we leave.
         """
         self._loop = self.turns.loop = asyncio.get_running_loop()
+        self.sessions.on_succeeded = self._succeeded
         for manifest in self._manifests:
             table = self.settings.platforms.get(manifest.name, {})
             own = {name: value for name, value in table.items() if name != "enabled"}
@@ -252,6 +257,11 @@ class House:
         found = skills.found(self.assembly.home)
         usable = shared.skills_of(found, plugins.commands(), commands.TABLE)
         return [*commands.MENU, *((skill.name, skill.description) for skill in usable)]
+
+    def _succeeded(self, key: str, former: str, session_id: str) -> None:
+        """A chat has left a conversation; what waits goes along."""
+        root_of = self.store.get_conversation_root
+        self.lanes.follow(key, root_of(former), root_of(session_id))
 
     def _stir(self) -> None:
         if not self.changed.is_set():  # every turn says so twice, and is not held up by it
@@ -409,13 +419,16 @@ class House:
 
     # -- what a message does to a turn that runs -------------------------------------------------
 
-    def steer(self, key: str, waiting: Waiting) -> str:
-        """Say what waits to the turn that runs; returns why it has to wait nevertheless, if it does.
+    def steer(self, waiting: Waiting) -> str:
+        """Say what waits to the turn that runs in its conversation, whichever chat that is for; returns
+        why it has to wait nevertheless, or where it is answered, when that is elsewhere.
 
         A turn does what its own person may: who may do other things is answered in one of their own.
         """
-        agent = self.turns.running.get(key)
-        if agent is None:
+        lane = self.lanes.at_work_on(waiting.conversation_id)
+        running = lane.current if lane is not None else None
+        agent = self.turns.running.get(lane.key) if lane is not None else None
+        if running is None or agent is None or running is waiting:
             return ""
         theirs = self.standing_of(waiting.origin)
         if agent.standing is not None and not are_alike(agent.standing, theirs):
@@ -423,17 +436,23 @@ class House:
         if not waiting.text:
             return _NOT_WORDS
         agent.steer(waiting.text, waiting.turn_id)
-        return ""
+        is_here = running.origin.session_key == waiting.origin.session_key
+        return "" if is_here else _ANSWERED_ELSEWHERE
 
-    def interrupt(self, key: str, waiting: Waiting | None = None) -> bool:
-        """Stop what runs in a lane, but not the turn that it is stopped for.
-
-        A shortening is stopped by a person's wish; for a message it is finished.
-        """
+    def interrupt(self, key: str, by: str) -> bool:
+        """Stop what runs in a lane, also a shortening, as a chat wants it; tells whether one was."""
         lane = self.lanes.find(key)
-        but = waiting.turn_id if waiting is not None else None
-        is_stopped = lane is not None and self.turns.stop(self.lanes, lane, but)
-        return is_stopped or (waiting is None and self.turns.shortenings.stop(key))
+        is_stopped = lane is not None and self.turns.stop(self.lanes, lane, by=by)
+        return is_stopped or self.turns.shortenings.stop(key)
+
+    def make_way(self, waiting: Waiting) -> None:
+        """Stop the turn that runs in a conversation for one that waits there, if it is another one.
+
+        A shortening is finished: it is no answer, and what waits is the better for it.
+        """
+        if (lane := self.lanes.at_work_on(waiting.conversation_id)) is not None:
+            by = waiting.origin.session_key
+            self.turns.stop(self.lanes, lane, waiting.turn_id, by=by)
 
     def withdraw(self, key: str, turn_id: str, reason: str) -> bool:
         """Take a turn back that waits; False when it does not (any more)."""

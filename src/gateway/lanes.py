@@ -1,4 +1,8 @@
-"""Lanes: one a conversation's key; the turns in it run one after the other, those of others beside them.
+"""Lanes: one a chat; the turns in it run one after the other, those of other conversations beside them.
+
+Several chats may be in one conversation. Its turns run one after the other all the same, in the order
+in which they came, whichever lanes they are in: a lane waits while its first turn is not the next one
+of its conversation, and takes no thread meanwhile.
 
 A lane only orders what the store holds already: a process that dies loses nothing of it.
 """
@@ -24,24 +28,27 @@ class NotYet(Exception):
     """A turn cannot begin now, because its conversation is run elsewhere: it goes on waiting."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Waiting:
     """A turn that is on disk and has not begun."""
 
     turn_id: str
     session_id: str
+    conversation_id: str
     origin: Origin
     text: str = ""
     makes_session: bool = False
     model_name: str = ""
     is_stopped: bool = False
+    is_stopped_elsewhere: bool = False
+    """Whether it was stopped from another chat, so that its own must hear of it."""
     has_asked: bool = False
     """Whether it has put a question, which may be answered by now."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Lane:
-    """The turns of one conversation."""
+    """The turns of one chat, or of a job beside it."""
 
     key: str
     queue: deque[Waiting] = field(default_factory=deque[Waiting])
@@ -61,6 +68,10 @@ class Lane:
         return self.current is None and not self.queue
 
 
+_Order = list[tuple[Lane, Waiting]]
+"""What runs and waits in one conversation, and where; what runs is the first."""
+
+
 class Lanes:
     """Runs what waits, at most so many turns at once. May be used from several threads."""
 
@@ -69,21 +80,42 @@ class Lanes:
         self._pool = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="turn")
         self._lock = threading.Lock()
         self._lanes: dict[str, Lane] = {}
+        self._orders: dict[str, _Order] = {}
         self._is_closed = False
         self._closing = threading.Event()
         self._left = threading.Condition(self._lock)
         """Notified when a turn leaves its lane."""
 
     def put(self, key: str, waiting: Waiting) -> int:
-        """Have a turn run after those before it in its lane; returns how many these are."""
+        """Have a turn run after those before it in its conversation; returns how many these are."""
         with self._lock:
             if self._is_closed:
                 return 0  # it is on disk, and runs after the next start
             lane = self._lanes.setdefault(key, Lane(key))
-            ahead = len(lane.queue) + (lane.current is not None)
+            order = self._orders.setdefault(waiting.conversation_id, [])
+            ahead = len(order)
             lane.queue.append(waiting)
+            order.append((lane, waiting))
             self._serve(lane)
         return ahead
+
+    def follow(self, chat_key: str, former_id: str, conversation_id: str) -> None:
+        """Have what waits of a chat that left a conversation be answered in the one it is in now, after
+        what came there before; the store says so already.
+        """
+        with self._lock:
+            moved = [
+                (lane, one)
+                for lane, one in self._orders.get(former_id, ())
+                if one.origin.session_key == chat_key and one is not lane.current
+            ]
+            for lane, one in moved:
+                self._strike(one)
+                one.conversation_id = conversation_id
+                self._orders.setdefault(conversation_id, []).append((lane, one))
+            for lane, _ in moved:
+                self._serve(lane)
+            self._go_on(former_id)
 
     @contextmanager
     def held_back(self, key: str) -> Generator[Lane]:
@@ -101,6 +133,12 @@ class Lanes:
     def find(self, key: str) -> Lane | None:
         """The lane of a key, when something runs or waits in it."""
         return self._lanes.get(key)
+
+    def at_work_on(self, conversation_id: str) -> Lane | None:
+        """The lane in which a turn of a conversation runs now."""
+        with self._lock:
+            order = self._orders.get(conversation_id)
+            return order[0][0] if order is not None and _is_at_work(order) else None
 
     def beside(self, key: str) -> list[Lane]:
         """The lanes beside a chat's own in which something that came from there runs or waits."""
@@ -147,8 +185,13 @@ class Lanes:
         """Take a turn that waits out of its lane; the store says already that it is over."""
         with self._lock:
             lane = self._lanes.get(key)
-            if lane is not None:
-                lane.queue = deque(one for one in lane.queue if one.turn_id != turn_id)
+            waiting = _find(lane, turn_id) if lane is not None else None
+            if lane is None or waiting is None:
+                return
+            lane.queue.remove(waiting)
+            self._strike(waiting)
+            self._serve(lane)
+            self._go_on(waiting.conversation_id)
 
     def replace(self, key: str, turn_id: str, waiting: Waiting) -> None:
         """Have a turn run in the place of one that waits, or was about to begin and is over."""
@@ -156,9 +199,15 @@ class Lanes:
             if self._is_closed:
                 return  # it is on disk, and runs after the next start
             lane = self._lanes.setdefault(key, Lane(key))
-            if all(one.turn_id != turn_id for one in lane.queue):
+            if (old := _find(lane, turn_id)) is not None:
+                waiting.conversation_id = old.conversation_id
+                order = self._orders[old.conversation_id]
+                order[order.index((lane, old))] = (lane, waiting)
+                lane.queue[lane.queue.index(old)] = waiting
+            else:
+                order = self._orders.setdefault(waiting.conversation_id, [])
+                order.insert(1 if _is_at_work(order) else 0, (lane, waiting))
                 lane.queue.appendleft(waiting)
-            lane.queue = deque(waiting if one.turn_id == turn_id else one for one in lane.queue)
             self._serve(lane)
 
     def while_current(self, lane: Lane, waiting: Waiting, do: Callable[[], object]) -> bool:
@@ -198,17 +247,38 @@ class Lanes:
         """Have a thread run what waits in a lane, or forget one that is empty; the lock is held."""
         if lane.is_served or lane.holds:
             return
-        if lane.queue and not self._is_closed:
+        if self._is_closed or not lane.queue:
+            self._lanes.pop(lane.key, None)
+        elif self._is_next(lane.queue[0]):
             lane.is_served = True
             self._pool.submit(self._drain, lane)
+
+    def _is_next(self, waiting: Waiting) -> bool:
+        """Whether nothing of its conversation runs, or waits before it."""
+        return self._orders[waiting.conversation_id][0][1] is waiting
+
+    def _strike(self, waiting: Waiting) -> None:
+        """Take a turn out of the order of its conversation."""
+        order = self._orders[waiting.conversation_id]
+        self._orders[waiting.conversation_id] = [one for one in order if one[1] is not waiting]
+
+    def _go_on(self, conversation_id: str) -> None:
+        """Serve the lane in which a conversation's next turn waits."""
+        if order := self._orders.get(conversation_id):
+            self._serve(order[0][0])
         else:
-            self._lanes.pop(lane.key, None)
+            self._orders.pop(conversation_id, None)
 
     def _drain(self, lane: Lane) -> None:
         while True:
             with self._lock:
-                if self._is_closed or lane.holds or not lane.queue:
-                    lane.current, lane.is_served = None, False
+                if (over := lane.current) is not None:
+                    lane.current = None
+                    self._strike(over)
+                    self._go_on(over.conversation_id)
+                is_held_up = self._is_closed or lane.holds > 0
+                if is_held_up or not lane.queue or not self._is_next(lane.queue[0]):
+                    lane.is_served = False
                     self._serve(lane)
                     self._left.notify_all()
                     return
@@ -230,3 +300,13 @@ class Lanes:
             lane.current = None
             self._left.notify_all()
         self._closing.wait(_TRY_AGAIN_S)
+
+
+def _find(lane: Lane, turn_id: str) -> Waiting | None:
+    """The turn of this id, if it waits in a lane."""
+    return next((one for one in lane.queue if one.turn_id == turn_id), None)
+
+
+def _is_at_work(order: _Order) -> bool:
+    """Whether the first turn of a conversation runs."""
+    return bool(order) and order[0][0].current is order[0][1]

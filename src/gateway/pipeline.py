@@ -73,8 +73,9 @@ _NOT_TAKEN = (
 class Busy(Protocol):
     """What can be done to a turn that runs, or waits."""
 
-    def steer(self, key: str, waiting: Waiting) -> str: ...
-    def interrupt(self, key: str, waiting: Waiting | None = None) -> bool: ...
+    def steer(self, waiting: Waiting) -> str: ...
+    def make_way(self, waiting: Waiting) -> None: ...
+    def interrupt(self, key: str, by: str) -> bool: ...
     def withdraw(self, key: str, turn_id: str, reason: str) -> bool: ...
     def replace(self, key: str, turn_id: str, waiting: Waiting) -> None: ...
 
@@ -390,7 +391,7 @@ class Pipeline:
         """Stop what the version before has done beside the conversation."""
         for lane in self.lanes.beside(key):
             if lane.current is not None and lane.current.turn_id == last.turn_id:
-                self.busy.interrupt(lane.key)
+                self.busy.interrupt(lane.key, key)
 
     def _answered(
         self, event: MessageEvent, source: SessionSource, key: str, delivery: Delivery
@@ -471,7 +472,7 @@ class Pipeline:
         waiting.makes_session = old.makes_session
         self.busy.replace(key, old.turn_id, waiting)
         if not is_queued:
-            self._say_to_what_runs(key, waiting)
+            self._say_to_what_runs(waiting)
         return Receipt("turn", accepted.turn_id, accepted.session_id)
 
     def _accept(
@@ -556,13 +557,13 @@ class Pipeline:
     def _enqueue(self, key: str, waiting: Waiting) -> None:
         ahead = self.lanes.put(key, waiting)
         if ahead and self.busy_mode == "interrupt":
-            self.busy.interrupt(key, waiting)
+            self.busy.make_way(waiting)
         elif ahead:
-            self._say_to_what_runs(key, waiting)
+            self._say_to_what_runs(waiting)
 
-    def _say_to_what_runs(self, key: str, waiting: Waiting) -> None:
+    def _say_to_what_runs(self, waiting: Waiting) -> None:
         if self.busy_mode == "steer" and waiting.text:
-            self._tell(waiting, self.busy.steer(key, waiting))
+            self._tell(waiting, self.busy.steer(waiting))
 
     def _tell(self, waiting: Waiting, text: str) -> None:
         """Say in a chat what is to be known of a message; it is accepted also when that fails."""
@@ -597,6 +598,7 @@ def _waiting(accepted: Accepted, came_from: Origin, content: object, model_name:
     return Waiting(
         accepted.turn_id,
         accepted.session_id,
+        accepted.conversation_id,
         came_from,
         text=content if isinstance(content, str) else "",
         makes_session=accepted.makes_session,

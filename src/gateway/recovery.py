@@ -82,7 +82,13 @@ class Recovery:
             model = model or (entry.model_override or {}).get("model", "")
         if entry is not None and entry.session_id == row["session_id"]:
             self._sessions.clear_resume_pending(key)
-        waiting = Waiting(row["id"], row["session_id"], came_from, model_name=model)
+        waiting = Waiting(
+            row["id"],
+            row["session_id"],
+            session["conversation_id"],
+            came_from,
+            model_name=model,
+        )
         waiting.makes_session = self._store.turns.opens(row["id"])
         waiting.has_asked = row["state"] == "running"  # it may have
         self._lanes.put(jobs.lane_of(session, key, entry), waiting)

@@ -73,6 +73,8 @@ class SessionStore:
         self.on_renewed: Callable[[SessionEntry, SessionEntry], None] = _nothing
         """Told when a message finds its conversation over, with the old route and the new one: after
         both are stored, once, in the thread of that message."""
+        self.on_succeeded: Callable[[str, str, str], None] = _no_move
+        """Told when a chat has left a conversation: its key, the session it was in, the one it is in."""
 
     # -- finding a conversation -----------------------------------------------------------------
 
@@ -327,6 +329,7 @@ class SessionStore:
             opening=self.opening(entry),
         )
         self._noted([entry.session_key])
+        self.on_succeeded(entry.session_key, old.session_id, entry.session_id)
 
     def opening(self, entry: SessionEntry) -> Opening:
         """The session that the first message of an entry makes: whose it is."""
@@ -570,6 +573,10 @@ def _said(row: Row) -> dict[str, Any]:
 
 def _none(_session_key: str) -> bool:
     return False
+
+
+def _no_move(_session_key: str, _former: str, _session_id: str) -> None:
+    """Nobody has to follow."""
 
 
 def _nothing(_old: SessionEntry, _new: SessionEntry) -> None:

@@ -40,6 +40,7 @@ _LONGEST_WAIT_S = 60.0
 _PRESS_EVERY_S = 0.05
 _MOST_PRESSES = 200
 STOPPED = "stopped by the user"
+_STOPPED_ELSEWHERE = "⏹ Stopped from another chat that is in this conversation."
 _GONE = (
     "This conversation was deleted before I could answer. Your next message begins a new one;"
     " send this one again if you still want an answer."
@@ -119,8 +120,15 @@ class Turns:
         if waiting is None or waiting.turn_id != turn_id:
             return self._replies.deliver(turn_id, outcome)
         if waiting.is_stopped and outcome.status == "interrupted" and not outcome.text.strip():
-            return ()  # who stopped it knows, and does not want it sent again
+            return self._tell_stopped(waiting)
         return self._replies.deliver(turn_id, outcome, waiting.origin)
+
+    def _tell_stopped(self, waiting: Waiting) -> Sequence[Piece]:
+        """Who stopped a turn before its first word knows, and does not want it sent again; the chat
+        that it was for must hear of it, if that was done in another one.
+        """
+        told = _STOPPED_ELSEWHERE if waiting.is_stopped_elsewhere else ""
+        return self._replies.pieces(waiting.origin, told, name=f"turn:{waiting.turn_id}")
 
     def run(self, lane: Lane, waiting: Waiting) -> None:
         """The boundary of a turn: it has an end afterwards, or stays on disk for the next start.
@@ -233,7 +241,9 @@ class Turns:
         agent.clear_interrupt()
         self._tell_start(agent, waiting)
         if waiting.is_stopped:
-            self._store.turns.finish(waiting.turn_id, "interrupted", reason=STOPPED)
+            pieces = self._tell_stopped(waiting)
+            self._store.turns.finish(waiting.turn_id, "interrupted", reason=STOPPED, pieces=pieces)
+            self._wake_delivery()
             journal.ended(waiting, "interrupted")
             return True
         if self.loop is not None:
@@ -260,15 +270,6 @@ class Turns:
         agents = list(self.running.items())
         running = {key for key, agent in agents if agent.conversation_id == conversation_id}
         return running | set(self.shortenings.keys_of(conversation_id))
-
-    def answering(self, conversation_id: str) -> tuple[str, Waiting] | None:
-        """What is being answered in a conversation now, and its key; other chats wait for it."""
-        for key in self.keys_of(conversation_id):
-            waiting = self._current.get(key)
-            row = self._store.turns.get(waiting.turn_id) if waiting is not None else None
-            if waiting is not None and row is not None and row["state"] == "running":
-                return key, waiting
-        return None
 
     def is_over(self, turn_id: str) -> bool:
         """Whether a turn has an end, on disk, or is gone with its conversation."""
@@ -361,14 +362,20 @@ class Turns:
         self._wake_delivery()
         return True
 
-    def stop(self, lanes: Lanes, lane: Lane, but: str | None = None) -> bool:
-        """Stop the turn that runs in a lane, unless it is the one named; tells whether one does."""
+    def stop(
+        self, lanes: Lanes, lane: Lane, but: str | None = None, *, by: str | None = None
+    ) -> bool:
+        """Stop the turn that runs in a lane, unless it is the one named; tells whether one does.
+
+        `by` is the chat that wants it so; without one it is the turn's own.
+        """
         waiting = lane.current
         if waiting is None or waiting.turn_id == but:
             return False
 
         def mark() -> None:
             waiting.is_stopped = True
+            waiting.is_stopped_elsewhere = by not in (None, waiting.origin.session_key)
 
         if not lanes.while_current(lane, waiting, mark):
             return False

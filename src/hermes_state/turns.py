@@ -67,6 +67,7 @@ class Accepted(NamedTuple):
 
     turn_id: str
     session_id: str
+    conversation_id: str
     message_id: int
     is_new: bool
     makes_session: bool = False
@@ -120,7 +121,7 @@ def accept(  # noqa: PLR0913 -- all that comes with a message
     ConversationOverError when the conversation has one of the ends named `over`, ConversationBusyError
     when something is to be taken back while somebody runs it.
     """
-    known, tip, end = _seen(conn, session_id, delivery, idempotency_key)
+    known, tip, room, end = _seen(conn, session_id, delivery, idempotency_key)
     if known is not None:
         return known
     makes_session = tip is None and opening is not None
@@ -146,7 +147,8 @@ def accept(  # noqa: PLR0913 -- all that comes with a message
     )
     if delivery is not None:
         inbox.make_turn(conn, delivery, turn_id)
-    return Accepted(turn_id, session_id, message_id, is_new=True, makes_session=makes_session)
+    room = room or lineage.root(conn, session_id)
+    return Accepted(turn_id, session_id, room, message_id, is_new=True, makes_session=makes_session)
 
 
 def _take_back(conn: apsw.Connection, session_id: str, message_id: int) -> None:
@@ -159,13 +161,16 @@ def _take_back(conn: apsw.Connection, session_id: str, message_id: int) -> None:
 
 def _seen(
     conn: apsw.Connection, session_id: str, delivery: Delivery | None, idempotency_key: str | None
-) -> tuple[Accepted | None, str | None, str | None]:
-    """The turn of a message that came before, where its conversation goes on, and how that has ended.
+) -> tuple[Accepted | None, str | None, str | None, str | None]:
+    """The turn of a message that came before, where its conversation goes on, which that is, and how it
+    has ended.
 
     One question for all of it, since every message asks it.
     """
     found: Any = conn.execute(
-        "SELECT before.id, before.session_id, before.user_message_id, inbox.outcome, tip.id,"
+        "SELECT before.id, before.session_id, before.user_message_id,"
+        " (SELECT conversation_id FROM sessions WHERE id = before.session_id),"
+        " inbox.outcome, tip.id, tip.conversation_id,"
         " CASE WHEN tip.ended_at IS NOT NULL THEN coalesce(tip.end_reason, '') END FROM (SELECT 1)"
         " LEFT JOIN inbox ON inbox.platform = ?1 AND inbox.chat_id = ?2 AND inbox.message_id = ?3"
         " LEFT JOIN turns AS before ON before.id ="
@@ -174,12 +179,13 @@ def _seen(
         " (SELECT conversation_id FROM sessions WHERE id = ?5)",
         (*(delivery.key if delivery is not None else _NO_KEY), idempotency_key, session_id),
     ).get
-    turn_id, its_session, message_id, outcome, tip, end = found
+    turn_id, its_session, message_id, its_room, outcome, tip, room, end = found
     if turn_id is not None:
-        return Accepted(turn_id, its_session, message_id, is_new=False), None, None
+        known = Accepted(turn_id, its_session, its_room, message_id, is_new=False)
+        return known, None, None, None
     if outcome is not None and delivery is not None:
         raise AlreadySettledError(f"{delivery.platform} message {delivery.message_id} is settled.")
-    return None, tip, end
+    return None, tip, room, end
 
 
 def begin(conn: apsw.Connection, session_id: str, opening: Opening) -> None:
@@ -448,10 +454,10 @@ def unsent(conn: apsw.Connection, since: float, platforms: Collection[str]) -> l
 
 
 def still_open(conn: apsw.Connection) -> list[Row]:
-    """Turns without an end, also those that somebody runs now, oldest first."""
+    """Turns without an end, also those that somebody runs now, in the order of their words."""
     return rows(
         conn.execute(
-            "SELECT * FROM turns WHERE state IN ('accepted', 'running') ORDER BY accepted_at"
+            "SELECT * FROM turns WHERE state IN ('accepted', 'running') ORDER BY user_message_id"
         )
     )
 

@@ -19,8 +19,9 @@ from tests.gateway.living import Inside, Process, World
 _PATIENCE_S = 10
 
 
-def _waiting(name: str) -> Waiting:
-    return Waiting(name, "s", Origin({}))
+def _waiting(name: str, conversation: str = "") -> Waiting:
+    """A turn, in a conversation of its lane's own unless one is named."""
+    return Waiting(name, "s", conversation or name[0], Origin({}))
 
 
 # -- lanes by themselves ---------------------------------------------------------------------------
@@ -188,7 +189,8 @@ def test_a_message_does_not_interrupt_its_own_turn(world: World) -> None:
         house = inside.house
         (lane,) = house.lanes.running
         assert lane.current is not None
-        assert not house.interrupt(lane.key, lane.current)
+        house.make_way(lane.current)
+        assert not lane.current.is_stopped
         quiet.release()
         assert world.wait_for_replies("a", 1) == ["not stopped"]
 

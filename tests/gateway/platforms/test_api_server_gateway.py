@@ -12,7 +12,7 @@ import pytest
 
 from gateway.platforms.api_server.adapter import ApiServerAdapter
 from hermes_agent.testing.faults import Refuse
-from hermes_agent.testing.scripted import Quiet, Step, call, say
+from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
 from hermes_cli import plugins
 from tests.gateway.faults import eventually
 from tests.gateway.living import PATIENCE_S, Inside, World
@@ -296,6 +296,32 @@ def test_who_steers_a_turn_is_told_that_it_was_said_to_it(gateway: Gateway) -> N
         quiet.release()
         assert first.result(PATIENCE_S) == "so be it"
         assert second.result(PATIENCE_S) == "It was said to the turn that ran."
+
+
+def test_requests_by_name_and_by_id_are_answered_in_the_order_in_which_they_came(
+    gateway: Gateway,
+) -> None:
+    named = gateway.client.chat.completions.with_raw_response.create(
+        model="hermes", messages=[{"role": "user", "content": "zero"}], extra_headers=_NOTES
+    )
+    by_id = {"X-Hermes-Session-Id": named.headers["X-Hermes-Session-Id"]}
+    quiet = Quiet()
+    gateway.world.play(silence(quiet, then="the first"))
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(gateway.ask, "one", extra_headers=_NOTES)]
+        assert quiet.begun.wait(PATIENCE_S)
+        for number, (words, where) in enumerate(
+            [("two", by_id), ("three", _NOTES), ("four", by_id)], 1
+        ):
+            asked.append(pool.submit(gateway.ask, words, extra_headers=where))
+            eventually(lambda number=number: gateway.house.lanes.waiting_count == number)
+        quiet.release()
+        assert text(asked[0].result(PATIENCE_S)) == "the first"
+        for one in asked[1:]:
+            one.result(PATIENCE_S)
+    assert [one for one in said(gateway) if "\n" not in one] == [
+        *("zero", "one", "the first", "two", "three", "four")
+    ]
 
 
 def test_a_picture_that_a_turn_cannot_be_told_is_answered_on_its_request(gateway: Gateway) -> None:

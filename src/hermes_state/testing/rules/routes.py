@@ -62,6 +62,7 @@ class RouteRules:
         assert [turns[one]["session_id"] for one in turns] == ["s", "new", "s", "s"]
         assert contents(store, "new") == [store.turns.user_text(waits)]
         assert len(contents(store, "s")) == 3
+        assert [one["id"] for one in store.turns.still_open()] == [runs, other, typed, waits]
         assert (session(store, "s")["end_reason"], session(store, "new")["source"]) == ("why", "p")
         route = store.routes.get("key")
         assert route is not None

@@ -140,8 +140,12 @@ class TurnRules:
     ) -> None:
         ids = chat(store, "s", "hello")
         child = store.rotate_session("s", [ids[0]])
-        accepted = store.turns.accept("s", {"role": "user", "content": "and now?"})
-        assert accepted.session_id == child
+        message = {"role": "user", "content": "and now?"}
+        accepted = store.turns.accept("s", message, idempotency_key="k")
+        assert (accepted.session_id, accepted.conversation_id) == (child, "s")
+        assert store.turns.accept(child, message, idempotency_key="k").conversation_id == "s"
+        made = store.turns.accept("first", message, opening=Opening("cli"))
+        assert made.conversation_id == "first"
         found = store.turns.get(accepted.turn_id)
         assert found is not None
         assert found["session_id"] == child
