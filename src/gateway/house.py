@@ -88,6 +88,9 @@ _ANSWERED_ELSEWHERE = (
     "What runs here was asked for in another chat and is answered there."
     " It hears this if it can; else this is answered next."
 )
+_WAITS_FOR_ANOTHER = (
+    "⏳ What was asked in another chat of this conversation is answered first, then this."
+)
 _NOT_WORDS = "A picture cannot be said to what runs. It is answered next."
 _AFTER_PUT_OFF_S = 5.0
 _SETTLE_S = 20.0
@@ -438,6 +441,17 @@ class House:
         agent.steer(waiting.text, waiting.turn_id)
         is_here = running.origin.session_key == waiting.origin.session_key
         return "" if is_here else _ANSWERED_ELSEWHERE
+
+    def held_up(self, waiting: Waiting) -> str:
+        """Why nothing happens in a chat that a message waits in, when that does not show there; it is
+        told with the first one that waits.
+        """
+        chat = waiting.origin.session_key
+        lane, own = self.lanes.at_work_on(waiting.conversation_id), self.lanes.find(chat)
+        running = lane.current if lane is not None else None
+        is_seen = running is None or running.origin.session_key == chat
+        is_first = own is not None and own.turns == [waiting]
+        return _WAITS_FOR_ANOTHER if is_first and not is_seen else ""
 
     def interrupt(self, key: str, by: str) -> bool:
         """Stop what runs in a lane, also a shortening, as a chat wants it; tells whether one was."""

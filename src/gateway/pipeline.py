@@ -75,6 +75,7 @@ class Busy(Protocol):
 
     def steer(self, waiting: Waiting) -> str: ...
     def make_way(self, waiting: Waiting) -> None: ...
+    def held_up(self, waiting: Waiting) -> str: ...
     def interrupt(self, key: str, by: str) -> bool: ...
     def withdraw(self, key: str, turn_id: str, reason: str) -> bool: ...
     def replace(self, key: str, turn_id: str, waiting: Waiting) -> None: ...
@@ -562,11 +563,13 @@ class Pipeline:
             self._say_to_what_runs(waiting)
 
     def _say_to_what_runs(self, waiting: Waiting) -> None:
-        if self.busy_mode == "steer" and waiting.text:
-            self._tell(waiting, self.busy.steer(waiting))
+        is_said = self.busy_mode == "steer" and waiting.text
+        self._tell(waiting, self.busy.steer(waiting) if is_said else self.busy.held_up(waiting))
 
     def _tell(self, waiting: Waiting, text: str) -> None:
         """Say in a chat what is to be known of a message; it is accepted also when that fails."""
+        if not text:
+            return
         try:
             pieces = self.replies.pieces(waiting.origin, text, name=f"waits:{waiting.turn_id}")
             self.store.outbox.put(pieces)
