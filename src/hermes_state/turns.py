@@ -147,7 +147,7 @@ def accept(  # noqa: PLR0913 -- all that comes with a message
     )
     if delivery is not None:
         inbox.make_turn(conn, delivery, turn_id)
-    room = room or lineage.root(conn, session_id)
+    room = room or session_id  # a session that was made here begins a conversation
     return Accepted(turn_id, session_id, room, message_id, is_new=True, makes_session=makes_session)
 
 

@@ -36,6 +36,8 @@ class Message:
     role: str
     content: str
     kind: str = "message"
+    origin: int = 0
+    """The number of the message that it is a copy of, or its own."""
     active: bool = True
 
 
@@ -75,8 +77,11 @@ class Model:
         self.sessions[id_] = Session(id_, source, id_, self.now(), last)
         return self.sessions[id_]
 
-    def add(self, session: Session, role: str, content: str, kind: str = "message") -> Message:
-        message = Message(next(self._numbers), role, content, kind)
+    def add(
+        self, session: Session, role: str, content: str, kind: str = "message", origin: int = 0
+    ) -> Message:
+        number = next(self._numbers)
+        message = Message(number, role, content, kind, origin or number)
         session.messages.append(message)
         if session.preview is None and role == "user" and kind != "summary":
             session.preview = content
@@ -121,7 +126,15 @@ class Model:
     def _copy(self, child: Session, messages: list[Message]) -> None:
         for message in messages:
             kind = "summary" if message.kind == "summary" else "copy"
-            self.add(child, message.role, message.content, kind)
+            self.add(child, message.role, message.content, kind, message.origin)
+
+    def have_count(self, session: Session, messages: list[Message], *, active: bool) -> None:
+        """Have messages count or not, wherever their conversation has them."""
+        origins = {message.origin for message in messages}
+        for one in self.conversation(session):
+            for message in one.messages:
+                if message.origin in origins:
+                    message.active = active
 
     def undo(self, child: Session) -> None:
         assert child.parent is not None
@@ -342,8 +355,7 @@ class StoreMachine(RuleBasedStateMachine):
         result = self.store.rewind_to_message(session.id, stored[position]["id"])
         taken = session.active[position:]
         assert result["rewound_count"] == len(taken)
-        for message in taken:
-            message.active = False
+        self.model.have_count(session, taken, active=False)
 
     @precondition(lambda self: self.model.sessions)
     @rule(number=choices)
@@ -351,8 +363,8 @@ class StoreMachine(RuleBasedStateMachine):
         session = self.pick(number)
         count = self.store.restore_rewound(session.id, 0)
         assert count == len(session.messages) - len(session.active)
-        for message in session.messages:
-            message.active = True
+        taken = [message for message in session.messages if not message.active]
+        self.model.have_count(session, taken, active=True)
 
     @precondition(lambda self: self.model.sessions)
     @rule(number=choices, archived=st.booleans())
