@@ -154,6 +154,22 @@ def test_mail_that_others_have_read_is_taken_in_all_the_same(
         it.desk.wait_for(1)
 
 
+def test_mail_is_taken_in_also_when_the_server_tells_meanwhile_what_others_did_with_an_older_one(
+    tmp_path: Path, name: str
+) -> None:
+    with mail_server(has_idle=False) as server, bot(server, tmp_path, name, poll_s=0.05) as it:
+        write(server, it, "First")
+        it.desk.wait_for(1)
+        other = imaplib.IMAP4("127.0.0.1", server.imap_port)
+        other.login(it.address, PASSWORD)
+        other.select("INBOX")
+        for count in range(2, 7):
+            other.store("1", "-FLAGS" if count % 2 else "+FLAGS", r"(\Flagged)")
+            write(server, it, f"Number {count}")
+            assert it.desk.wait_for(count)[-1].text.endswith(f"Number {count}")
+        other.logout()
+
+
 def test_a_mail_that_cannot_be_stored_is_tried_again_and_keeps_its_place(
     server: MailServer, tmp_path: Path, name: str
 ) -> None:

@@ -130,7 +130,10 @@ class Mailbox:
         return self._fetch(uid, f"(BODY.PEEK[]<0.{_TEXT_BYTES}>)" if is_large else "(BODY.PEEK[])")
 
     def _fetch(self, uid: int, items: str) -> bytes:
-        """The literal of an answer, else its line; empty when the mail is gone."""
+        """The literal of an answer, else its lines; empty when the mail is gone.
+
+        Among them may be what other programs did with other mails, which a server tells at any time.
+        """
         with self._errors():
             status, answer = self._client.uid("FETCH", str(uid), items)
             if status != "OK":
@@ -138,7 +141,7 @@ class Mailbox:
             for one in answer:
                 if isinstance(one, tuple):
                     return bytes(cast("tuple[Any, ...]", one)[1])
-            return answer[0] if answer and isinstance(answer[0], bytes) else b""
+            return b"\n".join(one for one in answer if isinstance(one, bytes))
 
     def mark_seen(self, uid: int) -> None:
         # Not the library's way, which also expunges whatever anybody has marked as deleted.
