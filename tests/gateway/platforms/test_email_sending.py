@@ -188,6 +188,26 @@ def test_a_mail_that_the_server_cannot_give_keeps_nobody_behind_it_waiting_for_e
         assert it.desk.wait_for(2)[-1].text.endswith("3")
 
 
+def test_a_mail_that_the_server_cannot_give_after_it_numbered_anew_keeps_nobody_waiting_either(
+    server: MailServer, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_TRIES", 2)
+    with bot(server, tmp_path, name) as it:
+        write(server, it, "1")
+        it.desk.wait_for(1)
+        it.stop()
+        write(server, it, "2")
+        _break_newest(server, name)
+        write(server, it, "3")
+        server.change_uidvalidity(name)
+        for _ in range(2):
+            it.start()
+            assert not it.lost.get(timeout=PATIENCE_S).is_fatal
+            it.stop()
+        it.start()
+        assert it.desk.wait_for(2)[-1].text.endswith("3")
+
+
 def test_a_mail_that_the_server_could_not_give_for_a_while_comes_in_its_place(
     server: MailServer, tmp_path: Path, name: str
 ) -> None:

@@ -27,6 +27,13 @@ class Cursor(msgspec.Struct, frozen=True):
     """The mail that the server did not give when it was last asked for one in vain."""
     failures: int = 0
     """How often that was so, one time after the other."""
+    stuck_in: int = 0
+    """The numbering that the number of this mail is of."""
+
+    def fails_at(self, uidvalidity: int, uid: int) -> int:
+        """How often a mail was asked for in vain; of another numbering nothing is known."""
+        is_known = (self.stuck_in or self.uidvalidity, self.stuck) == (uidvalidity, uid)
+        return self.failures if is_known else 0
 
     def is_behind(self, other: "Cursor") -> bool:
         """Whether the other one is further."""

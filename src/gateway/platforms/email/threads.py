@@ -36,9 +36,9 @@ class Threads:
         for line in lines:
             try:
                 address, message_id, root, subject = json.loads(line)
+                self._remember(address, message_id, root, subject)
             except (ValueError, TypeError):
                 continue  # cut off by a crash, or damaged
-            self._remember(address, message_id, root, subject)
 
     def root_of(self, address: str, message_ids: list[str]) -> str | None:
         """The thread with this person that one of these mails belongs to."""

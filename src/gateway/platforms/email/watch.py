@@ -92,8 +92,10 @@ class Watch:
             "The mail server numbered its mails anew; the latest ones are looked at again."
         )
         last = mailbox.uidnext - 1
-        for uid in mailbox.uids_since(datetime.fromtimestamp(cursor.dealt_at).astimezone()):
-            if uid <= last:
+        since = mailbox.uids_since(datetime.fromtimestamp(cursor.dealt_at).astimezone())
+        uids = [uid for uid in since if uid <= last]
+        for uid in uids:
+            if not self._is_not_to_be_had(uid, uids[-1]):
                 self._deal_with(uid, after=cursor.begun_at)
         self._advance(uidvalidity=mailbox.uidvalidity, uid=last)
 
@@ -116,12 +118,14 @@ class Watch:
 
         It is waited for as long as nobody is behind it; raises PlatformError when the server gives none.
         """
-        cursor = self._cursor
-        if cursor.stuck != uid or cursor.failures < _TRIES or newest == uid:
+        if newest == uid or self._failures(uid) < _TRIES:
             return False
         self._fetch(newest)
         _log.error("The server does not give the mail with UID %s; it is left unread.", uid)
         return True
+
+    def _failures(self, uid: int) -> int:
+        return self._cursor.fails_at(self._mailbox.uidvalidity, uid)
 
     def _deal_with(self, uid: int, after: float = -1.0) -> float:
         """Hand one mail on, unless it had arrived before; returns when it arrived."""
@@ -129,8 +133,8 @@ class Watch:
             size_bytes, arrived_at, raw = self._fetch(uid, after)
         except PlatformError:
             if not self._stopping.is_set():
-                failures = self._cursor.failures if self._cursor.stuck == uid else 0
-                self._advance(stuck=uid, failures=failures + 1)
+                failures, numbering = self._failures(uid) + 1, self._mailbox.uidvalidity
+                self._advance(stuck=uid, failures=failures, stuck_in=numbering)
             raise
         if raw:
             self._take(self._mailbox, uid, raw, size_bytes)
