@@ -5,11 +5,13 @@ import contextlib
 import io
 import json
 import os
+import resource
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -437,6 +439,24 @@ def test_what_was_sent_goes_also_when_who_deletes_is_interrupted(
         store.delete_session("gone")
         raise KeyboardInterrupt
     assert (gone.exists(), left.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("line", ["list", "show a", "tree a", "export a"])
+def test_conversations_are_read_on_a_disk_without_room(
+    store: SessionDB, shell: Shell, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    store.create_session("a", "cli")
+    store.append_message("a", "user", "hello there")
+    store.close()
+    rest = SimpleNamespace(f_bavail=0, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda _path: rest)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))  # no file may grow
+    try:
+        done = shell.run(f"sessions {line}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "hello there" in done
 
 
 def test_prune_refuses_an_age_of_nothing_also_when_it_only_looks(
