@@ -12,6 +12,7 @@ from hermes_core.paths import Home
 
 _PLAIN = re.compile(r"[\w-]{1,100}", re.ASCII)
 _NUMBERED = re.compile(r"([^.]+)\.\d+_")
+_HASHED = re.compile(r"x[0-9a-f]{64}")
 _SHARED = re.compile(r"[0-9a-f]{32}\.\w+", re.ASCII)
 
 
@@ -28,6 +29,12 @@ def own(home: Home, session_ids: Iterable[str]) -> set[str]:
     except OSError:
         return set()
     return {name for name in names if (found := _NUMBERED.match(name)) and found[1] in stems}
+
+
+def owner(name: str) -> str:
+    """The session that a file is named after; empty when its name does not tell."""
+    found = _NUMBERED.match(name)
+    return found[1] if found and not _HASHED.fullmatch(found[1]) else ""
 
 
 def is_shared(name: str) -> bool:

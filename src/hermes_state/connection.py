@@ -254,7 +254,21 @@ def open_frozen(path: Path, busy_timeout_s: float) -> apsw.Connection:
             ) from None
         conn = connect(f"{path.absolute().as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY)
         _set_up(conn, busy_timeout_s)
+    except apsw.IOError:
+        if not _has_no_space(path):
+            raise
+        conn = _open_without_shared_memory(path, busy_timeout_s)
     conn.pragma("query_only", "on")
+    return conn
+
+
+def _open_without_shared_memory(path: Path, busy_timeout_s: float) -> apsw.Connection:
+    """Open a store alone, on a disk without room for the file that several would share."""
+    conn = connect(path, apsw.SQLITE_OPEN_READWRITE)
+    with _closed_on_failure(conn):
+        _set_up(conn, busy_timeout_s)
+        conn.pragma("locking_mode", "exclusive")  # alone, SQLite keeps the log's index in memory
+        conn.execute("SELECT 1 FROM sqlite_schema").fetchall()
     return conn
 
 

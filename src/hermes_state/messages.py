@@ -87,13 +87,17 @@ def as_conversation(
 
 def named_files(conn: apsw.Connection, session_ids: list[str] | None = None) -> set[str]:
     """The files of the home that messages name, of these sessions or of all."""
-    sql = "SELECT content, parts FROM messages WHERE (instr(content, ?1) OR instr(parts, ?1))"
+    sql = (
+        "SELECT content, parts, tool_calls FROM messages"
+        " WHERE (instr(content, ?1) OR instr(parts, ?1) OR instr(tool_calls, ?1))"
+    )
     bindings: tuple[str, ...] = (_FOLDER,)
     if session_ids is not None:
         sql += " AND session_id IN (SELECT value FROM json_each(?2))"
         bindings = (_FOLDER, encode(session_ids))
     found = conn.execute(sql, bindings)
-    return {name for row in found for text in row if text for name in _FILE.findall(text)}
+    names = {name for row in found for text in row if text for name in _FILE.findall(text)}
+    return names | {name.rstrip(".") for name in names}  # the last word of a sentence
 
 
 def _exchange_by_exchange(found: list[Row]) -> list[Row]:

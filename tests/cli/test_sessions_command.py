@@ -5,11 +5,13 @@ import contextlib
 import io
 import json
 import os
+import resource
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from hermes_agent import lease
 from hermes_cli.commands import root
 from hermes_core import attachments, clock
 from hermes_core.paths import Home, make_folder
-from hermes_state import SessionDB
+from hermes_state import SessionDB, files
 from hermes_state.effects import Call
 from hermes_state.turns import Opening
 from tests.cli.conftest import Shell
@@ -402,6 +404,59 @@ def test_a_file_goes_with_the_last_message_that_names_it(
     store.append_message("c", "user", f"[Attached image: {listed}]")
     shell.run(f"sessions {line}")
     assert set(folder.iterdir()) == {shared, listed, taken_along}
+
+
+def test_a_file_that_a_branch_took_along_goes_with_the_branch(
+    store: SessionDB, home: Home, shell: Shell
+) -> None:
+    make_folder(home.attachments)
+    path = attachments.place(home, "a", 1, "x.txt")
+    path.write_text("x")
+    store.create_session("a", "tui")
+    store.append_message("a", "user", f"[Attached file: {path}]")
+    store.branch_session("a", child_id="b")
+    store.branch_session("a", child_id="c")
+    shell.run("sessions delete b -y")
+    assert path.exists()
+    shell.run("sessions delete a -y")
+    assert path.exists()
+    shell.run("sessions delete c -y")
+    assert not path.exists()
+
+
+def test_what_was_sent_goes_also_when_who_deletes_is_interrupted(
+    store: SessionDB, home: Home
+) -> None:
+    make_folder(home.attachments)
+    gone, left = (attachments.place(home, name, 1, "x.txt") for name in ("gone", "left"))
+    for path, name in ((gone, "gone"), (left, "left")):
+        path.write_text("x")
+        store.create_session(name, "tui")
+    with (
+        pytest.raises(KeyboardInterrupt),
+        files.going_with(store, home, ["gone", "left"]),
+    ):
+        store.delete_session("gone")
+        raise KeyboardInterrupt
+    assert (gone.exists(), left.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("line", ["list", "show a", "tree a", "export a"])
+def test_conversations_are_read_on_a_disk_without_room(
+    store: SessionDB, shell: Shell, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    store.create_session("a", "cli")
+    store.append_message("a", "user", "hello there")
+    store.close()
+    rest = SimpleNamespace(f_bavail=0, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda _path: rest)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))  # no file may grow
+    try:
+        done = shell.run(f"sessions {line}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "hello there" in done
 
 
 def test_prune_refuses_an_age_of_nothing_also_when_it_only_looks(

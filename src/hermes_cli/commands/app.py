@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from hermes_core import config
-from hermes_core.errors import ConfigError
+from hermes_core.errors import ConfigError, StoreFullError
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
 from hermes_core.text import visible
@@ -59,6 +59,16 @@ class App:
             busy_timeout_s=self.settings.store.busy_timeout_s,
         )
         with contextlib.closing(store):
+            yield store
+
+    @contextlib.contextmanager
+    def store_to_read(self) -> Generator["hermes_state.SessionDB"]:
+        """Open the store to look something up, which a disk without room must not prevent."""
+        with contextlib.ExitStack() as stack:
+            try:
+                store = stack.enter_context(self.store())
+            except StoreFullError:
+                store = stack.enter_context(self.store(read_only=True))
             yield store
 
     def _may_only_read(self) -> bool:

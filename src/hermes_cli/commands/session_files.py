@@ -29,7 +29,7 @@ from hermes_state.lines import refusal
 @pass_app
 def export(app: App, sessions: tuple[str, ...], output: Path | None) -> None:
     """Write conversations as JSON Lines: those named, or all. `import` takes them back."""
-    with app.store() as store:
+    with app.store_to_read() as store:
         ids = [chosen(store, name) for name in sessions] or None
         if output is None:
             _print(store.export_lines(ids), app.output or sys.stdout)

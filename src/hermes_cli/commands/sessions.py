@@ -54,7 +54,7 @@ def list_(
     text: str | None,
 ) -> None:
     """Show conversations, the most recently active first; TEXT narrows by title, start or id."""
-    with app.store() as store:
+    with app.store_to_read() as store:
         found = store.list_sessions_rich(
             limit=limit,
             offset=offset,
@@ -98,7 +98,7 @@ def _nothing_listed(text: str | None, source: str | None) -> str:
 @pass_app
 def show(app: App, session: str, full: bool, last: int | None) -> None:
     """Print a conversation. SESSION is an id, a title, or the beginning of an id."""
-    with app.store() as store:
+    with app.store_to_read() as store:
         session_id = chosen(store, session)
         row = store.get_session(session_id)
         messages = store.get_messages_as_conversation(session_id, include_ancestors=full)
@@ -269,7 +269,7 @@ def search(  # noqa: PLR0913 -- one parameter an option
 @pass_app
 def tree(app: App, session: str) -> None:
     """Show how sessions follow from one another: compactions, branches, delegates."""
-    with app.store() as store:
+    with app.store_to_read() as store:
         session_id = chosen(store, session)
         rows = store.get_session_tree(session_id)
     if app.as_json:

@@ -158,6 +158,14 @@ class SessionRules:
         assert store.list_named_files() == {"one.png", "two-2.pdf", "three.ogg"}
         assert store.list_named_files([]) == set()
 
+    def test_a_file_is_named_also_by_the_end_of_a_sentence_and_by_a_tool_call(
+        self, store: Store
+    ) -> None:
+        chat(store, "a", "It is /x/attachments/one.png.", "fine")
+        calls = [{"id": "c", "name": "read_file", "arguments": {"path": "/x/attachments/two.pdf"}}]
+        store.append_message("a", "assistant", "", tool_calls=calls)
+        assert {"one.png", "two.pdf"} <= store.list_named_files()
+
     def test_delegates_are_not_listed(self, store: Store) -> None:
         store.create_session("s", "cli")
         store.create_session(
