@@ -137,6 +137,7 @@ class Pipeline:
         delivery = origin.delivery_of(event, key, is_turn=is_turn, is_in_place=is_in_place)
         if delivery.key in self._being_done:  # whatever it says now
             return Receipt("command", is_new=False, is_over=False)
+        self._check_own(event, source, key)
         if role is not None and self._is_everyday(event, source, key):
             entry = self.sessions.going_on(key)
             with suppress(ConversationOverError, SessionNotFoundError):
@@ -538,6 +539,20 @@ class Pipeline:
         named = event.options.get("session_id")
         if named and not self.store.is_visible(named, self.access.standing_of(source).scope):
             raise SessionNotFoundError(f"There is no session {named}.")
+
+    def _check_own(self, event: MessageEvent, source: SessionSource, key: str) -> None:
+        """Raise SessionNotFoundError for a conversation that a program calls by the name that another
+        user gave it: names are not told apart by who gives them.
+        """
+        is_in_place = self.replies.abilities(source.platform.value).answers_in_place
+        if not is_in_place or event.options.get("is_single"):
+            return
+        person = self.sessions.person_in(key)
+        if person is not None and person != source.person:
+            raise SessionNotFoundError(
+                f"The conversation {source.chat_id!r} is that of another user.",
+                fix="Choose another name for yours.",
+            )
 
     def opening_of(
         self, entry: SessionEntry, event: MessageEvent, source: SessionSource

@@ -212,6 +212,15 @@ class SessionStore:
         self._ensure_loaded()
         return self._entries.get(session_key)
 
+    def person_in(self, session_key: str) -> str | None:
+        """Whose conversation a direct chat is in, or would go on in; None when that is nobody's yet."""
+        entry = self.peek(session_key)
+        if entry is not None:
+            return entry.origin.person if entry.origin is not None else None
+        lost = self._db.routes.lost(session_key, OVER) if self._db is not None else None
+        row = self._db.get_session(lost["id"]) if lost and self._db is not None else None
+        return row["user_id"] if row is not None else None
+
     def peek_session_id(self, source: SessionSource) -> str | None:
         """The conversation that a chat is in; nothing is made or moved."""
         entry = self.peek(self._generate_session_key(source))

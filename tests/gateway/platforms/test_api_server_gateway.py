@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 from itertools import product
 from typing import Any
 
@@ -484,3 +485,29 @@ def test_an_unnamed_stream_is_not_asked_what_it_could_not_answer(
 ) -> None:
     world.play(call("clarify", question="Which one?"), say("I took the red one."))
     assert told(gateway.ask("choose", stream=True)) == "I took the red one."
+
+
+@pytest.mark.parametrize("has_route", [True, False])
+def test_what_was_said_under_another_user_is_not_found_by_its_name(
+    world: World, *, has_route: bool
+) -> None:
+    named = {"extra_headers": {"X-Hermes-Conversation": "work"}}
+    world.configure(more=TABLE + 'user = "anna"\n')
+    with Gateway(world) as gateway:
+        gateway.ask("the word is apple", **named)
+        store = gateway.runner.session_store
+        if not has_route:
+            for entry in store.list_sessions():
+                entry.updated_at -= timedelta(days=9)
+            assert store.prune_old_entries(8) == 1
+    world.configure(more=TABLE + 'user = "bert"\n')
+    with Gateway(world) as gateway:
+        for text in ("which word?", "/history"):
+            with pytest.raises(openai.NotFoundError, match="another user"):
+                gateway.ask(text, **named)
+        gateway.ask("pear", extra_headers={"X-Hermes-Conversation": "mine"})
+    assert "apple" not in str(world.model.requests[-1])
+    world.configure(more=TABLE + 'user = "anna"\n')
+    with Gateway(world) as gateway:
+        gateway.ask("which word?", **named)
+    assert "apple" in str(world.model.requests[-1])
