@@ -167,6 +167,18 @@ def test_in_bubblewrap_homes_are_hidden_but_for_tools(
 
 
 @needs_bwrap
+def test_in_bubblewrap_an_interpreter_in_tmp_is_there(
+    run: Run, box: Bubblewrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        (Path(folder) / "python").write_text("an interpreter")
+        monkeypatch.setattr(sys, "prefix", folder)
+        assert run(box, f"cat {folder}/python") == ("an interpreter", 0)
+        assert run(box, f"touch {folder}/python")[1] != 0
+    assert list(box.private.rglob("python")) == []
+
+
+@needs_bwrap
 def test_in_bubblewrap_secrets_inside_the_workspace_are_covered(
     run: Run, box: Bubblewrap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
