@@ -201,15 +201,7 @@ class Delivery:
             if found is not None:
                 return SendResult(success=True, message_id=found)
         extra = replies.decode(row["extra"])
-        metadata: SendMetadata = {"key": _key(row), "final": True}
-        if row["thread_id"]:
-            metadata["thread_id"] = row["thread_id"]
-        if extra.question and extra.buttons:
-            metadata["question"], metadata["buttons"] = extra.question, extra.buttons
-        if extra.subject:
-            metadata["subject"] = extra.subject
-        if extra.files:
-            metadata["files"] = extra.files
+        metadata = _metadata(row, extra)
         draft: Row | None = row["draft"]
         may_be_there = draft is not None and draft["message_id"] is None
         if draft is not None:
@@ -296,6 +288,22 @@ def _further(row: Row, result: SendResult, resend: Resend) -> tuple[float | None
         return wait_s, doubt.one_more(row)
     marked_s = doubt.wait_s(row)
     return marked_s, doubt.GIVEN_UP if marked_s is None else doubt.one_more(row)
+
+
+def _metadata(row: Row, extra: replies.Extra) -> SendMetadata:
+    """What a platform is told of a piece beside its text."""
+    metadata: SendMetadata = {"key": _key(row), "final": True}
+    if row["thread_id"]:
+        metadata["thread_id"] = row["thread_id"]
+    if extra.question and extra.buttons:
+        metadata["question"], metadata["buttons"] = extra.question, extra.buttons
+    if extra.subject:
+        metadata["subject"] = extra.subject
+    if extra.files:
+        metadata["files"] = extra.files
+    if extra.is_plain:
+        metadata["plain"] = True
+    return metadata
 
 
 def _key(row: Row) -> str:

@@ -537,7 +537,10 @@ class House:
         with suppress(SessionNotFoundError):  # somebody deleted it meanwhile
             session_id = chat.begun() if is_told else ""
         name = name_of(chat.delivery)
-        pieces = self.replies.answer(chat.came_from, text, name=name, session_id=session_id)
+        is_plain = shared.find(chat.event.get_command() or "", commands.TABLE) is not None
+        pieces = self.replies.answer(
+            chat.came_from, text, name=name, session_id=session_id, is_plain=is_plain
+        )
         self.store.outbox.put(pieces)
         if not chat.is_settled:
             self.store.inbox.settle(chat.delivery, "command")

@@ -43,6 +43,8 @@ class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
     files: list[str] = []
     session_id: str = ""
     """Where a command was done that was answered on its request."""
+    is_plain: bool = False
+    """Whether the text is shown as it stands, as titles and ids are in it that are no Markdown."""
 
 
 class Answered(NamedTuple):
@@ -181,12 +183,23 @@ class Replies:
         return self._command.sub(lambda _: prefix, text)
 
     def answer(
-        self, came_from: Origin, text: str, *, name: str, session_id: str = ""
+        self,
+        came_from: Origin,
+        text: str,
+        *,
+        name: str,
+        session_id: str = "",
+        is_plain: bool = True,
     ) -> list[Piece]:
-        """What a command says; what it says on the request itself is kept for who asks again."""
+        """What a command says; what it says on the request itself is kept for who asks again.
+
+        Our own commands speak plainly; a plugin's may use Markdown.
+        """
         text = self.as_typed(came_from, text)
         if not came_from.is_in_place or not (text or session_id):
-            return self.pieces(came_from, text, name=name)
+            subject, reply_to = came_from.subject, came_from.message_id
+            along = Extra(reply_to=reply_to, subject=subject, is_plain=is_plain)
+            return self.pieces(came_from, text, name=name, extra=along)
         platform, chat_id = came_from.place.platform.value, came_from.place.chat_id
         extra = encode(Extra(session_id=session_id))
         return [Piece(platform, chat_id, text, key=f"{name}:0", extra=extra, is_said=True)]

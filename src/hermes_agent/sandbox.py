@@ -295,7 +295,7 @@ def _hidden() -> list[str]:
 
 
 def _wanted_again(hidden: Sequence[str]) -> list[str]:
-    """What commands need of folders that are covered: tools, this interpreter, how names are looked up."""
+    """What commands need of covered folders: tools, this interpreter, how names are looked up."""
     own = os.path.realpath(places.own_home())
     paths = [f"{own}/{name}" for name in _TOOL_FOLDERS]
     paths += [sys.prefix, sys.base_prefix, os.path.realpath("/etc/resolv.conf")]

@@ -7,6 +7,8 @@ import threading
 import pytest
 
 from gateway.commands import TABLE
+from gateway.platforms.base import SendMetadata, SendResult
+from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_cli import plugins
 from hermes_state import SessionDB
@@ -48,6 +50,39 @@ def test_help_lists_the_commands_and_those_of_plugins(world: World) -> None:
         world.platform.say("a", "/weather Ulm")
         world.wait_for_text("a", "Rain in Ulm.")
         assert world.model.asked == []
+
+
+def test_our_own_commands_speak_plainly_and_those_of_plugins_may_use_markdown(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init = world.home.plugins / "loopback" / "__init__.py"
+    added = (
+        '    ctx.command("weather", lambda text: f"**Rain** in {text}.", description="Tell it.")\n'
+    )
+    init.write_text(init.read_text() + added)
+    told: dict[str, bool] = {}
+    send = LoopbackAdapter.send
+
+    async def watched(
+        self: LoopbackAdapter,
+        chat_id: str,
+        content: str,
+        reply_to: str | None = None,
+        metadata: SendMetadata | None = None,
+    ) -> SendResult:
+        told[content] = (metadata or {}).get("plain", False)
+        return await send(self, chat_id, content, reply_to, metadata)
+
+    monkeypatch.setattr(LoopbackAdapter, "send", watched)
+    with Inside(world):
+        for text, answer in (
+            ("/title *x*", "*x*"),
+            ("/weather Ulm", "**Rain**"),
+            ("one", "You said"),
+        ):
+            world.platform.say("a", text)
+            world.wait_for_text("a", answer)
+    assert list(told.values()) == [True, False, False]
 
 
 def test_help_leaves_out_what_somebody_may_not_use(world: World) -> None:

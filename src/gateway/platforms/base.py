@@ -174,6 +174,8 @@ class SendMetadata(TypedDict, total=False):
     subject: str
     final: bool
     """Whether an edit is the last one."""
+    plain: bool
+    """Whether the text is shown as it stands: no Markdown is read in it."""
 
 
 class Abilities(msgspec.Struct, frozen=True, kw_only=True):

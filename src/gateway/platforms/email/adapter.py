@@ -168,6 +168,7 @@ class EmailAdapter(BasePlatformAdapter):
             references=[one for one in (root, reply_to) if one],
             subject=subject,
             files=about.get("files", ()),
+            is_plain=about.get("plain", False),
         )
         result = await self._deliver(mail, to)
         if result.success:

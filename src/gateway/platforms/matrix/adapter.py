@@ -136,7 +136,8 @@ class MatrixAdapter(BasePlatformAdapter):
             client = self._connected()
             ids: list[str] = []
             if content.strip():
-                said = made.related(made.message(content), reply_to, about.get("thread_id"))
+                words = made.message(content, is_plain=about.get("plain", False))
+                said = made.related(words, reply_to, about.get("thread_id"))
                 ids.append(await client.post(chat_id, said, key))
             for number, path in enumerate(about.get("files", []), start=1):
                 said = await self._file(client, chat_id, Path(path))

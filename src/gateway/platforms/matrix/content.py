@@ -29,10 +29,12 @@ def measure(text: str) -> int:
     return len(json.dumps(text)) - 2
 
 
-def message(text: str, *, kind: str = "m.text") -> Content:
-    """A message that shows Markdown; as plain text where the markup would not fit."""
+def message(text: str, *, kind: str = "m.text", is_plain: bool = False) -> Content:
+    """A message that shows Markdown, unless it is plain or the markup would not fit."""
     body = _CONTROL.sub("�", text)
     content: Content = {"msgtype": kind, "body": body}
+    if is_plain:
+        return content
     html = to_html(body)
     if html != f"<p>{escape(body, quote=False)}</p>":
         dressed = content | {"format": "org.matrix.custom.html", "formatted_body": html}

@@ -179,7 +179,7 @@ class TelegramAdapter(BasePlatformAdapter):
     async def _send_text(
         self, chat_id: str, content: str, place: dict[str, Any], known: SendMetadata
     ) -> SendResult:
-        written = formatted(content)
+        written = plain(content) if known.get("plain") else formatted(content)
         if utf16(written.text) > TEXT_LIMIT:
             return SendResult(success=False, error="The text is too long.", error_kind="too_long")
         markup = keyboard(known.get("question", ""), known.get("buttons", []))
@@ -344,7 +344,12 @@ def formatted(content: str) -> Formatted:
     made = render(content)
     if made.text.strip() and utf16(made.text) <= TEXT_LIMIT:
         return made
-    return Formatted(content, ())
+    return plain(content)
+
+
+def plain(content: str) -> Formatted:
+    """The content as it stands."""
+    return Formatted(without_surrogates(content), ())
 
 
 def _entities(written: Formatted) -> list[MessageEntity]:

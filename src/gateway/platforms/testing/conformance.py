@@ -235,6 +235,13 @@ class PlatformConformance:
             assert result.message_id
             host.until(lambda: _has(world, "an answer"), "The reply")
 
+    def test_a_plain_text_is_shown_as_it_stands(self, world: World):
+        text = "*stars* _lines_ `ticks` [words](https://hermes.test) ~~gone~~"
+        with Host(world) as host:
+            self._meet(world, host)
+            assert host.send(text, {"plain": True}).success
+            host.until(lambda: _has(world, text), "The text as it stands")
+
     def test_a_long_text_arrives_whole_and_in_order(self, world: World):
         with Host(world) as host:
             self._meet(world, host)
