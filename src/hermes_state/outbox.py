@@ -74,7 +74,9 @@ def put(conn: apsw.Connection, pieces: Sequence[Piece], *, turn_id: str | None =
 
 
 def due(conn: apsw.Connection, limit: int = 100, platform: str | None = None) -> list[Row]:
-    """Pieces that may be sent now: it is their time, and nothing of their chat is open before them."""
+    """Pieces that may be sent now: it is their time, and nothing of their chat, or of their thread in
+    it, is open before them.
+    """
     return named_rows(
         _COLUMNS,
         conn.execute(
@@ -82,6 +84,7 @@ def due(conn: apsw.Connection, limit: int = 100, platform: str | None = None) ->
             " AND (?2 IS NULL OR platform = ?2) AND NOT EXISTS ("
             " SELECT 1 FROM outbox AS earlier WHERE earlier.platform = outbox.platform"
             " AND earlier.chat_id = outbox.chat_id AND earlier.id < outbox.id"
+            " AND earlier.thread_id IS outbox.thread_id"
             " AND earlier.state IN ('pending', 'sending'))"
             " ORDER BY due_at, id LIMIT ?3",
             (clock.now(), platform, limit),

@@ -48,6 +48,10 @@ class OutboxRules:
         (same_name,) = store.outbox.put([Piece("matrix", "room", "d")])
         assert [piece["id"] for piece in store.outbox.due()] == [first, other, same_name]
         assert len(store.outbox.due(limit=1)) == 1
+        threads = [Piece("telegram", "room", text, text) for text in "xyx"]
+        ids = store.outbox.put(threads)
+        due = [piece["id"] for piece in store.outbox.due()]
+        assert due == [first, other, same_name, *ids[:2]], "each thread has its own order"
 
     def test_a_chat_is_open_until_its_last_piece_has_ended(self, store: Store) -> None:
         first, second = store.outbox.put([Piece("telegram", "room", text) for text in "ab"])
