@@ -1,6 +1,7 @@
 """Mail goes out, and connections fail: what a server answers, and what a lost answer means."""
 
 import imaplib
+import re
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,12 @@ def test_a_copy_that_cannot_be_put_away_stays_where_it_is_and_holds_nothing_up(
 def _mails(server: MailServer, name: str) -> list[Path]:
     """The files of a mailbox, oldest first; the server moves them when it has told of them."""
     folder = server.root / "home" / name
-    return sorted([*folder.glob("new/*"), *folder.glob("cur/*")], key=lambda one: one.name)
+    return sorted([*folder.glob("new/*"), *folder.glob("cur/*")], key=_moment)
+
+
+def _moment(mail: Path) -> tuple[int, ...]:
+    """When a mail came, in seconds and microseconds, as its name says; these have no leading zeros."""
+    return tuple(map(int, re.findall(r"\d+", mail.name)[:2]))
 
 
 def _break_newest(server: MailServer, name: str) -> None:
