@@ -24,7 +24,7 @@ from gateway.platforms.base import (
 from gateway.streams import Streams, draft_key
 from gateway.threads import run_blocking
 from hermes_core import clock
-from hermes_core.errors import IllegalTransitionError, StoreError
+from hermes_core.errors import IllegalTransitionError, RowGoneError, StoreError
 from hermes_state.outbox import Piece
 from hermes_state.protocol import Store
 from hermes_state.records import Row
@@ -175,8 +175,8 @@ class Delivery:
             return await run_blocking(
                 partial(outbox.begin if is_claimed else outbox.look, piece_id)
             )
-        except IllegalTransitionError:
-            return None  # its end was stored after we had looked for what is due
+        except (IllegalTransitionError, RowGoneError):
+            return None  # its end was stored after we had looked for what is due, or it was deleted
         except StoreError as error:
             logger.warning("piece %s waits for the store: %s", piece_id, error)
             await asyncio.sleep(_STORE_WAIT_S)
@@ -189,6 +189,8 @@ class Delivery:
                 return await run_blocking(note)
             except IllegalTransitionError:
                 return logger.exception("what became of a piece had been stored before")
+            except RowGoneError:
+                return None  # somebody deleted its conversation while it was sent
             except StoreError as error:
                 logger.warning("what became of a piece is not stored yet: %s", error)
                 await asyncio.sleep(_STORE_WAIT_S)

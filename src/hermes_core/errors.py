@@ -230,6 +230,12 @@ class IllegalTransitionError(StoreError):
     code = "store.transition"
 
 
+class RowGoneError(StoreError):
+    """What was to be changed is not there any more: it went with its conversation."""
+
+    code = "store.row_gone"
+
+
 class AlreadySettledError(StoreError):
     """A platform delivered again what was dealt with before; there is nothing left to do."""
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from hermes_core import clock
-from hermes_core.errors import StoreError
+from hermes_core.errors import RowGoneError
 from hermes_state import drafts
 from hermes_state.database import Database
 from hermes_state.records import Row, named_rows, rows
@@ -243,7 +243,7 @@ def _move(conn: apsw.Connection, piece_id: int, changes: str, *values: object) -
     sql = f"UPDATE outbox SET {changes} WHERE id = ? RETURNING {_ALL}"
     found = named_rows(_COLUMNS, conn.execute(sql, (*values, piece_id)))  # type: ignore[arg-type]
     if not found:
-        raise StoreError(f"There is no piece {piece_id} in the outbox.")
+        raise RowGoneError(f"There is no piece {piece_id} in the outbox.")
     return found[0]
 
 

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -227,6 +228,27 @@ def test_what_was_cut_off_where_the_key_folds_it_is_sent_again_under_that_key(
     post.after_a_crash()
     assert [(text, key) for _, text, key in post.adapter.sent] == [("one", f"piece:{piece}")]
     assert post.state(piece) == ("sent", None)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("resend", ["same", "marked"])
+@pytest.mark.parametrize("kind", ["", "network", "refused"])
+def test_a_piece_whose_conversation_is_deleted_while_it_is_sent_is_let_go(
+    store: SessionDB, resend: Resend, kind: ErrorKind
+) -> None:
+    post = _Post(store, resend)
+    post.reply("one")
+
+    async def send(*_given: object) -> SendResult:
+        store.delete_session("s")
+        return _failed(kind) if kind else SendResult(True, "id")
+
+    post.adapter.send = send  # type: ignore[method-assign]
+    post.rounds(1)
+    post.put("two")
+    post.adapter.send = partial(_Fickle.send, post.adapter)  # type: ignore[method-assign]
+    post.rounds(1)
+    assert post.adapter.texts == ["two"]
 
 
 def test_a_limit_of_the_platform_is_waited_for_as_long_as_it_asks(store: SessionDB) -> None:
