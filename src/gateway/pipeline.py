@@ -139,7 +139,7 @@ class Pipeline:
             return Receipt("command", is_new=False, is_over=False)
         self._check_own(event, source, key)
         if role is not None and self._is_everyday(event, source, key):
-            entry = self.sessions.going_on(key)
+            entry = self.sessions.going_on(key, source)
             with suppress(ConversationOverError, SessionNotFoundError):
                 if entry is not None:
                     return self._accept(event, entry, delivery)

@@ -95,7 +95,7 @@ class SessionStore:
         entry = self._entries.get(key)
         if entry is None and not force_new:
             entry = self._recovered(key, source)
-        reason = None if entry is None else self._reason_to_reset(entry)
+        reason = None if entry is None else self._reason_to_leave(entry, source)
         if entry is not None and not force_new and reason is None and self._is_open(entry):
             return self._used(entry)
         with self._lock:
@@ -130,14 +130,14 @@ class SessionStore:
             if entry.session_key not in self._entries:
                 self._replace(None, entry, RESET)
 
-    def going_on(self, session_key: str) -> SessionEntry | None:
-        """The conversation of a chat, unless there is none or it has been long enough.
+    def going_on(self, session_key: str, source: SessionSource) -> SessionEntry | None:
+        """The conversation of a chat, unless there is none, or it is not to go on.
 
         The store is not asked: whether somebody has ended it shows when the message is stored.
         """
         self._ensure_loaded()
         entry = self._entries.get(session_key)
-        if entry is None or self._reason_to_reset(entry) is not None:
+        if entry is None or self._reason_to_leave(entry, source) is not None:
             return None
         return self._used(entry)
 
@@ -297,7 +297,7 @@ class SessionStore:
         row = None
         if self._db is not None and not self._scope:  # a conversation does not know its scope
             row = self._db.routes.lost(key, OVER)
-        if row is None:
+        if row is None or (not source.is_group and _differ(self.person_in(key), source.person)):
             return None
         with self._lock:
             if key not in self._entries:
@@ -395,6 +395,17 @@ class SessionStore:
             self._db.promote_to_session_reset(entry.session_id, reason)
 
     # -- when it starts afresh ------------------------------------------------------------------
+
+    def _reason_to_leave(self, entry: SessionEntry, source: SessionSource) -> str | None:
+        """Why a message begins another conversation in its chat; None when it goes on in the same.
+
+        A room in which somebody is alone with us may pass to somebody else: what was said there in
+        private is not theirs.
+        """
+        owner = entry.origin.person if entry.origin is not None else None
+        if not source.is_group and not source.is_session and _differ(owner, source.person):
+            return "passed on"
+        return self._reason_to_reset(entry)
 
     def _reason_to_reset(self, entry: SessionEntry) -> str | None:
         if entry.suspended:
@@ -582,6 +593,11 @@ def _said(row: Row) -> dict[str, Any]:
 
 def _none(_session_key: str) -> bool:
     return False
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    """Whether two are known and not the same."""
+    return bool(one) and bool(other) and one != other
 
 
 def _no_move(_session_key: str, _former: str, _session_id: str) -> None:

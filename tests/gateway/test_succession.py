@@ -255,3 +255,32 @@ def test_what_was_shown_of_a_turn_that_new_stopped_says_so_after_a_crash(world: 
     with Inside(world):
         said = "Half of the answer is written here by now.\n\n⏹ Stopped."
         world.platform.wait_for("a", lambda shown: [one.text for one in shown] == [said])
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_a_room_that_passes_to_somebody_else_does_not_pass_on_what_was_said_in_private(
+    world: World, is_forgotten: bool
+) -> None:
+    text = world.home.config.read_text()
+    allowed = '[gateway.allow]\nloopback = ["ana", "bob"]\n\n[gateway.owners]'
+    world.home.config.write_text(text.replace("[gateway.owners]", allowed))
+    with Inside(world) as inside:
+        world.platform.say("room", "the code is 4711", user="ana")
+        world.wait_for_text("room", "You said: the code is 4711")
+        hers = _here(inside)
+        eventually(lambda: inside.house.lanes.held == set())
+        if is_forgotten:
+            routes = inside.runner.session_store
+            (entry,) = routes.list_sessions()
+            entry.updated_at -= timedelta(days=100)
+            assert routes.prune_old_entries(90) == 1
+        world.platform.say("room", "what was the code?", user="bob")
+        world.wait_for_text("room", "You said: what was the code?")
+        assert "4711" not in _told(world)
+        world.platform.say("room", "/status", user="bob")
+        world.wait_for_text("room", _here(inside))
+        assert _here(inside) != hers
+        assert (inside.store.get_session(_here(inside)) or {})["user_id"] == "bob"
+        world.platform.say("room", "and now?", user="bob")
+        world.wait_for_text("room", "You said: and now?")
+        assert "what was the code?" in _told(world)
