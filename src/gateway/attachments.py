@@ -10,12 +10,14 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gateway.platforms.base import Attachment, IncomingFile, MessageEvent, PlatformError
 from gateway.threads import run_blocking
+from hermes_core.attachments import hold
 from hermes_core.errors import StoreFullError, StoreIOError
 from hermes_core.paths import make_folder, open_private
 from hermes_core.text import truncate
@@ -67,14 +69,15 @@ class Attachments:
         self._folder = folder
         self._limit = limit_bytes
 
-    async def collect(self, event: MessageEvent) -> None:
+    async def collect(self, event: MessageEvent, held: ExitStack | None = None) -> None:
         """Fetch and keep the files of a message; of one that is not to be had, its text says why.
 
+        As long as they are held, no deletion takes one that is a file of another conversation too.
         After a StoreError it goes on where it was.
         """
         while event.files:
             try:
-                kept = await self._keep(event.files[0])
+                kept = await self._keep(event.files[0], held)
             except PlatformError as error:
                 if event.files[0].is_needed:
                     raise
@@ -86,11 +89,11 @@ class Attachments:
                 event.media_types.append(kept.kind)
             event.files.pop(0)
 
-    async def _keep(self, file: IncomingFile) -> Attachment:
+    async def _keep(self, file: IncomingFile, held: ExitStack | None) -> Attachment:
         content = await file.fetch()
-        return await run_blocking(partial(self.save, content, file.name))
+        return await run_blocking(partial(self.save, content, file.name, held))
 
-    def save(self, content: bytes, name: str) -> Attachment:
+    def save(self, content: bytes, name: str, held: ExitStack | None = None) -> Attachment:
         """Keep a file, for good when this returns; raises PlatformError and StoreError."""
         shown = _shown(name)
         if len(content) > self._limit:
@@ -102,8 +105,9 @@ class Attachments:
         digest = hashlib.sha256(content).hexdigest()[:32]
         path = self._folder / f"{digest}{_EXTENSIONS.get(kind, '.bin')}"
         try:
-            if not path.exists():
+            while (file := hold(path)) is None:
                 _write(path, content)
+            held.enter_context(file) if held is not None else file.close()
         except OSError as error:
             kept = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreIOError
             raise kept(f"{path} cannot be written: {error.strerror}.") from error

@@ -13,7 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -363,9 +363,10 @@ class House:
         self.received_count += 1
         self.moves.heard(event)
         try:
-            if event.files and await run_blocking(partial(self.pipeline.wants_files, event)):
-                await self.attachments.collect(event)
-            return await run_blocking(partial(journal.take_in, self.pipeline.take, event))
+            with ExitStack() as held:
+                if event.files and await run_blocking(partial(self.pipeline.wants_files, event)):
+                    await self.attachments.collect(event, held)
+                return await run_blocking(partial(journal.take_in, self.pipeline.take, event))
         except HermesError:
             raise
         except Exception:

@@ -3,10 +3,12 @@
 A terminal's are named after their session, those of chats after their content: several may share one.
 """
 
+import os
 import re
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from hermes_core.paths import Home
 
@@ -40,6 +42,36 @@ def owner(name: str) -> str:
 def is_shared(name: str) -> bool:
     """Whether a file is named after its content."""
     return _SHARED.fullmatch(name) is not None
+
+
+def hold(path: Path) -> BinaryIO | None:
+    """Keep a file from being removed until what this returns is closed; None when there is none."""
+    import fcntl  # noqa: PLC0415 -- few need it
+
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return None
+    fcntl.flock(file, fcntl.LOCK_SH)
+    if os.fstat(file.fileno()).st_nlink:
+        return file
+    file.close()  # it was removed while we waited for who removed it
+    return None
+
+
+@contextmanager
+def claimed(home: Home, names: Iterable[str]) -> Generator[set[str]]:
+    """Those of these files that nobody holds; nobody can while this goes on."""
+    import fcntl  # noqa: PLC0415 -- few need it
+
+    with ExitStack() as opened:
+        free: set[str] = set()
+        for name in names:
+            with suppress(OSError):
+                file = opened.enter_context((home.attachments / name).open("rb"))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                free.add(name)
+        yield free
 
 
 def remove(home: Home, names: Iterable[str]) -> None:

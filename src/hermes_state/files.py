@@ -1,7 +1,7 @@
 """Files that conversations were sent, and which of them go when conversations are deleted.
 
 A file goes with the last message that names it: a branch keeps what it shows, and so does another chat
-that was sent the same picture.
+that was sent the same picture. Who takes a file in holds it until the message that names it is stored.
 """
 
 from collections.abc import Generator, Iterable
@@ -14,6 +14,8 @@ from hermes_core.paths import Home
 if TYPE_CHECKING:  # every start of the command line would pay for it
     from hermes_state.protocol import Store
 
+_AT_ONCE = 200  # far below what a process may have open
+
 
 @contextmanager
 def going_with(store: "Store", home: Home, session_ids: Iterable[str]) -> Generator[None]:
@@ -24,9 +26,11 @@ def going_with(store: "Store", home: Home, session_ids: Iterable[str]) -> Genera
         yield
     finally:  # who is interrupted has deleted some of them
         gone = [id_ for id_ in ids if store.get_session(id_) is None]
-        doomed = attachments.own(home, gone) | {one for one in named if _is_nobodys(store, one)}
-        if doomed:
-            attachments.remove(home, doomed - store.list_named_files())
+        nobodys = {one for one in named if _is_nobodys(store, one)}
+        doomed = list(attachments.own(home, gone) | nobodys)
+        for start in range(0, len(doomed), _AT_ONCE):
+            with attachments.claimed(home, doomed[start : start + _AT_ONCE]) as free:
+                attachments.remove(home, free - store.list_named_files() if free else ())
 
 
 def _is_nobodys(store: "Store", name: str) -> bool:

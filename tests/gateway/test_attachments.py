@@ -17,9 +17,11 @@ from gateway.platforms.base import (
     IncomingFile,
     MessageEvent,
     PlatformError,
+    Receipt,
     at_hand,
 )
 from hermes_core.errors import StoreFullError
+from hermes_state import SessionDB, files
 from tests.gateway.living import Inside, World
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 20
@@ -276,3 +278,26 @@ def test_a_file_that_comes_with_a_command_is_not_kept(world: World):
         world.platform.say("a", "/whoami", files=[("a.txt", b"words")])
         world.wait_for_text("a", "owner")
         assert _kept(world) == []
+
+
+def test_a_file_that_is_being_taken_in_does_not_go_with_another_conversation(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    with Inside(world) as inside:
+        world.platform.say("a", "look", files=[("a.txt", b"words")])
+        world.wait_for_replies("a", 1)
+        take = inside.house.pipeline.take
+        (first,) = (row["id"] for row in inside.store.list_sessions_rich())
+
+        def take_after_a_deletion(event: MessageEvent) -> Receipt:
+            with (
+                SessionDB(world.home.database) as other,
+                files.going_with(other, world.home, [first]),
+            ):
+                other.delete_session(first)
+            return take(event)
+
+        monkeypatch.setattr(inside.house.pipeline, "take", take_after_a_deletion)
+        world.platform.say("b", "look", files=[("a.txt", b"words")])
+        world.wait_for_replies("b", 1)
+        assert _kept(world) == [b"words"]
