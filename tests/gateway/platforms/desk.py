@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,7 +64,7 @@ class Remembered(Attachments):
         super().__init__(Path(), 1_000_000)
         self.contents: list[bytes] = []
 
-    def save(self, content: bytes, name: str) -> Attachment:
+    def save(self, content: bytes, name: str, held: ExitStack | None = None) -> Attachment:
         if len(content) > 1_000_000:
             raise PlatformError(f"{name} is larger than 1 MB.")
         self.contents.append(content)
