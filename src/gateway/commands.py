@@ -342,6 +342,7 @@ class Chat:
             accepted.session_id,
             accepted.conversation_id,
             self.came_from,
+            accepted.message_id,
             text=content if isinstance(content, str) else "",
             makes_session=accepted.makes_session,
             model_name=self.came_from.model or _model_of(entry),

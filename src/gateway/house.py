@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -261,10 +261,10 @@ class House:
         usable = shared.skills_of(found, plugins.commands(), commands.TABLE)
         return [*commands.MENU, *((skill.name, skill.description) for skill in usable)]
 
-    def _succeeded(self, key: str, former: str, session_id: str) -> None:
+    def _succeeded(self, former: str, session_id: str, places: Mapping[str, int]) -> None:
         """A chat has left a conversation; what waits goes along."""
         root_of = self.store.get_conversation_root
-        self.lanes.follow(key, root_of(former), root_of(session_id))
+        self.lanes.follow(root_of(former), root_of(session_id), places)
 
     def _stir(self) -> None:
         if not self.changed.is_set():  # every turn says so twice, and is not held up by it

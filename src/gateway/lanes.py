@@ -2,15 +2,17 @@
 
 Several chats may be in one conversation. Its turns run one after the other all the same, in the order
 in which they came, whichever lanes they are in: a lane waits while its first turn is not the next one
-of its conversation, and takes no thread meanwhile.
+of its conversation, and takes no thread meanwhile. Lanes and conversations go by the same places, those
+of the words on disk, so that no two of them can wait for each other.
 
 A lane only orders what the store holds already: a process that dies loses nothing of it.
 """
 
 import logging
 import threading
+from bisect import insort_left
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,6 +38,8 @@ class Waiting:
     session_id: str
     conversation_id: str
     origin: Origin
+    place: int
+    """That of its words: who waits has lower ones before it."""
     text: str = ""
     makes_session: bool = False
     model_name: str = ""
@@ -92,27 +96,25 @@ class Lanes:
             if self._is_closed:
                 return 0  # it is on disk, and runs after the next start
             lane = self._lanes.setdefault(key, Lane(key))
-            order = self._orders.setdefault(waiting.conversation_id, [])
-            ahead = len(order)
-            lane.queue.append(waiting)
-            order.append((lane, waiting))
+            ahead = self._line_up(lane, waiting)
             self._serve(lane)
         return ahead
 
-    def follow(self, chat_key: str, former_id: str, conversation_id: str) -> None:
-        """Have what waits of a chat that left a conversation be answered in the one it is in now, after
-        what came there before; the store says so already.
+    def follow(self, former_id: str, conversation_id: str, places: Mapping[str, int]) -> None:
+        """Have turns that wait be answered in another conversation, at the places that their words have
+        there, since their chat left the one that they were in; the store says so already.
         """
         with self._lock:
             moved = [
                 (lane, one)
                 for lane, one in self._orders.get(former_id, ())
-                if one.origin.session_key == chat_key and one is not lane.current
+                if one.turn_id in places and one is not lane.current
             ]
             for lane, one in moved:
+                lane.queue.remove(one)
                 self._strike(one)
-                one.conversation_id = conversation_id
-                self._orders.setdefault(conversation_id, []).append((lane, one))
+                one.conversation_id, one.place = conversation_id, places[one.turn_id]
+                self._line_up(lane, one)
             for lane, _ in moved:
                 self._serve(lane)
             self._go_on(former_id)
@@ -200,14 +202,12 @@ class Lanes:
                 return  # it is on disk, and runs after the next start
             lane = self._lanes.setdefault(key, Lane(key))
             if (old := _find(lane, turn_id)) is not None:
-                waiting.conversation_id = old.conversation_id
-                order = self._orders[old.conversation_id]
-                order[order.index((lane, old))] = (lane, waiting)
-                lane.queue[lane.queue.index(old)] = waiting
-            else:
-                order = self._orders.setdefault(waiting.conversation_id, [])
-                order.insert(1 if _is_at_work(order) else 0, (lane, waiting))
-                lane.queue.appendleft(waiting)
+                waiting.conversation_id, waiting.place = old.conversation_id, old.place
+                lane.queue.remove(old)
+                self._strike(old)
+            elif lane.turns:
+                waiting.place = lane.turns[0].place
+            self._line_up(lane, waiting)
             self._serve(lane)
 
     def while_current(self, lane: Lane, waiting: Waiting, do: Callable[[], object]) -> bool:
@@ -253,6 +253,15 @@ class Lanes:
             lane.is_served = True
             self._pool.submit(self._drain, lane)
 
+    def _line_up(self, lane: Lane, waiting: Waiting) -> int:
+        """Put a turn in its place in its lane and its conversation, before another one of the same
+        place; returns how many are before it there.
+        """
+        insort_left(lane.queue, waiting, key=lambda one: one.place)
+        order = self._orders.setdefault(waiting.conversation_id, [])
+        insort_left(order, (lane, waiting), lo=_is_at_work(order), key=lambda one: one[1].place)
+        return order.index((lane, waiting))
+
     def _is_next(self, waiting: Waiting) -> bool:
         """Whether nothing of its conversation runs, or waits before it."""
         return self._orders[waiting.conversation_id][0][1] is waiting
@@ -292,12 +301,14 @@ class Lanes:
                 logger.exception("turn %s could not be run", lane.current.turn_id)
 
     def _put_back(self, lane: Lane) -> None:
-        """Have what could not begin wait as before, at the head of its lane, and try again soon."""
+        """Have what could not begin wait as before, in its place, and try again soon."""
         with self._lock:
-            if lane.current is not None:
-                lane.current.is_stopped = False  # nothing ran that could be stopped
-                lane.queue.appendleft(lane.current)
-            lane.current = None
+            if (waiting := lane.current) is not None:
+                waiting.is_stopped = False  # nothing ran that could be stopped
+                lane.current = None
+                self._strike(waiting)
+                self._line_up(lane, waiting)
+                self._go_on(waiting.conversation_id)
             self._left.notify_all()
         self._closing.wait(_TRY_AGAIN_S)
 

@@ -618,6 +618,7 @@ def _waiting(accepted: Accepted, came_from: Origin, content: object, model_name:
         accepted.session_id,
         accepted.conversation_id,
         came_from,
+        accepted.message_id,
         text=content if isinstance(content, str) else "",
         makes_session=accepted.makes_session,
         model_name=model_name,

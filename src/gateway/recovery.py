@@ -87,6 +87,7 @@ class Recovery:
             row["session_id"],
             session["conversation_id"],
             came_from,
+            row["user_message_id"],
             model_name=model,
         )
         waiting.makes_session = self._store.turns.opens(row["id"])

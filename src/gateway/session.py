@@ -6,7 +6,7 @@ mirror for people. A change on the way of a turn costs one row.
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -73,8 +73,9 @@ class SessionStore:
         self.on_renewed: Callable[[SessionEntry, SessionEntry], None] = _nothing
         """Told when a message finds its conversation over, with the old route and the new one: after
         both are stored, once, in the thread of that message."""
-        self.on_succeeded: Callable[[str, str, str], None] = _no_move
-        """Told when a chat has left a conversation: its key, the session it was in, the one it is in."""
+        self.on_succeeded: Callable[[str, str, Mapping[str, int]], None] = _no_move
+        """Told when a chat has left a conversation: the session it was in, the one it is in, and the
+        turns that went along, each with the place of its words there."""
 
     # -- finding a conversation -----------------------------------------------------------------
 
@@ -330,7 +331,7 @@ class SessionStore:
             raise
 
     def _succeed(self, db: Store, old: SessionEntry, entry: SessionEntry, reason: str) -> None:
-        db.succeed(
+        places = db.succeed(
             self._route(entry),
             entry.session_id,
             former=old.session_id,
@@ -338,7 +339,7 @@ class SessionStore:
             opening=self.opening(entry),
         )
         self._noted([entry.session_key])
-        self.on_succeeded(entry.session_key, old.session_id, entry.session_id)
+        self.on_succeeded(old.session_id, entry.session_id, places)
 
     def opening(self, entry: SessionEntry) -> Opening:
         """The session that the first message of an entry makes: whose it is."""
@@ -600,7 +601,7 @@ def _differ(one: str | None, other: str | None) -> bool:
     return bool(one) and bool(other) and one != other
 
 
-def _no_move(_session_key: str, _former: str, _session_id: str) -> None:
+def _no_move(_former: str, _session_id: str, _places: Mapping[str, int]) -> None:
     """Nobody has to follow."""
 
 

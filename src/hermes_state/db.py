@@ -166,7 +166,7 @@ class SessionDB:
 
     def succeed(
         self, route: Route, session_id: str, *, former: str, reason: str, opening: Opening
-    ) -> int:
+    ) -> dict[str, int]:
         """Have a chat go on in another session, with what waits in the former one."""
         return self.write(
             lambda c: succession.succeed(

@@ -22,8 +22,9 @@ def succeed(
     former: str,
     reason: str,
     opening: Opening,
-) -> int:
-    """Have a chat go on in another session; returns how many turns went along.
+) -> dict[str, int]:
+    """Have a chat go on in another session; returns the turns that went along, each with its message
+    there.
 
     The former conversation ends for this reason, unless other chats are in it. The session is made when
     something goes along and it is not there yet; else its first message makes it.
@@ -33,10 +34,9 @@ def succeed(
     waiting = _waiting(conn, former, route.session_key)
     if waiting and sessions.find(conn, session_id) is None:
         turns.begin(conn, session_id, opening)
-    for turn in waiting:
-        turns.say_again(conn, turn, session_id)
+    moved = {turn["id"]: turns.say_again(conn, turn, session_id) for turn in waiting}
     routes.save(conn, route.session_key, session_id, route.entry, scope=route.scope)
-    return len(waiting)
+    return moved
 
 
 def _waiting(conn: apsw.Connection, session_id: str, session_key: str) -> Sequence[Row]:

@@ -351,9 +351,9 @@ def replace(
     return made
 
 
-def say_again(conn: apsw.Connection, turn: Row, session_id: str) -> None:
+def say_again(conn: apsw.Connection, turn: Row, session_id: str) -> int:
     """Have the message of a turn that waits said in a session, after what was said there; it does not
-    count any more where it was.
+    count any more where it was. Returns the new one.
     """
     columns = "role, content, parts, timestamp, token_count, platform_message_id, extra, observed"
     conn.execute(
@@ -366,6 +366,7 @@ def say_again(conn: apsw.Connection, turn: Row, session_id: str) -> None:
         "UPDATE turns SET session_id = ?, user_message_id = ? WHERE id = ?",
         (session_id, message_id, turn["id"]),
     )
+    return message_id
 
 
 def silence(conn: apsw.Connection, turn: Row) -> None:

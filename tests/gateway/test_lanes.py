@@ -3,6 +3,7 @@
 import json
 import threading
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -19,9 +20,12 @@ from tests.gateway.living import Inside, Process, World
 _PATIENCE_S = 10
 
 
+_places = count()
+
+
 def _waiting(name: str, conversation: str = "") -> Waiting:
-    """A turn, in a conversation of its lane's own unless one is named."""
-    return Waiting(name, "s", conversation or name[0], Origin({}))
+    """A turn that came last, in a conversation of its lane's own unless one is named."""
+    return Waiting(name, "s", conversation or name[0], Origin({}), next(_places))
 
 
 # -- lanes by themselves ---------------------------------------------------------------------------

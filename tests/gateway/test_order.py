@@ -176,6 +176,25 @@ def test_a_chat_hears_that_its_turn_was_stopped_from_another_one(world: World) -
 # -- the lanes by themselves -----------------------------------------------------------------------
 
 
+def test_what_is_said_while_a_chat_leaves_does_not_overtake_what_goes_along() -> None:
+    ran: list[str] = []
+    gate = threading.Event()
+
+    def run(_lane: Lane, waiting: Waiting) -> None:
+        if waiting.turn_id == "runs":
+            gate.wait(_PATIENCE_S)
+        ran.append(waiting.turn_id)
+
+    lanes = Lanes(run, at_once=2)
+    for name, room, place in (("runs", "X", 1), ("waits", "X", 2), ("said since", "Y", 4)):
+        lanes.put("chat", Waiting(name, "s", room, Origin({}), place))
+    lanes.follow("X", "Y", {"waits": 3})
+    gate.set()
+    eventually(lambda: not lanes.held, "the end of all")
+    assert ran == ["runs", "waits", "said since"]
+    lanes.close()
+
+
 @dataclass
 class _Turn:
     """What the lanes are told, and a plain account of where it stands."""
@@ -223,24 +242,46 @@ class _Chats(RuleBasedStateMachine):
 
     @rule(chat=st.sampled_from("abc"), room=st.sampled_from("XY"))
     def say(self, chat: str, room: str) -> None:
-        room = self.rooms.setdefault(chat, room)
-        self.number += 1
-        waiting = Waiting(f"t{self.number}", "s", room, Origin({}, session_key=chat))
-        self.turns.append(_Turn(waiting, chat))
-        ahead = sum(one.waiting.conversation_id == room for one in self.turns) - 1
-        assert self.lanes.put(chat, waiting) == ahead
+        self.put(self.said(chat, self.rooms.setdefault(chat, room)))
 
-    @rule(chat=st.sampled_from("abc"), room=st.sampled_from("XY"))
-    def leave(self, chat: str, room: str) -> None:
+    def said(self, chat: str, room: str) -> _Turn:
+        """Something is on disk, and in no lane yet."""
+        self.number += 1
+        place = Origin({}, session_key=chat)
+        turn = _Turn(Waiting(f"t{self.number}", "s", room, place, self.number), chat)
+        self.turns.append(turn)
+        return turn
+
+    def put(self, turn: _Turn) -> None:
+        room = turn.waiting.conversation_id
+        there = [one for one in self.turns if one.waiting.conversation_id == room]
+        assert self.lanes.put(turn.chat, turn.waiting) == there.index(turn)
+
+    @rule(
+        chat=st.sampled_from("abc"),
+        room=st.sampled_from("XY"),
+        says=st.sampled_from(("nothing", "before", "after")),
+    )
+    def leave(self, chat: str, room: str, says: str) -> None:
+        """What is said meanwhile may be in its lane before what goes along, or come into it later."""
         former = self.rooms.get(chat)
         if former is None or former == room:
             return
         self.rooms[chat] = room
         along = [one for one in self._of(chat) if not one.runs]
-        self.lanes.follow(chat, former, room)
+        places = {one.waiting.turn_id: self.number + at for at, one in enumerate(along, 1)}
+        self.number += len(along)
+        said = self.said(chat, room) if says != "nothing" else None
+        if said is not None and says == "before":
+            self.lanes.put(chat, said.waiting)
+        self.lanes.follow(former, room, places)
         for one in along:
             assert one.waiting.conversation_id == room
-        self.turns = [one for one in self.turns if one not in along] + along
+        after = [said] if said is not None else []
+        moved = [*along, *after]
+        self.turns = [one for one in self.turns if one not in moved] + moved
+        if said is not None and says == "after":
+            self.put(said)
 
     @precondition(lambda self: any(one.runs for one in self.turns))
     @rule(data=st.data())

@@ -57,7 +57,7 @@ class RouteRules:
         moved = store.succeed(
             Route("key", '{"x": 1}'), "new", former="s", reason="why", opening=Opening("p")
         )
-        assert moved == 1
+        assert moved == {waits: (store.turns.get(waits) or {})["user_message_id"]}
         turns = {one: store.turns.get(one) or {} for one in (runs, waits, other, typed)}
         assert [turns[one]["session_id"] for one in turns] == ["s", "new", "s", "s"]
         assert contents(store, "new") == [store.turns.user_text(waits)]
