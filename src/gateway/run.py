@@ -11,7 +11,7 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -393,11 +393,17 @@ class GatewayRunner:
         await run_blocking(self.session_store._ensure_loaded)
         with self.session_store._lock:
             entries = list(self.session_store._entries.values())
-        for number, entry in enumerate(entries):
-            if number % _AT_A_TIME == 0:
-                await asyncio.sleep(0)  # others want the loop too
-            if not entry.expiry_finalized and self.session_store._is_session_expired(entry):
+        for begin in range(0, len(entries), _AT_A_TIME):
+            some = entries[begin : begin + _AT_A_TIME]
+            for entry in await run_blocking(partial(self._expired, some)):
                 await run_blocking(partial(self._expire, entry))
+
+    def _expired(self, entries: Sequence[SessionEntry]) -> list[SessionEntry]:
+        """Those whose time is over; of one that may be at work the store is asked, and its lane."""
+        routes = self.session_store
+        return [
+            one for one in entries if not one.expiry_finalized and routes._is_session_expired(one)
+        ]
 
     def _expire(self, entry: SessionEntry) -> None:
         agent = None

@@ -1,6 +1,7 @@
 """The boundaries of conversations: resets by the clock, the watcher, hooks, and last words."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -582,6 +583,28 @@ def test_the_watcher_leaves_a_conversation_alone_in_which_somebody_writes(
         inside.runner._expire(entry)  # it was found to be expired, and somebody wrote since
         assert not entry.expiry_finalized
         assert [name for name, _ in heard.calls] == ["on_session_start"]
+
+
+def test_nobody_waits_while_the_watcher_asks_who_is_at_work(world: World) -> None:
+    world.configure(more=_IDLE)
+    with Inside(world) as inside:
+        world.platform.say("a", "hello")
+        world.wait_for_text("a", "You said: hello")
+        _make_old(inside)
+        asked = list[threading.Thread]()
+
+        def is_at_work(_session_key: str) -> bool:
+            asked.append(threading.current_thread())
+            return True
+
+        inside.runner.session_store._has_active_processes = is_at_work
+        _look(inside)
+
+        async def loop() -> threading.Thread:
+            return threading.current_thread()
+
+        assert asked
+        assert inside.call(loop()) not in asked
 
 
 def test_an_end_that_cannot_be_stored_is_tried_again(world: World) -> None:
