@@ -414,6 +414,24 @@ def test_an_install_names_what_only_the_terminal_knows(world: World) -> None:
     assert _hermes(world, "install", "--print", **given).stderr == ""
 
 
+def test_the_variables_of_the_gateway_count_whoever_starts_it(world: World) -> None:
+    file = world.home.root / "gateway.env"
+    file.write_text('# ours\nHERMES_API_TOKEN = "0123456789abcdef"\nHERMES_GATEWAY_HEALTH_PORT=nine\n')
+    assert "HERMES_GATEWAY_HEALTH_PORT" in _hermes(world, "check").stderr
+    file.write_text('# ours\nHERMES_API_TOKEN = "0123456789abcdef"\n')
+    world.home.config.write_text("")  # the file alone has a platform on
+    assert _hermes(world, "check").returncode == 0
+    world.home.config.write_text(f"[gateway.platforms.api_server]\nport = {free_port()}\n")
+    file.write_text("HERMES_API_TOKEN=short\n")
+    try:
+        assert "too easy to guess" in _hermes(world, "start").stderr
+        file.write_text("HERMES_API_TOKEN='0123456789abcdef'\n")
+        restarted = _hermes(world, "restart", HERMES_API_TOKEN="of this terminal")
+        assert (restarted.returncode, restarted.stderr) == (0, "")
+    finally:
+        _hermes(world, "stop")
+
+
 def test_setup_asks_tries_writes_and_greets(world: World) -> None:
     text = world.home.config.read_text().partition("[gateway.platforms.loopback]")[0]
     world.home.config.write_text(text)

@@ -21,7 +21,7 @@ from hermes_cli import plugins
 from hermes_cli.commands import gateway_service
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_cli.commands.group import Entry, LazyGroup
-from hermes_core import log
+from hermes_core import config, log
 from hermes_core.errors import UsageError
 from hermes_core.paths import make_folder, open_private
 
@@ -46,8 +46,10 @@ _LEFT_WITHIN_S = 5.0
         "uninstall": Entry("gateway_service", "Have it start no longer.", "uninstall"),
     },
 )
-def command() -> None:
+@pass_app
+def command(app: App) -> None:
     """Talk with the agent in your messengers."""
+    config.take_over(gateway_service.variables(app))
 
 
 @command.command("run")

@@ -53,7 +53,7 @@ def install(app: App, only_print: bool) -> int:
     for name in _unseen(app):
         click.echo(
             f"{name} is set here, but systemd will not see it. Write the line {name}=... to"
-            f" {_variables(app)} and keep that file to yourself (chmod 600), or put the value into"
+            f" {variables(app)} and keep that file to yourself (chmod 600), or put the value into"
             f" {app.home.config}.",
             err=True,
         )
@@ -108,7 +108,7 @@ def unit(app: App) -> str:
     return _UNIT.format(
         python=_quoted(sys.executable.replace("$", "$$")),
         home=_home(app),
-        variables=str(_variables(app)).replace("%", "%%"),
+        variables=str(variables(app)).replace("%", "%%"),
         restart=75,
         patience=int(app.settings.gateway.drain_s + 15),
     )
@@ -150,8 +150,8 @@ def _quoted(word: str) -> str:
     return f'"{escaped}"' if re.search(r"[^\w/.=:@%+-]", word) else escaped
 
 
-def _variables(app: App) -> Path:
-    """The file with the variables of the service."""
+def variables(app: App) -> Path:
+    """The file with the variables of the gateway, whoever starts it."""
     return app.home.root / "gateway.env"
 
 
@@ -168,7 +168,7 @@ def _unseen(app: App) -> list[str]:
             if config.variable(name) and key not in table
         ]
     with contextlib.suppress(OSError):
-        written = _variables(app).read_text("utf-8", "replace")
+        written = variables(app).read_text("utf-8", "replace")
         found = [name for name in found if not re.search(rf"(?m)^\s*{name}\s*=", written)]
     return found
 
