@@ -174,7 +174,7 @@ def set_default(name: str, value: str) -> None:
 
 
 def take_over(file: Path) -> None:
-    """Have the variables of a file count, lines of NAME=value as systemd reads them; it need not be there."""
+    """Have the variables of a file count: lines of NAME=value. It need not be there."""
     try:
         text = file.read_text("utf-8", "replace")
     except OSError:
