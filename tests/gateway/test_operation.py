@@ -112,6 +112,27 @@ def test_a_gateway_whose_settings_cannot_be_read_any_more_is_shown_kept_and_stop
         assert gateway.child.wait(10) == 0
 
 
+@pytest.mark.parametrize(
+    ("table", "wrong"),
+    [
+        ('[gateway.platforms.webhook.hooks.build]\nsecret = "short"\n', "no secret of 8"),
+        ('[gateway.platforms.api_server]\nport = 0\ntoken = "short"\n', "too easy to guess"),
+        ("[gateway.platforms.telegram]\n", "token is missing"),
+    ],
+)
+def test_a_gateway_goes_on_when_a_platform_could_not_be_connected_after_a_restart(
+    world: World, table: str, wrong: str
+) -> None:
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.configure(more=table)
+        for command in (["check"], ["restart"], ["run", "--replace"]):
+            refused = _hermes(world, *command)
+            assert refused.returncode == 78
+            assert wrong in refused.stderr
+        assert gateway.child.poll() is None
+
+
 def test_a_start_tells_which_platform_is_not_connected_and_why(world: World) -> None:
     world.platform.stop()
     try:

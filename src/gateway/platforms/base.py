@@ -329,6 +329,9 @@ class BasePlatformAdapter(ABC):
         """Tell the gateway that the connection broke; it disconnects and connects again, later."""
         self._on_lost(error)
 
+    def check(self) -> None:  # noqa: B027 -- not every platform can tell
+        """Raise PlatformError when the settings are no good, and nobody has to be asked for that."""
+
     @abstractmethod
     async def connect(self, *, is_reconnect: bool = False) -> bool:
         """Connect and begin to hand messages in; raises PlatformError."""

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from gateway import house, locks, status
 from gateway.platforms import registry
-from gateway.platforms.base import PlatformError
+from gateway.platforms.base import Manifest, PlatformError
 from gateway.run import RESTART_EXIT_CODE, GatewayRunner
 from hermes_cli import plugins
 from hermes_cli.commands import gateway_service
@@ -59,13 +60,15 @@ def run(app: App, replace: bool, in_background: bool) -> int:
     app.home.create()
     log.set_up(app.home.logs, app.settings.log.level, is_shown=not in_background)
     plugins.load_enabled(app.home, app.settings)
-    if not house.configured(app.settings.gateway):
+    on = house.configured(app.settings.gateway)
+    if not on:
         raise UsageError(
             "No platform is configured.", fix="Add one with: hermes gateway setup telegram"
         )
     if replace:
         # First of all, so that what is wrong with the settings is told while the other one runs.
-        accounts = _accounts(app)
+        house.check_platforms(app.home, app.settings.gateway, on)
+        accounts = _accounts(app, on)
         _stop(app)
         locks.take_over(accounts, _patience(app))
     code = asyncio.run(_serve(app))
@@ -76,15 +79,12 @@ def run(app: App, replace: bool, in_background: bool) -> int:
     return code
 
 
-def _accounts(app: App) -> list[locks.AccountLock]:
+def _accounts(app: App, platforms: Sequence[Manifest]) -> list[locks.AccountLock]:
     """The accounts that the gateway of the home speaks for; raises ConfigError."""
     tables = app.settings.gateway.platforms
-    found = [
-        (one, registry.settings_of(one, tables.get(one.name, {})))
-        for one in house.configured(app.settings.gateway)
-    ]
     accounts: list[locks.AccountLock] = []
-    for one, settings in found:
+    for one in platforms:
+        settings = registry.settings_of(one, tables.get(one.name, {}))
         with contextlib.suppress(PlatformError):  # the gateway tells it, and goes on without
             accounts.append(locks.AccountLock(one.name, registry.account_of(one, settings)))
     return accounts
