@@ -113,6 +113,8 @@ class MessageEvent:
     """The question that a pressed button answers; `text` is the choice."""
     can_be_asked: bool = True
     """Whether its sender is shown what the agent asks before it has answered, and can answer that."""
+    must_be_known: bool = False
+    """Whether it is taken only as the repeat of a message that was taken in; a new one is ignored."""
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     """What a program asks for with its message: `session_id`, `model`, `instructions`."""
     internal: bool = False
