@@ -639,12 +639,28 @@ def check_start(home: Home) -> None:
     settings = core.load(home)
     plugins.load_enabled(home, settings)
     on = configured(settings.gateway)
-    for one in on:
-        registry.settings_of(one, settings.gateway.platforms.get(one.name, {}))
+    check_platforms(home, settings.gateway, on)
     if not on:
         raise ConfigError(
             "No platform is configured.", fix="Add one with: hermes gateway setup telegram"
         )
+
+
+def check_platforms(
+    home: Home, settings: config.GatewaySettings, platforms: Sequence[Manifest]
+) -> None:
+    """Raise ConfigError when a platform lacks something, or has what it could not be connected with.
+
+    Where something else fails, as in a plugin, a gateway tells it and goes on without that platform.
+    """
+    for one in platforms:
+        values = registry.settings_of(one, settings.platforms.get(one.name, {}))
+        try:
+            registry.make(one, values, home).check()
+        except PlatformError as error:
+            raise ConfigError(f"{one.title}: {error.message}", fix=error.fix) from error
+        except Exception:
+            logger.warning("%s cannot be made", one.name, exc_info=True)
 
 
 def ask_for_start() -> None:

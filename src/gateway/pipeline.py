@@ -143,7 +143,7 @@ class Pipeline:
             with suppress(ConversationOverError, SessionNotFoundError):
                 if entry is not None:
                     return self._accept(event, entry, delivery)
-        if (known := self._known(delivery)) is not None:
+        if (known := self._known(delivery) or _ignored_if_new(event)) is not None:
             return known
         if role is None:
             return self._turn_away(source, delivery)
@@ -212,6 +212,7 @@ class Pipeline:
             event.get_command() is None
             and event.answers is None
             and event.edits is None
+            and not event.must_be_known
             and not event.options
             and not self._is_overheard(event, source)
             and not plugins.has_hook("on_message_received")
@@ -651,3 +652,7 @@ def _choice(text: str, choices: list[str]) -> str:
     if number.isdecimal() and 0 < int(number) <= len(choices):
         return choices[int(number) - 1]
     return text
+
+
+def _ignored_if_new(event: MessageEvent) -> Receipt | None:
+    return Receipt("ignored", is_new=False) if event.must_be_known else None

@@ -42,6 +42,8 @@ class Option(msgspec.Struct, frozen=True):
 _SHORT = {"HERMES_MODEL": "model.name"}
 """Variables with a shorter name than their setting gives them."""
 
+_ASSIGNMENT = re.compile(r"""(?m)^[ \t]*([A-Za-z_]\w*)[ \t]*=[ \t]*(["']?)(.*?)\2[ \t\r]*$""")
+"""A line of a file with variables; what a value stands between is no part of it."""
 _ON = ("1", "true", "yes", "on")
 _OFF = ("", "0", "false", "no", "off")
 
@@ -169,6 +171,15 @@ def child_environment(environment: Mapping[str, str] | None = None) -> dict[str,
 def set_default(name: str, value: str) -> None:
     """Set a variable that a native library reads when it is loaded, unless the user has set it."""
     os.environ.setdefault(name, value)
+
+
+def take_over(file: Path) -> None:
+    """Have the variables of a file count: lines of NAME=value. It need not be there."""
+    try:
+        text = file.read_text("utf-8", "replace")
+    except OSError:
+        return
+    os.environ.update({found[1]: found[3] for found in _ASSIGNMENT.finditer(text)})
 
 
 def is_dumb_terminal() -> bool:

@@ -112,6 +112,27 @@ def test_a_gateway_whose_settings_cannot_be_read_any_more_is_shown_kept_and_stop
         assert gateway.child.wait(10) == 0
 
 
+@pytest.mark.parametrize(
+    ("table", "wrong"),
+    [
+        ('[gateway.platforms.webhook.hooks.build]\nsecret = "short"\n', "no secret of 8"),
+        ('[gateway.platforms.api_server]\nport = 0\ntoken = "short"\n', "too easy to guess"),
+        ("[gateway.platforms.telegram]\n", "token is missing"),
+    ],
+)
+def test_a_gateway_goes_on_when_a_platform_could_not_be_connected_after_a_restart(
+    world: World, table: str, wrong: str
+) -> None:
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.configure(more=table)
+        for command in (["check"], ["restart"], ["run", "--replace"]):
+            refused = _hermes(world, *command)
+            assert refused.returncode == 78
+            assert wrong in refused.stderr
+        assert gateway.child.poll() is None
+
+
 def test_a_start_tells_which_platform_is_not_connected_and_why(world: World) -> None:
     world.platform.stop()
     try:
@@ -309,15 +330,19 @@ class _Systemd:
         self._folder = world.home.root.parent / "bin"
         self._folder.mkdir()
         self._told = self._folder / "told"
+        self.state = self._folder / "state"
+        self.state.write_text("dead\n")
         failing = "|".join(fails_at) or "none"
         program = self._folder / "systemctl"
         program.write_text(
             f'#!/bin/sh\necho "$@" >> {self._told}\n'
             f'case "$2" in {failing}) echo "Failed to connect to bus" >&2; exit 1;; esac\n'
             'if [ "$2" = start ]; then\n'
-            f'  command=$(sed -n s/^ExecStart=//p "{self.unit}")\n'
-            "  INVOCATION_ID=1 setsid $command > /dev/null 2>&1 &\n"
+            f'  command=$(sed -n s/^ExecStart=//p "{self.unit}"); echo running > {self.state}\n'
+            "  export INVOCATION_ID=1\n"
+            f'  setsid sh -c "$command; echo auto-restart > {self.state}" > /dev/null 2>&1 &\n'
             "fi\n"
+            f'if [ "$2" = show ]; then cat {self.state}; fi\n'
         )
         program.chmod(0o755)
 
@@ -331,39 +356,100 @@ class _Systemd:
 
     @property
     def told(self) -> list[str]:
-        return self._told.read_text().splitlines()
+        """What it was told to do."""
+        return [one for one in self._told.read_text().splitlines() if " show " not in one]
+
+
+_START = [
+    "--user reset-failed hermes-gateway.service",
+    "--user start hermes-gateway.service",
+]
 
 
 def test_the_service_is_installed_and_taken_away(world: World) -> None:
     systemd = _Systemd(world)
-    assert systemd.do("install").returncode == 0
+    try:
+        installed = systemd.do("install")
+        assert installed.returncode == 0
+        assert f"The gateway runs as process {status.get_running_pid()}." in installed.stdout
+    finally:
+        systemd.do("stop")
     assert "gateway run" in systemd.unit.read_text()
     assert systemd.do("uninstall").returncode == 0
     assert not systemd.unit.exists()
     assert systemd.told == [
         "--user daemon-reload",
-        "--user enable --now hermes-gateway.service",
+        "--user enable hermes-gateway.service",
+        *_START,
         "--user disable --now hermes-gateway.service",
         "--user daemon-reload",
     ]
 
 
+def test_a_gateway_that_runs_goes_on_when_it_becomes_a_service_and_a_restart_makes_it_one(
+    world: World,
+) -> None:
+    systemd = _Systemd(world)
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        installed = systemd.do("install")
+        assert installed.returncode == 0
+        assert f"runs already, as process {gateway.child.pid}" in installed.stdout
+        assert not set(_START) & set(systemd.told)
+        try:
+            assert systemd.do("restart").returncode == 0
+            assert gateway.child.wait(PATIENCE_S) == 0
+            assert systemd.told[-2:] == _START
+        finally:
+            systemd.do("stop")
+
+
 def test_a_gateway_that_is_a_service_is_started_and_restarted_as_one(world: World) -> None:
     systemd = _Systemd(world)
-    assert systemd.do("install").returncode == 0
     try:
-        assert "runs as process" in systemd.do("start").stdout
+        assert systemd.do("install").returncode == 0
         first = status.get_running_pid()
         assert systemd.do("restart").returncode == 0
         assert status.get_running_pid() not in (None, first)
+        assert "Stopped." in systemd.do("stop").stdout
+        assert "runs as process" in systemd.do("start").stdout
     finally:
         systemd.do("stop")
-    assert systemd.told[2:] == ["--user start hermes-gateway.service"] * 2
+    assert systemd.told[2:] == _START * 3
+
+
+def test_a_service_that_ends_at_once_is_told_with_the_reason_and_not_started_again_after_a_stop(
+    world: World,
+) -> None:
+    systemd = _Systemd(world)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        world.configure(more=f"health_port = {taken.getsockname()[1]}\n")
+        failed = systemd.do("install")
+        assert failed.returncode == 2
+        assert "The gateway ended at once: Port" in failed.stderr
+        again = systemd.do("start")
+        assert again.returncode == 2
+        assert "The gateway ended at once: Port" in again.stderr
+    assert systemd.do("stop").stdout == "Stopped.\n"
+    assert systemd.told[-1] == "--user stop hermes-gateway.service"
+    systemd.state.write_text("failed\n")
+    assert "No gateway runs" in systemd.do("stop").stdout
+
+
+def test_what_could_not_start_is_not_installed(world: World) -> None:
+    systemd = _Systemd(world)
+    world.home.config.write_text("")
+    refused = systemd.do("install")
+    assert refused.returncode == 78
+    assert "No platform is configured" in refused.stderr
+    assert not systemd.unit.exists()
 
 
 def test_the_service_of_another_home_is_left_alone(world: World) -> None:
     systemd = _Systemd(world, "start")
-    assert systemd.do("install", HERMES_HOME=str(world.home.root.parent / "other")).returncode == 0
+    assert systemd.do("install").returncode == 2
+    unit = systemd.unit.read_text()
+    systemd.unit.write_text(unit.replace(str(world.home.root), "/elsewhere"))
     try:
         assert "runs as process" in systemd.do("start").stdout
     finally:
@@ -372,8 +458,7 @@ def test_the_service_of_another_home_is_left_alone(world: World) -> None:
 
 def test_a_service_that_systemd_does_not_start_is_told(world: World) -> None:
     systemd = _Systemd(world, "start")
-    assert systemd.do("install").returncode == 0
-    failed = systemd.do("start")
+    failed = systemd.do("install")
     assert failed.returncode == 2
     assert "start hermes-gateway.service failed: Failed to connect to bus" in failed.stderr
     assert status.get_running_pid() is None
@@ -412,6 +497,26 @@ def test_an_install_names_what_only_the_terminal_knows(world: World) -> None:
     assert f"{world.home.root}/gateway.env" in told
     (world.home.root / "gateway.env").write_text("TELEGRAM_BOT_TOKEN=4242:x\nOPENAI_API_KEY=k\n")
     assert _hermes(world, "install", "--print", **given).stderr == ""
+
+
+def test_the_variables_of_the_gateway_count_whoever_starts_it(world: World) -> None:
+    file = world.home.root / "gateway.env"
+    file.write_text(
+        '# ours\nHERMES_API_TOKEN = "0123456789abcdef"\nHERMES_GATEWAY_HEALTH_PORT=nine\n'
+    )
+    assert "HERMES_GATEWAY_HEALTH_PORT" in _hermes(world, "check").stderr
+    file.write_text('# ours\nHERMES_API_TOKEN = "0123456789abcdef"\n')
+    world.home.config.write_text("")  # the file alone has a platform on
+    assert _hermes(world, "check").returncode == 0
+    world.home.config.write_text(f"[gateway.platforms.api_server]\nport = {free_port()}\n")
+    file.write_text("HERMES_API_TOKEN=short\n")
+    try:
+        assert "too easy to guess" in _hermes(world, "start").stderr
+        file.write_text("HERMES_API_TOKEN='0123456789abcdef'\n")
+        restarted = _hermes(world, "restart", HERMES_API_TOKEN="of this terminal")
+        assert (restarted.returncode, restarted.stderr) == (0, "")
+    finally:
+        _hermes(world, "stop")
 
 
 def test_setup_asks_tries_writes_and_greets(world: World) -> None:

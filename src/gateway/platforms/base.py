@@ -113,6 +113,8 @@ class MessageEvent:
     """The question that a pressed button answers; `text` is the choice."""
     can_be_asked: bool = True
     """Whether its sender is shown what the agent asks before it has answered, and can answer that."""
+    must_be_known: bool = False
+    """Whether it is taken only as the repeat of a message that was taken in; a new one is ignored."""
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     """What a program asks for with its message: `session_id`, `model`, `instructions`."""
     internal: bool = False
@@ -328,6 +330,9 @@ class BasePlatformAdapter(ABC):
     def lost(self, error: PlatformError) -> None:
         """Tell the gateway that the connection broke; it disconnects and connects again, later."""
         self._on_lost(error)
+
+    def check(self) -> None:  # noqa: B027 -- not every platform can tell
+        """Raise PlatformError when the settings are no good, and nobody has to be asked for that."""
 
     @abstractmethod
     async def connect(self, *, is_reconnect: bool = False) -> bool:

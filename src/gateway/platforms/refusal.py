@@ -1,5 +1,6 @@
 """Refusals: every failure of a request, as the answer it gets; the boundary of each endpoint."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -46,6 +47,12 @@ class RefusedRequest(Exception):
         return json(self.body, self.status, self.headers)
 
 
+_STOPPING = RefusedRequest(
+    503,
+    "Hermes stops now, and this was not finished. Send it again when it is back.",
+    code="restarting",
+    headers={"Retry-After": "5"},
+)
 BROKEN = RefusedRequest(500, "Hermes has a fault; its log says more.", code="internal_error")
 
 
@@ -73,6 +80,8 @@ def answered(endpoint: Endpoint) -> Endpoint:
             return await endpoint(request)
         except (RefusedRequest, HermesError) as error:
             return refusal(error).answer
+        except asyncio.CancelledError:  # its listener stops, and gives it no more time
+            return _STOPPING.answer
         except Exception:
             logger.exception("a request failed; the others go on")
             return BROKEN.answer

@@ -8,24 +8,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from gateway import house, locks, status
 from gateway.platforms import registry
-from gateway.platforms.base import PlatformError
+from gateway.platforms.base import Manifest, PlatformError
 from gateway.run import RESTART_EXIT_CODE, GatewayRunner
 from hermes_cli import plugins
 from hermes_cli.commands import gateway_service
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_cli.commands.group import Entry, LazyGroup
-from hermes_core import log
+from hermes_core import config, log
 from hermes_core.errors import UsageError
 from hermes_core.paths import make_folder, open_private
 
-_STARTED_WITHIN_S = 30.0
 _LOOK_EVERY_S = 0.1
 _LEFT_WITHIN_S = 5.0
 
@@ -46,8 +45,10 @@ _LEFT_WITHIN_S = 5.0
         "uninstall": Entry("gateway_service", "Have it start no longer.", "uninstall"),
     },
 )
-def command() -> None:
+@pass_app
+def command(app: App) -> None:
     """Talk with the agent in your messengers."""
+    config.take_over(gateway_service.variables(app))
 
 
 @command.command("run")
@@ -59,13 +60,15 @@ def run(app: App, replace: bool, in_background: bool) -> int:
     app.home.create()
     log.set_up(app.home.logs, app.settings.log.level, is_shown=not in_background)
     plugins.load_enabled(app.home, app.settings)
-    if not house.configured(app.settings.gateway):
+    on = house.configured(app.settings.gateway)
+    if not on:
         raise UsageError(
             "No platform is configured.", fix="Add one with: hermes gateway setup telegram"
         )
     if replace:
         # First of all, so that what is wrong with the settings is told while the other one runs.
-        accounts = _accounts(app)
+        house.check_platforms(app.home, app.settings.gateway, on)
+        accounts = _accounts(app, on)
         _stop(app)
         locks.take_over(accounts, _patience(app))
     code = asyncio.run(_serve(app))
@@ -76,15 +79,12 @@ def run(app: App, replace: bool, in_background: bool) -> int:
     return code
 
 
-def _accounts(app: App) -> list[locks.AccountLock]:
+def _accounts(app: App, platforms: Sequence[Manifest]) -> list[locks.AccountLock]:
     """The accounts that the gateway of the home speaks for; raises ConfigError."""
     tables = app.settings.gateway.platforms
-    found = [
-        (one, registry.settings_of(one, tables.get(one.name, {})))
-        for one in house.configured(app.settings.gateway)
-    ]
     accounts: list[locks.AccountLock] = []
-    for one, settings in found:
+    for one in platforms:
+        settings = registry.settings_of(one, tables.get(one.name, {}))
         with contextlib.suppress(PlatformError):  # the gateway tells it, and goes on without
             accounts.append(locks.AccountLock(one.name, registry.account_of(one, settings)))
     return accounts
@@ -108,7 +108,7 @@ async def _serve(app: App) -> int:
     def ready(connected: list[str]) -> None:
         on = ", ".join(connected) or "nothing"
         app.say(f"The gateway is up: {on}. Ctrl-C ends it.")
-        _tell_not_connected()
+        gateway_service.tell_not_connected()
 
     return await runner.run(ready)
 
@@ -127,21 +127,15 @@ def start(app: App) -> int:
         if app.as_json:
             app.emit({"pid": running, "not_connected": status.not_connected()})
         app.say(f"It runs already, as process {running}.")
-        return _tell_not_connected()
-    pid = _started_service() if gateway_service.is_installed(app) else _started(app)
+        return gateway_service.tell_not_connected()
+    pid = gateway_service.started() if gateway_service.is_installed(app) else _started(app)
     if pid is None:
         app.say("It is still starting.")
     if app.as_json:
         app.emit({"pid": pid, "not_connected": status.not_connected()})
     if pid is not None:
         app.say(f"The gateway runs as process {pid}; its log is {app.home.logs}/hermes.log.")
-    return _tell_not_connected()
-
-
-def _started_service() -> int | None:
-    """The process of the gateway that systemd has started; None when it is not up yet."""
-    gateway_service.begin()
-    return _when_up(status.get_running_pid)
+    return gateway_service.tell_not_connected()
 
 
 def _started(app: App) -> int | None:
@@ -157,31 +151,7 @@ def _started(app: App) -> int | None:
             )
         return child.pid
 
-    return _when_up(pid)
-
-
-def _when_up(find: Callable[[], int | None]) -> int | None:
-    """The process that is found, as soon as it is a gateway that is up; None if that takes long."""
-    deadline = time.monotonic() + _STARTED_WITHIN_S
-    while time.monotonic() < deadline:
-        if (pid := find()) is not None and _is_up(pid):
-            return pid
-        time.sleep(_LOOK_EVERY_S)
-    return None
-
-
-def _is_up(pid: int) -> bool:
-    """Whether a process is a gateway that has come up, with all its platforms or not."""
-    said = status.read_runtime_status()
-    return said.get("pid") == pid and said.get("gateway_state") in ("running", "degraded")
-
-
-def _tell_not_connected() -> int:
-    """Say which platforms of the gateway are not connected and why; returns the exit status for it."""
-    reasons = status.not_connected()
-    for name, why in reasons.items():
-        click.echo(f"{name} is not connected: {why}", err=True)
-    return status.DEGRADED if reasons else 0
+    return gateway_service.when_up(pid)
 
 
 def _begin(output: Path) -> "subprocess.Popen[bytes]":
@@ -237,7 +207,7 @@ def _stop(app: App) -> bool:
     """End the gateway that runs in the home; False when none does. Raises UsageError."""
     pid = status.get_running_pid()
     if pid is None:
-        return False
+        return gateway_service.is_installed(app) and gateway_service.stopped()
     app.do_without_settings()
     os.kill(pid, signal.SIGTERM)
     patience = _patience(app)

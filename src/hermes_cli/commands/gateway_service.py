@@ -6,17 +6,25 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
-from gateway import house
+from gateway import house, status
 from hermes_cli import plugins
 from hermes_cli.commands.app import App, pass_app
 from hermes_core import config
 from hermes_core.errors import UsageError
 
+_STARTED_WITHIN_S = 30.0
+_LOOK_EVERY_S = 0.1
 _NAME = "hermes-gateway.service"
+_OVER = ("failed", "dead")
+"""How systemd calls a service that it does not start again."""
+_BETWEEN_STARTS = "auto-restart"
 _UNIT = """\
 [Unit]
 Description=Hermes messaging gateway
@@ -53,15 +61,24 @@ def install(app: App, only_print: bool) -> int:
     for name in _unseen(app):
         click.echo(
             f"{name} is set here, but systemd will not see it. Write the line {name}=... to"
-            f" {_variables(app)} and keep that file to yourself (chmod 600), or put the value into"
+            f" {variables(app)} and keep that file to yourself (chmod 600), or put the value into"
             f" {app.home.config}.",
             err=True,
         )
     if only_print:
         click.echo(unit(app), nl=False)
-    else:
-        _install(app)
-    return 0
+        return 0
+    house.check_start(app.home)
+    _install(app)
+    if running := status.get_running_pid():
+        app.say(
+            f"A gateway runs already, as process {running}."
+            " To have systemd run it from now on: hermes gateway restart"
+        )
+        return 0
+    if (pid := started()) is not None:
+        app.say(f"The gateway runs as process {pid}.")
+    return tell_not_connected()
 
 
 def _install(app: App) -> None:
@@ -78,9 +95,9 @@ def _install(app: App) -> None:
             path.write_text(before, "utf-8")
         raise
     app.say(f"Written: {path}")
-    _systemctl("enable", "--now", _NAME)
+    _systemctl("enable", _NAME)
     app.say(
-        "The gateway runs, and starts with your session. To have it run without you being logged in:"
+        "The gateway starts with your session. To have it run without you being logged in:"
         " loginctl enable-linger"
     )
 
@@ -108,7 +125,7 @@ def unit(app: App) -> str:
     return _UNIT.format(
         python=_quoted(sys.executable.replace("$", "$$")),
         home=_home(app),
-        variables=str(_variables(app)).replace("%", "%%"),
+        variables=str(variables(app)).replace("%", "%%"),
         restart=75,
         patience=int(app.settings.gateway.drain_s + 15),
     )
@@ -122,9 +139,61 @@ def is_installed(app: App) -> bool:
         return False
 
 
-def begin() -> None:
-    """Have systemd start the service; raises UsageError."""
+def started() -> int | None:
+    """Have systemd start the service; its process, None when it is not up yet. Raises UsageError."""
+    before = status.read_runtime_status()
+    _trouble("reset-failed", _NAME)  # one that has ended too often is not started for minutes else
     _systemctl("start", _NAME)
+
+    def pid() -> int | None:
+        if _state() in (_BETWEEN_STARTS, *_OVER):
+            raise UsageError(
+                f"The gateway ended at once{_why(before)}",
+                fix="hermes gateway run shows it in the foreground. systemd may try it a few times"
+                " more; hermes gateway stop ends that.",
+            )
+        return status.get_running_pid()
+
+    return when_up(pid)
+
+
+def _why(before: dict[str, Any]) -> str:
+    """Why a start failed, when the gateway came as far as to say so."""
+    said = status.read_runtime_status()
+    is_told = said != before and said.get("gateway_state") == "startup_failed"
+    return f": {said['exit_reason']}" if is_told else "."
+
+
+def stopped() -> bool:
+    """End a service that systemd starts just now, or again in a moment; tells whether it was so."""
+    if _state() in ("", *_OVER):
+        return False
+    _systemctl("stop", _NAME)
+    return True
+
+
+def when_up(find: Callable[[], int | None]) -> int | None:
+    """The process that is found, as soon as it is a gateway that is up; None if that takes long."""
+    deadline = time.monotonic() + _STARTED_WITHIN_S
+    while time.monotonic() < deadline:
+        if (pid := find()) is not None and _is_up(pid):
+            return pid
+        time.sleep(_LOOK_EVERY_S)
+    return None
+
+
+def _is_up(pid: int) -> bool:
+    """Whether a process is a gateway that has come up, with all its platforms or not."""
+    said = status.read_runtime_status()
+    return said.get("pid") == pid and said.get("gateway_state") in ("running", "degraded")
+
+
+def tell_not_connected() -> int:
+    """Say which platforms of the gateway are not connected and why; returns the exit status for it."""
+    reasons = status.not_connected()
+    for name, why in reasons.items():
+        click.echo(f"{name} is not connected: {why}", err=True)
+    return status.DEGRADED if reasons else 0
 
 
 def has_started_us() -> bool:
@@ -150,8 +219,8 @@ def _quoted(word: str) -> str:
     return f'"{escaped}"' if re.search(r"[^\w/.=:@%+-]", word) else escaped
 
 
-def _variables(app: App) -> Path:
-    """The file with the variables of the service."""
+def variables(app: App) -> Path:
+    """The file with the variables of the gateway, whoever starts it."""
     return app.home.root / "gateway.env"
 
 
@@ -168,7 +237,7 @@ def _unseen(app: App) -> list[str]:
             if config.variable(name) and key not in table
         ]
     with contextlib.suppress(OSError):
-        written = _variables(app).read_text("utf-8", "replace")
+        written = variables(app).read_text("utf-8", "replace")
         found = [name for name in found if not re.search(rf"(?m)^\s*{name}\s*=", written)]
     return found
 
@@ -178,7 +247,15 @@ def _path() -> Path:
     return (Path(named) if named else Path.home() / ".config") / "systemd" / "user" / _NAME
 
 
-def _systemctl(*arguments: str) -> None:
+def _state() -> str:
+    """What systemd says of the service; empty when it says nothing."""
+    with contextlib.suppress(UsageError):
+        return _systemctl("show", "--property=SubState", "--value", _NAME)
+    return ""
+
+
+def _systemctl(*arguments: str) -> str:
+    """Tell systemd something; returns what it answers. Raises UsageError."""
     program = shutil.which("systemctl")
     if program is None:
         raise UsageError(
@@ -193,6 +270,7 @@ def _systemctl(*arguments: str) -> None:
             f"systemctl --user {' '.join(arguments)} failed: {done.stderr.strip()}",
             fix="Look at: systemctl --user status hermes-gateway",
         )
+    return done.stdout.strip()
 
 
 def _trouble(*arguments: str) -> str:

@@ -161,6 +161,30 @@ def test_a_repeat_gets_the_first_answer_also_after_a_restart(world: World) -> No
     assert len([one for one in world.model.requests if one.method == "POST"]) == 1
 
 
+def test_a_repeat_gets_the_first_answer_also_when_its_model_is_gone(world: World) -> None:
+    def ask(gateway: Gateway, key: str) -> Any:
+        return gateway.client.responses.create(
+            model="scripted", input="pay", extra_headers={"Idempotency-Key": key}
+        )
+
+    world.configure(more=TABLE)
+    world.play(say("once"))
+    with Gateway(world) as gateway:
+        first = ask(gateway, "k-1")
+    world.home.config.write_text(
+        world.home.config.read_text().replace('name = "scripted"', 'name = "another"')
+    )
+    world.model.models = {"another": {}}
+    with Gateway(world) as gateway:
+        for _ in range(2):
+            again = ask(gateway, "k-1")
+            assert (again.id, again.output_text) == (first.id, "once")
+            with pytest.raises(openai.NotFoundError) as caught:
+                ask(gateway, "k-2")
+            assert caught.value.code == "model_not_found"
+    assert len(world.model.asked) == 1
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_a_repeat_is_told_that_its_answer_was_deleted(gateway: Gateway, stream: bool) -> None:
     key = {"Idempotency-Key": "k-1"}

@@ -187,6 +187,22 @@ def test_a_body_that_does_not_come_is_not_waited_for(
     assert b" 408 " in raw(server, b"Content-Length: 10\r\n").split(b"\r\n")[0]
 
 
+def test_a_body_that_is_still_on_its_way_when_the_gateway_stops_is_to_be_sent_again(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as connection:
+        connection.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+            + f"Authorization: Bearer {TOKEN}\r\nContent-Length: 10\r\n\r\n".encode()
+        )
+        assert b" 100 " in connection.recv(65536)  # it is being read
+        server.loop.run(server.adapter.disconnect())
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert b" 503 " in answer.split(b"\r\n")[0]
+    assert b"retry-after: " in answer.lower() and b'"code":"restarting"' in answer
+    assert "Traceback" not in caplog.text
+
+
 def raw(server: Server, headers: bytes, rest: bytes = b"") -> bytes:
     """What comes back for a request that no client would make, until the connection is closed."""
     with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as connection:

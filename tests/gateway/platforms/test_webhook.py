@@ -3,9 +3,10 @@
 import hashlib
 import hmac
 import json
+import socket
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -398,6 +399,27 @@ def test_a_receiver_that_is_not_there_did_not_get_it() -> None:
         url = receiver.url
     with serving({"build": {"deliver": url}}) as server:
         assert server.send("build/d-1").error_kind == "network"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_goes_wrong_with_a_post_names_the_receiver_without_what_lets_one_in_there(
+    is_there: bool,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        url = f"http://me:password@127.0.0.1:{port}/services/path?token=query"
+        if not is_there:
+            silent.close()
+        with serving({"build": {"deliver": url}}) as server:
+            threading.Thread(target=_hang_up_on, args=[silent], daemon=True).start()
+            said = server.send("build/d-1")
+    assert said.error is not None and "127.0.0.1" in said.error
+    assert not any(word in said.error for word in ("password", "path", "query"))
+
+
+def _hang_up_on(listening: socket.socket) -> None:
+    with suppress(OSError):
+        listening.accept()[0].close()
 
 
 def test_a_reply_that_nobody_wants_is_sent_and_one_of_a_hook_that_is_gone_refused() -> None:

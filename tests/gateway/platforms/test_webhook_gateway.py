@@ -61,6 +61,18 @@ def test_a_delivery_is_answered_where_the_hook_says_and_once(world: World) -> No
     assert asked[0].json["messages"][-1]["content"] == "The build of main is red."
 
 
+def test_a_delivery_is_known_by_its_id_whatever_belongs_together_by_then(world: World) -> None:
+    world.configure(more=_TABLE.format(secret=SECRET, url="none", more=""))
+    with Gateway(world) as gateway:
+        first = gateway.deliver("d-1").json()
+        assert first["is_new"]
+    more = 'conversation = "{branch}"'
+    world.configure(more=_TABLE.format(secret=SECRET, url="none", more=more))
+    with Gateway(world) as gateway:
+        assert gateway.deliver("d-1").json() == {**first, "is_new": False}
+        assert gateway.deliver("d-2").json()["is_new"]
+
+
 def test_a_delivery_is_no_answer_to_what_the_agent_asks(world: World) -> None:
     more = 'conversation = "one"'
     world.configure(more=_TABLE.format(secret=SECRET, url="none", more=more))

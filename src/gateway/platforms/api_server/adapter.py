@@ -42,14 +42,23 @@ class ApiServerAdapter(BasePlatformAdapter):
         port = self._listener.port if self._listener else self._settings.port
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
 
+    @property
+    def _given(self) -> str:
+        """The token of the settings."""
+        return self._settings.token or self.config.token or ""
+
     def address(self) -> str:
-        is_given = bool(self._settings.token or self.config.token)
-        token = "the token of the settings" if is_given else f"the token in {self._token_file}"
+        token = "the token of the settings" if self._given else f"the token in {self._token_file}"
         return f"Clients ask at {self.url} with {token}"
+
+    def check(self) -> None:
+        if self._given:
+            _checked(self._given, "the setting `token` or HERMES_API_TOKEN")
 
     async def connect(self, *, is_reconnect: bool = False) -> bool:
         await self.disconnect()
-        token = self._token()
+        self.check()
+        token = self._given or self._kept()
         known_secrets.register({"api_server.token": token})
         api = Api(self._settings, self.desk)
         behind_door = application(api, self._settings, token)
@@ -80,10 +89,8 @@ class ApiServerAdapter(BasePlatformAdapter):
             error_kind="refused",
         )
 
-    def _token(self) -> str:
-        """The token of the settings, else the one in our folder, which is made when there is none."""
-        if token := self._settings.token or self.config.token or "":
-            return _checked(token, "the setting `token` or HERMES_API_TOKEN")
+    def _kept(self) -> str:
+        """The token in our folder, which is made when there is none."""
         try:
             if not self._token_file.exists():
                 write_private(self._token_file, secrets.token_urlsafe(32) + "\n")
@@ -99,6 +106,7 @@ class ApiServerAdapter(BasePlatformAdapter):
 
 
 def _checked(token: str, where: str) -> str:
+    """A token that is good; raises PlatformError."""
     if len(token) >= _SHORTEST_TOKEN and token.isascii() and token.isprintable():
         return token
     raise PlatformError(

@@ -191,12 +191,20 @@ class Exchanges:
         self, headers: Mapping[str, str], asked: Asked, make: Callable[[str, Asked], Form]
     ) -> Exchange:
         """Take a request in; raises RefusedRequest and HermesError, and then no turn was made."""
-        asked.model = await self._models.checked(asked.model)
         session_id = await _previous(self._desk, asked.previous)
         place = places.find(headers, conversation=asked.conversation, session_id=session_id)
-        receipt = await self._accepted(translate.event(asked, place, self._user), place)
+        no_model = None
+        try:
+            asked.model = await self._models.checked(asked.model)
+        except RefusedRequest as error:
+            if not place.has_key:
+                raise
+            no_model = error  # a repeat gets its answer, whatever model there is now
+        event = translate.event(asked, place, self._user)
+        event.must_be_known = no_model is not None
+        receipt = await self._accepted(event, place)
         if receipt.outcome == "ignored":
-            raise RefusedRequest(
+            raise no_model or RefusedRequest(
                 403, receipt.reply or "You may not speak here.", code="not_allowed", headers=FINAL
             )
         if not receipt.is_over:

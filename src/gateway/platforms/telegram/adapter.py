@@ -79,12 +79,15 @@ class TelegramAdapter(BasePlatformAdapter):
         self._stop: Callable[[], Awaitable[None]] | None = None
         self._hearing: asyncio.Task[None] | None = None
 
+    def check(self) -> None:
+        if not _TOKEN.fullmatch(self._settings.token):
+            raise failures.missing_token()
+
     async def connect(self, *, is_reconnect: bool = False) -> bool:
         """Check the token and begin to hear; raises PlatformError."""
         del is_reconnect
         await self.disconnect()
-        if not _TOKEN.fullmatch(self._settings.token):
-            raise failures.missing_token()
+        self.check()
         self._wire = Wire(self._settings)
         try:
             await self._wire.initialize()

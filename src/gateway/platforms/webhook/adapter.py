@@ -134,7 +134,7 @@ def _checked(name: str, settings: WebhookSettings) -> HookSettings:
         )
     if hook.deliver != "none" and not _is_address(hook.deliver):
         raise _unusable(
-            f"The hook {name} delivers to {hook.deliver!r}, which is no address.",
+            f"What the hook {name} delivers to is no address.",
             "Set `deliver` to https://… or to none.",
         )
     return msgspec.structs.replace(hook, secret=secret)

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -31,9 +32,9 @@ class Poster:
             client = self._client(hook.deliver)
             answer = await client.post(hook.deliver, content=body, headers=headers)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            return _failed("network", f"{hook.deliver} cannot be reached: {error}.")
+            return _failed("network", f"{_receiver(hook)} cannot be reached: {error}.")
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            return _failed("unsure", f"{hook.deliver} did not answer: {error!r}.")
+            return _failed("unsure", f"{_receiver(hook)} did not answer: {error!r}.")
         return _outcome(answer, delivery)
 
     async def close(self) -> None:
@@ -48,6 +49,11 @@ class Poster:
                 timeout=_WITHIN_S, follow_redirects=False, trust_env=False, proxy=proxy or None
             )
         return self._clients[proxy]
+
+
+def _receiver(hook: HookSettings) -> str:
+    """Where replies go, as a log may say it: without what lets one in there, as a password or a path."""
+    return urlsplit(hook.deliver).hostname or ""
 
 
 def _outcome(answer: httpx2.Response, delivery: str) -> SendResult:

@@ -40,6 +40,7 @@ def event(name: str, hook: HookSettings, delivery: str, said: Any, kind: str = "
             role_authorized=True,
         ),
         message_id=delivery,
+        named_within=f"deliveries of {name}",
         is_mention=True,
         can_be_asked=False,
         options={} if together else {"is_single": True},
