@@ -33,6 +33,7 @@ from hermes_core.errors import SessionNotFoundError, StoreBusyError
 from tests.gateway.platforms.desk import PATIENCE_S, Loop, Script, ScriptedDesk, connected, says
 
 TOKEN = "a-token-for-the-tests"
+_KNOWN = {"Authorization": f"Bearer {TOKEN}"}
 PIXEL = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
     "YPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
@@ -57,7 +58,7 @@ class Server:
         return openai.OpenAI(base_url=self.adapter.url, **made)
 
     def post(self, path: str = "chat/completions", **options: Any) -> httpx2.Response:
-        headers = {"Authorization": f"Bearer {TOKEN}"} | options.pop("headers", {})
+        headers = _KNOWN | options.pop("headers", {})
         url = f"{self.adapter.url}/{path}"
         return self.http.post(url, headers=headers, **options)
 
@@ -173,6 +174,8 @@ def test_a_session_can_be_asked_for_by_its_id(server: Server) -> None:
 def test_a_model_can_be_asked_for_and_an_unknown_one_is_refused(server: Server) -> None:
     names = [one.id for one in server.client().models.list()]
     assert names == ["hermes", "scripted-1", "vendor/scripted-2"]
+    listed = server.http.get(f"{server.adapter.url}/models/", headers=_KNOWN).json()["data"]
+    assert [one["id"] for one in listed] == names
     assert server.client().models.retrieve("vendor/scripted-2").id == "vendor/scripted-2"
     chat = server.client().chat.completions
     chat.create(model="vendor/scripted-2", messages=user("hi"))

@@ -71,6 +71,7 @@ def application(api: Api, settings: ApiSettings, token: str) -> ASGIApp:
     routes = [
         Route("/health", answered(api.health), methods=["GET"]),
         Route("/v1/models", answered(api.list_models), methods=["GET"]),
+        Route("/v1/models/", answered(api.list_models), methods=["GET"]),
         Route("/v1/models/{name:path}", answered(api.get_model), methods=["GET"]),
         Route("/v1/chat/completions", answered(api.chat), methods=["POST"]),
         Route("/v1/responses", answered(api.response), methods=["POST"]),
