@@ -181,6 +181,14 @@ def retry(
     _move(conn, piece_id, "state = 'pending', error = ?, due_at = ?", error, due_at)
 
 
+def hasten(conn: apsw.Connection, seconds: float) -> None:
+    """Have what is put off be due so much earlier, as when the clock was set back by that."""
+    conn.execute(
+        "UPDATE outbox SET due_at = max(?1, due_at - ?2) WHERE state = 'pending' AND due_at > ?1",
+        (clock.now(), seconds),
+    )
+
+
 def fail(conn: apsw.Connection, piece_id: int, error: str) -> bool:
     """It will not get through. Tells whether its chat is still to get something."""
     change = "state = 'failed', error = ?, ended_at = ?"
@@ -281,6 +289,9 @@ class Outbox:
 
     def retry(self, piece_id: int, error: str, due_at: float, *, is_claimed: bool = True) -> None:
         self._db.write(lambda c: retry(c, piece_id, error, due_at, is_claimed=is_claimed))
+
+    def hasten(self, seconds: float) -> None:
+        self._db.write(lambda c: hasten(c, seconds))
 
     def fail(self, piece_id: int, error: str) -> bool:
         return self._db.write(lambda c: fail(c, piece_id, error))

@@ -433,7 +433,7 @@ def unfinished(conn: apsw.Connection) -> list[Row]:
             " LEFT JOIN leases ON leases.conversation_id = sessions.conversation_id"
             " AND leases.expires_at > ?"
             " WHERE turns.state IN ('accepted', 'running') AND leases.conversation_id IS NULL"
-            " ORDER BY turns.accepted_at",
+            " ORDER BY turns.user_message_id",
             (clock.now(),),
         )
     )
