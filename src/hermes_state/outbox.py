@@ -13,6 +13,7 @@ import apsw
 
 from hermes_core import clock
 from hermes_core.errors import RowGoneError
+from hermes_core.secrets import redact
 from hermes_state import drafts
 from hermes_state.database import Database
 from hermes_state.records import Row, named_rows, rows
@@ -56,7 +57,7 @@ def put(conn: apsw.Connection, pieces: Sequence[Piece], *, turn_id: str | None =
                 piece.chat_id,
                 piece.thread_id,
                 number,
-                piece.content,
+                redact(piece.content),
                 piece.key,
                 piece.extra,
                 now,
@@ -178,7 +179,7 @@ def retry(
     """It did not get through; try again later."""
     if not is_claimed:
         _claim(conn, piece_id)
-    _move(conn, piece_id, "state = 'pending', error = ?, due_at = ?", error, due_at)
+    _move(conn, piece_id, "state = 'pending', error = ?, due_at = ?", redact(error), due_at)
 
 
 def hasten(conn: apsw.Connection, seconds: float) -> None:
@@ -192,7 +193,7 @@ def hasten(conn: apsw.Connection, seconds: float) -> None:
 def fail(conn: apsw.Connection, piece_id: int, error: str) -> bool:
     """It will not get through. Tells whether its chat is still to get something."""
     change = "state = 'failed', error = ?, ended_at = ?"
-    piece = _move(conn, piece_id, change, error, clock.now())
+    piece = _move(conn, piece_id, change, redact(error), clock.now())
     return is_open(conn, piece["platform"], piece["chat_id"])
 
 

@@ -21,6 +21,7 @@ from hermes_core.errors import (
     IllegalTransitionError,
     StoreError,
 )
+from hermes_core.secrets import redact
 from hermes_state import (
     budgets,
     effects,
@@ -309,7 +310,7 @@ def finish(  # noqa: PLR0913 -- all that ends together
         message_id = _say(conn, turn, message)
     conn.execute(
         "UPDATE turns SET state = ?, final_message_id = ?, reason = ?, ended_at = ? WHERE id = ?",
-        (end, message_id, reason, clock.now(), turn_id),
+        (end, message_id, redact(reason) if reason else reason, clock.now(), turn_id),
     )
     outbox.put(conn, pieces, turn_id=turn_id)
     return message_id
