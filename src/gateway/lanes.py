@@ -87,12 +87,18 @@ class Lanes:
         """Notified when a turn leaves its lane."""
 
     def put(self, key: str, waiting: Waiting) -> int:
-        """Have a turn run after those before it in its conversation; returns how many these are."""
+        """Have a turn run after those before it in its conversation; returns how many these are.
+
+        One that is there already keeps its place: it may be found on disk before it is put.
+        """
         with self._lock:
             if self._is_closed:
                 return 0  # it is on disk, and runs after the next start
             lane = self._lanes.setdefault(key, Lane(key))
             order = self._orders.setdefault(waiting.conversation_id, [])
+            for ahead, (_, one) in enumerate(order):
+                if one.turn_id == waiting.turn_id:
+                    return ahead
             ahead = len(order)
             lane.queue.append(waiting)
             order.append((lane, waiting))
