@@ -9,6 +9,7 @@ it is there, or a few times with a visible mark. Nobody else sends replies.
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
@@ -40,6 +41,8 @@ _GIVE_UP_AFTER_S = 24 * 3600.0
 _AT_ONCE = 64
 _REFUSALS = ("refused", "too_long")
 _STORE_WAIT_S = 1.0
+_SET_BACK_S = 1.0
+"""From here on a clock was set back, and is not just being corrected little by little."""
 
 
 class Delivery:
@@ -59,6 +62,8 @@ class Delivery:
         self._sending: dict[int, asyncio.Task[None]] = {}
         self._crowded: set[str] = set()
         """The platforms that may have more due than there was room for."""
+        self._ahead_s: float | None = None
+        """How far the clock was ahead of the time that only passes, at the last look."""
         self.sent_count = self.failed_count = self.repeat_count = 0
 
     def wake(self) -> None:
@@ -114,6 +119,7 @@ class Delivery:
 
     async def _send_due(self) -> int:
         """Begin to send what is due, on every platform at most so many; returns how many these are."""
+        await self._follow_clock()
         count = 0
         for platform, adapter in self._adapters().items():
             if not self._room(platform):
@@ -132,6 +138,14 @@ class Delivery:
             else:
                 self._crowded.discard(platform)
         return count
+
+    async def _follow_clock(self) -> None:
+        """When the clock is set back, have what is put off wait no longer than it was to."""
+        ahead_s = clock.now() - time.monotonic()
+        set_back_s = 0.0 if self._ahead_s is None else self._ahead_s - ahead_s
+        if set_back_s > _SET_BACK_S:
+            await run_blocking(partial(self._store.outbox.hasten, set_back_s))
+        self._ahead_s = ahead_s
 
     def _room(self, platform: str) -> int:
         """How many more pieces may be on their way there."""

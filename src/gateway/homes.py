@@ -16,10 +16,12 @@ from gateway.replies import Replies
 from gateway.source import SessionSource
 from hermes_core import clock
 from hermes_core.errors import StoreError, UsageError
+from hermes_core.text import one_line, truncate, visible
 from hermes_state.protocol import Store
 
 logger = logging.getLogger(__name__)
 
+_LONGEST_NAME = 80
 _CRASHED = (
     "⚠️ The gateway ended without having been stopped, and runs again. What it was answering goes on;"
     " `hermes gateway logs` on its machine tells more."
@@ -67,9 +69,8 @@ class Homes:
             for platform in self._platforms():
                 said = self._store.get_meta(_key(platform)) if platform != but else None
                 if said is not None:
-                    pieces = self._replies.pieces(
-                        Origin(msgspec.json.decode(said)), text, name=f"{name}:{platform}"
-                    )
+                    home = Origin(msgspec.json.decode(said))
+                    pieces = self._replies.answer(home, text, name=f"{name}:{platform}")
                     count += len(self._store.outbox.put(pieces))
         except StoreError as error:
             logger.warning("a notice is not told: %s", error)
@@ -78,7 +79,8 @@ class Homes:
 
     def tell_stranger(self, source: SessionSource) -> None:
         """Somebody was shown a code; told once a person."""
-        who = f"{source.user_name or source.person} ({source.person})"
+        name = truncate(one_line(visible(source.user_name or source.person or "")), _LONGEST_NAME)
+        who = f"{name} ({source.person})"
         platform = source.platform.value
         self.tell(
             f"👋 {who} wrote to me on {platform} and was shown a code."

@@ -91,14 +91,19 @@ class Lanes:
         """Notified when a turn leaves its lane."""
 
     def put(self, key: str, waiting: Waiting) -> int:
-        """Have a turn run after those before it in its conversation; returns how many these are."""
+        """Have a turn run after those before it in its conversation; returns how many these are.
+
+        One that is there already keeps its place: it may be found on disk before it is put.
+        """
         with self._lock:
             if self._is_closed:
                 return 0  # it is on disk, and runs after the next start
             lane = self._lanes.setdefault(key, Lane(key))
-            ahead = self._line_up(lane, waiting)
-            self._serve(lane)
-        return ahead
+            known = next((one for one in lane.turns if one.turn_id == waiting.turn_id), None)
+            if known is None:
+                self._line_up(lane, waiting)
+                self._serve(lane)
+            return self._ahead_of(known or waiting)
 
     def follow(self, former_id: str, conversation_id: str, places: Mapping[str, int]) -> None:
         """Have turns that wait be answered in another conversation, at the places that their words have
@@ -253,14 +258,17 @@ class Lanes:
             lane.is_served = True
             self._pool.submit(self._drain, lane)
 
-    def _line_up(self, lane: Lane, waiting: Waiting) -> int:
+    def _line_up(self, lane: Lane, waiting: Waiting) -> None:
         """Put a turn in its place in its lane and its conversation, before another one of the same
-        place; returns how many are before it there.
+        place.
         """
         insort_left(lane.queue, waiting, key=lambda one: one.place)
         order = self._orders.setdefault(waiting.conversation_id, [])
         insort_left(order, (lane, waiting), lo=_is_at_work(order), key=lambda one: one[1].place)
-        return order.index((lane, waiting))
+
+    def _ahead_of(self, waiting: Waiting) -> int:
+        """How many run or wait in its conversation before a turn."""
+        return [one for _, one in self._orders[waiting.conversation_id]].index(waiting)
 
     def _is_next(self, waiting: Waiting) -> bool:
         """Whether nothing of its conversation runs, or waits before it."""

@@ -1,25 +1,39 @@
 """Questions that are asked in a chat: by the turn that runs there, and by the jobs beside it."""
 
+import re
 from collections.abc import Iterator
 
 from gateway.lanes import Lane, Lanes
 from gateway.platforms.base import MessageEvent
 from gateway.source import SessionSource
 from hermes_agent.events import QuestionAsked
+from hermes_core.text import one_line, shorten_middle, visible
 from hermes_state.protocol import Store
 from hermes_state.records import Row
 
 _ANSWERS = ("approve", "deny")
-_LONGEST_DETAIL = 1500
+_LONGEST_DETAIL = 12_000
+"""What a person can be expected to read in a chat, in several messages."""
+_MARKS = re.compile(r"`+")
 
 
 def words(asked: QuestionAsked) -> list[str]:
     """A question as a person reads it, line by line."""
-    is_approval = asked.kind == "approval"
-    lines = [f"🔐 May this run? {asked.text}" if is_approval else f"❓ {asked.text}"]
+    if asked.kind == "approval":
+        lines = [f"🔐 May this run? {one_line(visible(asked.text))}"]
+    else:
+        lines = [f"❓ {asked.text}"]
     if asked.detail:
-        lines.append(f"```\n{asked.detail[:_LONGEST_DETAIL]}\n```")
+        lines.append(_as_code(shorten_middle(visible(asked.detail), _LONGEST_DETAIL)))
     return lines
+
+
+def _as_code(text: str) -> str:
+    """A text as a block of code that nothing in it can end: what would run may be somebody else's words,
+    and must not pass for ours.
+    """
+    fence = "`" * max(3, *(len(marks) + 1 for marks in ("", *_MARKS.findall(text))))
+    return f"{fence}\n{text}\n{fence}"
 
 
 def how_to_answer(asked: QuestionAsked) -> list[str]:

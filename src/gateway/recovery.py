@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gateway import jobs, origin, results
+from gateway import jobs, origin
 from gateway.lanes import Lanes, Waiting
 from gateway.origin import Origin
 from gateway.replies import Replies
@@ -55,24 +55,23 @@ class Recovery:
         logger.info("recovered", extra={"turns": turns, "commands": len(cut_off)})
 
     def take_up(self) -> int:
-        """Queue the turns that nobody runs and that wait in no lane, and send what was never sent.
+        """Send what others ended, then queue the turns that wait in no lane.
 
-        What has not begun waits here also while a terminal runs its conversation. Returns how many turns
-        these are.
+        What a terminal runs, or what waits behind it, waits here too: who asked hears when it has ended.
+        Returns how many turns these are.
         """
+        self._send_what_others_ended()  # before what came after it is answered
         turns, held = self._store.turns, self._lanes.held
         free = {row["id"] for row in turns.unfinished()}
-        due = [row for row in turns.still_open() if row["state"] == "accepted" or row["id"] in free]
-        taken = sum(self._take_up(row) for row in due if row["id"] not in held)
-        self._send_what_others_ended()
-        return taken
+        due = [row for row in turns.still_open() if row["id"] not in held]
+        return sum(self._take_up(row, is_free=row["id"] in free) for row in due)
 
-    def _take_up(self, row: dict[str, Any]) -> bool:
+    def _take_up(self, row: dict[str, Any], *, is_free: bool) -> bool:
         came_from = origin.of_turn(self._store, row["id"])
         session = self._store.get_session(row["session_id"])
         if came_from is None or session is None:
             return False  # a terminal's, which goes on when it is opened there
-        if row["state"] == "running" and session["end_reason"] in OVER:
+        if row["state"] == "running" and is_free and session["end_reason"] in OVER:
             self._stop(row)
             return False
         key = came_from.session_key or row["session_id"]
@@ -112,9 +111,7 @@ class Recovery:
         """Bring answers to their chats that a terminal gave while no gateway was there to do so."""
         since = clock.now() - _STILL_WANTED_S
         for row in self._store.turns.unsent(since, self._platforms()):
-            outcome = results.outcome_of(self._store, row)
-            pieces = self._replies.deliver(row["id"], outcome)
-            self._store.outbox.put(pieces, turn_id=row["id"])
+            self._replies.bring(row)
 
     def _tell_cut_off(self, row: dict[str, Any]) -> None:
         delivery = Delivery(row["platform"], row["chat_id"], row["message_id"], row["payload"])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway import enclosures, origin, outcomes, questions, wish
+from gateway import enclosures, origin, outcomes, questions, results, wish
 from gateway.enclosures import Enclosures
 from gateway.origin import Origin
 from gateway.platforms.base import Abilities, Button
@@ -24,6 +24,7 @@ from hermes_cli import plugins
 from hermes_cli.hook_answers import Answer
 from hermes_state.outbox import Piece
 from hermes_state.protocol import Store
+from hermes_state.records import Row
 
 REPEAT_MARK = "(This may be a repeat.)"
 _UNKNOWN = Abilities(text_limit=2000)
@@ -106,6 +107,12 @@ class Replies:
         if not said.strip():
             return [_dropped(came_from, turn_id, text, "it left nothing of it")]
         return self._with_files(came_from, turn_id, said)
+
+    def bring(self, row: Row) -> None:
+        """Put down what is to be sent of a turn that somebody else ended, unless that was done."""
+        if row["state"] in ("answered", "failed") and not self._store.outbox.of_turn(row["id"]):
+            pieces = self.deliver(row["id"], results.outcome_of(self._store, row))
+            self._store.outbox.put(pieces, turn_id=row["id"])
 
     def manner(self, platform: str, standing: Standing) -> str:
         """What the model is told of how it is heard on a platform."""

@@ -21,6 +21,7 @@ from hermes_agent import lease
 from hermes_core import clock, config
 from hermes_core.errors import HermesError, StoreError, StoreFullError, StoreIOError, UsageError
 from hermes_core.paths import make_folder, write_private
+from hermes_core.secrets import redact
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +159,7 @@ def write_runtime_status(
     told = {
         "state": platform_state,
         "error_code": error_code,
-        "error_message": error_message,
+        "error_message": redact(error_message) if error_message else error_message,
         "updated_at": now,
     }
     with _writing:

@@ -183,8 +183,7 @@ class Turns:
             except ConversationBusyError as error:
                 raise NotYet from error
             except StoreError as error:
-                if self._is_gone(waiting):
-                    self._tell_gone(waiting)
+                if self._is_settled(waiting):
                     return
                 logger.warning("turn is tried again: %s", error, extra=journal.of_turn(waiting))
             except HermesError as error:
@@ -251,8 +250,8 @@ class Turns:
         if wanted := waiting.origin.instructions:
             self._store.instruct_session(waiting.session_id, wanted)
         outcome = agent.run(waiting.turn_id)
-        if outcome.status == "failed" and not self._has_end(waiting.turn_id):
-            raise StoreError(outcome.reason)
+        if outcome.is_recorded or (outcome.status == "failed" and not self._has_failed(waiting)):
+            raise StoreError(outcome.reason)  # what is on disk of it counts
         self.answered_count += outcome.status == "answered"
         self.failed_count += outcome.status == "failed"
         seconds = round(time.monotonic() - began, 3)
@@ -276,16 +275,27 @@ class Turns:
         row = self._store.turns.get(turn_id)
         return row is None or row["ended_at"] is not None
 
-    def _has_end(self, turn_id: str) -> bool:
-        row = self._store.turns.get(turn_id)
-        return row is not None and row["ended_at"] is not None
+    def _has_failed(self, waiting: Waiting) -> bool:
+        row = self._store.turns.get(waiting.turn_id)
+        return row is not None and row["state"] == "failed"
 
-    def _is_gone(self, waiting: Waiting) -> bool:
-        """Whether somebody deleted the conversation meanwhile; a store that is locked cannot tell."""
+    def _is_settled(self, waiting: Waiting) -> bool:
+        """Whether somebody else ended a turn, as a terminal does, or deleted its conversation; its chat
+        hears of it then. A store that is locked cannot tell.
+        """
         try:
-            return self._store.turns.get(waiting.turn_id) is None
+            row = self._store.turns.get(waiting.turn_id)
+            if row is None:
+                self._tell_gone(waiting)
+                return True
+            if row["ended_at"] is None:
+                return False
+            self._replies.bring(row)
         except StoreError:
             return False
+        self._wake_delivery()
+        journal.ended(waiting, row["state"], row["reason"] or "")
+        return True
 
     def _tell_gone(self, waiting: Waiting) -> None:
         """Whoever wrote must hear that no answer comes; a turn that is gone cannot carry it."""

@@ -477,7 +477,7 @@ class Agent:
         row = self.store.turns.get(turn_id)
         assert row is not None, "a turn that has ended is there"
         if row["final_message_id"] is None:
-            return Outcome(row["state"], "", row["reason"] or "")
+            return Outcome(row["state"], "", row["reason"] or "", is_recorded=True)
         around = self.store.get_messages_around(row["session_id"], row["final_message_id"], 0)
         said = around["window"][0]
         return Outcome(
@@ -485,6 +485,7 @@ class Agent:
             str(said["content"] or ""),
             row["reason"] or "",
             reasoning=said.get("reasoning") or "",
+            is_recorded=True,
         )
 
     def _dictionary(self, turn_id: str, outcome: Outcome) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """Whether the text was cut off by a limit of the model or by a stop."""
     reasoning: str = ""
     """What the model thought aloud before it answered."""
+    is_recorded: bool = False
+    """Whether somebody else ended the turn, and this is what is on disk of it."""
 
 
 class Steer(NamedTuple):

@@ -13,6 +13,7 @@ import apsw
 
 from hermes_core import clock
 from hermes_core.errors import RowGoneError
+from hermes_core.secrets import redact
 from hermes_state import drafts
 from hermes_state.database import Database
 from hermes_state.records import Row, named_rows, rows
@@ -56,7 +57,7 @@ def put(conn: apsw.Connection, pieces: Sequence[Piece], *, turn_id: str | None =
                 piece.chat_id,
                 piece.thread_id,
                 number,
-                piece.content,
+                redact(piece.content),
                 piece.key,
                 piece.extra,
                 now,
@@ -178,13 +179,21 @@ def retry(
     """It did not get through; try again later."""
     if not is_claimed:
         _claim(conn, piece_id)
-    _move(conn, piece_id, "state = 'pending', error = ?, due_at = ?", error, due_at)
+    _move(conn, piece_id, "state = 'pending', error = ?, due_at = ?", redact(error), due_at)
+
+
+def hasten(conn: apsw.Connection, seconds: float) -> None:
+    """Have what is put off be due so much earlier, as when the clock was set back by that."""
+    conn.execute(
+        "UPDATE outbox SET due_at = max(?1, due_at - ?2) WHERE state = 'pending' AND due_at > ?1",
+        (clock.now(), seconds),
+    )
 
 
 def fail(conn: apsw.Connection, piece_id: int, error: str) -> bool:
     """It will not get through. Tells whether its chat is still to get something."""
     change = "state = 'failed', error = ?, ended_at = ?"
-    piece = _move(conn, piece_id, change, error, clock.now())
+    piece = _move(conn, piece_id, change, redact(error), clock.now())
     return is_open(conn, piece["platform"], piece["chat_id"])
 
 
@@ -281,6 +290,9 @@ class Outbox:
 
     def retry(self, piece_id: int, error: str, due_at: float, *, is_claimed: bool = True) -> None:
         self._db.write(lambda c: retry(c, piece_id, error, due_at, is_claimed=is_claimed))
+
+    def hasten(self, seconds: float) -> None:
+        self._db.write(lambda c: hasten(c, seconds))
 
     def fail(self, piece_id: int, error: str) -> bool:
         return self._db.write(lambda c: fail(c, piece_id, error))

@@ -47,7 +47,7 @@ def _waiting(conn: apsw.Connection, session_id: str, session_key: str) -> Sequen
             " WHERE turns.state = 'accepted' AND inbox.payload ->> '$.session_key' = ?"
             " AND turns.session_id IN (SELECT id FROM sessions WHERE conversation_id ="
             " (SELECT conversation_id FROM sessions WHERE id = ?))"
-            " ORDER BY turns.accepted_at, turns.rowid",
+            " ORDER BY turns.user_message_id",
             (session_key, session_id),
         )
     )

@@ -21,6 +21,7 @@ from hermes_core.errors import (
     IllegalTransitionError,
     StoreError,
 )
+from hermes_core.secrets import redact
 from hermes_state import (
     budgets,
     effects,
@@ -238,11 +239,16 @@ def start(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> in
 def take(conn: apsw.Connection, turn_id: str, conversation_id: str, holder: str) -> Taken | None:
     """Take the lease of a turn's conversation and begin to run it; None when somebody else has it.
 
-    Raises IllegalTransitionError when the turn has ended.
+    Raises IllegalTransitionError when the turn has ended, ConversationBusyError when its chat has taken
+    it along into another conversation: under the lease of this one, two could run it.
     """
     row = fetch(conn, turn_id)
     if row["ended_at"] is not None:
         raise IllegalTransitionError(f"Turn {turn_id} is {row['state']} already.")
+    if lineage.root(conn, row["session_id"]) != conversation_id:
+        raise ConversationBusyError(
+            f"What was said here goes on in {row['session_id']}.", fix="Look for the answer there."
+        )
     lease = leases.acquire(conn, conversation_id, holder)
     return None if lease is None else Taken(lease, start(conn, turn_id), row)
 
@@ -309,7 +315,7 @@ def finish(  # noqa: PLR0913 -- all that ends together
         message_id = _say(conn, turn, message)
     conn.execute(
         "UPDATE turns SET state = ?, final_message_id = ?, reason = ?, ended_at = ? WHERE id = ?",
-        (end, message_id, reason, clock.now(), turn_id),
+        (end, message_id, redact(reason) if reason else reason, clock.now(), turn_id),
     )
     outbox.put(conn, pieces, turn_id=turn_id)
     return message_id
@@ -434,7 +440,7 @@ def unfinished(conn: apsw.Connection) -> list[Row]:
             " LEFT JOIN leases ON leases.conversation_id = sessions.conversation_id"
             " AND leases.expires_at > ?"
             " WHERE turns.state IN ('accepted', 'running') AND leases.conversation_id IS NULL"
-            " ORDER BY turns.accepted_at",
+            " ORDER BY turns.user_message_id",
             (clock.now(),),
         )
     )

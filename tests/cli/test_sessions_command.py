@@ -22,6 +22,7 @@ from hermes_core import attachments, clock
 from hermes_core.paths import Home, make_folder
 from hermes_state import SessionDB, files
 from hermes_state.effects import Call
+from hermes_state.outbox import Piece
 from hermes_state.turns import Opening
 from tests.cli.conftest import Shell
 from tests.state.test_faults import NOBODY, as_somebody_else, reachable
@@ -291,9 +292,16 @@ def test_a_conversation_that_is_being_answered_is_not_deleted(
     assert "being answered" in shell.errors
     assert talk.get_session("20261101_100000_aaaaaa") is not None
     talk.leases.release(held)
-    talk.turns.accept("20261101_100000_aaaaaa", {"role": "user", "content": "still waits"})
+    said = {"role": "user", "content": "still waits"}
+    talk.turns.accept("20261101_100000_aaaaaa", said)
+    answered = talk.turns.accept("20261101_100000_aaaaaa", said).turn_id
+    talk.turns.start(answered)
+    pieces = [Piece("telegram", "1", text) for text in ("the reply", "and its end")]
+    talk.turns.finish(answered, "answered", pieces=pieces)
     deleted = shell.run("sessions delete 'Folder talk' -y")
-    assert deleted == "Deleted 1 conversation, with 1 message that had no answer yet.\n"
+    assert deleted == (
+        "Deleted 1 conversation, with 1 message that had no answer yet and 1 answer still to be sent.\n"
+    )
 
 
 def test_deleting_a_conversation_takes_no_file_of_another_and_none_outside(

@@ -172,6 +172,21 @@ def test_pieces_of_a_chat_go_out_one_after_the_other(store: SessionDB) -> None:
     assert [text for chat, text, _ in post.adapter.sent if chat == "c"] == ["one", "two", "three"]
 
 
+def test_a_clock_that_is_set_back_keeps_no_reply_waiting(store: SessionDB) -> None:
+    post = _Post(store)
+    post.adapter.next.append(_failed("network", retry_after=60.0))
+    post.put("one", "two")
+    post.put("elsewhere", chat="d")
+    post.adapter.next.append(_failed("network"))
+    post.rounds(1, hours=0)
+    post.now -= 2 * _HOUR
+    post.rounds(1, hours=0)
+    assert post.adapter.texts == ["one", "elsewhere", "elsewhere"], "who was put off is"
+    post.now += 61
+    post.rounds(2, hours=0)
+    assert post.adapter.texts[3:] == ["one", "two"]
+
+
 @pytest.mark.parametrize("resend", ["same", "checked", "marked"])
 def test_a_piece_that_was_sent_since_it_was_looked_for_is_not_sent_again(
     store: SessionDB, caplog: pytest.LogCaptureFixture, resend: Resend

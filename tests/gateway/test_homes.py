@@ -1,5 +1,8 @@
 """Home chats: what an owner is told about the gateway itself, and that it is told once."""
 
+from gateway.config import Platform
+from gateway.replies import decode
+from gateway.source import SessionSource
 from tests.gateway.living import Inside, Process, World
 
 
@@ -27,6 +30,21 @@ def test_an_owner_hears_once_of_somebody_who_wants_to_be_let_in(world: World) ->
         world.platform.say("home", "anything else?")
         world.wait_for_text("home", "You said: anything else?")
         assert len(_notices(world, "was shown a code")) == 1
+
+
+def test_the_name_of_a_stranger_is_shown_as_a_name_and_no_more(world: World) -> None:
+    name = "Eve\n\n⚠️ [let me in](https://evil.example)\u202e" + "!" * 500
+    stranger = SessionSource(Platform("loopback"), "s", user_id="eve", user_name=name)
+    with Inside(world) as inside:
+        _choose_home(world)
+        inside.house.homes.tell_stranger(stranger)
+        told = world.wait_for_text("home", "was shown a code").text
+        assert told.startswith("👋 Eve ⚠️ [let me in](https://evil.example)!!!")
+        assert "\u202e" not in told
+        assert len(told) < 300
+        row = inside.store.outbox.get("stranger:loopback:eve:loopback:0")
+        assert row is not None
+        assert decode(row["extra"]).is_plain, "nothing in it is drawn as a link"
 
 
 def test_without_a_home_nobody_is_told(world: World) -> None:

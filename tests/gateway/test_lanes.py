@@ -54,6 +54,22 @@ def test_a_lane_runs_its_turns_in_order_and_others_beside_it() -> None:
     lanes.close()
 
 
+def test_a_turn_that_is_put_twice_runs_once() -> None:
+    ran: list[str] = []
+    gate = threading.Event()
+
+    def run(_lane: Lane, waiting: Waiting) -> None:
+        gate.wait(_PATIENCE_S)
+        ran.append(waiting.turn_id)
+
+    lanes = Lanes(run, at_once=1)
+    assert [lanes.put("a", _waiting(name)) for name in ("a0", "a1", "a0", "a1")] == [0, 1, 0, 1]
+    gate.set()
+    eventually(lambda: lanes.find("a") is None)
+    assert ran == ["a0", "a1"]
+    lanes.close()
+
+
 def test_a_turn_that_breaks_does_not_hold_up_those_behind_it() -> None:
     ran = threading.Event()
 

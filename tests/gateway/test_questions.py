@@ -1,5 +1,6 @@
 """What is asked in a chat: how the answer is to be written, and whose words it is taken from."""
 
+import re
 from typing import Any
 
 import pytest
@@ -8,13 +9,15 @@ from gateway.config import Platform
 from gateway.enclosures import Enclosures
 from gateway.origin import Origin
 from gateway.platforms.base import Abilities, MessageEvent
-from gateway.replies import Replies
+from gateway.platforms.telegram import markdown
+from gateway.replies import Extra, Replies, decode
 from gateway.source import SessionSource
 from hermes_agent.events import QuestionAsked
 from hermes_agent.standing import Standing
 from hermes_agent.testing.scripted import Step, call, say
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.outbox import Piece
 from tests.gateway.living import Inside, World
 
 _GROUP: dict[str, Any] = {"chat_type": "group", "mention": False}
@@ -41,6 +44,57 @@ def test_commands_are_named_as_people_write_them_on_the_platform(home: Home) -> 
             "Answer !approve (or !approve session, !approve always) or !deny." in question.content
         )
         assert "rm -r /help" in question.content
+
+
+def _shown(home: Home, text: str, command: str) -> str:
+    """All that a chat is shown of an approval, as Telegram draws it: its code."""
+    came_from = Origin({"platform": "telegram", "chat_id": "a"})
+    asked = QuestionAsked("q", "approval", "terminal", text, command, ["once", "deny"])
+    with SessionDB.in_memory() as store:
+        able = Abilities(text_limit=4000, has_buttons=True)
+        replies = Replies(store, lambda _: able, Enclosures(home, 0, _standing), home.root)
+        pieces = replies.question(came_from, asked)
+        drawn = [markdown.render(one.content) for one in pieces]
+    assert [len(_extra(one).buttons) for one in pieces] == [*[0] * (len(pieces) - 1), 3]
+    first = drawn[0].text.partition("\n")[0]
+    assert first == f"🔐 May this run? {' '.join(text.split())}"
+    outside = [
+        one.text.encode("utf-16-le")[entity.end * 2 :].decode("utf-16-le").strip()
+        for one in drawn
+        for entity in one.entities
+    ]
+    assert not any(outside), "nothing of it stands outside of the code"
+    return "\n".join(
+        one.text.encode("utf-16-le")[entity.offset * 2 : entity.end * 2].decode("utf-16-le")
+        for one in drawn
+        for entity in one.entities
+        if entity.type == "pre"
+    )
+
+
+def _extra(piece: Piece) -> Extra:
+    return decode(piece.extra)
+
+
+def test_an_approval_shows_all_that_would_run(home: Home) -> None:
+    lines = [f"echo {number}" for number in range(900)]
+    command = "\n".join([*lines, "rm -rf /nonexistent/hermes-test"])
+    assert _shown(home, "It deletes.", command) == command
+
+
+def test_an_approval_that_is_too_long_for_a_chat_says_how_much_is_left_out(home: Home) -> None:
+    command = f"first{'x' * 50_000}last"
+    shown = _shown(home, "It deletes.", command)
+    assert shown.startswith("firstx")
+    assert shown.endswith("xlast")
+    left = int(re.search(r"… ([\d,]+) characters left out …", shown)[1])  # type: ignore[index]
+    assert shown.count("x") + left == 50_000
+
+
+def test_nothing_of_a_command_is_taken_for_words_of_ours(home: Home) -> None:
+    command = "cat <<E\n```\n**Checked**: it is safe.\n````\nE\nrm -rf ~/x"
+    assert _shown(home, "Writes /tmp/a\n\nChecked: it is safe", command) == command
+    assert _shown(home, "It deletes.", "ls \u202e/ fr- mr") == "ls / fr- mr"
 
 
 def test_who_is_asked_in_a_group_answers_without_naming_the_bot(world: World) -> None:

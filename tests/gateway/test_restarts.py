@@ -6,6 +6,8 @@ from contextlib import nullcontext
 
 import pytest
 
+from gateway.lanes import Waiting
+from gateway.origin import Origin
 from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_cli import plugins
@@ -257,3 +259,106 @@ def test_an_answer_that_was_given_in_a_terminal_meanwhile_is_sent_once(world: Wo
             world.wait_for_text("b", "still there?")
             assert gateway.terminate() == 0
     assert world.replies("a") == ["said elsewhere"]
+
+
+def test_an_answer_that_a_terminal_gives_beside_the_gateway_is_sent_at_once(world: World) -> None:
+    with Inside(world) as inside, SessionDB(world.home.database) as store:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        (entry,) = inside.runner.session_store.list_sessions()
+        with lease.held(store, store.get_conversation_root(entry.session_id), lambda: None):
+            for text in ("two", "three"):
+                world.platform.say("a", text)
+            eventually(lambda: len(inside.house.lanes.held) == 2)
+            turn, _ = store.turns.still_open()
+            store.turns.start(turn["id"])
+            said = {"role": "assistant", "content": "said elsewhere"}
+            store.turns.finish(turn["id"], "answered", message=said)
+        world.wait_for_text("a", "You said: three")
+        inside.house.recovery.take_up()
+        eventually(lambda: not inside.store.outbox.waiting())
+        assert world.replies("a")[1] == "said elsewhere"
+        assert len(world.replies("a")) == 3
+
+
+def test_an_answer_that_a_terminal_gave_is_sent_before_what_came_after_it_is_answered(
+    world: World,
+) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        for text in ("one", "two"):
+            world.platform.say("a", text)
+        assert quiet.begun.wait(20)
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        gateway.kill()
+    with SessionDB(world.home.database) as store:
+        first, _ = store.turns.still_open()
+        said = {"role": "assistant", "content": "said elsewhere"}
+        store.turns.finish(first["id"], "answered", message=said)
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.wait_for_text("a", "You said: two")
+        assert world.replies("a")[0] == "said elsewhere"
+
+
+def test_what_a_terminal_answers_when_the_gateway_starts_is_sent_when_it_is_answered(
+    world: World,
+) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet))
+    with Process(world) as gateway:
+        gateway.wait_until_up()
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(20)
+        gateway.kill()
+    with SessionDB(world.home.database) as store:
+        lease.free_the_dead(store)
+        (turn,) = store.turns.unfinished()
+        with lease.held(store, turn["conversation_id"], lambda: None), Inside(world) as inside:
+            eventually(lambda: inside.house.lanes.held == {turn["id"]})
+            said = {"role": "assistant", "content": "said elsewhere"}
+            store.turns.finish(turn["id"], "answered", message=said)
+            world.wait_for_text("a", "said elsewhere")
+    assert len(world.model.asked) == 1
+
+
+def test_what_somebody_else_answered_while_we_did_is_what_the_chat_gets(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="said too late"))
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(20)
+        (turn,) = inside.store.turns.still_open()
+        said = {"role": "assistant", "content": "said elsewhere"}
+        inside.store.turns.finish(turn["id"], "answered", message=said)
+        quiet.release()
+        world.wait_for_text("a", "said elsewhere")
+        assert inside.house.turns.failed_count == 0
+
+
+def test_a_turn_that_is_stopped_when_somebody_else_has_ended_it_holds_nobody_up(
+    world: World,
+) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        world.wait_for_replies("a", 1)
+        (entry,) = inside.runner.session_store.list_sessions()
+        place = {"platform": "loopback", "chat_id": "a", "user_id": "u1"}
+        came_from = Origin(place, session_key=entry.session_key)
+        accepted = inside.store.turns.accept(
+            entry.session_id, {"role": "user", "content": "typed in a terminal, and stopped here"}
+        )
+        inside.store.turns.finish(accepted.turn_id, "failed", reason="no model answers")
+        waiting = Waiting(
+            accepted.turn_id,
+            accepted.session_id,
+            accepted.conversation_id,
+            came_from,
+            accepted.message_id,
+        )
+        waiting.is_stopped = True
+        inside.house.lanes.put(entry.session_key, waiting)
+        world.platform.say("a", "two")
+        world.wait_for_text("a", "You said: two")

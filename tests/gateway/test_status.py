@@ -219,6 +219,15 @@ def test_platforms_are_told_with_their_state_and_the_reason(world: World) -> Non
     assert _shown().splitlines()[1] == "  one: off"
 
 
+def test_the_reason_of_a_platform_holds_no_secret(world: World) -> None:
+    with Inside(world):  # the key of the model is one
+        status.write_runtime_status(
+            platform="two", platform_state="retrying", error_message="GET /scripted-key: gone"
+        )
+        assert "/[secret model.api_key]: gone" in _shown()
+        assert "scripted-key" not in status.state_file().read_text()
+
+
 def test_after_a_stop_no_platform_is_connected(world: World) -> None:
     with Inside(world):
         assert status.read_runtime_status()["platforms"]["loopback"]["state"] == "connected"

@@ -1,6 +1,7 @@
 """`hermes sessions`: conversations listed, read, searched, moved and cleaned up."""
 
 import sys
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, NoReturn, cast
 
@@ -311,10 +312,7 @@ def delete(app: App, sessions: tuple[str, ...], yes: bool) -> None:
         ids = [_doomed(store, name) for name in sessions]
         _refuse_running(store, ids)
         doomed = store.list_delete_candidates(ids)
-        unanswered = sum(turn["session_id"] in doomed for turn in store.turns.still_open())
-        what = _amount(len(set(ids)), "conversation")
-        if unanswered:
-            what += f", with {_amount(unanswered, 'message')} that had no answer yet"
+        what = f"{_amount(len(set(ids)), 'conversation')}{_lost_with(store, doomed)}"
         confirm(app, f"Delete {what} for good?", yes)
         with files.going_with(store, app.home, doomed):
             count = store.delete_sessions(ids)
@@ -322,6 +320,19 @@ def delete(app: App, sessions: tuple[str, ...], yes: bool) -> None:
     if app.as_json:
         app.emit({"deleted": ids, "sessions": count})
     app.say(f"Deleted {what}.")
+
+
+def _lost_with(store: SessionDB, doomed: Collection[str]) -> str:
+    """What somebody still waits for and would not get when sessions go."""
+    unanswered = sum(turn["session_id"] in doomed for turn in store.turns.still_open())
+    waiting = {piece["turn_id"] for piece in store.outbox.waiting() if piece["turn_id"]}
+    unsent = sum((store.turns.get(one) or {}).get("session_id") in doomed for one in waiting)
+    lost = [
+        f"{_amount(unanswered, 'message')} that had no answer yet" if unanswered else "",
+        f"{_amount(unsent, 'answer')} still to be sent" if unsent else "",
+    ]
+    said = " and ".join(one for one in lost if one)
+    return f", with {said}" if said else ""
 
 
 def _refuse_running(store: SessionDB, ids: list[str]) -> None:

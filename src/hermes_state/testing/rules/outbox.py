@@ -40,6 +40,19 @@ class OutboxRules:
             assert [piece["attempts"] for piece in store.outbox.due()] == [1]
             assert store.outbox.begin(only)["attempts"] == 2
 
+    def test_what_is_put_off_waits_no_longer_for_a_clock_that_is_set_back(
+        self, store: Store
+    ) -> None:
+        with still_clock() as time:
+            put_off, new = store.outbox.put([Piece("telegram", text, text) for text in "ab"])
+            store.outbox.begin(put_off)
+            store.outbox.retry(put_off, "timeout", due_at=time.now + 30)
+            time.now -= 7200
+            store.outbox.hasten(7200)
+            assert [piece["id"] for piece in store.outbox.due()] == [new]
+            time.now += 30
+            assert [piece["id"] for piece in store.outbox.due()] == [new, put_off]
+
     def test_pieces_of_one_chat_wait_for_each_other_and_for_no_other_chat(
         self, store: Store
     ) -> None:

@@ -111,5 +111,15 @@ class QuestionRules:
             assert "hunter" not in store.effects.of_turn(turn_id)[0]["arguments"]
             row = store.questions.ask(self._question(turn_id)._replace(detail='echo hunter"22'))
             assert row["detail"] == "echo [secret API_KEY]"
+            put_off, lost = store.outbox.put([Piece("p", c, 'is hunter"22') for c in "ab"])
+            store.outbox.begin(put_off)
+            store.outbox.retry(put_off, 'no to hunter"22', 0.0)
+            store.outbox.fail(lost, 'no to hunter"22')
+            store.turns.finish(turn_id, "failed", reason='no to hunter"22')
+            for piece in (*store.outbox.due(), *store.outbox.failed()):
+                assert (piece["content"], piece["error"]) == (
+                    "is [secret API_KEY]", "no to [secret API_KEY]"
+                )  # fmt: skip
+            assert (store.turns.get(turn_id) or {})["reason"] == "no to [secret API_KEY]"
         finally:
             secrets.forget()

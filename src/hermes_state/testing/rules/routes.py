@@ -3,7 +3,14 @@
 from hermes_state.inbox import Delivery
 from hermes_state.protocol import Store
 from hermes_state.routes import Route
-from hermes_state.testing.rules.given import accepted, chat, contents, session
+from hermes_state.testing.rules.given import (
+    DAY_S,
+    accepted,
+    chat,
+    contents,
+    session,
+    still_clock,
+)
 from hermes_state.turns import Opening
 
 
@@ -67,6 +74,19 @@ class RouteRules:
         route = store.routes.get("key")
         assert route is not None
         assert (route["session_id"], route["entry"]) == ("new", '{"x": 1}')
+
+    def test_what_waits_keeps_its_order_whatever_the_clock_says(self, store: Store) -> None:
+        with still_clock() as time:
+            store.create_session("s", "cli")
+            for number in "123":
+                delivery = Delivery("p", "c", number, '{"session_key": "key"}')
+                store.turns.accept("s", {"role": "user", "content": number}, delivery=delivery)
+                time.now -= DAY_S
+            order = [store.turns.user_text(one["id"]) for one in store.turns.unfinished()]
+            assert order == ["1", "2", "3"]
+            opening = Opening("p")
+            store.succeed(Route("key"), "new", former="s", reason="why", opening=opening)
+            assert contents(store, "new") == ["1", "2", "3"]
 
     def test_a_conversation_that_a_chat_leaves_goes_on_for_others(self, store: Store) -> None:
         chat(store, "s", "hello")

@@ -2,6 +2,7 @@
 
 from hermes_core.errors import (
     AlreadySettledError,
+    ConversationBusyError,
     ConversationOverError,
     IllegalTransitionError,
     LeaseLostError,
@@ -365,6 +366,18 @@ class TurnRules:
         )
         assert contents(store, child) == [*said, "yes"]
         assert contents(store, child, include_ancestors=True) == [*said, "yes"]
+
+    def test_a_turn_runs_under_the_lease_of_the_conversation_that_it_is_in(
+        self, store: Store
+    ) -> None:
+        store.create_session("s", "cli")
+        turn_id = accepted(store, delivery=Delivery("p", "c", "1", '{"session_key": "key"}'))
+        opening = Opening("p")
+        store.succeed(Route("key"), "new", former="s", reason="why", opening=opening)
+        with refused(ConversationBusyError):
+            store.turns.take(turn_id, "s", "who looked before it moved")
+        assert store.leases.held() == {}
+        assert store.turns.take(turn_id, "new", "me") is not None
 
     def test_every_commit_of_a_turn_checks_the_lease(self, store: Store) -> None:
         turn_id = running(store)
