@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Coroutine
 from email.message import EmailMessage
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -159,7 +160,7 @@ class EmailAdapter(BasePlatformAdapter):
             return refusal
         root = about.get("thread_id", "")
         subject = about.get("subject") or self._threads.subject_of(to, root)
-        mail = await asyncio.to_thread(
+        made = partial(
             compose,
             self._settings,
             to,
@@ -170,9 +171,13 @@ class EmailAdapter(BasePlatformAdapter):
             files=about.get("files", ()),
             is_plain=about.get("plain", False),
         )
-        result = await self._deliver(mail, to)
+        result = await self._deliver(await asyncio.to_thread(made), to)
+        if about.get("files") and result.error_kind == "refused":
+            # It may be too large, or have a file that the server lets nobody send: the words still go.
+            without = await asyncio.to_thread(made, refusal=result.error or "")
+            result = await self._deliver(without, to)
         if result.success:
-            name = str(mail["Message-ID"])
+            name = str(result.message_id)
             self._threads.note(to, name, root or name, subject)
         return result
 
