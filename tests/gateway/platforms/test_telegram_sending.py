@@ -337,6 +337,29 @@ def test_a_file_that_fails_does_not_repeat_its_text(
     assert api.world.replies()[3].startswith("The file a.pngx could not be sent")
 
 
+def test_a_picture_that_telegram_does_not_show_is_sent_as_a_file(
+    api: BotApi, bot: Running, tmp_path: Path
+) -> None:
+    sides = (900).to_bytes(4) + (20_000).to_bytes(4)
+    picture = b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR" + sides + bytes(40)
+    (tmp_path / "page.png").write_bytes(picture)
+
+    assert bot.send(CHAT, "", None, SendMetadata(files=[str(tmp_path / "page.png")])).success
+
+    assert [one.file for one in api.world.shown() if one.is_bot] == [picture]
+
+
+def test_of_a_file_that_is_too_large_for_telegram_the_chat_is_told(
+    api: BotApi, bot: Running, files: list[str]
+) -> None:
+    api.fail("sendDocument", Fail(413, "Request Entity Too Large"))
+
+    assert bot.send(CHAT, "", None, SendMetadata(files=files[1:])).success
+
+    (told,) = api.world.replies()
+    assert told.startswith("The file b.pdf could not be sent")
+
+
 _ANY = st.text(st.characters(exclude_categories=()), max_size=80)
 """Half characters too."""
 

@@ -235,12 +235,16 @@ class TelegramAdapter(BasePlatformAdapter):
         kind, _ = mimetypes.guess_type(path.name)
         file = InputFile(content, filename=path.name)
 
-        def call(wire: Wire, chat: int | str) -> Awaitable[Message]:
-            if kind in _PHOTOS and len(content) <= _PHOTO_LIMIT:
-                return wire.send_photo(chat, file, **place)
-            return wire.send_document(chat, file, **place)
-
-        return await self._attempt(chat_id, call)
+        if kind in _PHOTOS and len(content) <= _PHOTO_LIMIT:
+            shown = await self._attempt(
+                chat_id, lambda wire, chat: wire.send_photo(chat, file, **place)
+            )
+            if shown.error_kind != "refused":
+                return shown
+            # Telegram does not show every picture, as one that is very long; it takes it as a file.
+        return await self._attempt(
+            chat_id, lambda wire, chat: wire.send_document(chat, file, **place)
+        )
 
     async def edit_message(
         self, chat_id: str, message_id: str, content: str, metadata: SendMetadata | None = None
