@@ -1,5 +1,6 @@
 """What Telegram delivers, as the gateway sees it. No input or output happens here."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -201,11 +202,11 @@ def _text(message: Message, me: User) -> str:
     text = message.text or message.caption or ""
     entities = message.entities if message.text else message.caption_entities
     text = _with_addresses(text, entities) or _in_words(message)
-    name = f"@{me.username}"
-    is_addressed = text[: len(name)].lower() == name.lower() and message.chat.type != Chat.PRIVATE
-    if is_addressed and not text[len(name) : len(name) + 1].isalnum():
-        return text[len(name) :].lstrip(" ,:\n")
-    return text
+    if message.chat.type == Chat.PRIVATE:
+        return text
+    address = re.match(rf"@{me.username}(?!\w)[ ,:\n]*", text, re.IGNORECASE)
+    rest = text[address.end() :] if address else text
+    return rest or text  # who says our name alone has said that
 
 
 def _with_addresses(text: str, entities: tuple[MessageEntity, ...]) -> str:
