@@ -288,6 +288,17 @@ def test_commands_are_announced_as_far_as_telegram_takes_them(api: BotApi, bot: 
         bot.loop.run(bot.adapter.announce_commands(told))
 
 
+def test_a_menu_of_many_commands_is_taken_with_shorter_descriptions(
+    api: BotApi, bot: Running
+) -> None:
+    skills = [(f"skill-{number}", "What this skill is good for. " * 9) for number in range(120)]
+    bot.loop.run(bot.adapter.announce_commands([("new", "Start afresh"), *skills]))
+
+    assert len(api.world.commands) == 100
+    assert api.world.commands[0] == {"command": "new", "description": "Start afresh"}
+    assert api.world.commands[99]["description"].startswith("What this skill is")
+
+
 def test_a_chat_is_described(api: BotApi, bot: Running) -> None:
     api.world.add_chat(-5, "channel", "News")
 

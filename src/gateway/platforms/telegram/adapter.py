@@ -38,13 +38,17 @@ from gateway.platforms.telegram.wire import KINDS, Wire
 from hermes_core import secrets
 from hermes_core.errors import StoreError
 from hermes_core.secrets import redact
-from hermes_core.text import without_surrogates
+from hermes_core.text import truncate, without_surrogates
 
 TEXT_LIMIT = 4096
 _PHOTO_LIMIT = 10_000_000
 _PHOTOS = ("image/jpeg", "image/png")
 _GENERAL_TOPIC = "1"
 _COMMANDS_LIMIT = 100
+_DESCRIPTION_LIMIT = 256
+_MENU_BYTES = 4000
+"""The most that the menu may come to. Nothing says so, but of more than some 5,300 bytes Telegram takes
+none at all."""
 _LONGEST_WAIT_S = 60.0
 _TOKEN = re.compile(r"\d+:[\w-]{20,}")
 _COMMAND = re.compile(r"[a-z0-9_]{1,32}")
@@ -318,13 +322,8 @@ class TelegramAdapter(BasePlatformAdapter):
         """Show the commands in Telegram's menu; it takes underscores where others have dashes."""
         if self._wire is None:
             return
-        listed = [
-            BotCommand(name, description[:256] or name)
-            for name, description in ((one.replace("-", "_"), said) for one, said in commands)
-            if _COMMAND.fullmatch(name)
-        ]
         try:
-            await self._wire.set_my_commands(listed[:_COMMANDS_LIMIT])
+            await self._wire.set_my_commands(_menu(commands))
         except TelegramError as error:
             said = redact(error.message)
             raise PlatformError(f"The commands could not be announced: {said}.") from error
@@ -340,6 +339,20 @@ class TelegramAdapter(BasePlatformAdapter):
             return unknown
         kind = "dm" if chat.type == "private" else "channel" if chat.type == "channel" else "group"
         return {"name": chat.title or chat.full_name or chat_id, "type": kind}
+
+
+def _menu(commands: Sequence[tuple[str, str]]) -> list[BotCommand]:
+    """As many commands as Telegram shows; the longest descriptions are cut until it takes them."""
+    named = [(name.replace("-", "_"), said) for name, said in commands]
+    listed = [
+        (name, without_surrogates(said) or name) for name, said in named if _COMMAND.fullmatch(name)
+    ]
+    menu: list[tuple[str, str]] = []
+    for length in range(_DESCRIPTION_LIMIT, 0, -1):
+        menu = [(name, truncate(said, length)) for name, said in listed[:_COMMANDS_LIMIT]]
+        if len("".join(name + said for name, said in menu).encode()) <= _MENU_BYTES:
+            break
+    return [BotCommand(name, said) for name, said in menu]
 
 
 def formatted(content: str) -> Formatted:
