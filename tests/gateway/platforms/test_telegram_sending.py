@@ -257,6 +257,19 @@ def test_a_text_that_would_be_nothing_is_sent_as_it_stands(api: BotApi, bot: Run
     assert bot.send(CHAT, "   ").error_kind == "refused"
 
 
+def test_a_text_with_more_looks_than_telegram_takes_is_sent_as_it_stands(
+    api: BotApi, bot: Running
+) -> None:
+    text = "See [1]. " * 120 + f"\n\n[1]: https://hermes.test/{'x' * 200}"
+    sent = bot.send(CHAT, text)
+    assert sent.success
+    assert api.world.replies() == [text]
+
+    first = bot.send(CHAT, "See")
+    assert bot.loop.run(bot.adapter.edit_message(CHAT, first.message_id, text)).success
+    assert api.world.replies() == [text, text]
+
+
 def test_nothing_that_is_sent_raises(bot: Running) -> None:
     told = SendMetadata(question="q", buttons=[Button("\ud800", "\udfff")], thread_id="²")
 

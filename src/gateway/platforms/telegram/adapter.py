@@ -6,6 +6,7 @@ import mimetypes
 import re
 import secrets as randomness
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -183,12 +184,9 @@ class TelegramAdapter(BasePlatformAdapter):
     async def _send_text(
         self, chat_id: str, content: str, place: dict[str, Any], known: SendMetadata
     ) -> SendResult:
-        written = plain(content) if known.get("plain") else formatted(content)
-        if utf16(written.text) > TEXT_LIMIT:
-            return SendResult(success=False, error="The text is too long.", error_kind="too_long")
         markup = keyboard(known.get("question", ""), known.get("buttons", []))
 
-        def call(wire: Wire, chat: int | str) -> Awaitable[Message]:
+        def call(written: Formatted, wire: Wire, chat: int | str) -> Awaitable[Message]:
             return wire.send_message(
                 chat,
                 written.text,
@@ -198,7 +196,24 @@ class TelegramAdapter(BasePlatformAdapter):
                 **place,
             )
 
-        return await self._attempt(chat_id, call)
+        return await self._attempt_text(chat_id, content, call, is_plain=known.get("plain", False))
+
+    async def _attempt_text(
+        self,
+        chat_id: str,
+        content: str,
+        call: Callable[[Formatted, Wire, int | str], Awaitable[Message | bool]],
+        *,
+        is_plain: bool = False,
+    ) -> SendResult:
+        """Make one call for a text; as it stands, where Telegram does not take its looks."""
+        written = plain(content) if is_plain else formatted(content)
+        if utf16(written.text) > TEXT_LIMIT:
+            return SendResult(success=False, error="The text is too long.", error_kind="too_long")
+        result = await self._attempt(chat_id, partial(call, written))
+        if written.entities and failures.is_about_looks(result):
+            result = await self._attempt(chat_id, partial(call, plain(content)))
+        return result
 
     async def _send_files(
         self, chat_id: str, files: Sequence[Path], place: dict[str, Any], first: SendResult | None
@@ -257,10 +272,9 @@ class TelegramAdapter(BasePlatformAdapter):
         known: SendMetadata = metadata or {}
         if not message_id.isdecimal():
             return SendResult(False, error=f"No message: {message_id}.", error_kind="refused")
-        written = formatted(content)
         markup = keyboard(known.get("question", ""), known.get("buttons", []))
 
-        def call(wire: Wire, chat: int | str) -> Awaitable[Message | bool]:
+        def call(written: Formatted, wire: Wire, chat: int | str) -> Awaitable[Message | bool]:
             return wire.edit_message_text(
                 written.text,
                 chat,
@@ -270,7 +284,7 @@ class TelegramAdapter(BasePlatformAdapter):
                 link_preview_options=_NO_PREVIEW,
             )
 
-        result = await self._attempt(chat_id, call)
+        result = await self._attempt_text(chat_id, content, call)
         if result.error_kind == "unsure":
             result.error_kind = "network"  # the same edit twice is one edit: it may be tried again
         return SendResult(True, message_id) if result.success else result

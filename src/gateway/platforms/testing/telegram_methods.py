@@ -24,6 +24,9 @@ _ENTITY_TYPES = {
     "underline", "strikethrough", "spoiler", "blockquote", "expandable_blockquote", "code", "pre",
     "text_link", "text_mention", "custom_emoji",
 }  # fmt: skip
+_ENTITY_BYTES = 12
+_LOOKS_BYTES = 9500
+"""What the entities of a message may come to, about; the addresses of links are a part of them."""
 _QUOTES = ("blockquote", "expandable_blockquote")
 _ACTIONS = {"typing", "upload_photo", "record_voice", "upload_voice", "upload_document"}
 _COMMAND_NAME = re.compile(r"[a-z0-9_]{1,32}")
@@ -320,6 +323,8 @@ def _entities(call: Call, field: str, text: str) -> list[Json]:
     coded = text.encode("utf-16-le")
     for one in entities:
         _check_entity(one, coded)
+    if sum(_ENTITY_BYTES + len(str(one.get("url", "")).encode()) for one in entities) > _LOOKS_BYTES:
+        raise Refusal(400, "Bad Request: ENTITIES_TOO_LONG")
     spans = sorted((one["offset"], -one["length"], one["type"]) for one in entities)
     outer: list[tuple[int, str]] = []
     for start, minus, kind in spans:
