@@ -59,7 +59,9 @@ def test_a_file_that_is_too_large_for_what_stands_before_the_server_is_not_sent_
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         page = b"<html><h1>413 Request Entity Too Large</h1></html>"
-        head = "HTTP/1.1 413 Request Entity Too Large\r\nContent-Type: text/html\r\nConnection: close"
+        head = (
+            "HTTP/1.1 413 Request Entity Too Large\r\nContent-Type: text/html\r\nConnection: close"
+        )
         writer.write(f"{head}\r\nContent-Length: {len(page)}\r\n\r\n".encode() + page)
         await reader.read()
         writer.close()

@@ -21,7 +21,7 @@ from gateway.platforms.base import (
     SendResult,
 )
 from gateway.platforms.email import post, screening
-from gateway.platforms.email.compose import compose, message_id
+from gateway.platforms.email.compose import compose, message_id, without_files
 from gateway.platforms.email.cursor import CursorFile
 from gateway.platforms.email.mail import Mail
 from gateway.platforms.email.mailbox import Mailbox
@@ -160,22 +160,21 @@ class EmailAdapter(BasePlatformAdapter):
             return refusal
         root = about.get("thread_id", "")
         subject = about.get("subject") or self._threads.subject_of(to, root)
+        files = about.get("files", [])
         made = partial(
             compose,
             self._settings,
             to,
-            content,
             key=about.get("key", ""),
             references=[one for one in (root, reply_to) if one],
             subject=subject,
-            files=about.get("files", ()),
             is_plain=about.get("plain", False),
         )
-        result = await self._deliver(await asyncio.to_thread(made), to)
-        if about.get("files") and result.error_kind == "refused":
+        result = await self._deliver(await asyncio.to_thread(made, content, files=files), to)
+        if files and result.error_kind == "refused":
             # It may be too large, or have a file that the server lets nobody send: the words still go.
-            without = await asyncio.to_thread(made, refusal=result.error or "")
-            result = await self._deliver(without, to)
+            words = without_files(content, files, f"could not be sent: {result.error}")
+            result = await self._deliver(made(words), to)
         if result.success:
             name = str(result.message_id)
             self._threads.note(to, name, root or name, subject)

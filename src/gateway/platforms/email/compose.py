@@ -43,13 +43,11 @@ def compose(
     references: Sequence[str] = (),
     subject: str = "",
     files: Sequence[str] = (),
-    refusal: str = "",
     is_plain: bool = False,
 ) -> EmailMessage:
     """The mail; `references` are the thread's first mail and the one that is answered.
 
-    What is plain has no form in HTML, in which Markdown would be drawn. With a refusal the files stay
-    here, and the mail says why.
+    What is plain has no form in HTML, in which Markdown would be drawn.
     """
     mail = EmailMessage(policy=SMTP)
     mail["From"] = formataddr((one_line(settings.name), settings.address))
@@ -65,19 +63,20 @@ def compose(
         mail["References"] = " ".join(known)
     mail["Auto-Submitted"] = "auto-replied"
     mail["X-Auto-Response-Suppress"] = "All"
-    _write(mail, content, files, refusal, is_plain=is_plain)
+    _write(mail, content, files, is_plain=is_plain)
     return mail
 
 
-def _write(
-    mail: EmailMessage, content: str, files: Sequence[str], refusal: str, *, is_plain: bool
-) -> None:
-    text = without_surrogates(content)
-    found = {path: None if refusal else _read(Path(path)) for path in files}
-    missing = [Path(path).name for path, inside in found.items() if inside is None]
-    why = f"could not be sent: {one_line(refusal)}" if refusal else "could not be read."
-    notes = "".join(f"\n\n[The file {name} {why}]" for name in missing)
-    text = closed(text) + without_surrogates(notes) if notes else text
+def without_files(content: str, files: Sequence[str], why: str) -> str:
+    """What is sent instead of a text with files: the text, and why they are not there."""
+    notes = "".join(f"\n\n[The file {Path(path).name} {one_line(why)}]" for path in files)
+    return closed(content) + notes if notes else content
+
+
+def _write(mail: EmailMessage, content: str, files: Sequence[str], *, is_plain: bool) -> None:
+    found = {path: _read(Path(path)) for path in files}
+    missing = [path for path, inside in found.items() if inside is None]
+    text = without_surrogates(without_files(content, missing, "could not be read."))
     mail.set_content(text, cte="quoted-printable")
     if not is_plain:
         mail.add_alternative(_html(text), subtype="html", cte="quoted-printable")

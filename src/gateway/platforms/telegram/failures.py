@@ -59,7 +59,7 @@ def is_unchanged(error: TelegramError) -> bool:
 
 
 def is_about_looks(result: SendResult) -> bool:
-    """Whether a text was refused for what is drawn on it: too many links with long addresses, for one."""
+    """Whether a text was refused for what is drawn on it, as for too many links."""
     return result.error_kind in ("refused", "too_long") and "entit" in (result.error or "").lower()
 
 

@@ -323,7 +323,8 @@ def _entities(call: Call, field: str, text: str) -> list[Json]:
     coded = text.encode("utf-16-le")
     for one in entities:
         _check_entity(one, coded)
-    if sum(_ENTITY_BYTES + len(str(one.get("url", "")).encode()) for one in entities) > _LOOKS_BYTES:
+    sizes = (_ENTITY_BYTES + len(str(one.get("url", "")).encode()) for one in entities)
+    if sum(sizes) > _LOOKS_BYTES:
         raise Refusal(400, "Bad Request: ENTITIES_TOO_LONG")
     spans = sorted((one["offset"], -one["length"], one["type"]) for one in entities)
     outer: list[tuple[int, str]] = []
