@@ -20,12 +20,12 @@ from telegram import (
 from gateway.config import Platform
 from gateway.platforms.base import MessageEvent, MessageType
 from gateway.platforms.telegram.keyboard import pressed
+from gateway.platforms.telegram.rich import UNREADABLE
 from gateway.platforms.telegram.wire import table
 from gateway.source import SessionSource
 from hermes_core.text import one_line
 
 _CHAT_TYPES = {"private": "dm", "group": "group", "supergroup": "group", "channel": "channel"}
-UNREADABLE = "[Something was sent that cannot be read here.]"
 _BRACKETS = str.maketrans("[]", "()")
 """Nobody ends a note of ours early with their name."""
 _NOT_FOR_READING = ("invoice", "successful_payment", "passport_data")
