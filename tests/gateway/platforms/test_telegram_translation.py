@@ -534,6 +534,10 @@ def test_who_names_us_in_a_rich_message_means_us(ear: Ear) -> None:
     assert (event.text, event.is_mention) == ("look", True)
 
 
+def test_what_nobody_has_heard_of_yet_is_not_passed_over(ear: Ear) -> None:
+    assert ear.deliver({"hologram": {"file_id": "1"}}).text.startswith("[Something was sent")
+
+
 @pytest.mark.parametrize(
     "rich", [{"blocks": [7, {"type": "x", "text": 5}]}, {"blocks": "x"}, {"a": 1}]
 )
@@ -549,6 +553,7 @@ def test_of_a_rich_message_that_cannot_be_read_it_is_said_that_it_came(
         {"new_chat_members": [BEN.as_json]},
         {"left_chat_member": BEN.as_json},
         {"new_chat_title": "New"},
+        {"new_chat_title": "New", "something_new": {"about": "it"}},
         {"migrate_to_chat_id": -9},
         {"migrate_from_chat_id": -9},
         {"text": "mine", "from": {"id": 4242, "is_bot": True, "first_name": "Hermes"}},

@@ -16,6 +16,7 @@ from telegram import (
     Update,
     User,
 )
+from telegram.constants import MessageType as MessageKind
 
 from gateway.config import Platform
 from gateway.platforms.base import MessageEvent, MessageType
@@ -194,8 +195,14 @@ def _is_service(message: Message) -> bool:
     if message.text or message.caption:
         return False
     if message.effective_attachment is None:
-        return not any(getattr(message, name) for name in _SENT)
+        return not any(getattr(message, name) for name in _SENT) and not _is_new(message)
     return any(getattr(message, name) for name in _NOT_FOR_READING)
+
+
+def _is_new(message: Message) -> bool:
+    """Whether there is nothing in a message but what the library has not heard of yet."""
+    is_known = any(getattr(message, kind.value, None) for kind in MessageKind)
+    return bool(message.api_kwargs) and not is_known
 
 
 def _text(message: Message, me: User) -> str:
