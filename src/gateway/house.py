@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
@@ -488,7 +489,9 @@ class House:
         adapter = self._reached().get(source.platform.value)
         if adapter is None or self._loop is None:
             return False
-        metadata: SendMetadata = {"thread_id": source.thread_id} if source.thread_id else {}
+        metadata: SendMetadata = {"key": uuid4().hex}
+        if source.thread_id:
+            metadata["thread_id"] = source.thread_id
         job = adapter.send(source.chat_id, text, None, metadata)
         try:
             return asyncio.run_coroutine_threadsafe(job, self._loop).result(_SETTLE_S).success

@@ -216,6 +216,18 @@ def test_strangers_get_a_code_and_nothing_else(world: World) -> None:
         assert [p.role for p in inside.store.people.everybody()] == ["guest"]
 
 
+def test_whatever_is_sent_has_a_name_of_its_own(world: World) -> None:
+    with Inside(world):
+        world.platform.say("s", "let me in", user="stranger")
+        world.platform.say("t", "me too", user="another")
+        world.platform.say("a", "hello")
+        for chat in ("s", "t", "a"):
+            world.wait_for_replies(chat, 1)
+    keys = [one.key for one in world.platform.attempts]
+    assert all(keys)
+    assert len(set(keys)) == len(keys)
+
+
 def test_in_a_group_only_what_is_meant_for_us_is_answered(world: World) -> None:
     with Inside(world):
         world.platform.say("g", "chatter", chat_type="group", mention=False)

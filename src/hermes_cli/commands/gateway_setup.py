@@ -5,6 +5,7 @@ import contextlib
 import signal
 from collections.abc import Callable, Collection, Generator
 from typing import Any, get_args
+from uuid import uuid4
 
 import click
 import msgspec
@@ -295,7 +296,7 @@ async def _greet(
     if role is None and not manifest.greets_strangers:
         app.say(f"{who} wrote. Strangers are not answered there: name them in gateway.owners.")
         return
-    sent = await adapter.send(source.chat_id, _GREETING, message_id)
+    sent = await adapter.send(source.chat_id, _GREETING, message_id, {"key": uuid4().hex})
     if not sent.success:
         raise PlatformError(f"The greeting could not be sent: {sent.error}.")
     app.say(f"{who} wrote, and was greeted. The gateway answers the message when it runs.")

@@ -90,6 +90,35 @@ def test_a_server_that_refuses_encryption_is_left(refusal: str) -> None:
         gc.collect()
 
 
+@pytest.mark.parametrize(
+    ("said", "is_fatal"),
+    [
+        ("[AUTHENTICATIONFAILED] Invalid credentials (Failure)", True),
+        ("[ALERT] Application-specific password required (Failure)", True),
+        ("[UNAVAILABLE] Temporary authentication failure.", False),
+        ("[ALERT] Too many simultaneous connections. (Failure)", False),
+        ("[ALERT] Account exceeded command or bandwidth limits. (Failure)", False),
+        ("User is authenticated but not connected.", False),
+    ],
+)
+def test_a_login_that_is_put_off_is_no_wrong_password(said: str, is_fatal: bool) -> None:
+    def serve(connection: socket.socket) -> None:
+        with connection.makefile("rwb", buffering=0) as stream:
+            stream.write(b"* OK ready\r\n")
+            while line := stream.readline():
+                tag, command = line.split()[:2]
+                if command == b"LOGIN":
+                    stream.write(tag + f" NO {said}\r\n".encode())
+                else:
+                    stream.write(b"* CAPABILITY IMAP4rev1\r\n" + tag + b" OK done\r\n")
+
+    with served(serve) as port:
+        with pytest.raises(PlatformError) as failed:
+            Mailbox(settings(imap_port=port))
+        gc.collect()
+    assert failed.value.is_fatal is is_fatal, failed.value
+
+
 def test_a_mail_that_is_given_up_half_way_is_not_sent_to_its_end() -> None:
     begun, given_up, received = threading.Event(), threading.Event(), bytearray()
 

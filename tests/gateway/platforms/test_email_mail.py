@@ -282,8 +282,14 @@ def test_what_is_no_person_is_not(head: str) -> None:
             ],
             True,
         ),
+        (
+            ["mx.test; dmarc=none header.from=people.test; dkim=pass header.d=people.test"],
+            True,
+        ),
         ([], False),
         (["mx.test; none"], False),
+        (["mx.test; dmarc=none", "mx.test; dmarc=pass header.from=people.test"], False),
+        (["mx.test; dmarc=none; spf=pass smtp.mailfrom=evil.test"], False),
         (["other.test; dmarc=pass header.from=people.test"], False),
         (["mx.test.evil; dmarc=pass header.from=people.test"], False),
         (["mx.test; dmarc=pass header.from=evil.test"], False),
@@ -322,6 +328,7 @@ _CORPUS = [
     b"From: a@x.test\nSubject: \xff\xfe\nMessage-ID: <\xff@x>\n\n\x00\x80",
     b"From: a@x.test\nContent-Type: text/plain; charset=\xff\n\nx",
     b"From: a@x.test\nContent-Type: text/plain; charset=\"a\0b\"\n\nx",
+    b"From: a@x.test\nContent-Type: message/rfc822\n\nContent-Type: multipart/mixed\n\n\xc3\xbc",
 ]  # fmt: skip
 
 _PIECES = st.sampled_from(

@@ -115,6 +115,25 @@ def test_files_go_along(server: MailServer, tmp_path: Path, name: str) -> None:
     assert b"[The file gone.txt could not be read.]" in mail.as_bytes()
 
 
+@pytest.mark.parametrize(
+    ("size_bytes", "answer"),
+    [(26_000_000, ""), (10, "552 5.7.0 This message was blocked because of its content")],
+    ids=["too large", "blocked"],
+)
+def test_of_a_mail_that_is_refused_for_its_files_the_words_arrive_and_say_so(
+    server: MailServer, tmp_path: Path, name: str, size_bytes: int, answer: str
+) -> None:
+    (tmp_path / "film.mp4").write_bytes(b"x" * size_bytes)
+    with bot(server, tmp_path, name) as it:
+        server.faults.data = answer
+        assert it.send(ANN, "Here it is", key="film", files=[str(tmp_path / "film.mp4")]).success
+        (mail,) = server.wait_for_mail(ANN)
+    said = mail.get_payload(0).get_payload(decode=True).decode()  # type: ignore[union-attr]
+    assert said.startswith("Here it is")
+    assert "[The file film.mp4 could not be sent: 552 " in said
+    assert mail["Message-ID"] == message_id("film", DOMAIN)
+
+
 def test_what_is_no_address_is_refused(server: MailServer, tmp_path: Path, name: str) -> None:
     with bot(server, tmp_path, name) as it:
         assert it.send("ann\r\nBcc: x@y", "Hello", key="k").error_kind == "refused"

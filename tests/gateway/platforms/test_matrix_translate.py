@@ -75,7 +75,9 @@ def test_a_direct_chat_is_named_after_the_other_one() -> None:
     [
         text("mine") | {"sender": ME.user_id},
         source({"msgtype": "m.notice", "body": "from a bot"}),
+        source({"msgtype": "m.server_notice", "body": "from the server"}),
         source({"msgtype": "m.key.verification.request", "body": "verify me"}),
+        source({"msgtype": "m.of_tomorrow"}),
         source({"name": "Kitchen"}, type="m.room.name", state_key=""),
         source({}, unsigned={"redacted_because": {}}),
         source({"m.relates_to": {"rel_type": "m.annotation"}}, type="m.reaction"),
@@ -195,6 +197,7 @@ def test_the_other_kinds_are_what_they_say() -> None:
     place = {"msgtype": "m.location", "body": "Here", "geo_uri": "geo:1,2"}
     assert message(source(place)).text == "Here (geo:1,2)"
     assert message(source({"msgtype": "m.emote", "body": "waves"})).text == "* Ana waves"
+    assert message(source({"msgtype": "m.of_tomorrow", "body": "in words"})).text == "in words"
     sticker = source({"body": "a cat", "url": "mxc://example.org/1"}, type="m.sticker")
     assert translated(sticker).event.text == "a cat"
     assert translated(sticker).media is not None

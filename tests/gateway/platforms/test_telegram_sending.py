@@ -257,6 +257,19 @@ def test_a_text_that_would_be_nothing_is_sent_as_it_stands(api: BotApi, bot: Run
     assert bot.send(CHAT, "   ").error_kind == "refused"
 
 
+def test_a_text_with_more_looks_than_telegram_takes_is_sent_as_it_stands(
+    api: BotApi, bot: Running
+) -> None:
+    text = "See [1]. " * 120 + f"\n\n[1]: https://hermes.test/{'x' * 200}"
+    sent = bot.send(CHAT, text)
+    assert sent.success
+    assert api.world.replies() == [text]
+
+    first = bot.send(CHAT, "See")
+    assert bot.loop.run(bot.adapter.edit_message(CHAT, first.message_id, text)).success
+    assert api.world.replies() == [text, text]
+
+
 def test_nothing_that_is_sent_raises(bot: Running) -> None:
     told = SendMetadata(question="q", buttons=[Button("\ud800", "\udfff")], thread_id="²")
 
@@ -286,6 +299,17 @@ def test_commands_are_announced_as_far_as_telegram_takes_them(api: BotApi, bot: 
     api.fail("setMyCommands", Fail(500))
     with pytest.raises(PlatformError, match="could not be announced"):
         bot.loop.run(bot.adapter.announce_commands(told))
+
+
+def test_a_menu_of_many_commands_is_taken_with_shorter_descriptions(
+    api: BotApi, bot: Running
+) -> None:
+    skills = [(f"skill-{number}", "What this skill is good for. " * 9) for number in range(120)]
+    bot.loop.run(bot.adapter.announce_commands([("new", "Start afresh"), *skills]))
+
+    assert len(api.world.commands) == 100
+    assert api.world.commands[0] == {"command": "new", "description": "Start afresh"}
+    assert api.world.commands[99]["description"].startswith("What this skill is")
 
 
 def test_a_chat_is_described(api: BotApi, bot: Running) -> None:
@@ -335,6 +359,29 @@ def test_a_file_that_fails_does_not_repeat_its_text(
     assert bot.send(CHAT, "Two", None, SendMetadata(files=[files[0] + "x"])).success
     assert api.world.replies()[2] == "Two"
     assert api.world.replies()[3].startswith("The file a.pngx could not be sent")
+
+
+def test_a_picture_that_telegram_does_not_show_is_sent_as_a_file(
+    api: BotApi, bot: Running, tmp_path: Path
+) -> None:
+    sides = (900).to_bytes(4) + (20_000).to_bytes(4)
+    picture = b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR" + sides + bytes(40)
+    (tmp_path / "page.png").write_bytes(picture)
+
+    assert bot.send(CHAT, "", None, SendMetadata(files=[str(tmp_path / "page.png")])).success
+
+    assert [one.file for one in api.world.shown() if one.is_bot] == [picture]
+
+
+def test_of_a_file_that_is_too_large_for_telegram_the_chat_is_told(
+    api: BotApi, bot: Running, files: list[str]
+) -> None:
+    api.fail("sendDocument", Fail(413, "Request Entity Too Large"))
+
+    assert bot.send(CHAT, "", None, SendMetadata(files=files[1:])).success
+
+    (told,) = api.world.replies()
+    assert told.startswith("The file b.pdf could not be sent")
 
 
 _ANY = st.text(st.characters(exclude_categories=()), max_size=80)

@@ -93,7 +93,9 @@ def test_a_command(ear: Ear) -> None:
         (f"@{NAME} hello", "hello", True),
         (f"@{NAME.upper()}, hello", "hello", True),
         (f"hello @{NAME}", f"hello @{NAME}", True),
+        (f"@{NAME}", f"@{NAME}", True),
         (f"@{NAME}x hello", f"@{NAME}x hello", False),
+        (f"@{NAME}_too hello", f"@{NAME}_too hello", False),
         ("@somebody hello", "@somebody hello", False),
         ("/new", "/new", True),
         (f"/new@{NAME}", f"/new@{NAME}", True),
@@ -456,12 +458,102 @@ def test_what_has_no_text_is_put_into_words(ear: Ear, body: dict[str, Any], text
     assert ear.deliver(body).text == text
 
 
+_RICH: dict[str, Any] = {
+    "blocks": [
+        {"type": "heading", "size": 1, "text": ["Shares of ", {"type": "bold", "text": "today"}]},
+        {
+            "type": "paragraph",
+            "text": ["See ", {"type": "url", "url": "https://a.test", "text": "this"}, " 🙂"],
+        },
+        {
+            "type": "list",
+            "items": [
+                {"label": "1.", "blocks": [{"type": "paragraph", "text": "one"}]},
+                {
+                    "label": "2.",
+                    "has_checkbox": True,
+                    "blocks": [{"type": "paragraph", "text": "two"}],
+                },
+            ],
+        },
+        {"type": "table", "cells": [[{"text": "a"}, {"text": "b"}], [{"text": "c"}, {}]]},
+        {"type": "pre", "language": "py", "text": "x = 1"},
+        {
+            "type": "details",
+            "summary": "More",
+            "blocks": [{"type": "pullquote", "text": "hidden", "credit": "somebody"}],
+        },
+        {"type": "of tomorrow", "text": {"type": "new", "text": "still words"}},
+    ]
+}
+_RICH_TEXT = """Shares of today
+
+See this (https://a.test) 🙂
+
+1. one
+2. [ ] two
+
+a | b
+c |
+
+```py
+x = 1
+```
+
+More
+hidden
+somebody
+
+still words"""
+
+
+def test_a_rich_message_is_read(ear: Ear) -> None:
+    text = "\n".join(
+        line.rstrip() for line in ear.deliver({"rich_message": _RICH}).text.split("\n")
+    )
+
+    assert text == _RICH_TEXT
+
+
+def test_a_picture_in_a_rich_message_comes_along(ear: Ear) -> None:
+    photo = [ear.world.keep_file(PNG, "a.png") | {"width": 8, "height": 8}]
+    caption = {"text": "what is this?"}
+    event = ear.deliver(
+        {"rich_message": {"blocks": [{"type": "photo", "photo": photo, "caption": caption}]}}
+    )
+
+    assert event.text == "[photo]\nwhat is this?"
+    assert [one.name for one in event.attachments] == ["photo.jpg"]
+
+
+def test_who_names_us_in_a_rich_message_means_us(ear: Ear) -> None:
+    said = [{"type": "mention", "text": f"@{NAME}", "username": NAME}, " look"]
+    rich = {"blocks": [{"type": "paragraph", "text": said}]}
+    event = ear.deliver({"rich_message": rich}, BEN, GROUP)
+
+    assert (event.text, event.is_mention) == ("look", True)
+
+
+def test_what_nobody_has_heard_of_yet_is_not_passed_over(ear: Ear) -> None:
+    assert ear.deliver({"hologram": {"file_id": "1"}}).text.startswith("[Something was sent")
+
+
+@pytest.mark.parametrize(
+    "rich", [{"blocks": [7, {"type": "x", "text": 5}]}, {"blocks": "x"}, {"a": 1}]
+)
+def test_of_a_rich_message_that_cannot_be_read_it_is_said_that_it_came(
+    ear: Ear, rich: dict[str, Any]
+) -> None:
+    assert ear.deliver({"rich_message": rich}).text.startswith("[Something was sent")
+
+
 @pytest.mark.parametrize(
     "body",
     [
         {"new_chat_members": [BEN.as_json]},
         {"left_chat_member": BEN.as_json},
         {"new_chat_title": "New"},
+        {"new_chat_title": "New", "something_new": {"about": "it"}},
         {"migrate_to_chat_id": -9},
         {"migrate_from_chat_id": -9},
         {"text": "mine", "from": {"id": 4242, "is_bot": True, "first_name": "Hermes"}},

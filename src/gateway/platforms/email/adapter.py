@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Coroutine
 from email.message import EmailMessage
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -20,7 +21,7 @@ from gateway.platforms.base import (
     SendResult,
 )
 from gateway.platforms.email import post, screening
-from gateway.platforms.email.compose import compose, message_id
+from gateway.platforms.email.compose import compose, message_id, without_files
 from gateway.platforms.email.cursor import CursorFile
 from gateway.platforms.email.mail import Mail
 from gateway.platforms.email.mailbox import Mailbox
@@ -159,20 +160,23 @@ class EmailAdapter(BasePlatformAdapter):
             return refusal
         root = about.get("thread_id", "")
         subject = about.get("subject") or self._threads.subject_of(to, root)
-        mail = await asyncio.to_thread(
+        files = about.get("files", [])
+        made = partial(
             compose,
             self._settings,
             to,
-            content,
             key=about.get("key", ""),
             references=[one for one in (root, reply_to) if one],
             subject=subject,
-            files=about.get("files", ()),
             is_plain=about.get("plain", False),
         )
-        result = await self._deliver(mail, to)
+        result = await self._deliver(await asyncio.to_thread(made, content, files=files), to)
+        if files and result.error_kind == "refused":
+            # It may be too large, or have a file that the server lets nobody send: the words still go.
+            words = without_files(content, files, f"could not be sent: {result.error}")
+            result = await self._deliver(made(words), to)
         if result.success:
-            name = str(mail["Message-ID"])
+            name = str(result.message_id)
             self._threads.note(to, name, root or name, subject)
         return result
 

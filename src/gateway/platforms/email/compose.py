@@ -67,12 +67,16 @@ def compose(
     return mail
 
 
+def without_files(content: str, files: Sequence[str], why: str) -> str:
+    """What is sent instead of a text with files: the text, and why they are not there."""
+    notes = "".join(f"\n\n[The file {Path(path).name} {one_line(why)}]" for path in files)
+    return closed(content) + notes if notes else content
+
+
 def _write(mail: EmailMessage, content: str, files: Sequence[str], *, is_plain: bool) -> None:
-    text = without_surrogates(content)
     found = {path: _read(Path(path)) for path in files}
-    missing = [Path(path).name for path, inside in found.items() if inside is None]
-    notes = "".join(f"\n\n[The file {name} could not be read.]" for name in missing)
-    text = closed(text) + notes if notes else text
+    missing = [path for path, inside in found.items() if inside is None]
+    text = without_surrogates(without_files(content, missing, "could not be read."))
     mail.set_content(text, cte="quoted-printable")
     if not is_plain:
         mail.add_alternative(_html(text), subtype="html", cte="quoted-printable")

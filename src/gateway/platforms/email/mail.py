@@ -195,8 +195,16 @@ def _file(part: Message) -> File:
     name = _filename(part).replace("\\", "/").rpartition("/")[2][-_MAX_NAME:]
     if part.get_content_type() == "message/rfc822":
         inner = cast("list[Message]", part.get_payload()) if part.is_multipart() else []
-        return File(name or "mail.eml", inner[0].as_bytes() if inner else _content(part))
+        return File(name or "mail.eml", _as_bytes(inner[0]) if inner else _content(part))
     return File(name or f"file.{part.get_content_subtype()}", _content(part))
+
+
+def _as_bytes(mail: Message) -> bytes:
+    """A mail within the mail. (Of a broken one the library may have read what it cannot write again.)"""
+    try:
+        return mail.as_bytes()
+    except (ValueError, LookupError):
+        return mail.as_string().encode("utf-8", "surrogateescape")
 
 
 def _content(part: Message) -> bytes:

@@ -28,8 +28,12 @@ from gateway.platforms.email.screening import OWN_HEADER
 _log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 60.0
-_PASSING = ("[UNAVAILABLE]", "[INUSE]", "[LIMIT]", "[SERVERBUG]")
-"""Refusals of a login that say nothing about the password."""
+_PASSING = re.compile(
+    r"\[(UNAVAILABLE|INUSE|LIMIT|SERVERBUG)\]|too many|exceeded|temporar|try again"
+    r"|authenticated but not connected",
+    re.IGNORECASE,
+)
+"""Refusals of a login that say nothing about the password; large providers have words for it alone."""
 _TEXT_BYTES = 512_000
 """How much of a mail that is too large is read: its text comes first."""
 _SIZE = re.compile(rb"RFC822\.SIZE (\d+)")
@@ -62,7 +66,7 @@ class Mailbox:
                 raise
             except (MailboxLoginError, imaplib.IMAP4.error) as error:
                 said = _refusal(error)
-                if said.startswith(_PASSING):
+                if _PASSING.search(said):
                     raise
                 raise security.wrong_password(self._host, said) from error
             self.select(settings.folder)

@@ -36,9 +36,12 @@ async def deliver(settings: EmailSettings, mail: EmailMessage, to: str) -> SendR
 
     One transaction, one answer: our own copy exists exactly when the server took the mail.
     """
+    content = mail.as_bytes()
     async with _session(settings) as client:
+        # Who says how large a mail is need not send all of one that is refused for it.
+        size = [f"size={len(content)}"] if client.supports_extension("size") else []
         try:
-            await client.mail(settings.address)
+            await client.mail(settings.address, options=size)
             await client.rcpt(to)
             with contextlib.suppress(SMTPResponseException):
                 await client.rcpt(settings.address)  # a copy is worth less than the mail
@@ -46,18 +49,18 @@ async def deliver(settings: EmailSettings, mail: EmailMessage, to: str) -> SendR
             return _refused(error)
         except (SMTPException, OSError) as error:
             return SendResult(success=False, error=str(error), error_kind="network")
-        return await _send_text(client, mail)
+        return await _send_text(client, content, str(mail["Message-ID"]))
 
 
-async def _send_text(client: SMTP, mail: EmailMessage) -> SendResult:
+async def _send_text(client: SMTP, content: bytes, name: str) -> SendResult:
     """From here on a lost connection leaves open whether the server took the mail."""
     try:
-        await client.data(mail.as_bytes(), timeout=_DATA_TIMEOUT_S)
+        await client.data(content, timeout=_DATA_TIMEOUT_S)
     except SMTPResponseException as error:
         return _refused(error)
     except (SMTPException, OSError) as error:
         return SendResult(success=False, error=str(error), error_kind="unsure")
-    return SendResult(success=True, message_id=str(mail["Message-ID"]))
+    return SendResult(success=True, message_id=name)
 
 
 def _refused(error: SMTPResponseException) -> SendResult:

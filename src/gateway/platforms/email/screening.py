@@ -57,7 +57,7 @@ def is_authentic(mail: Mail, authserv: str) -> bool:
     """Whether the server that took the mail in confirms its sender.
 
     The uppermost result of each method counts: a server writes above what the sender wrote. DMARC
-    decides when it was looked at; else SPF or DKIM must have passed for the sender's domain.
+    decides where the sender's domain has it; else SPF or DKIM must have passed for that domain.
     """
     domain = mail.sender[0].rpartition("@")[2]
     results: dict[str, list[tuple[str, str]]] = {}
@@ -65,8 +65,9 @@ def is_authentic(mail: Mail, authserv: str) -> bool:
         found = list(_results(str(header), authserv))
         for method in {method for method, _, _ in found} - results.keys():
             results[method] = [(said, about) for one, said, about in found if one == method]
-    if "dmarc" in results:
-        return any(said == "pass" and about in ("", domain) for said, about in results["dmarc"])
+    dmarc = results.get("dmarc", [])
+    if any(said != "none" for said, _ in dmarc):
+        return any(said == "pass" and about in ("", domain) for said, about in dmarc)
     checked = [*results.get("spf", []), *results.get("dkim", [])]
     return any(said == "pass" and _is_aligned(domain, about) for said, about in checked)
 

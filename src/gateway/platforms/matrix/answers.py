@@ -20,6 +20,7 @@ _ATTEMPTS = 5
 _AWAY_AFTER = 3
 """So many attempts, over some seconds, and a server that does not answer is taken to be away."""
 _LONGEST_PAUSE_S = 60.0
+_TOO_LARGE = 413
 _NOT_LOGGED_IN = {"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"}
 
 
@@ -125,7 +126,8 @@ def _refusal(response: ErrorResponse) -> RequestFailed:
         return RequestFailed(
             "rate_limited", text, code=code, retry_after=wait / 1000 if wait else 5.0
         )
-    if code == "M_TOO_LARGE":
+    # Before the homeserver there is often something that takes less than it does, and has no code.
+    if code == "M_TOO_LARGE" or status == _TOO_LARGE:
         return RequestFailed("too_long", text, code=code)
     # Without a code it was not the homeserver that answered, but something before it.
     if code in _NOT_LOGGED_IN or not code or status >= 500:

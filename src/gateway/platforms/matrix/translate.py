@@ -29,6 +29,7 @@ _KINDS = {
     "m.file": MessageType.DOCUMENT,
     "m.sticker": MessageType.STICKER,
 }
+_OF_MACHINES = ("m.notice", "m.server_notice", "m.key.")
 _WITH_FILE = {"m.image", "m.video", "m.audio", "m.file", "m.sticker"}
 _VOICE = ("m.voice", "org.matrix.msc3245.voice")
 _QUOTE = re.compile(r"> (?:\* )?<@[^>\n]+>")
@@ -151,8 +152,12 @@ def since_arrival(sources: Sequence[Json], user_id: str) -> int:
 def _kind(source: Json, content: Json) -> str | None:
     if source.get("type") == "m.sticker":
         return "m.sticker"
-    kind = content.get("msgtype") if source.get("type") == "m.room.message" else None
-    return kind if isinstance(kind, str) and kind in _KINDS else None
+    kind = _text(content, "msgtype") if source.get("type") == "m.room.message" else ""
+    if kind in _KINDS:
+        return kind
+    # Whatever kinds there will be, the body says the same in words; what machines say is not for us.
+    is_for_us = kind and not kind.startswith(_OF_MACHINES) and _text(content, "body")
+    return "m.text" if is_for_us else None
 
 
 def _message_type(kind: str, content: Json, text: str) -> MessageType:

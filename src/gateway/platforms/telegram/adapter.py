@@ -6,6 +6,7 @@ import mimetypes
 import re
 import secrets as randomness
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -38,13 +39,17 @@ from gateway.platforms.telegram.wire import KINDS, Wire
 from hermes_core import secrets
 from hermes_core.errors import StoreError
 from hermes_core.secrets import redact
-from hermes_core.text import without_surrogates
+from hermes_core.text import truncate, without_surrogates
 
 TEXT_LIMIT = 4096
 _PHOTO_LIMIT = 10_000_000
 _PHOTOS = ("image/jpeg", "image/png")
 _GENERAL_TOPIC = "1"
 _COMMANDS_LIMIT = 100
+_DESCRIPTION_LIMIT = 256
+_MENU_BYTES = 4000
+"""The most that the menu may come to. Nothing says so, but of more than some 5,300 bytes Telegram takes
+none at all."""
 _LONGEST_WAIT_S = 60.0
 _TOKEN = re.compile(r"\d+:[\w-]{20,}")
 _COMMAND = re.compile(r"[a-z0-9_]{1,32}")
@@ -182,12 +187,9 @@ class TelegramAdapter(BasePlatformAdapter):
     async def _send_text(
         self, chat_id: str, content: str, place: dict[str, Any], known: SendMetadata
     ) -> SendResult:
-        written = plain(content) if known.get("plain") else formatted(content)
-        if utf16(written.text) > TEXT_LIMIT:
-            return SendResult(success=False, error="The text is too long.", error_kind="too_long")
         markup = keyboard(known.get("question", ""), known.get("buttons", []))
 
-        def call(wire: Wire, chat: int | str) -> Awaitable[Message]:
+        def call(written: Formatted, wire: Wire, chat: int | str) -> Awaitable[Message]:
             return wire.send_message(
                 chat,
                 written.text,
@@ -197,7 +199,24 @@ class TelegramAdapter(BasePlatformAdapter):
                 **place,
             )
 
-        return await self._attempt(chat_id, call)
+        return await self._attempt_text(chat_id, content, call, is_plain=known.get("plain", False))
+
+    async def _attempt_text(
+        self,
+        chat_id: str,
+        content: str,
+        call: Callable[[Formatted, Wire, int | str], Awaitable[Message | bool]],
+        *,
+        is_plain: bool = False,
+    ) -> SendResult:
+        """Make one call for a text; as it stands, where Telegram does not take its looks."""
+        written = plain(content) if is_plain else formatted(content)
+        if utf16(written.text) > TEXT_LIMIT:
+            return SendResult(success=False, error="The text is too long.", error_kind="too_long")
+        result = await self._attempt(chat_id, partial(call, written))
+        if written.entities and failures.is_about_looks(result):
+            result = await self._attempt(chat_id, partial(call, plain(content)))
+        return result
 
     async def _send_files(
         self, chat_id: str, files: Sequence[Path], place: dict[str, Any], first: SendResult | None
@@ -238,12 +257,16 @@ class TelegramAdapter(BasePlatformAdapter):
         kind, _ = mimetypes.guess_type(path.name)
         file = InputFile(content, filename=path.name)
 
-        def call(wire: Wire, chat: int | str) -> Awaitable[Message]:
-            if kind in _PHOTOS and len(content) <= _PHOTO_LIMIT:
-                return wire.send_photo(chat, file, **place)
-            return wire.send_document(chat, file, **place)
-
-        return await self._attempt(chat_id, call)
+        if kind in _PHOTOS and len(content) <= _PHOTO_LIMIT:
+            shown = await self._attempt(
+                chat_id, lambda wire, chat: wire.send_photo(chat, file, **place)
+            )
+            if shown.error_kind != "refused":
+                return shown
+            # Telegram does not show every picture, as one that is very long; it takes it as a file.
+        return await self._attempt(
+            chat_id, lambda wire, chat: wire.send_document(chat, file, **place)
+        )
 
     async def edit_message(
         self, chat_id: str, message_id: str, content: str, metadata: SendMetadata | None = None
@@ -252,10 +275,9 @@ class TelegramAdapter(BasePlatformAdapter):
         known: SendMetadata = metadata or {}
         if not message_id.isdecimal():
             return SendResult(False, error=f"No message: {message_id}.", error_kind="refused")
-        written = formatted(content)
         markup = keyboard(known.get("question", ""), known.get("buttons", []))
 
-        def call(wire: Wire, chat: int | str) -> Awaitable[Message | bool]:
+        def call(written: Formatted, wire: Wire, chat: int | str) -> Awaitable[Message | bool]:
             return wire.edit_message_text(
                 written.text,
                 chat,
@@ -265,7 +287,7 @@ class TelegramAdapter(BasePlatformAdapter):
                 link_preview_options=_NO_PREVIEW,
             )
 
-        result = await self._attempt(chat_id, call)
+        result = await self._attempt_text(chat_id, content, call)
         if result.error_kind == "unsure":
             result.error_kind = "network"  # the same edit twice is one edit: it may be tried again
         return SendResult(True, message_id) if result.success else result
@@ -317,13 +339,8 @@ class TelegramAdapter(BasePlatformAdapter):
         """Show the commands in Telegram's menu; it takes underscores where others have dashes."""
         if self._wire is None:
             return
-        listed = [
-            BotCommand(name, description[:256] or name)
-            for name, description in ((one.replace("-", "_"), said) for one, said in commands)
-            if _COMMAND.fullmatch(name)
-        ]
         try:
-            await self._wire.set_my_commands(listed[:_COMMANDS_LIMIT])
+            await self._wire.set_my_commands(_menu(commands))
         except TelegramError as error:
             said = redact(error.message)
             raise PlatformError(f"The commands could not be announced: {said}.") from error
@@ -339,6 +356,20 @@ class TelegramAdapter(BasePlatformAdapter):
             return unknown
         kind = "dm" if chat.type == "private" else "channel" if chat.type == "channel" else "group"
         return {"name": chat.title or chat.full_name or chat_id, "type": kind}
+
+
+def _menu(commands: Sequence[tuple[str, str]]) -> list[BotCommand]:
+    """As many commands as Telegram shows; the longest descriptions are cut until it takes them."""
+    named = [(name.replace("-", "_"), said) for name, said in commands]
+    listed = [
+        (name, without_surrogates(said) or name) for name, said in named if _COMMAND.fullmatch(name)
+    ]
+    menu: list[tuple[str, str]] = []
+    for length in range(_DESCRIPTION_LIMIT, 0, -1):
+        menu = [(name, truncate(said, length)) for name, said in listed[:_COMMANDS_LIMIT]]
+        if len("".join(name + said for name, said in menu).encode()) <= _MENU_BYTES:
+            break
+    return [BotCommand(name, said) for name, said in menu]
 
 
 def formatted(content: str) -> Formatted:

@@ -58,6 +58,11 @@ def is_unchanged(error: TelegramError) -> bool:
     return isinstance(error, BadRequest) and "not modified" in error.message.lower()
 
 
+def is_about_looks(result: SendResult) -> bool:
+    """Whether a text was refused for what is drawn on it, as for too many links."""
+    return result.error_kind in ("refused", "too_long") and "entit" in (result.error or "").lower()
+
+
 def connection_error(error: TelegramError) -> PlatformError:
     """Why the bot cannot be used now, for a person."""
     if isinstance(error, InvalidToken):

@@ -11,8 +11,8 @@ from telegram.error import TelegramError
 
 from gateway.config import Platform
 from gateway.platforms.base import Desk, IncomingFile, MessageEvent, PlatformError
+from gateway.platforms.telegram.rich import UNREADABLE, as_plain
 from gateway.platforms.telegram.translate import (
-    UNREADABLE,
     FileRef,
     Heard,
     moved,
@@ -57,7 +57,7 @@ class Intake:
         """What an update says; of what the library cannot read, that something was sent."""
         for one in (raw, _bare(raw)):
             try:
-                return translate(Update.de_json(one, self._wire), self._wire.bot)
+                return translate(Update.de_json(as_plain(one), self._wire), self._wire.bot)
             except Exception:  # noqa: BLE001 -- the boundary: an update nobody foresaw stops no other
                 _log.exception("Update %s of Telegram cannot be read.", raw.get("update_id"))
         return None

@@ -1,5 +1,6 @@
 """What Telegram delivers, as the gateway sees it. No input or output happens here."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,16 +16,17 @@ from telegram import (
     Update,
     User,
 )
+from telegram.constants import MessageType as MessageKind
 
 from gateway.config import Platform
 from gateway.platforms.base import MessageEvent, MessageType
 from gateway.platforms.telegram.keyboard import pressed
+from gateway.platforms.telegram.rich import UNREADABLE
 from gateway.platforms.telegram.wire import table
 from gateway.source import SessionSource
 from hermes_core.text import one_line
 
 _CHAT_TYPES = {"private": "dm", "group": "group", "supergroup": "group", "channel": "channel"}
-UNREADABLE = "[Something was sent that cannot be read here.]"
 _BRACKETS = str.maketrans("[]", "()")
 """Nobody ends a note of ours early with their name."""
 _NOT_FOR_READING = ("invoice", "successful_payment", "passport_data")
@@ -193,19 +195,25 @@ def _is_service(message: Message) -> bool:
     if message.text or message.caption:
         return False
     if message.effective_attachment is None:
-        return not any(getattr(message, name) for name in _SENT)
+        return not any(getattr(message, name) for name in _SENT) and not _is_new(message)
     return any(getattr(message, name) for name in _NOT_FOR_READING)
+
+
+def _is_new(message: Message) -> bool:
+    """Whether there is nothing in a message but what the library has not heard of yet."""
+    is_known = any(getattr(message, kind.value, None) for kind in MessageKind)
+    return bool(message.api_kwargs) and not is_known
 
 
 def _text(message: Message, me: User) -> str:
     text = message.text or message.caption or ""
     entities = message.entities if message.text else message.caption_entities
     text = _with_addresses(text, entities) or _in_words(message)
-    name = f"@{me.username}"
-    is_addressed = text[: len(name)].lower() == name.lower() and message.chat.type != Chat.PRIVATE
-    if is_addressed and not text[len(name) : len(name) + 1].isalnum():
-        return text[len(name) :].lstrip(" ,:\n")
-    return text
+    if message.chat.type == Chat.PRIVATE:
+        return text
+    address = re.match(rf"@{me.username}(?!\w)[ ,:\n]*", text, re.IGNORECASE)
+    rest = text[address.end() :] if address else text
+    return rest or text  # who says our name alone has said that
 
 
 def _with_addresses(text: str, entities: tuple[MessageEntity, ...]) -> str:

@@ -7,7 +7,7 @@ import logging
 from typing import Any, cast
 
 from telegram import Bot
-from telegram.error import TelegramError
+from telegram.error import BadRequest, TelegramError
 from telegram.request import HTTPXRequest
 
 from gateway.platforms.telegram.manifest import TelegramSettings
@@ -24,6 +24,7 @@ _MARGIN_S = 10.0
 _READ_S = 20.0
 _CONNECT_S = 10.0
 _MEDIA_S = 120.0
+_TOO_LARGE = 413
 _TOO_MANY = 429
 
 
@@ -66,12 +67,17 @@ class Wire(Bot):
 
 
 class _Request(HTTPXRequest):
-    """The library's way of asking, with our own error for flood limits."""
+    """The library's way of asking, with our own error for flood limits.
+
+    What is too large it takes for a failure of the network, which could pass.
+    """
 
     async def do_request(self, *args: Any, **named: Any) -> tuple[int, bytes]:  # noqa: ANN401
         code, payload = await super().do_request(*args, **named)
         if code == _TOO_MANY:
             raise FloodError(_retry_after(payload))
+        if code == _TOO_LARGE:
+            raise BadRequest("Telegram takes no file of this size")
         return code, payload
 
 

@@ -15,16 +15,25 @@ TEXT_LIMIT = 4096
 CAPTION_LIMIT = 1024
 FILE_LIMIT = 20_000_000
 PHOTO_LIMIT = 10_000_000
+UPLOAD_LIMIT = 50_000_000
 _DATA_LIMIT = 64
+_MENU_BYTES = 5300
+"""Found by those who tried; Telegram says nothing of it."""
 _ENTITY_TYPES = {
     "mention", "hashtag", "cashtag", "bot_command", "url", "email", "phone_number", "bold", "italic",
     "underline", "strikethrough", "spoiler", "blockquote", "expandable_blockquote", "code", "pre",
     "text_link", "text_mention", "custom_emoji",
 }  # fmt: skip
+_ENTITY_BYTES = 12
+_LOOKS_BYTES = 9500
+"""What the entities of a message may come to, about; the addresses of links are a part of them."""
 _QUOTES = ("blockquote", "expandable_blockquote")
 _ACTIONS = {"typing", "upload_photo", "record_voice", "upload_voice", "upload_document"}
 _COMMAND_NAME = re.compile(r"[a-z0-9_]{1,32}")
 _PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")
+_LONGEST_SIDES = 10_000
+"""The most that the width and the height of a photo may come to."""
+_LONGEST_RATIO = 20
 
 
 class Call(NamedTuple):
@@ -103,6 +112,9 @@ def send_photo(world: World, call: Call) -> Json:
     name, content = _upload(world, call, "photo")
     if not content.startswith(_PICTURES) or len(content) > PHOTO_LIMIT:
         raise Refusal(400, "Bad Request: IMAGE_PROCESS_FAILED")
+    short, long = sorted(_sides(content))
+    if short + long > _LONGEST_SIDES or long > short * _LONGEST_RATIO:
+        raise Refusal(400, "Bad Request: PHOTO_INVALID_DIMENSIONS")
     size = world.keep_file(content, name) | {"width": 8, "height": 8, "file_size": len(content)}
     return _post(world, _chat(world, call), call, {"photo": [size], **_caption(call)})
 
@@ -161,6 +173,8 @@ def set_my_commands(world: World, call: Call) -> bool:
             raise Refusal(400, "Bad Request: BOT_COMMAND_INVALID")
         if not 1 <= len(str(one.get("description", ""))) <= 256:
             raise Refusal(400, "Bad Request: BOT_COMMAND_DESCRIPTION_INVALID")
+    if sum(len(f"{one['command']}{one['description']}".encode()) for one in commands) > _MENU_BYTES:
+        raise Refusal(400, "Bad Request: BOT_COMMANDS_TOO_MUCH")
     world.commands = commands
     return True
 
@@ -269,11 +283,21 @@ def _upload(world: World, call: Call, field: str) -> tuple[str, bytes]:
     """A file that is sent along, or one that the double knows."""
     named = call.text(field).removeprefix("attach://")
     if field in call.files or named in call.files:
-        return call.files[field if field in call.files else named]
+        name, content = call.files[field if field in call.files else named]
+        if len(content) > UPLOAD_LIMIT:
+            raise Refusal(413, "Request Entity Too Large")
+        return name, content
     if named in world.files:
         path, content = world.files[named]
         return path.rpartition("_")[2], content
     raise Refusal(400, f"Bad Request: there is no {field} in the request")
+
+
+def _sides(picture: bytes) -> tuple[int, int]:
+    """The width and the height of a PNG; of other pictures, some."""
+    if picture[12:16] != b"IHDR":
+        return 8, 8
+    return int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])
 
 
 def _markup(call: Call) -> Json | None:
@@ -299,6 +323,9 @@ def _entities(call: Call, field: str, text: str) -> list[Json]:
     coded = text.encode("utf-16-le")
     for one in entities:
         _check_entity(one, coded)
+    sizes = (_ENTITY_BYTES + len(str(one.get("url", "")).encode()) for one in entities)
+    if sum(sizes) > _LOOKS_BYTES:
+        raise Refusal(400, "Bad Request: ENTITIES_TOO_LONG")
     spans = sorted((one["offset"], -one["length"], one["type"]) for one in entities)
     outer: list[tuple[int, str]] = []
     for start, minus, kind in spans:
