@@ -495,7 +495,8 @@ class House:
         job = adapter.send(source.chat_id, text, None, metadata)
         try:
             return asyncio.run_coroutine_threadsafe(job, self._loop).result(_SETTLE_S).success
-        except TimeoutError:
+        except Exception:  # the boundary of an adapter
+            logger.warning("%s did not show something", source.platform.value, exc_info=True)
             return False
 
     # -- commands -------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.commands import OWNERS_ONLY
 from gateway.config import Platform
-from gateway.platforms.base import MessageEvent, PlatformError
+from gateway.platforms.base import MessageEvent, PlatformError, SendResult
 from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
 from gateway.source import SessionSource
 from hermes_agent.testing.faults import Refuse
@@ -214,6 +214,22 @@ def test_strangers_get_a_code_and_nothing_else(world: World) -> None:
         world.platform.say("s", "hello again", user="stranger")
         world.wait_for_text("s", "You said: hello again")
         assert [p.role for p in inside.store.people.everybody()] == ["guest"]
+
+
+def test_a_stranger_whose_code_a_platform_fails_to_show_may_ask_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_args: object) -> SendResult:
+        raise RuntimeError("a platform's own mistake")
+
+    with Inside(world):
+        with monkeypatch.context() as broken:
+            broken.setattr(LoopbackAdapter, "send", fail)
+            world.platform.say("s", "let me in", user="stranger")
+            world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        world.platform.say("s", "please", user="stranger")
+        world.wait_for_text("s", "Your code is")
+        assert len(world.replies("s")) == 1
 
 
 def test_whatever_is_sent_has_a_name_of_its_own(world: World) -> None:
