@@ -316,10 +316,15 @@ def finish(  # noqa: PLR0913 -- all that ends together
 
 
 def withdraw(conn: apsw.Connection, turn_id: str, reason: str) -> None:
-    """End a turn that never began and take its message out of the conversation; the store keeps it."""
+    """End a turn that never began and take its message out of the conversation; the store keeps it.
+
+    Raises IllegalTransitionError when it has begun, or is over.
+    """
     turn = fetch(conn, turn_id)
     if turn["state"] != "accepted":
-        raise StoreError(f"Turn {turn_id} is {turn['state']}: too late to take it back.")
+        raise IllegalTransitionError(
+            f"Turn {turn_id} is {turn['state']}: too late to take it back."
+        )
     silence(conn, turn)
     finish(conn, turn_id, "interrupted", reason=reason)
 

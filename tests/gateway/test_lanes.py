@@ -214,6 +214,27 @@ def test_stop_all_takes_back_what_waits(world: World) -> None:
         assert inside.store.turns.unfinished() == []
 
 
+def test_stop_all_stops_a_turn_that_heard_what_waited(world: World) -> None:
+    world.configure(busy="steer")
+    before, after = Quiet(), Quiet()
+    world.play(replace(call("todo"), quiet=before), silence(after))
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        assert before.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "heard by the first")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        before.release()
+        assert after.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "/queue three")
+        world.platform.say("a", "/stop all")
+        world.wait_for_text("a", "⏹ Stopping. 1 waiting message was taken back.")
+        eventually(lambda: inside.house.lanes.held == set())
+        assert inside.store.turns.unfinished() == []
+        world.platform.say("a", "four")
+        world.wait_for_text("a", "You said: four")
+        assert "three" not in json.dumps(world.model.asked[-1].json)
+
+
 def test_a_stop_when_nothing_runs_says_so(world: World) -> None:
     with Inside(world):
         world.platform.say("a", "/stop")

@@ -163,7 +163,7 @@ class TurnRules:
         assert found is not None
         assert (found["state"], found["reason"]) == ("interrupted", "taken back")
         assert session(store, "s")["message_count"] == 2
-        with refused(StoreError):
+        with refused(IllegalTransitionError):
             store.turns.withdraw(running(store, "other"), "too late")
 
     def test_a_message_that_waits_is_replaced_in_its_place(self, store: Store) -> None:
