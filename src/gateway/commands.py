@@ -363,7 +363,7 @@ class Chat:
         """Give the conversation its title, also before anything is said; raises TitleError."""
         routes = self.house.sessions
         entry = self.entry
-        here = self.conversation
+        here = commands.at_tip(self.conversation)
         try:
             is_first = here.store.name_session(here.session_id, title, routes.opening(entry))
         except TitleError as error:
