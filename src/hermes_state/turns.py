@@ -383,12 +383,16 @@ def silence(conn: apsw.Connection, turn: Row) -> None:
 
 
 def fold(conn: apsw.Connection, turn_id: str, into: str) -> int | None:
-    """Say the message of a turn that waits to the one that runs; None when it waits no longer."""
-    if fetch(conn, turn_id)["state"] != "accepted":
+    """Say the message of a turn that waits to the one that runs; None when it waits no longer, or its
+    chat has gone on in another conversation.
+    """
+    turn, runs = fetch(conn, turn_id), _running(conn, into)
+    is_here = lineage.root(conn, turn["session_id"]) == lineage.root(conn, runs["session_id"])
+    if turn["state"] != "accepted" or not is_here:
         return None
     text = user_text(conn, turn_id)
     withdraw(conn, turn_id, FOLDED)
-    return _say(conn, _running(conn, into), {"role": "user", "content": text})
+    return _say(conn, runs, {"role": "user", "content": text})
 
 
 def _say(conn: apsw.Connection, turn: Row, message: Mapping[str, Any]) -> int:
