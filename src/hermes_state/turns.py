@@ -221,21 +221,31 @@ def name(conn: apsw.Connection, session_id: str, title: str, opening: Opening) -
     return makes_session
 
 
-def start(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> int:
+def start(
+    conn: apsw.Connection, turn_id: str, lease: Lease | None = None, *, is_same: bool = False
+) -> int:
     """Begin to run a turn, for the first time or again; returns which attempt this is.
 
-    One that only waited for a person when it was cut off has not lost an attempt by it.
+    One that only waited for a person when it was cut off has not lost an attempt by it. `is_same` tells
+    that nothing was cut off: the last attempt goes on, of which the store could not take something.
     """
     leases.check(conn, lease)
     attempt = conn.execute(
-        "UPDATE turns SET state = 'running', attempts = max(1, attempts + NOT EXISTS"
-        f" ({_ONLY_WAITS})), started_at = coalesce(started_at, ?2) WHERE id = ?1 RETURNING attempts",
-        (turn_id, clock.now()),
+        "UPDATE turns SET state = 'running', attempts = max(1, attempts + (NOT ?3 AND NOT EXISTS"
+        f" ({_ONLY_WAITS}))), started_at = coalesce(started_at, ?2) WHERE id = ?1 RETURNING attempts",
+        (turn_id, clock.now(), is_same),
     ).get
     return attempt if attempt is not None else fetch(conn, turn_id)["attempts"]
 
 
-def take(conn: apsw.Connection, turn_id: str, conversation_id: str, holder: str) -> Taken | None:
+def take(
+    conn: apsw.Connection,
+    turn_id: str,
+    conversation_id: str,
+    holder: str,
+    *,
+    is_same: bool = False,
+) -> Taken | None:
     """Take the lease of a turn's conversation and begin to run it; None when somebody else has it.
 
     Raises IllegalTransitionError when the turn has ended.
@@ -244,7 +254,7 @@ def take(conn: apsw.Connection, turn_id: str, conversation_id: str, holder: str)
     if row["ended_at"] is not None:
         raise IllegalTransitionError(f"Turn {turn_id} is {row['state']} already.")
     lease = leases.acquire(conn, conversation_id, holder)
-    return None if lease is None else Taken(lease, start(conn, turn_id), row)
+    return None if lease is None else Taken(lease, start(conn, turn_id, is_same=is_same), row)
 
 
 def put_off(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> None:
@@ -551,8 +561,12 @@ class Turns:
     def start(self, turn_id: str, lease: Lease | None = None) -> int:
         return self._db.write(lambda c: start(c, turn_id, lease))
 
-    def take(self, turn_id: str, conversation_id: str, holder: str) -> Taken | None:
-        return self._db.write(lambda c: take(c, turn_id, conversation_id, holder))
+    def take(
+        self, turn_id: str, conversation_id: str, holder: str, *, is_same: bool = False
+    ) -> Taken | None:
+        return self._db.write(
+            lambda c: take(c, turn_id, conversation_id, holder, is_same=is_same)
+        )
 
     def put_off(self, turn_id: str, lease: Lease | None = None) -> None:
         self._db.write(lambda c: put_off(c, turn_id, lease))

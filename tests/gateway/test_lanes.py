@@ -13,6 +13,7 @@ from gateway.origin import Origin
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_core.errors import StoreBusyError
 from hermes_state import SessionDB
+from hermes_state.turns import MOST_ATTEMPTS
 from tests.gateway.faults import disk_full_at, eventually
 from tests.gateway.living import Inside, Process, World
 
@@ -322,6 +323,17 @@ def test_a_turn_whose_steps_cannot_be_stored_is_run_again_in_its_place(
         assert "You said: one" in first
         assert "You said: two" in second
         assert inside.store.turns.unfinished() == []
+
+
+def test_a_turn_is_not_given_up_because_the_disk_is_full_for_long(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.turns._ASK_AGAIN_S", 0.01)
+    with Inside(world) as inside:
+        with disk_full_at(inside.store, "INSERT ON outbox"):
+            world.platform.say("a", "one")
+            eventually(lambda: len(world.model.asked) > MOST_ATTEMPTS + 1)
+        assert "You said: one" in world.wait_for_replies("a", 1)[0]
 
 
 def test_the_note_of_a_reset_that_cannot_be_stored_does_not_lose_the_message(world: World) -> None:

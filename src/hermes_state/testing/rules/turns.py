@@ -210,6 +210,12 @@ class TurnRules:
         turn_id = running(store)
         assert store.turns.start(turn_id) == 2
 
+    def test_an_attempt_that_goes_on_is_not_another_one(self, store: Store) -> None:
+        turn_id = running(store)
+        taken = store.turns.take(turn_id, "s", "me", is_same=True)
+        assert taken is not None
+        assert taken.attempt == 1
+
     def test_a_turn_that_was_put_off_has_lost_no_attempt(self, store: Store) -> None:
         turn_id = running(store)
         store.turns.put_off(turn_id)
