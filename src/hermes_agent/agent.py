@@ -115,7 +115,7 @@ class Agent:
         self._is_idle.set()
         self._titler = Titler(
             store,
-            model,
+            lambda: self.model,
             self._limits,
             is_wanted=settings.agent.titles and not paid_by,
             report=lambda event: self.sink(event),

@@ -441,10 +441,12 @@ def test_an_agent_that_runs_is_not_closed_when_another_takes_its_place() -> None
     running.append(first)
     agents.get("a", "two", lambda: second)  # type: ignore[arg-type,return-value]
     assert not first.is_closed
-    assert not agents.keeps("a", first)  # type: ignore[arg-type]
     agents.get("a", "three", lambda: third)  # type: ignore[arg-type,return-value]
     assert second.is_closed
-    assert len(agents) == 1
+    assert agents.peek("a") is third
+    assert agents.drop("a") is third
+    assert not first.is_closed
+    assert not agents.keeps("a", first), "who runs it closes it"  # type: ignore[arg-type]
 
 
 def test_the_agent_used_longest_ago_is_let_go_unless_it_is_busy() -> None:
