@@ -564,9 +564,7 @@ class Turns:
     def take(
         self, turn_id: str, conversation_id: str, holder: str, *, is_same: bool = False
     ) -> Taken | None:
-        return self._db.write(
-            lambda c: take(c, turn_id, conversation_id, holder, is_same=is_same)
-        )
+        return self._db.write(lambda c: take(c, turn_id, conversation_id, holder, is_same=is_same))
 
     def put_off(self, turn_id: str, lease: Lease | None = None) -> None:
         self._db.write(lambda c: put_off(c, turn_id, lease))
