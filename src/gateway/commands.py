@@ -55,6 +55,7 @@ class House(Protocol):
     def interrupt(self, key: str, by: str) -> bool: ...
     def withdraw(self, key: str, turn_id: str, reason: str) -> bool: ...
     def steer(self, waiting: Waiting) -> str: ...
+    def held_up(self, waiting: Waiting) -> str: ...
     def check_restart(self) -> None: ...
     def restart(self) -> None: ...
     def describe(self, came_from: Origin) -> str: ...
@@ -295,10 +296,13 @@ class Chat:
         """Have this answered as if the person had sent it: the command's delivery becomes a turn."""
         self._accept(self.entry.session_id, self.key, content, replaces)
 
-    def queue(self, text: str) -> None:
-        """Have something answered after what runs, as words without a command are."""
+    def queue(self, text: str) -> str:
+        """Have something answered after what runs, as words without a command are; returns why nothing
+        happens, when that does not show here.
+        """
         entry = self.entry
-        self.send(self.house.wording.of(self.event, text, entry.session_id))
+        content = self.house.wording.of(self.event, text, entry.session_id)
+        return self.house.held_up(self._accept(entry.session_id, self.key, content))
 
     def background(self, text: str) -> str:
         """Have something answered beside the conversation, in one of its own."""
@@ -364,7 +368,7 @@ class Chat:
         """Give the conversation its title, also before anything is said; raises TitleError."""
         routes = self.house.sessions
         entry = self.entry
-        here = self.conversation
+        here = commands.at_tip(self.conversation)
         try:
             is_first = here.store.name_session(here.session_id, title, routes.opening(entry))
         except TitleError as error:
@@ -564,8 +568,7 @@ def _stop(context: Context, what: str) -> str:
 
 def _queue(context: Context, text: str) -> str:
     _needs(context, text, "/queue")
-    _chat(context).queue(text)
-    return ""
+    return _chat(context).queue(text)
 
 
 def _steer(context: Context, text: str) -> str:

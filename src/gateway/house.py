@@ -68,6 +68,7 @@ from hermes_core import config as core
 from hermes_core.errors import (
     ConfigError,
     HermesError,
+    IllegalTransitionError,
     SessionNotFoundError,
     StoreBusyError,
     StoreError,
@@ -474,7 +475,10 @@ class House:
         """Take a turn back that waits; False when it does not (any more)."""
         if all(one.turn_id != turn_id for one in self.lanes.waiting(key)):
             return False
-        self.store.turns.withdraw(turn_id, reason)
+        try:
+            self.store.turns.withdraw(turn_id, reason)
+        except IllegalTransitionError:  # it has just begun, or was said to the turn before it
+            return False
         self.lanes.take_back(key, turn_id)
         self.turns.forget(turn_id)
         return True

@@ -384,11 +384,8 @@ class Pipeline:
         """Have the version before not answered, in the chat's conversation or as a job, if it waits."""
         if last.turn_id is None:
             return False
-        with suppress(StoreError):  # it has begun by now
-            for lane in (key, *(one.key for one in self.lanes.beside(key))):
-                if self.busy.withdraw(lane, last.turn_id, "changed by its sender"):
-                    return True
-        return False
+        keys = (key, *(one.key for one in self.lanes.beside(key)))
+        return any(self.busy.withdraw(one, last.turn_id, "changed by its sender") for one in keys)
 
     def _stop_job(self, key: str, last: Version) -> None:
         """Stop what the version before has done beside the conversation."""

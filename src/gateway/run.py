@@ -109,8 +109,7 @@ class GatewayRunner:
             return True
         if self._house.lanes.is_busy(session_key, turns.is_over):
             return True
-        agent = turns.agents.peek(session_key)
-        if agent is not None and agent.bench.processes.has_running(agent.conversation_id):
+        if turns.agents.has_processes(session_key):
             return True
         entry = self.session_store.peek(session_key)
         return entry is not None and self._is_held(entry.session_id)

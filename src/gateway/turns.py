@@ -113,7 +113,10 @@ class Turns:
             return made
 
         root = self._store.get_conversation_root(session_id)
-        return self.agents.get(key, (root, model_name, standing), make)
+        agent = self.agents.get(key, (root, standing), make)
+        if not self._is_at_work(agent):  # what it has started goes on, whichever model answers
+            agent.model = self._assembly.model(model_name)
+        return agent
 
     def _deliver(self, key: str, turn_id: str, outcome: Outcome) -> Sequence[Piece]:
         waiting = self._current.get(key)

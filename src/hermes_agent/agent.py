@@ -37,7 +37,10 @@ from hermes_core.errors import (
     BudgetSpent,
     IllegalTransitionError,
     LeaseLostError,
+    StoreBusyError,
     StoreError,
+    StoreFullError,
+    StoreIOError,
     UsageError,
     in_words,
 )
@@ -104,13 +107,15 @@ class Agent:
         self._steers: list[Steer] = []
         self._estimators: dict[str, Estimator] = {}
         self._session_messages: list[dict[str, Any]] = []
+        self._unstored = ""
+        """The turn whose last attempt a store that was locked or full could not take."""
         self.is_ended = False
         """Whether a surface has let go of the conversation."""
         self._is_idle = threading.Event()
         self._is_idle.set()
         self._titler = Titler(
             store,
-            model,
+            lambda: self.model,
             self._limits,
             is_wanted=settings.agent.titles and not paid_by,
             report=lambda event: self.sink(event),
@@ -314,7 +319,10 @@ class Agent:
         return outcome
 
     def _run_held(self, turn_id: str, stop: Stop, report: Sink) -> Outcome:
-        with lease.running(self.store, self.conversation_id, turn_id, stop.set) as taken:
+        is_same = turn_id == self._unstored
+        with lease.running(
+            self.store, self.conversation_id, turn_id, stop.set, is_same=is_same
+        ) as taken:
             outcome = self._guarded(taken, stop, report)
             if outcome.status == "suspended":
                 self.store.turns.put_off(turn_id, taken.lease)
@@ -346,6 +354,8 @@ class Agent:
         except LeaseLostError:
             raise
         except StoreError as error:
+            if isinstance(error, StoreBusyError | StoreFullError | StoreIOError):
+                self._unstored = taken.row["id"]
             return Outcome(
                 "failed", "", str(error), error.code
             )  # still open on disk: recovered later

@@ -265,7 +265,7 @@ def title_text(title: str | None) -> str:
 
 
 def _sessions(context: Context, text: str) -> str:
-    here = context.conversation
+    here = at_tip(context.conversation)
     found = here.store.list_sessions_rich(
         limit=_SHOWN, search_query=text or None, scope=_scope(context)
     )
@@ -415,7 +415,7 @@ def _status(context: Context, _argument: str) -> str:
 
 def status_text(context: Context, doing: str) -> str:
     """Where things stand in a conversation, with what is being done in it."""
-    here = context.conversation
+    here = at_tip(context.conversation)
     row = here.store.get_session(here.session_id)
     title = (row and row["title"]) or "no title"
     waiting = len(_approvals(context))
@@ -511,10 +511,17 @@ def _exit(context: Context, _argument: str) -> str:
 
 def _spoken(context: Context) -> tuple[Store, str]:
     """The store and the session, which must hold something."""
-    here = context.conversation
+    here = at_tip(context.conversation)
     if here.store.get_session(here.session_id) is None:
         raise UsageError("Nothing has been said in this conversation yet.")
     return here.store, here.session_id
+
+
+def at_tip(conversation: Conversation) -> Conversation:
+    """A conversation, in the session where it goes on: another chat or surface may have shortened it."""
+    tip = conversation.store.resolve_resume_session_id(conversation.session_id)
+    conversation.session_id = tip
+    return conversation
 
 
 def _text_of(message: Row) -> str:

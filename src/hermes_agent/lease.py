@@ -37,12 +37,20 @@ def held(store: Store, conversation_id: str, on_lost: Callable[[], None]) -> Gen
 
 @contextlib.contextmanager
 def running(
-    store: Store, conversation_id: str, turn_id: str, on_lost: Callable[[], None]
+    store: Store,
+    conversation_id: str,
+    turn_id: str,
+    on_lost: Callable[[], None],
+    *,
+    is_same: bool = False,
 ) -> Generator[Taken]:
-    """The same for a turn, which begins in the same commit; its end gives the conversation back."""
+    """The same for a turn, which begins in the same commit; its end gives the conversation back.
+
+    `is_same` tells that its last attempt goes on.
+    """
 
     def take(holder: str) -> Taken | None:
-        return store.turns.take(turn_id, conversation_id, holder)
+        return store.turns.take(turn_id, conversation_id, holder, is_same=is_same)
 
     taken = _taken(store, conversation_id, take)
     with _kept(store, taken.lease, on_lost):

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Callable
 
 from hermes_agent.events import Sink, Titled, ignore
 from hermes_agent.meter import Meter
@@ -30,7 +31,7 @@ class Titler:
     def __init__(
         self,
         store: Store,
-        model: Model,
+        model: Callable[[], Model],
         limits: Limits,
         *,
         is_wanted: bool,
@@ -81,7 +82,7 @@ class Titler:
         request = Request("", (), [{"role": "user", "content": question}], _MOST_TOKENS)
         account = Meter(self._store, turn_id, self._limits)
         reply = account.ask_aside(
-            self._model, request, text_tokens(question), self._stop, session_id, "title"
+            self._model(), request, text_tokens(question), self._stop, session_id, "title"
         )
         return _cleaned(reply.text)
 

@@ -222,21 +222,31 @@ def name(conn: apsw.Connection, session_id: str, title: str, opening: Opening) -
     return makes_session
 
 
-def start(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> int:
+def start(
+    conn: apsw.Connection, turn_id: str, lease: Lease | None = None, *, is_same: bool = False
+) -> int:
     """Begin to run a turn, for the first time or again; returns which attempt this is.
 
-    One that only waited for a person when it was cut off has not lost an attempt by it.
+    One that only waited for a person when it was cut off has not lost an attempt by it. `is_same` tells
+    that nothing was cut off: the last attempt goes on, of which the store could not take something.
     """
     leases.check(conn, lease)
     attempt = conn.execute(
-        "UPDATE turns SET state = 'running', attempts = max(1, attempts + NOT EXISTS"
-        f" ({_ONLY_WAITS})), started_at = coalesce(started_at, ?2) WHERE id = ?1 RETURNING attempts",
-        (turn_id, clock.now()),
+        "UPDATE turns SET state = 'running', attempts = max(1, attempts + (NOT ?3 AND NOT EXISTS"
+        f" ({_ONLY_WAITS}))), started_at = coalesce(started_at, ?2) WHERE id = ?1 RETURNING attempts",
+        (turn_id, clock.now(), is_same),
     ).get
     return attempt if attempt is not None else fetch(conn, turn_id)["attempts"]
 
 
-def take(conn: apsw.Connection, turn_id: str, conversation_id: str, holder: str) -> Taken | None:
+def take(
+    conn: apsw.Connection,
+    turn_id: str,
+    conversation_id: str,
+    holder: str,
+    *,
+    is_same: bool = False,
+) -> Taken | None:
     """Take the lease of a turn's conversation and begin to run it; None when somebody else has it.
 
     Raises IllegalTransitionError when the turn has ended, ConversationBusyError when its chat has taken
@@ -250,7 +260,7 @@ def take(conn: apsw.Connection, turn_id: str, conversation_id: str, holder: str)
             f"What was said here goes on in {row['session_id']}.", fix="Look for the answer there."
         )
     lease = leases.acquire(conn, conversation_id, holder)
-    return None if lease is None else Taken(lease, start(conn, turn_id), row)
+    return None if lease is None else Taken(lease, start(conn, turn_id, is_same=is_same), row)
 
 
 def put_off(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> None:
@@ -322,10 +332,15 @@ def finish(  # noqa: PLR0913 -- all that ends together
 
 
 def withdraw(conn: apsw.Connection, turn_id: str, reason: str) -> None:
-    """End a turn that never began and take its message out of the conversation; the store keeps it."""
+    """End a turn that never began and take its message out of the conversation; the store keeps it.
+
+    Raises IllegalTransitionError when it has begun, or is over.
+    """
     turn = fetch(conn, turn_id)
     if turn["state"] != "accepted":
-        raise StoreError(f"Turn {turn_id} is {turn['state']}: too late to take it back.")
+        raise IllegalTransitionError(
+            f"Turn {turn_id} is {turn['state']}: too late to take it back."
+        )
     silence(conn, turn)
     finish(conn, turn_id, "interrupted", reason=reason)
 
@@ -385,12 +400,16 @@ def silence(conn: apsw.Connection, turn: Row) -> None:
 
 
 def fold(conn: apsw.Connection, turn_id: str, into: str) -> int | None:
-    """Say the message of a turn that waits to the one that runs; None when it waits no longer."""
-    if fetch(conn, turn_id)["state"] != "accepted":
+    """Say the message of a turn that waits to the one that runs; None when it waits no longer, or its
+    chat has gone on in another conversation.
+    """
+    turn, runs = fetch(conn, turn_id), _running(conn, into)
+    is_here = lineage.root(conn, turn["session_id"]) == lineage.root(conn, runs["session_id"])
+    if turn["state"] != "accepted" or not is_here:
         return None
     text = user_text(conn, turn_id)
     withdraw(conn, turn_id, FOLDED)
-    return _say(conn, _running(conn, into), {"role": "user", "content": text})
+    return _say(conn, runs, {"role": "user", "content": text})
 
 
 def _say(conn: apsw.Connection, turn: Row, message: Mapping[str, Any]) -> int:
@@ -549,8 +568,10 @@ class Turns:
     def start(self, turn_id: str, lease: Lease | None = None) -> int:
         return self._db.write(lambda c: start(c, turn_id, lease))
 
-    def take(self, turn_id: str, conversation_id: str, holder: str) -> Taken | None:
-        return self._db.write(lambda c: take(c, turn_id, conversation_id, holder))
+    def take(
+        self, turn_id: str, conversation_id: str, holder: str, *, is_same: bool = False
+    ) -> Taken | None:
+        return self._db.write(lambda c: take(c, turn_id, conversation_id, holder, is_same=is_same))
 
     def put_off(self, turn_id: str, lease: Lease | None = None) -> None:
         self._db.write(lambda c: put_off(c, turn_id, lease))

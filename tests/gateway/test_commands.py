@@ -433,6 +433,32 @@ def _session_count(store: SessionDB) -> int:
     return store.read(lambda c: c.execute("SELECT count(*) FROM sessions").get)
 
 
+def test_what_runs_in_the_background_goes_on_with_another_model(world: World) -> None:
+    with Inside(world):
+        world.platform.say("a", 'call terminal {"command": "sleep 300", "background": true}')
+        world.wait_for_text("a", "Started in the background as p1")
+        world.platform.say("a", "/model other")
+        world.wait_for_text("a", "From now on other answers.")
+        world.platform.say("a", 'call process {"action": "list"}')
+        world.wait_for_text("a", "The tool says: p1")
+        assert world.model.asked[-1].json["model"] == "other"
+
+
+def test_what_runs_in_the_background_goes_on_while_somebody_with_other_rights_speaks(
+    world: World,
+) -> None:
+    members = '[gateway.allow]\nloopback = ["m1"]\n\n[gateway.owners]'
+    _replaced(world, "[gateway.owners]", members)
+    order = 'call terminal {"command": "sleep 300", "background": true}'
+    with Inside(world):
+        world.platform.say("g", order, chat_type="group", thread="t")
+        world.wait_for_text("g", "Started in the background as p1")
+        world.platform.say("g", "hello", user="m1", chat_type="group", thread="t")
+        world.wait_for_text("g", "You said: [m1] hello")
+        world.platform.say("g", 'call process {"action": "list"}', chat_type="group", thread="t")
+        world.wait_for_text("g", "The tool says: p1")
+
+
 def test_a_model_is_changed_for_one_chat_and_kept(world: World) -> None:
     world.model.models = {"scripted": {}, "other": {}}
     with Inside(world):

@@ -14,6 +14,7 @@ from gateway.origin import Origin
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_core.errors import StoreBusyError
 from hermes_state import SessionDB
+from hermes_state.turns import MOST_ATTEMPTS
 from tests.gateway.faults import disk_full_at, eventually
 from tests.gateway.living import Inside, Process, World
 
@@ -234,6 +235,27 @@ def test_stop_all_takes_back_what_waits(world: World) -> None:
         assert inside.store.turns.unfinished() == []
 
 
+def test_stop_all_stops_a_turn_that_heard_what_waited(world: World) -> None:
+    world.configure(busy="steer")
+    before, after = Quiet(), Quiet()
+    world.play(replace(call("todo"), quiet=before), silence(after))
+    with Inside(world) as inside:
+        world.platform.say("a", "one")
+        assert before.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "heard by the first")
+        world.platform.wait_until(lambda: not world.platform.unacknowledged())
+        before.release()
+        assert after.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "/queue three")
+        world.platform.say("a", "/stop all")
+        world.wait_for_text("a", "⏹ Stopping. 1 waiting message was taken back.")
+        eventually(lambda: inside.house.lanes.held == set())
+        assert inside.store.turns.unfinished() == []
+        world.platform.say("a", "four")
+        world.wait_for_text("a", "You said: four")
+        assert "three" not in json.dumps(world.model.asked[-1].json)
+
+
 def test_a_stop_when_nothing_runs_says_so(world: World) -> None:
     with Inside(world):
         world.platform.say("a", "/stop")
@@ -321,6 +343,17 @@ def test_a_turn_whose_steps_cannot_be_stored_is_run_again_in_its_place(
         assert "You said: one" in first
         assert "You said: two" in second
         assert inside.store.turns.unfinished() == []
+
+
+def test_a_turn_is_not_given_up_because_the_disk_is_full_for_long(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.turns._ASK_AGAIN_S", 0.01)
+    with Inside(world) as inside:
+        with disk_full_at(inside.store, "INSERT ON outbox"):
+            world.platform.say("a", "one")
+            eventually(lambda: len(world.model.asked) > MOST_ATTEMPTS + 1)
+        assert "You said: one" in world.wait_for_replies("a", 1)[0]
 
 
 def test_the_note_of_a_reset_that_cannot_be_stored_does_not_lose_the_message(world: World) -> None:
@@ -428,10 +461,12 @@ def test_an_agent_that_runs_is_not_closed_when_another_takes_its_place() -> None
     running.append(first)
     agents.get("a", "two", lambda: second)  # type: ignore[arg-type,return-value]
     assert not first.is_closed
-    assert not agents.keeps("a", first)  # type: ignore[arg-type]
     agents.get("a", "three", lambda: third)  # type: ignore[arg-type,return-value]
     assert second.is_closed
-    assert len(agents) == 1
+    assert agents.peek("a") is third
+    assert agents.drop("a") is third
+    assert not first.is_closed
+    assert not agents.keeps("a", first), "who runs it closes it"  # type: ignore[arg-type]
 
 
 def test_the_agent_used_longest_ago_is_let_go_unless_it_is_busy() -> None:

@@ -66,6 +66,19 @@ def test_who_came_first_is_answered_first_whichever_chat_it_is(world: World) -> 
         assert said[1:] == ["You said: two", "You said: four"]
 
 
+def test_a_chat_whose_message_is_queued_hears_that_it_waits_for_another_one(world: World) -> None:
+    quiet = Quiet()
+    with Inside(world) as inside:
+        _meet(world, lambda: _inside(inside))
+        world.play(silence(quiet, then="the first"))
+        world.platform.say("a", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("b", "/queue two")
+        world.wait_for_text("b", "another chat of this conversation is answered first")
+        quiet.release()
+        world.wait_for_text("b", "You said: two")
+
+
 def test_the_order_holds_across_a_kill(world: World) -> None:
     quiet = Quiet()
 

@@ -85,3 +85,32 @@ def test_new_stops_a_shortening_with_a_word(world: World) -> None:
         assert ended["end_reason"] == "session_reset"
         eventually(lambda: not inside.house.lanes.held)
         assert not any("went wrong" in one for one in world.replies("a"))
+
+
+def test_commands_of_a_chat_find_the_conversation_where_another_one_shortened_it(
+    world: World,
+) -> None:
+    _small_window(world)
+    with Inside(world) as inside:
+        _spoken_in(world)
+        session_id = inside.runner.session_store.list_sessions()[0].session_id
+        world.platform.say("b", f"/resume {session_id}")
+        world.wait_for_text("b", "You are in")
+        world.platform.say("b", "here I am")
+        world.wait_for_text("b", "You said: here I am")
+        world.play(say("A summary: they said blue a lot."))
+        world.platform.say("a", "/compress")
+        world.wait_for_text("a", "The conversation goes on in")
+        tip = inside.store.get_compression_tip(session_id)
+        world.platform.say("b", "/title Blue")
+        world.wait_for_text("b", "called 'Blue'")
+        assert inside.store.get_session_title(tip) == "Blue"
+        world.platform.say("b", "/status")
+        world.wait_for_text("b", f"Conversation: {tip} (Blue)")
+        world.platform.say("b", "/expand 3")
+        world.wait_for_text("b", "The model sees these again")
+        world.platform.say("a", "and now?")
+        world.wait_for_text("a", "You said: and now?")
+        assert "word for word" in str(world.model.asked[-1].json["messages"])
+        world.platform.say("b", "/branch")
+        world.wait_for_text("b", f"/resume {tip} goes back")

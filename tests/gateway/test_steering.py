@@ -1,6 +1,7 @@
 """What is said to a turn that runs: who may say it, and that none of it is lost."""
 
 import json
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from gateway.access import are_alike
 from hermes_agent.standing import Standing
 from hermes_agent.testing.scripted import Quiet, call, say, silence
+from hermes_cli import plugins
 from hermes_state.scope import Scope
 from tests.gateway.living import Inside, World
 
@@ -118,6 +120,36 @@ def test_what_is_said_from_another_chat_of_the_conversation_reaches_the_turn_tha
         world.platform.say("b", "two")
         world.wait_for_text("b", "You said: two")
         assert len(world.replies("b")) == 3
+
+
+def test_what_went_along_to_a_new_conversation_is_not_said_to_a_turn_of_the_last_one(
+    world: World,
+) -> None:
+    quiet, is_renewed, may_begin = Quiet(), threading.Event(), threading.Event()
+
+    def reset() -> None:
+        is_renewed.set()
+        may_begin.wait(_PATIENCE_S)
+
+    with Inside(world) as inside:
+        world.platform.say("a", "zero")
+        world.wait_for_text("a", "You said: zero")
+        (entry,) = inside.runner.session_store.list_sessions()
+        world.platform.say("b", f"/resume {entry.session_id}")
+        world.wait_for_text("b", "You are in")
+        world.play(replace(call("todo"), quiet=quiet), say("for b alone"))
+        world.platform.say("b", "one")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("a", "/steer and blue, please")
+        world.wait_for_text("a", "in another chat")
+        plugins.register_hook("on_session_reset", reset)
+        world.platform.say("a", "/new")
+        assert is_renewed.wait(_PATIENCE_S)
+        quiet.release()
+        world.wait_for_text("b", "for b alone")
+        may_begin.set()
+        world.wait_for_text("a", "1 waiting message will be answered in it.")
+        world.wait_for_text("a", "You said: and blue, please")
 
 
 def test_people_are_alike_who_may_use_the_same_and_pay_from_no_purse_of_their_own() -> None:

@@ -164,7 +164,7 @@ class TurnRules:
         assert found is not None
         assert (found["state"], found["reason"]) == ("interrupted", "taken back")
         assert session(store, "s")["message_count"] == 2
-        with refused(StoreError):
+        with refused(IllegalTransitionError):
             store.turns.withdraw(running(store, "other"), "too late")
 
     def test_a_message_that_waits_is_replaced_in_its_place(self, store: Store) -> None:
@@ -210,6 +210,12 @@ class TurnRules:
     def test_a_turn_may_be_tried_again(self, store: Store) -> None:
         turn_id = running(store)
         assert store.turns.start(turn_id) == 2
+
+    def test_an_attempt_that_goes_on_is_not_another_one(self, store: Store) -> None:
+        turn_id = running(store)
+        taken = store.turns.take(turn_id, "s", "me", is_same=True)
+        assert taken is not None
+        assert taken.attempt == 1
 
     def test_a_turn_that_was_put_off_has_lost_no_attempt(self, store: Store) -> None:
         turn_id = running(store)
