@@ -192,6 +192,7 @@ class House:
         """
         self._loop = self.turns.loop = asyncio.get_running_loop()
         self.sessions.on_succeeded = self._succeeded
+        self.turns.on_ended_elsewhere = self._send_what_others_ended
         for manifest in self._manifests:
             table = self.settings.platforms.get(manifest.name, {})
             own = {name: value for name, value in table.items() if name != "enabled"}
@@ -356,6 +357,10 @@ class House:
             else:
                 return
         await run_blocking(self.recovery.at_start)
+
+    def _send_what_others_ended(self) -> None:
+        self.recovery.send_what_others_ended()
+        self.delivery.wake()
 
     # -- the desk of adapters -------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ class Recovery:
         free = {row["id"] for row in turns.unfinished()}
         due = [row for row in turns.still_open() if row["state"] == "accepted" or row["id"] in free]
         taken = sum(self._take_up(row) for row in due if row["id"] not in held)
-        self._send_what_others_ended()
+        self.send_what_others_ended()
         return taken
 
     def _take_up(self, row: dict[str, Any]) -> bool:
@@ -107,7 +107,7 @@ class Recovery:
         pieces = self._replies.deliver(row["id"], outcome) if outcome.text else ()
         self._store.turns.finish(row["id"], "interrupted", reason=STOPPED, pieces=pieces)
 
-    def _send_what_others_ended(self) -> None:
+    def send_what_others_ended(self) -> None:
         """Bring answers to their chats that a terminal gave while no gateway was there to do so."""
         since = clock.now() - _STILL_WANTED_S
         for row in self._store.turns.unsent(since, self._platforms()):

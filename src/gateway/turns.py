@@ -79,6 +79,8 @@ class Turns:
         """Told when a turn begins or ends."""
         self.on_over: Callable[[str], None] = lambda _key: None
         """Told when a turn of a key is over or put off, before it leaves its lane."""
+        self.on_ended_elsewhere: Callable[[], None] = lambda: None
+        """Told when another process has ended a turn that waited here."""
         self.on_question_over: Callable[[], None] = lambda: None
         """Told when something that was asked may be over."""
         self.running: dict[str, Agent] = {}
@@ -166,13 +168,20 @@ class Turns:
             self._streams.end(turn_id, self.loop)
         self._watchers.over(turn_id)
 
-    def _find(self, waiting: Waiting) -> None:
-        """Where a turn is to be answered: its chat may have gone on elsewhere while it waited."""
+    def _find(self, waiting: Waiting) -> bool:
+        """Where a turn is to be answered: its chat may have gone on elsewhere while it waited. Tells
+        whether it is to be answered at all: a terminal may have done so.
+        """
         row = self._store.turns.get(waiting.turn_id)
-        if row is None or row["session_id"] == waiting.session_id:
-            return
-        waiting.session_id = row["session_id"]
-        waiting.makes_session = self._store.turns.opens(waiting.turn_id)
+        if row is not None and row["ended_at"] is not None:
+            journal.ended(waiting, row["state"], row["reason"] or "")
+            if row["state"] in ("answered", "failed"):
+                self.on_ended_elsewhere()
+            return False
+        if row is not None and row["session_id"] != waiting.session_id:
+            waiting.session_id = row["session_id"]
+            waiting.makes_session = self._store.turns.opens(waiting.turn_id)
+        return True
 
     def _until_over(self, lane: Lane, waiting: Waiting) -> None:
         """Try until the turn is over. A store that cannot be written now is waited for: those behind in
@@ -212,7 +221,8 @@ class Turns:
 
     def _try(self, lane: Lane, waiting: Waiting) -> bool:
         """One attempt, where the turn is to be answered and in the context of its chat."""
-        self._find(waiting)
+        if not self._find(waiting):
+            return True
         place = waiting.origin.place
         tokens = session_context.set_session_vars(
             platform=place.platform.value,

@@ -257,3 +257,22 @@ def test_an_answer_that_was_given_in_a_terminal_meanwhile_is_sent_once(world: Wo
             world.wait_for_text("b", "still there?")
             assert gateway.terminate() == 0
     assert world.replies("a") == ["said elsewhere"]
+
+
+def test_an_answer_that_a_terminal_gave_to_what_waited_is_sent_at_once(world: World) -> None:
+    with Inside(world) as inside:
+        world.platform.say("a", "zero")
+        world.wait_for_text("a", "You said: zero")
+        (entry,) = inside.runner.session_store.list_sessions()
+        with inside.house.lanes.held_back(entry.session_key):
+            world.platform.say("a", "one")
+            world.platform.wait_until(lambda: not world.platform.unacknowledged())
+            (turn,) = inside.store.turns.still_open()
+            inside.store.turns.start(turn["id"])
+            inside.store.turns.finish(
+                turn["id"], "answered", message={"role": "assistant", "content": "said elsewhere"}
+            )
+        world.wait_for_text("a", "said elsewhere")
+        world.platform.say("a", "two")
+        world.wait_for_text("a", "You said: two")
+        assert world.replies("a").count("said elsewhere") == 1
