@@ -166,13 +166,17 @@ class Turns:
             self._streams.end(turn_id, self.loop)
         self._watchers.over(turn_id)
 
-    def _find(self, waiting: Waiting) -> None:
-        """Where a turn is to be answered: its chat may have gone on elsewhere while it waited."""
+    def _find(self, waiting: Waiting) -> bool:
+        """Where a turn is to be answered: its chat may have gone on elsewhere while it waited. Tells
+        whether it still is: a terminal may have done so, or deleted it.
+        """
         row = self._store.turns.get(waiting.turn_id)
-        if row is None or row["session_id"] == waiting.session_id:
-            return
-        waiting.session_id = row["session_id"]
-        waiting.makes_session = self._store.turns.opens(waiting.turn_id)
+        if row is None or row["ended_at"] is not None:
+            return not self._is_settled(waiting)
+        if row["session_id"] != waiting.session_id:
+            waiting.session_id = row["session_id"]
+            waiting.makes_session = self._store.turns.opens(waiting.turn_id)
+        return True
 
     def _until_over(self, lane: Lane, waiting: Waiting) -> None:
         """Try until the turn is over. A store that cannot be written now is waited for: those behind in
@@ -211,7 +215,8 @@ class Turns:
 
     def _try(self, lane: Lane, waiting: Waiting) -> bool:
         """One attempt, where the turn is to be answered and in the context of its chat."""
-        self._find(waiting)
+        if not self._find(waiting):
+            return True
         place = waiting.origin.place
         tokens = session_context.set_session_vars(
             platform=place.platform.value,
