@@ -41,6 +41,7 @@ from hermes_core.errors import (
     StoreError,
     StoreFullError,
     StoreIOError,
+    TurnMovedError,
     UsageError,
     in_words,
 )
@@ -303,7 +304,8 @@ class Agent:
     def run(self, turn_id: str, stream_callback: Callable[[str], None] | None = None) -> Outcome:
         """Run a turn that was accepted, for the first time or after a crash.
 
-        One that has ended is told as it ended. Raises ConversationBusyError.
+        One that has ended is told as it ended, one that its chat has taken along into another
+        conversation as stopped here. Raises ConversationBusyError.
         """
         stop = self._new_stop()
         report = _streaming(self.sink, stream_callback)
@@ -314,6 +316,8 @@ class Agent:
                 self._tell_turn_end(turn_id, outcome)  # whoever waits for the end tells of more
         except IllegalTransitionError:  # it has ended before, or by others just now
             return self._recorded(turn_id)
+        except TurnMovedError as error:
+            return Outcome("interrupted", "", str(error), is_recorded=True)
         finally:
             self._is_idle.set()
         return outcome

@@ -230,6 +230,12 @@ class IllegalTransitionError(StoreError):
     code = "store.transition"
 
 
+class TurnMovedError(StoreError):
+    """A turn is not in this conversation any more: its chat has taken it along into another one."""
+
+    code = "store.turn_moved"
+
+
 class RowGoneError(StoreError):
     """What was to be changed is not there any more: it went with its conversation."""
 

@@ -20,6 +20,7 @@ from hermes_core.errors import (
     ConversationOverError,
     IllegalTransitionError,
     StoreError,
+    TurnMovedError,
 )
 from hermes_core.secrets import redact
 from hermes_state import (
@@ -249,16 +250,14 @@ def take(
 ) -> Taken | None:
     """Take the lease of a turn's conversation and begin to run it; None when somebody else has it.
 
-    Raises IllegalTransitionError when the turn has ended, ConversationBusyError when its chat has taken
-    it along into another conversation: under the lease of this one, two could run it.
+    Raises IllegalTransitionError when the turn has ended, TurnMovedError when its chat has taken it
+    along into another conversation: under the lease of this one, two could run it.
     """
     row = fetch(conn, turn_id)
     if row["ended_at"] is not None:
         raise IllegalTransitionError(f"Turn {turn_id} is {row['state']} already.")
     if lineage.root(conn, row["session_id"]) != conversation_id:
-        raise ConversationBusyError(
-            f"What was said here goes on in {row['session_id']}.", fix="Look for the answer there."
-        )
+        raise TurnMovedError(f"Turn {turn_id} is answered in {row['session_id']}.")
     lease = leases.acquire(conn, conversation_id, holder)
     return None if lease is None else Taken(lease, start(conn, turn_id, is_same=is_same), row)
 

@@ -23,6 +23,9 @@ from hermes_core.errors import ConversationBusyError
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
 from hermes_state.effects import Call
+from hermes_state.inbox import Delivery
+from hermes_state.routes import Route
+from hermes_state.turns import Opening
 from tests.agent.conftest import Chat, Counting, MakeChat
 
 DEAD = "somewhere-else:1:1:1"
@@ -288,3 +291,21 @@ def test_parallel_calls_survive_as_a_whole(make_chat: MakeChat, store: SessionDB
     assert validity.problems(messages) == []
     assert validity.problems_on_the_wire(messages) == []
     assert chat.states() == ["answered"]
+
+
+def test_what_its_chat_took_along_is_left_to_the_conversation_that_it_is_in(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    store.create_session("s", "cli")
+    said = {"role": "user", "content": "go"}
+    delivery = Delivery("p", "c", "1", '{"session_key": "key"}')
+    moves = store.turns.accept("s", said, delivery=delivery).turn_id
+    stays = store.turns.accept("s", said).turn_id
+    chat = make_chat(["here I am"], session_id="s")
+    waiting = [row["id"] for row in recovery.unfinished(store, "s")]
+    store.succeed(Route("key"), "new", former="s", reason="why", opening=Opening("p"))
+    told = [chat.agent.run_turn(turn_id) for turn_id in waiting]
+    assert waiting == [moves, stays]
+    assert [one["completed"] for one in told] == [False, True]
+    assert [row["id"] for row in store.turns.still_open()] == [moves]
+    assert len(chat.model.requests) == 1

@@ -2,13 +2,13 @@
 
 from hermes_core.errors import (
     AlreadySettledError,
-    ConversationBusyError,
     ConversationOverError,
     IllegalTransitionError,
     LeaseLostError,
     SessionNotFoundError,
     StoreError,
     TitleError,
+    TurnMovedError,
 )
 from hermes_state.effects import Call
 from hermes_state.inbox import Delivery
@@ -380,7 +380,7 @@ class TurnRules:
         turn_id = accepted(store, delivery=Delivery("p", "c", "1", '{"session_key": "key"}'))
         opening = Opening("p")
         store.succeed(Route("key"), "new", former="s", reason="why", opening=opening)
-        with refused(ConversationBusyError):
+        with refused(TurnMovedError):
             store.turns.take(turn_id, "s", "who looked before it moved")
         assert store.leases.held() == {}
         assert store.turns.take(turn_id, "new", "me") is not None
