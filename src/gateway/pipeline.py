@@ -424,8 +424,11 @@ class Pipeline:
     # -- something to say -----------------------------------------------------------------------
 
     def _say(self, event: MessageEvent, source: SessionSource, delivery: Delivery) -> Receipt:
-        entry = self.entry_of(event, source)
-        return self._accept(event, entry, delivery, self.opening_of(entry, event, source))
+        while True:
+            entry = self.entry_of(event, source)
+            opening = self.opening_of(entry, event, source)
+            with suppress(ConversationOverError):  # its chat has just left that conversation
+                return self._accept(event, entry, delivery, opening)
 
     def _say_anew(
         self,
@@ -482,7 +485,10 @@ class Pipeline:
         delivery: Delivery,
         opening: Opening | None = None,
     ) -> Receipt:
-        """Store a message as a turn; without an opening, only in a conversation that goes on."""
+        """Store a message as a turn; without an opening, only in a conversation that is there.
+
+        Raises ConversationOverError when its chat does not go on there. Who names a session means it.
+        """
         content = self.wording.of(event, event.text, entry.session_id)
         came_from = origin.decode(delivery.payload)
         self.tell_reset(entry, came_from)
@@ -493,7 +499,7 @@ class Pipeline:
                 delivery=delivery,
                 opening=opening,
                 reopens=True,
-                over=() if opening else OVER,
+                over=() if event.options.get("session_id") else OVER,
             )
         except AlreadySettledError:
             return self._known(delivery) or Receipt("ignored", is_new=False)

@@ -3,6 +3,7 @@
 import json
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -204,6 +205,33 @@ def test_a_new_that_cannot_be_stored_leaves_what_waits_where_it_was(world: World
             world.wait_for_text("a", "no space left")
         world.wait_for_text("a", "You said: who am I?")
         assert "Ada" in _told(world)
+
+
+@pytest.mark.parametrize("is_everyday", [True, False])
+def test_a_message_that_is_taken_in_while_its_chat_leaves_is_said_where_the_chat_is(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_everyday: bool
+) -> None:
+    if not is_everyday:
+        plugins.register_hook("on_message_received", lambda text: None)
+    with Inside(world) as inside:
+        world.platform.say("a", "marzipan")
+        world.wait_for_text("a", "You said: marzipan")
+        eventually(lambda: inside.house.lanes.held == set())
+        old, routes, of = _here(inside), inside.runner.session_store, inside.house.wording.of
+        (entry,) = routes.list_sessions()
+
+        def leave(*said: Any) -> Any:
+            """The chat has been looked up; before the message is stored, it leaves."""
+            monkeypatch.undo()
+            routes.reset_session(entry.session_key)
+            return of(*said)
+
+        monkeypatch.setattr(inside.house.wording, "of", leave)
+        world.platform.say("a", "hello")
+        world.wait_for_text("a", "You said: hello")
+        assert _here(inside) != old
+        assert "marzipan" not in _told(world)
+        assert (inside.store.get_session(old) or {})["end_reason"] == "session_reset"
 
 
 def test_a_conversation_at_work_is_not_reset_by_the_clock(world: World) -> None:
