@@ -16,6 +16,7 @@ from hermes_agent import lease
 from hermes_agent.turn import Outcome
 from hermes_core import clock
 from hermes_state.inbox import Delivery
+from hermes_state.mending import REPAIRED_AT
 from hermes_state.protocol import Store
 
 logger = logging.getLogger(__name__)
@@ -108,8 +109,12 @@ class Recovery:
         self._store.turns.finish(row["id"], "interrupted", reason=STOPPED, pieces=pieces)
 
     def _send_what_others_ended(self) -> None:
-        """Bring answers to their chats that a terminal gave while no gateway was there to do so."""
-        since = clock.now() - _STILL_WANTED_S
+        """Bring answers to their chats that a terminal gave while no gateway was there to do so.
+
+        Of what ended before a repair it is not known which was sent: the notes of it may be lost.
+        """
+        repaired_at = float(self._store.get_meta(REPAIRED_AT) or 0)
+        since = max(clock.now() - _STILL_WANTED_S, repaired_at)
         for row in self._store.turns.unsent(since, self._platforms()):
             self._replies.bring(row)
 

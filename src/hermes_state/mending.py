@@ -10,6 +10,8 @@ from hermes_core import clock
 from hermes_state import sessions
 from hermes_state.records import Row, rows
 
+REPAIRED_AT = "repaired_at"
+"""The value of `meta` that says when rows may have been lost."""
 _JSON = (
     ("messages", "tool_calls"),
     ("messages", "parts"),
@@ -30,7 +32,8 @@ def mend(conn: apsw.Connection) -> list[str]:
     told += _drop_unfounded(conn) + _settle_turns(conn)
     for (session_id,) in conn.execute("SELECT id FROM sessions").fetchall():
         sessions.recount(conn, session_id)
-    conn.execute("REPLACE INTO meta (key, value) VALUES ('repaired_at', ?)", (str(clock.now()),))
+    noted = (REPAIRED_AT, str(clock.now()))
+    conn.execute("REPLACE INTO meta (key, value) VALUES (?, ?)", noted)
     return told
 
 

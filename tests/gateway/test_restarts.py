@@ -13,6 +13,7 @@ from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_cli import plugins
 from hermes_core.errors import ConfigError
 from hermes_state import SessionDB
+from hermes_state.repair import repair
 from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, Process, World
 from tests.plugins import DEADLY, enable
@@ -259,6 +260,22 @@ def test_an_answer_that_was_given_in_a_terminal_meanwhile_is_sent_once(world: Wo
             world.wait_for_text("b", "still there?")
             assert gateway.terminate() == 0
     assert world.replies("a") == ["said elsewhere"]
+
+
+def test_what_was_sent_before_a_repair_is_not_sent_again_because_the_note_of_it_is_lost(
+    world: World,
+) -> None:
+    with Inside(world):
+        world.platform.say("a", "one")
+        world.wait_for_text("a", "You said: one")
+    with SessionDB(world.home.database) as store:
+        store.write(lambda conn: conn.execute("DELETE FROM outbox"))
+    repair(world.home.database)
+    with Inside(world):
+        world.platform.say("a", "two")
+        world.wait_for_text("a", "You said: two")
+    sent = [one.text for one in world.platform.attempts if one.text.startswith("You said: one")]
+    assert len(sent) == 1
 
 
 def test_an_answer_that_a_terminal_gives_beside_the_gateway_is_sent_at_once(world: World) -> None:
