@@ -1,4 +1,4 @@
-"""What every test gets: a home of its own, a clean environment, and no plugins."""
+"""What every test gets: a home of its own, a clean environment, no plugins and no secrets."""
 
 import logging
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes_cli import plugins
+from hermes_core import secrets
 from hermes_core.paths import Home
 
 # A shell that runs this in the background has Ctrl-C ignored, and nohup the end of the terminal; every
@@ -37,6 +38,12 @@ def logging_as_before() -> Iterator[None]:
             handler.close()
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def no_secrets_stay() -> Iterator[None]:
+    yield
+    secrets.forget()
 
 
 @pytest.fixture(autouse=True)

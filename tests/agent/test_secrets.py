@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -23,10 +22,8 @@ HIDDEN = "[secret DEPLOY_TOKEN]"
 
 
 @pytest.fixture(autouse=True)
-def registered() -> Iterator[None]:
+def registered() -> None:
     secrets.register({"DEPLOY_TOKEN": SECRET})
-    yield
-    secrets.forget()
 
 
 def test_a_secret_in_the_output_of_a_tool_reaches_neither_model_store_nor_events(

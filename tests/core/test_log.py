@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -12,11 +11,10 @@ from hermes_core import log, secrets
 
 
 @pytest.fixture
-def secret() -> Iterator[str]:
+def secret() -> str:
     value = 'kü"mmel'
     secrets.register({"SPICE": value})
-    yield value
-    secrets.forget()
+    return value
 
 
 def test_records_of_the_level_go_to_a_private_file_and_nowhere_else(

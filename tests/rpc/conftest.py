@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from hermes_agent.testing.server import ScriptedServer
-from hermes_core import secrets
 from hermes_core.paths import Home
 from tests.rpc.serving import Inside, World
 from tui_gateway import server
@@ -38,4 +37,3 @@ def client(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inside]:
     monkeypatch.setattr(server, "_resources", Resources())
     yield Inside()
     server.shut_down()
-    secrets.forget()

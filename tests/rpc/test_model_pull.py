@@ -12,7 +12,6 @@ import pytest
 
 from hermes_agent.models.embedded import catalogue, machine
 from hermes_agent.models.embedded.catalogue import Entry
-from hermes_core import secrets
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from tests.rpc.serving import Inside, RefusedError
@@ -84,7 +83,6 @@ def poor(home: Home, hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(server, "_resources", Resources())
     yield Inside()
     server.shut_down()
-    secrets.forget()
 
 
 def test_without_any_model_the_embedded_one_is_offered_fetched_and_answers_then(

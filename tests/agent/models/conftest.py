@@ -9,16 +9,9 @@ from hermes_agent.models.anthropic import Anthropic
 from hermes_agent.models.base import Facts, Model
 from hermes_agent.models.openai_chat import OpenAIChat
 from hermes_agent.testing.server import ScriptedServer
-from hermes_core import secrets
 
 Format = Literal["openai", "anthropic"]
 Make = Callable[..., Model]
-
-
-@pytest.fixture(autouse=True)
-def no_secrets_stay() -> Iterator[None]:
-    yield
-    secrets.forget()
 
 
 @pytest.fixture
