@@ -45,6 +45,7 @@ RESET = "session_reset"
 SWITCH = "session_switch"
 OVER = frozenset({RESET, SWITCH, "idle", "daily", "suspended"})
 """Ends after which a chat does not go on in the same conversation."""
+_PASSED_ON = "passed on"
 _SHORT = timedelta(minutes=1)
 """What a crash may take of the time at which a chat was used."""
 
@@ -337,6 +338,7 @@ class SessionStore:
             former=old.session_id,
             reason=reason,
             opening=self.opening(entry),
+            is_passed_on=entry.auto_reset_reason == _PASSED_ON,
         )
         self._noted([entry.session_key])
         self.on_succeeded(old.session_id, entry.session_id, places)
@@ -405,7 +407,7 @@ class SessionStore:
         """
         owner = entry.origin.person if entry.origin is not None else None
         if not source.is_group and not source.is_session and _differ(owner, source.person):
-            return "passed on"
+            return _PASSED_ON
         return self._reason_to_reset(entry)
 
     def _reason_to_reset(self, entry: SessionEntry) -> str | None:

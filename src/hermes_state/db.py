@@ -165,12 +165,25 @@ class SessionDB:
         return self.write(lambda c: sessions.end_for_reset(c, session_id, reason))
 
     def succeed(
-        self, route: Route, session_id: str, *, former: str, reason: str, opening: Opening
+        self,
+        route: Route,
+        session_id: str,
+        *,
+        former: str,
+        reason: str,
+        opening: Opening,
+        is_passed_on: bool = False,
     ) -> dict[str, int]:
         """Have a chat go on in another session, with what waits in the former one."""
         return self.write(
             lambda c: succession.succeed(
-                c, route, session_id, former=former, reason=reason, opening=opening
+                c,
+                route,
+                session_id,
+                former=former,
+                reason=reason,
+                opening=opening,
+                is_passed_on=is_passed_on,
             )
         )
 

@@ -13,6 +13,8 @@ from hermes_state.records import Row
 from hermes_state.routes import Route
 from hermes_state.turns import Opening
 
+PASSED_ON = "its chat was passed on to somebody else"
+
 
 def succeed(
     conn: apsw.Connection,
@@ -22,16 +24,22 @@ def succeed(
     former: str,
     reason: str,
     opening: Opening,
+    is_passed_on: bool = False,
 ) -> dict[str, int]:
     """Have a chat go on in another session; returns the turns that went along, each with its message
     there.
 
     The former conversation ends for this reason, unless other chats are in it. The session is made when
-    something goes along and it is not there yet; else its first message makes it.
+    something goes along and it is not there yet; else its first message makes it. Of a chat that is
+    passed on to somebody else nothing goes along: what waits there is for nobody any more.
     """
     if not routes.keys_of(conn, former, route.scope) - {route.session_key}:
         sessions.end_for_reset(conn, former, reason)
     waiting = _waiting(conn, former, route.session_key)
+    if is_passed_on:
+        for turn in waiting:
+            turns.withdraw(conn, turn["id"], PASSED_ON)
+        waiting = list[Row]()
     if waiting and sessions.find(conn, session_id) is None:
         turns.begin(conn, session_id, opening)
     moved = {turn["id"]: turns.say_again(conn, turn, session_id) for turn in waiting}

@@ -312,3 +312,24 @@ def test_a_room_that_passes_to_somebody_else_does_not_pass_on_what_was_said_in_p
         world.platform.say("room", "and now?", user="bob")
         world.wait_for_text("room", "You said: and now?")
         assert "what was the code?" in _told(world)
+
+
+def test_what_waits_in_a_room_is_not_passed_on_with_it(world: World) -> None:
+    text = world.home.config.read_text()
+    allowed = '[gateway.allow]\nloopback = ["ana", "bob"]\n\n[gateway.owners]'
+    world.home.config.write_text(text.replace("[gateway.owners]", allowed))
+    quiet = Quiet()
+    world.play(silence(quiet, then="to the first"))
+    with Inside(world) as inside:
+        world.platform.say("room", "hello", user="ana")
+        assert quiet.begun.wait(_PATIENCE_S)
+        world.platform.say("room", "the code is 4711", user="ana")
+        _wait_until_taken(world)
+        world.platform.say("room", "who is there?", user="bob")
+        _wait_until_taken(world)
+        quiet.release()
+        world.wait_for_text("room", "You said: who is there?")
+        eventually(lambda: inside.house.lanes.held == set())
+        assert "4711" not in _told(world)
+        assert not any("4711" in one for one in world.replies("room"))
+        assert inside.store.check() == []

@@ -88,6 +88,17 @@ class RouteRules:
             store.succeed(Route("key"), "new", former="s", reason="why", opening=opening)
             assert contents(store, "new") == ["1", "2", "3"]
 
+    def test_of_a_chat_that_is_passed_on_nothing_goes_along(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        waits = accepted(store, delivery=Delivery("p", "c", "1", '{"session_key": "key"}'))
+        moved = store.succeed(
+            Route("key"), "new", former="s", reason="why", opening=Opening("p"), is_passed_on=True
+        )
+        assert moved == {}
+        turn = store.turns.get(waits) or {}
+        assert (turn["session_id"], turn["state"]) == ("s", "interrupted")
+        assert store.get_session("new") is None
+
     def test_a_conversation_that_a_chat_leaves_goes_on_for_others(self, store: Store) -> None:
         chat(store, "s", "hello")
         store.routes.save("others", "s")
