@@ -1,4 +1,4 @@
-"""The gateway as a systemd service of the user: `hermes gateway install`, `uninstall`, its start."""
+"""The gateway as a systemd service of the user, and how the start of any gateway is waited for."""
 
 import contextlib
 import os
