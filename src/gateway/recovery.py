@@ -48,7 +48,7 @@ class Recovery:
 
     def at_start(self) -> None:
         """Queue the turns that were accepted and not answered; tell of commands that were cut off."""
-        lease.free_the_dead(self._store)
+        lease.expire_dead_leases(self._store)
         turns = self.take_up()
         cut_off = self._store.inbox.unsettled()
         for row in cut_off:

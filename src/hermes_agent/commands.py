@@ -324,7 +324,7 @@ def _undo(context: Context, what: str) -> str:
 def _retry(context: Context, _argument: str) -> str:
     _ = context.agent  # when nobody can answer, nothing is taken back
     store, session_id, last = _request(context, 1, "retry")
-    lease.free_the_dead(store)
+    lease.expire_dead_leases(store)
     context.send(requests.content_of(store, session_id, last), replaces=last["id"])
     return ""
 

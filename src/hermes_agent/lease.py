@@ -1,11 +1,12 @@
-"""Holding a conversation while a turn runs: taken, renewed by one thread of the process, given back.
+"""Leases of conversations: acquire one, renew it while its turn runs, release it.
 
-A holder names its machine, process and the process's start, so that the lease of a process that is gone
-need not be waited for.
+A holder names its machine, its process and the start of that process, so that nobody has to wait for the
+lease of a process that has ended.
 """
 
 import contextlib
 import itertools
+import logging
 import os
 import threading
 import time
@@ -14,24 +15,27 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
-from hermes_core.errors import ConversationBusyError, LeaseLostError
+from hermes_core.errors import ConversationBusyError, LeaseLostError, StoreError
 from hermes_state.leases import DEFAULT_TTL_S, Lease
 from hermes_state.protocol import Store
 from hermes_state.turns import Taken
 
 T = TypeVar("T")
 
-_RENEW_EVERY_S = DEFAULT_TTL_S / 4
+logger = logging.getLogger(__name__)
+
+_RENEW_INTERVAL_S = DEFAULT_TTL_S / 4
+_RETRY_INTERVAL_S = 1.0
 _numbers = itertools.count(1)
 _holders: set[str] = set()
-"""Those of this process that hold a conversation, or are about to."""
+"""The holders of this process that have a lease or are acquiring one."""
 
 
 @contextlib.contextmanager
 def held(store: Store, conversation_id: str, on_lost: Callable[[], None]) -> Generator[Lease]:
-    """Hold a conversation for the length of a block; raises ConversationBusyError."""
+    """Hold the lease of a conversation within a block; raises ConversationBusyError."""
     lease = acquire(store, conversation_id)
-    with _kept(store, lease, on_lost):
+    with _renewing(store, lease, on_lost):
         yield lease
 
 
@@ -44,74 +48,74 @@ def running(
     *,
     is_same: bool = False,
 ) -> Generator[Taken]:
-    """The same for a turn, which begins in the same commit; its end gives the conversation back.
+    """Hold the lease and start a turn in the same commit; the end of the turn releases the lease.
 
-    `is_same` tells that its last attempt goes on.
+    `is_same` continues the last attempt instead of counting a new one.
     """
 
     def take(holder: str) -> Taken | None:
         return store.turns.take(turn_id, conversation_id, holder, is_same=is_same)
 
-    taken = _taken(store, conversation_id, take)
-    with _kept(store, taken.lease, on_lost):
+    taken = _acquire(store, conversation_id, take)
+    with _renewing(store, taken.lease, on_lost):
         yield taken
 
 
 def acquire(store: Store, conversation_id: str) -> Lease:
-    """Take the lease, also from a process that is gone; raises ConversationBusyError."""
-    return _taken(store, conversation_id, partial(store.leases.acquire, conversation_id))
+    """Take the lease, also from a process that has ended; raises ConversationBusyError."""
+    return _acquire(store, conversation_id, partial(store.leases.acquire, conversation_id))
 
 
-def _taken(store: Store, conversation_id: str, take: Callable[[str], T | None]) -> T:
-    mine = f"{_process()}:{next(_numbers)}"
-    _holders.add(mine)
+def _acquire(store: Store, conversation_id: str, take: Callable[[str], T | None]) -> T:
+    holder = f"{_process()}:{next(_numbers)}"
+    _holders.add(holder)
     try:
-        taken = take(mine)
-        if taken is None:
+        acquired = take(holder)
+        if acquired is None:
             former = store.leases.holder_of(conversation_id)
-            if former is not None and (is_gone(former) or _is_left(former)):
-                store.leases.take_over(conversation_id, former, mine)
-                taken = take(mine)
+            if former is not None and (is_gone(former) or _is_unreleased(former)):
+                store.leases.take_over(conversation_id, former, holder)
+                acquired = take(holder)
     except BaseException:
-        _holders.discard(mine)
+        _holders.discard(holder)
         raise
-    if taken is None:
-        _holders.discard(mine)
+    if acquired is None:
+        _holders.discard(holder)
         raise ConversationBusyError(
             f"The conversation {conversation_id} is being run by another process.",
             fix="Wait for it to end, or stop it there.",
         )
-    return taken
+    return acquired
 
 
 @contextlib.contextmanager
-def _kept(store: Store, lease: Lease, on_lost: Callable[[], None]) -> Generator[None]:
-    """Renew a lease for the length of a block, and give back what was not given back within it."""
-    _keeper.keep(store, lease, on_lost)
+def _renewing(store: Store, lease: Lease, on_lost: Callable[[], None]) -> Generator[None]:
+    """Renew a lease within a block, and release it afterwards unless the block did."""
+    _renewer.add(store, lease, on_lost)
     try:
         yield
     finally:
-        _keeper.drop(lease)
+        _renewer.remove(lease)
         _holders.discard(lease.holder)
         if store.leases.holder_of(lease.conversation_id) == lease.holder:
             store.leases.release(lease)
 
 
-def free_the_dead(store: Store) -> None:
-    """Expire the leases of processes that are gone, so that their turns count as unfinished."""
+def expire_dead_leases(store: Store) -> None:
+    """Expire the leases of processes that have ended, so that their turns count as unfinished."""
     for conversation_id, holder in store.leases.held().items():
         if is_gone(holder):
-            # For no time: whoever looks for unfinished turns at this moment finds nobody holding them.
+            # With no time to live: a search for unfinished turns at this moment finds no holder.
             store.leases.take_over(conversation_id, holder, f"{_process()}:0", ttl_s=0)
 
 
-def _is_left(holder: str) -> bool:
-    """Whether this process held it and could not give it back, as with a full disk."""
+def _is_unreleased(holder: str) -> bool:
+    """Whether this process held the lease and could not release it, as with a full disk."""
     return holder.startswith(f"{_process()}:") and holder not in _holders
 
 
 def is_gone(holder: str) -> bool:
-    """Whether a holder's process has ended; of another machine's we cannot know."""
+    """Whether a holder's process has ended; False for a process of another machine."""
     host, pid, started, _ = (*holder.split(":"), "", "", "", "")[:4]
     if host != os.uname().nodename or not pid.isdigit():
         return False
@@ -119,7 +123,7 @@ def is_gone(holder: str) -> bool:
 
 
 def process_name() -> str:
-    """This process, by a name that no other ever has."""
+    """Return a name for this process that no other process ever has."""
     return _process()
 
 
@@ -134,19 +138,19 @@ def _own_start(pid: int) -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process began, in the kernel's own count; empty when there is none."""
+    """Return when a process started, in the kernel's clock ticks; empty when it has ended."""
     try:
-        # The name of the program is in brackets and may hold anything, blanks and brackets too.
+        # The program's name is in parentheses and may contain blanks and parentheses.
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
         state, *others = stat.rpartition(")")[2].split()
-        # One that has ended keeps its entry until its parent asks, and some parents never do.
+        # A zombie keeps its entry until its parent reaps it, and some parents never do.
         return "" if state in "ZX" else others[18]
     except OSError:
         return _alive(pid)
 
 
 def _alive(pid: int) -> str:
-    """Where there is no /proc: whether the process is there at all."""
+    """Return "0" for a process that exists, where there is no /proc; else an empty text."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -156,42 +160,68 @@ def _alive(pid: int) -> str:
     return "0"
 
 
-class _Keeper:
-    """Renews what this process holds; its thread lives as long as there is something to renew."""
+class LeaseRenewer:
+    """Renews the leases of this process in one thread, which lives as long as there are any."""
 
-    def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._kept: dict[Lease, tuple[Store, Callable[[], None]]] = {}
+    def __init__(
+        self,
+        interval_s: float = _RENEW_INTERVAL_S,
+        retry_interval_s: float = _RETRY_INTERVAL_S,
+    ) -> None:
+        self._interval_s = interval_s
+        self._retry_interval_s = retry_interval_s
+        self._lock = threading.Lock()
+        self._leases: dict[Lease, tuple[Store, Callable[[], None]]] = {}
         self._thread: threading.Thread | None = None
 
-    def keep(self, store: Store, lease: Lease, on_lost: Callable[[], None]) -> None:
-        with self._condition:
-            self._kept[lease] = (store, on_lost)
+    def add(self, store: Store, lease: Lease, on_lost: Callable[[], None]) -> None:
+        """Renew a lease until it is removed; `on_lost` is called when somebody else has taken it."""
+        with self._lock:
+            self._leases[lease] = (store, on_lost)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
                 self._thread.start()
 
-    def drop(self, lease: Lease) -> None:
-        with self._condition:
-            self._kept.pop(lease, None)
+    def remove(self, lease: Lease) -> None:
+        """Renew a lease no longer."""
+        with self._lock:
+            self._leases.pop(lease, None)
 
     def _run(self) -> None:
+        wait_s = self._interval_s
         while True:
-            time.sleep(_RENEW_EVERY_S)
-            with self._condition:
-                if not self._kept:
+            time.sleep(wait_s)
+            with self._lock:
+                if not self._leases:
                     self._thread = None
                     return
-                due = list(self._kept.items())
-            for lease, (store, on_lost) in due:
-                self._renew(lease, store, on_lost)
+                due = list(self._leases.items())
+            renewed = [self._renew(lease, store, on_lost) for lease, (store, on_lost) in due]
+            wait_s = self._interval_s if all(renewed) else self._retry_interval_s
 
-    def _renew(self, lease: Lease, store: Store, on_lost: Callable[[], None]) -> None:
+    def _renew(self, lease: Lease, store: Store, on_lost: Callable[[], None]) -> bool:
+        """Renew a lease; returns False when the store could not be written, so that it is due again.
+
+        The boundary of the thread: what fails for one lease must not end the renewal of the others.
+        """
         try:
             store.leases.renew(lease)
         except LeaseLostError:
-            self.drop(lease)
+            self._lose(lease, on_lost)
+        except StoreError as error:  # a full disk, a locked store
+            logger.warning("lease of %s: could not renew: %s", lease.conversation_id, error)
+            return False
+        except Exception:
+            logger.exception("lease of %s: could not renew", lease.conversation_id)
+            return False
+        return True
+
+    def _lose(self, lease: Lease, on_lost: Callable[[], None]) -> None:
+        self.remove(lease)
+        try:
             on_lost()
+        except Exception:
+            logger.exception("lease of %s: handling its loss failed", lease.conversation_id)
 
 
-_keeper = _Keeper()
+_renewer = LeaseRenewer()

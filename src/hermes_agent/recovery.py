@@ -16,7 +16,7 @@ from hermes_state.records import Row
 
 def unfinished(store: Store, conversation_id: str | None = None) -> list[Row]:
     """Turns without an end that nobody runs, the oldest first."""
-    lease.free_the_dead(store)
+    lease.expire_dead_leases(store)
     return [
         row for row in store.turns.unfinished() if conversation_id in (None, row["conversation_id"])
     ]

@@ -94,7 +94,7 @@ def recover(rt: Runtime, sid: str, session: LiveSession, *, with_messages: bool 
         conversation_id = store.get_conversation_root(info.key_of(session))
         if not rt.presence.is_first(conversation_id):
             return 0  # who has had it open for longer runs them
-        lease.free_the_dead(store)
+        lease.expire_dead_leases(store)
         found = [
             row
             for row in _others(store, session, live, store.turns.unfinished)

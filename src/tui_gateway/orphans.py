@@ -14,7 +14,7 @@ _LOOKED_AT = 1000
 
 def end_orphans(store: Store, presence: Presence) -> list[str]:
     """End what nobody has open; returns the sessions."""
-    lease.free_the_dead(store)
+    lease.expire_dead_leases(store)
     latest = store.list_sessions_rich(limit=_LOOKED_AT, source=SOURCE)
     open_rows = {row["id"] for row in latest if row["ended_at"] is None}
     with presence.left_behind() as left:

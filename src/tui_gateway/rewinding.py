@@ -56,7 +56,7 @@ def submit_instead(
     """Have a prompt answered in the place of a user message and all after it; that is one change."""
     with rt.live(session).accepting:
         store, _ = _idle_store(rt, session)
-        lease.free_the_dead(store)
+        lease.expire_dead_leases(store)
         told = intake.submit(rt, sid, session, content, key, replaces=message_id)
         transcript = store.get_messages_as_conversation(info.key_of(session))
         _follow(rt, session, transcript[:-1])

@@ -248,7 +248,7 @@ def test_an_answer_that_was_given_in_a_terminal_meanwhile_is_sent_once(world: Wo
         assert quiet.begun.wait(20)
         gateway.kill()
     with SessionDB(world.home.database) as store:
-        lease.free_the_dead(store)
+        lease.expire_dead_leases(store)
         (turn,) = store.turns.unfinished()
         store.turns.finish(
             turn["id"], "answered", message={"role": "assistant", "content": "said elsewhere"}
@@ -331,7 +331,7 @@ def test_what_a_terminal_answers_when_the_gateway_starts_is_sent_when_it_is_answ
         assert quiet.begun.wait(20)
         gateway.kill()
     with SessionDB(world.home.database) as store:
-        lease.free_the_dead(store)
+        lease.expire_dead_leases(store)
         (turn,) = store.turns.unfinished()
         with lease.held(store, turn["conversation_id"], lambda: None), Inside(world) as inside:
             eventually(lambda: inside.house.lanes.held == {turn["id"]})

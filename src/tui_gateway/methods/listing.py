@@ -45,7 +45,7 @@ def list_(rt: Runtime, rid: Rid, params: List) -> Sessions:
 
 def _pending(rt: Runtime) -> dict[str, int]:
     found: dict[str, int] = {}
-    lease.free_the_dead(rt.db())
+    lease.expire_dead_leases(rt.db())
     for turn in rt.db().turns.unfinished():
         found[turn["session_id"]] = found.get(turn["session_id"], 0) + 1
     return found
