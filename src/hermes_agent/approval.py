@@ -1,6 +1,7 @@
 """The gate: every run of a tool passes it, and what is dangerous needs a yes.
 
-Order: the policy file, then what the tool says about its arguments, then lasting yeses, then a person.
+Order: the policy file, then the dangers that the tool sees in its arguments, then earlier yeses that
+last, then a person. The dangers are computed once, here: a tool reads from its permit what was allowed.
 The question is a row of the store, so it can be answered from any surface and survives a restart. Only
 the gate makes permits, and nothing starts a process without one.
 """
@@ -12,7 +13,7 @@ import msgspec
 
 from hermes_agent import policy
 from hermes_agent.asking import Asker
-from hermes_agent.danger import Danger
+from hermes_agent.danger import Danger, Kind
 from hermes_agent.events import Sink
 from hermes_agent.hooks import Hooks
 from hermes_agent.policy import Policy
@@ -26,16 +27,26 @@ from hermes_state.records import Row
 
 CHOICES = ("once", "session", "always", "deny")
 
+_NEEDS_HOST: frozenset[Kind] = frozenset({"outside", "secrets", "privilege", "exfiltration"})
+"""What a sandbox would not let through: an allowed call of these kinds runs outside of it."""
+
 
 class Permit(msgspec.Struct, frozen=True):
     """Proof that the gate let a call through; made here and nowhere else."""
 
     tool_name: str
     subject: str
+    lifted: frozenset[Kind] = frozenset()
+    """The kinds of danger that were allowed."""
+
+    @property
+    def is_confined(self) -> bool:
+        """Whether the call stays in the sandbox."""
+        return not self.lifted & _NEEDS_HOST
 
     @classmethod
-    def _for_tests(cls) -> "Permit":
-        return cls("test", "test")
+    def _for_tests(cls, *lifted: Kind) -> "Permit":
+        return cls("test", "test", frozenset(lifted))
 
 
 class Applicant(NamedTuple):
@@ -64,17 +75,15 @@ class Gate:
     ) -> Permit:
         """Let a call through, after asking if need be; raises ToolDeniedError."""
         subject = policy.subject(tool.name, args, bench.cwd)
-        permit = Permit(tool.name, subject)
         verdict = policy.decide(self._rules, tool.name, subject)
         if verdict == "deny":
             why = policy.denial(self._rules, tool.name, subject)
             raise ToolDeniedError(f"The policy of this machine does not allow this call. {why}")
-        if verdict == "allow" or self._settings.mode == "allow":
-            return permit
         dangers = tool.dangers(args, bench)
-        if dangers and not self._is_granted(dangers, bench, who):
+        is_allowed = verdict == "allow" or self._settings.mode == "allow"
+        if dangers and not is_allowed and not self._is_granted(dangers, bench, who):
             self._ask(tool, subject, dangers, bench, who, stop, report)
-        return permit
+        return Permit(tool.name, subject, frozenset(danger.kind for danger in dangers))
 
     def _is_granted(self, dangers: Sequence[Danger], bench: Bench, who: Applicant) -> bool:
         # What an owner has allowed for all times is not allowed to everybody they let in.

@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from hermes_agent.approval import Permit
+from hermes_agent.child import Child
 from hermes_agent.danger import Danger
 from hermes_agent.events import QuestionAsked, ToolStarted
+from hermes_agent.sandbox import Host, Job
 from hermes_agent.testing.scripted import PATIENCE_S, call
+from hermes_agent.tools import execute_code, terminal
 from hermes_agent.tools.base import Args, Bench, Call, Result, Tool
 from hermes_core.settings import AgentSettings, ApprovalSettings, Settings
 from hermes_state import SessionDB
@@ -176,3 +180,61 @@ def test_the_model_may_ask_the_user(make_chat: MakeChat, store: SessionDB) -> No
     chat.agent.sink = answering(store, "blue")
     chat.say()
     assert chat.transcript()[2][1] == "they said blue"
+
+
+class Watched(Host):
+    """A sandbox that remembers the jobs it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs: list[Job] = []
+
+    def spawn(self, permit: Permit, job: Job) -> Child:
+        self.jobs.append(job)
+        return super().spawn(permit, job)
+
+
+def run_in(sandbox: Watched, chat: Chat) -> list[bool]:
+    """Run a turn in a sandbox; for each job that was started, whether it was confined."""
+    chat.agent.bench.processes.sandbox = sandbox
+    chat.say()
+    return [job.is_confined for job in sandbox.jobs]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "name"),
+    [
+        (terminal.TOOL, {"command": "sh x.sh"}, "x.sh"),
+        (
+            execute_code.TOOL,
+            {"code": "import subprocess; subprocess.run(['sh', 'x.sh'])"},
+            "x.sh",
+        ),
+    ],
+)
+def test_a_script_that_changes_after_the_gate_stays_in_the_sandbox(
+    make_chat: MakeChat, tool: Tool, arguments: dict[str, str], name: str
+) -> None:
+    chat = make_chat([call(tool.name, **arguments), "ok"], [tool])
+    script = chat.agent.bench.workspace / name
+    script.write_text("echo harmless\n")
+    record = chat.agent.sink
+
+    def swap(event: Any) -> None:
+        if isinstance(event, ToolStarted):
+            script.write_text("cat ~/.ssh/id_none; true\n")
+        record(event)
+
+    chat.agent.sink = swap
+    assert run_in(Watched(), chat) == [True]
+
+
+@pytest.mark.parametrize("mode", ["allow", "ask"])
+def test_a_command_that_was_allowed_to_leave_the_sandbox_leaves_it(
+    make_chat: MakeChat, store: SessionDB, mode: str
+) -> None:
+    outside = call("terminal", command="cat ~/.ssh/id_none; true")
+    chat = make_chat([outside, "ok"], [terminal.TOOL], can_ask=True, settings=settings(mode=mode))
+    record, answer = chat.agent.sink, answering(store, "once")
+    chat.agent.sink = lambda event: (record(event), answer(event))[0]
+    assert run_in(Watched(), chat) == [False]

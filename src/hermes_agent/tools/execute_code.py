@@ -15,7 +15,6 @@ from hermes_core.errors import Interrupted, ToolError
 
 _LONGEST_S = 3600.0
 _MOST_CALLS = 200
-_LIFTED = frozenset({"outside", "secrets", "privilege", "exfiltration"})
 _NOTES_ROOM = 300
 
 
@@ -37,7 +36,7 @@ def _run(args: Args, call: Call) -> Result:
         environment=bench.environment,
         takes_input=True,
         splits_errors=True,
-        is_confined=not any(danger.kind in _LIFTED for danger in _dangers(args, bench)),
+        is_confined=call.permit.is_confined,
     )
     seconds = min(args.get("timeout", bench.settings.tools.timeout_s), _LONGEST_S)
     return _follow(sandbox.spawn(call.permit, job), args["code"], seconds, call)

@@ -14,8 +14,6 @@ from hermes_agent.tools.base import Args, Bench, Call, Result, Tool
 from hermes_core.errors import Interrupted, ToolError
 
 _LONGEST_S = 3600.0
-_LIFTED = frozenset({"outside", "secrets", "privilege", "exfiltration"})
-"""What a sandbox would not let through: these run outside of it, once a person has said yes."""
 _HINTS = (
     "Read-only file system", "Permission denied (publickey)", "Could not resolve host",
     "Network is unreachable", "Cannot connect to the Docker daemon",
@@ -38,27 +36,25 @@ def _run(args: Args, call: Call) -> Result:
         raise ToolError("The command is empty.", fix="Give a shell command.")
     notes = _settle_folder(bench)
     marker = f".hermes-cwd-{os.urandom(16).hex()}"
-    is_confined = not any(danger.kind in _LIFTED for danger in _dangers(args, bench))
     if args.get("background"):
-        return _start(args, call, is_confined=is_confined)
-    child = bench.processes.sandbox.spawn(
-        call.permit, _job(args["command"], bench, marker, is_confined=is_confined)
-    )
+        return _start(args, call)
+    child = bench.processes.sandbox.spawn(call.permit, _job(args["command"], call, marker))
     return _wait(child, args, call, notes, marker)
 
 
-def _start(args: Args, call: Call, *, is_confined: bool) -> Result:
+def _start(args: Args, call: Call) -> Result:
     bench = call.bench
     conversation = bench.store.get_conversation_root(call.session_id)
     bench.processes.check_room(conversation)
-    job = _job(args["command"], bench, None, is_confined=is_confined)
+    job = _job(args["command"], call, None)
     process = bench.processes.add(
         conversation, args["command"], bench.processes.sandbox.spawn(call.permit, job)
     )
     return Result(f"Started in the background as {process.id}; look after it with process.")
 
 
-def _job(command: str, bench: Bench, marker: str | None, *, is_confined: bool) -> Job:
+def _job(command: str, call: Call, marker: str | None) -> Job:
+    bench, is_confined = call.bench, call.permit.is_confined
     script = 'eval "$1"'
     if marker is not None:
         sandbox = bench.processes.sandbox

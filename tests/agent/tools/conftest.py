@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hermes_agent.approval import Permit
-from hermes_agent.danger import Danger
+from hermes_agent.danger import Danger, Kind
 from hermes_agent.sandbox import Host, Sandbox
 from hermes_agent.stop import Stop
 from hermes_agent.tools import schema
@@ -36,7 +36,7 @@ class Desk:
     def workspace(self) -> Path:
         return self.bench.workspace
 
-    def call(self, stop: Stop | None = None) -> Call:
+    def call(self, stop: Stop | None = None, permit: Permit | None = None) -> Call:
         def ask(question: str, choices: Sequence[str]) -> str:
             self.asked.append((question, tuple(choices)))
             return "blue"
@@ -51,7 +51,7 @@ class Desk:
             turn_id="t1",
             bench=self.bench,
             stop=stop or Stop(),
-            permit=Permit._for_tests(),
+            permit=permit or Permit._for_tests(),
             progress=self.shown.append,
             ask_user=ask,
             run_tool=run_tool,
@@ -59,8 +59,10 @@ class Desk:
         )
 
     def run(self, tool: Tool, stop: Stop | None = None, **args: Any) -> Result:
-        """Check the arguments and run a tool, as the executor does."""
-        answer = tool.run(schema.check(tool.parameters, args), self.call(stop))
+        """Check the arguments, allow all dangers, and run a tool, as the executor does."""
+        checked = schema.check(tool.parameters, args)
+        lifted: list[Kind] = [danger.kind for danger in tool.dangers(checked, self.bench)]
+        answer = tool.run(checked, self.call(stop, Permit._for_tests(*lifted)))
         return answer if isinstance(answer, Result) else Result(answer)
 
     def text(self, tool: Tool, **args: Any) -> str:
