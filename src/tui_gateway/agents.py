@@ -1,6 +1,5 @@
 """Agents of sessions: made beside, because that takes longer than a client should wait for an answer."""
 
-import importlib
 import logging
 from pathlib import Path
 
@@ -42,13 +41,6 @@ def _build(rt: Runtime, sid: str, session: LiveSession) -> None:
         live.ready.set()
     if not live.is_closing:
         info.tell(rt, sid, session)
-    _warm_up()
-
-
-def _warm_up() -> None:
-    """Load what the first prompt needs while the person is still typing it."""
-    with loading:
-        importlib.import_module("hermes_agent.models.connection")
 
 
 def _make(rt: Runtime, sid: str, session: LiveSession) -> None:

@@ -1,7 +1,7 @@
 """Anthropic's messages, streamed."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -10,12 +10,9 @@ from hermes_agent.models import refusals
 from hermes_agent.models.anthropic_messages import THINKING_KEY, messages_of, system_of, tools_of
 from hermes_agent.models.base import Facts, Finish, Reply, Request, ToolSpec, Usage
 from hermes_agent.models.calls import Growing, whole
-from hermes_agent.models.wire import Wire, encode
+from hermes_agent.models.http_client import Endpoint, Response, encode
 from hermes_agent.stop import Stop
 from hermes_core.errors import ModelError, ModelUnreachableError
-
-if TYPE_CHECKING:
-    from hermes_agent.models.connection import Answer
 
 _VERSION = "2023-06-01"
 _LIST_S = 3.0
@@ -88,7 +85,7 @@ class Anthropic:
         base_url: str = "https://api.anthropic.com",
         api_key: str = "",
         key_name: str = "ANTHROPIC_API_KEY",
-        silence_s: float = 300.0,
+        timeout_s: float = 300.0,
     ) -> None:
         """`key_name` is where the key comes from, for whoever must mend it."""
         self._facts = facts
@@ -96,8 +93,8 @@ class Anthropic:
         if api_key:
             headers["x-api-key"] = api_key
         address = base_url.rstrip("/").removesuffix("/v1")
-        self._wire = Wire(
-            address, headers, provider=refusals.spoken(facts.provider), silence_s=silence_s
+        self._endpoint = Endpoint(
+            address, headers, provider=refusals.spoken(facts.provider), timeout_s=timeout_s
         )
         self._key_name = key_name if api_key else ""
 
@@ -108,7 +105,7 @@ class Anthropic:
     def ask(self, request: Request, stop: Stop, report: Sink) -> Reply:
         """Answer one request."""
         body = encode(self._body(request))
-        with self._wire.post("/v1/messages", body, stop) as answer:
+        with self._endpoint.post("/v1/messages", body, stop) as answer:
             if answer.status != 200:
                 raise refusals.error_from(
                     answer.status, answer.headers, answer.read(), self._who(stop)
@@ -121,7 +118,7 @@ class Anthropic:
         return gathered.reply()
 
     def close(self) -> None:
-        self._wire.close()
+        self._endpoint.close()
 
     def _body(self, request: Request) -> dict[str, Any]:
         """The order of the keys is the order in which the provider caches them."""
@@ -141,19 +138,19 @@ class Anthropic:
         body["messages"] = messages_of(request.messages, takes_images=self._facts.takes_images)
         return body
 
-    def _read_stream(self, answer: "Answer", gathered: "_Gathered", stop: Stop) -> None:
+    def _read_stream(self, answer: Response, gathered: "_Gathered", stop: Stop) -> None:
         for data in answer.events():
             if self._take(data, gathered, stop) == "message_stop":
                 return
         if gathered.stop_reason is None:
             raise ModelUnreachableError(
-                f"{self._wire.provider} broke off the stream before the reply was complete.",
+                f"{self._endpoint.provider} broke off the stream before the reply was complete.",
                 fix="Ask again.",
                 retryable=True,
                 provider=self._facts.provider,
             )
 
-    def _read_whole(self, answer: "Answer", gathered: "_Gathered", stop: Stop) -> None:
+    def _read_whole(self, answer: Response, gathered: "_Gathered", stop: Stop) -> None:
         body = answer.read()
         if self._take(body, gathered, stop) != "message":
             raise self._unreadable(body)
@@ -176,12 +173,12 @@ class Anthropic:
             refusals.spoken(self._facts.provider),
             self._facts.name,
             self._key_name,
-            self._wire.base_url,
+            self._endpoint.base_url,
             lambda: self._names(stop),
         )
 
     def _names(self, stop: Stop) -> list[str]:
-        page = self._wire.get("/v1/models", stop, silence_s=_LIST_S)
+        page = self._endpoint.get("/v1/models", stop, timeout_s=_LIST_S)
         return refusals.names_in(page.body) if page.status == 200 else []
 
 

@@ -5,7 +5,7 @@ is made again at once; the adapter remembers that for as long as it lives.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -13,14 +13,11 @@ from hermes_agent.events import ReasoningDelta, Sink, TextDelta, ToolCallBegun
 from hermes_agent.models import refusals
 from hermes_agent.models.base import Facts, Finish, Reply, Request, Usage
 from hermes_agent.models.calls import Growing, whole
+from hermes_agent.models.http_client import Endpoint, Response, encode
 from hermes_agent.models.openai_messages import WANTED_BACK, messages_of, tools_of
-from hermes_agent.models.wire import Wire, encode
 from hermes_agent.stop import Stop
 from hermes_core.errors import ModelError, ModelRefusedError, ModelUnreachableError
 from hermes_core.types import ToolCall
-
-if TYPE_CHECKING:
-    from hermes_agent.models.connection import Answer
 
 _DONE = b"[DONE]"
 _LIST_S = 3.0
@@ -86,13 +83,13 @@ class OpenAIChat:
         base_url: str,
         api_key: str = "",
         key_name: str = "",
-        silence_s: float = 300.0,
+        timeout_s: float = 300.0,
     ) -> None:
         """`key_name` is where the key comes from, for whoever must mend it."""
         self._facts = facts
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._wire = Wire(
-            base_url, headers, provider=refusals.spoken(facts.provider), silence_s=silence_s
+        self._endpoint = Endpoint(
+            base_url, headers, provider=refusals.spoken(facts.provider), timeout_s=timeout_s
         )
         self._key_name = key_name if api_key else ""
         self._dialect = _Dialect(is_openai=facts.provider == "openai")
@@ -112,7 +109,7 @@ class OpenAIChat:
                     raise
 
     def close(self) -> None:
-        self._wire.close()
+        self._endpoint.close()
 
     def _body(self, request: Request) -> dict[str, Any]:
         """The order of the keys keeps what changes, the messages, behind what does not."""
@@ -136,7 +133,7 @@ class OpenAIChat:
         return body
 
     def _ask(self, body: bytes, stop: Stop, report: Sink) -> Reply:
-        with self._wire.post("/chat/completions", body, stop) as answer:
+        with self._endpoint.post("/chat/completions", body, stop) as answer:
             if answer.status != 200:
                 raise refusals.error_from(
                     answer.status, answer.headers, answer.read(), self._who(stop)
@@ -148,7 +145,7 @@ class OpenAIChat:
                 self._read_whole(answer, gathered, stop)
         return gathered.reply()
 
-    def _read_stream(self, answer: "Answer", gathered: "_Gathered", stop: Stop) -> None:
+    def _read_stream(self, answer: Response, gathered: "_Gathered", stop: Stop) -> None:
         is_done = False
         for data in answer.events():
             if data == _DONE:
@@ -157,13 +154,13 @@ class OpenAIChat:
             self._take(data, gathered, stop)
         if not is_done and gathered.finish is None:
             raise ModelUnreachableError(
-                f"{self._wire.provider} broke off the stream before the reply was complete.",
+                f"{self._endpoint.provider} broke off the stream before the reply was complete.",
                 fix="Ask again.",
                 retryable=True,
                 provider=self._facts.provider,
             )
 
-    def _read_whole(self, answer: "Answer", gathered: "_Gathered", stop: Stop) -> None:
+    def _read_whole(self, answer: Response, gathered: "_Gathered", stop: Stop) -> None:
         """Some servers do not stream, whatever they are asked."""
         body = answer.read()
         self._take(body, gathered, stop)
@@ -187,12 +184,12 @@ class OpenAIChat:
             refusals.spoken(self._facts.provider),
             self._facts.name,
             self._key_name,
-            self._wire.base_url,
+            self._endpoint.base_url,
             lambda: self._names(stop),
         )
 
     def _names(self, stop: Stop) -> list[str]:
-        page = self._wire.get("/models", stop, silence_s=_LIST_S)
+        page = self._endpoint.get("/models", stop, timeout_s=_LIST_S)
         return refusals.names_in(page.body) if page.status == 200 else []
 
 

@@ -139,7 +139,7 @@ class Registry:
             base_url=finding.base_url,
             api_key=key_of(finding.key_name, self._settings, self._credentials),
             key_name=finding.key_name,
-            silence_s=self._settings.timeout_s,
+            timeout_s=self._settings.timeout_s,
         )
         return Persistent(model, retries=self._settings.retries)
 

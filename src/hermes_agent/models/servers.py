@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from hermes_agent.models.http_client import Endpoint, Page
 from hermes_agent.models.windows import UNKNOWN_LOCAL_WINDOW, Prices, Told
-from hermes_agent.models.wire import Page, Wire
 from hermes_agent.stop import Stop
 from hermes_core.errors import ModelError
 
@@ -40,13 +40,13 @@ class Server:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         parts = urlsplit(self.base_url)
         root = f"{parts.scheme}://{parts.netloc}"
-        self._wire = Wire(
-            root, headers, provider="server", silence_s=patience_s, connect_s=patience_s
+        self._endpoint = Endpoint(
+            root, headers, provider="server", timeout_s=patience_s, connect_timeout_s=patience_s
         )
         self._prefix = self.base_url.removeprefix(root)
 
     def close(self) -> None:
-        self._wire.close()
+        self._endpoint.close()
 
     def models(self, stop: Stop | None = None) -> list[Served]:
         """The models there are; raises ModelError when nobody answers as a model's server does."""
@@ -116,10 +116,10 @@ class Server:
         )
 
     def _get(self, path: str, stop: Stop | None) -> Page:
-        return self._wire.get(path, stop or Stop(), silence_s=self._patience_s)
+        return self._endpoint.get(path, stop or Stop(), timeout_s=self._patience_s)
 
     def _post(self, path: str, body: Fields, stop: Stop | None) -> Page:
-        with self._wire.post(path, msgspec.json.encode(body), stop or Stop()) as answer:
+        with self._endpoint.post(path, msgspec.json.encode(body), stop or Stop()) as answer:
             return Page(answer.status, answer.read())
 
 

@@ -74,16 +74,6 @@ def test_connections_are_used_again(server: ScriptedServer, model: Model):
     assert len(server.clients) == 1
 
 
-def test_two_models_share_their_connections(server: ScriptedServer, connect: Make, format_: Format):
-    first, second = connect(format_, server.url), connect(format_, server.url)
-    server.add("one", "two", "three")
-    first.ask(HELLO, Stop(), ignore)
-    second.ask(HELLO, Stop(), ignore)
-    first.close()
-    second.ask(HELLO, Stop(), ignore)
-    assert len(server.clients) == 1
-
-
 def test_a_longer_conversation_begins_with_the_same_bytes(server: ScriptedServer, model: Model):
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Read a and b, ünd see."}]
     request = Request("You help.", [READ], messages)
@@ -359,6 +349,6 @@ def test_a_server_that_is_silent_for_too_long_is_given_up(
 ):
     server.add(faults.Hold(Quiet()))
     with pytest.raises(ModelUnreachableError, match="is silent") as caught:
-        connect(format_, server.url, silence_s=0.05).ask(HELLO, Stop(), ignore)
+        connect(format_, server.url, timeout_s=0.05).ask(HELLO, Stop(), ignore)
     assert caught.value.retryable
     assert "model.timeout_s" in caught.value.fix

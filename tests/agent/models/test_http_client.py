@@ -1,4 +1,4 @@
-"""The wire itself: events, proxies, certificates."""
+"""HTTP itself: events, proxies, certificates, connections that are kept."""
 
 import re
 import shutil
@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from hermes_agent.events import ignore
 from hermes_agent.models.base import Request
-from hermes_agent.models.connection import payloads
+from hermes_agent.models.event_stream import payloads
+from hermes_agent.models.http_client import Endpoint
 from hermes_agent.models.proxy import proxy_for
-from hermes_agent.models.wire import Wire
 from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import PATIENCE_S
 from hermes_core.config import Proxies, proxies
@@ -59,8 +59,8 @@ def test_an_event_may_have_several_lines_and_no_end():
     ],
 )
 def test_an_address_that_is_none_is_refused(url: str):
-    with pytest.raises(ConfigError, match=r"no address"):
-        Wire(url, {}, provider="x")
+    with pytest.raises(ConfigError, match="not a valid address"):
+        Endpoint(url, {}, provider="x")
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_proxy_that_speaks_something_else_is_named(
     connect: Make, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:1080")
-    with pytest.raises(ModelUnreachableError, match="socks5:// is no proxy that can be used"):
+    with pytest.raises(ModelUnreachableError, match="socks5:// proxies are not supported"):
         connect("openai", "http://model.test").ask(HELLO, Stop(), ignore)
 
 
@@ -281,10 +281,10 @@ def test_a_body_that_ends_too_early_is_told(once: Any, connect: Make):
 @pytest.mark.parametrize(
     ("answer", "why", "cause"),
     [
-        (b"", "it hung up without a word", "RemoteDisconnected"),
-        (CHUNKED + b"5\r\nda", "it broke off in the middle", "IncompleteRead"),
-        (CHUNKED, "it broke off in the middle", "IncompleteRead"),
-        (b"nonsense\r\n\r\n", "what it says is no HTTP", "BadStatusLine"),
+        (b"", "it closed without a response", "RemoteDisconnected"),
+        (CHUNKED + b"5\r\nda", "the response broke off in the middle", "IncompleteRead"),
+        (CHUNKED, "the response broke off in the middle", "IncompleteRead"),
+        (b"nonsense\r\n\r\n", "its response is not HTTP", "BadStatusLine"),
     ],
 )
 def test_how_a_connection_was_cut_is_told_in_words_and_its_cause_is_in_the_log(
@@ -328,16 +328,16 @@ def test_what_a_server_says_while_it_is_still_told_is_heard(connect: Make):
 def test_a_key_that_cannot_be_sent_is_named_before_anything_is(key: str):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        wire = Wire(url, {"Authorization": key}, provider="x")
+        endpoint = Endpoint(url, {"Authorization": key}, provider="x")
         with pytest.raises(ModelError, match="Authorization header for x") as caught:
-            wire.get("/models", Stop(), silence_s=1)
+            endpoint.get("/models", Stop(), timeout_s=1)
         assert "Enter the key again" in caught.value.fix
         listener.setblocking(False)
         with pytest.raises(BlockingIOError):
             listener.accept()
 
 
-def test_connections_are_shared_and_closed_with_the_last_who_uses_them():
+def test_a_connection_serves_again_until_its_endpoint_is_closed():
     kept = answer_of(b"{}").replace(b"Connection: close\r\n", b"")
     ends: list[bytes] = []
 
@@ -355,14 +355,39 @@ def test_connections_are_shared_and_closed_with_the_last_who_uses_them():
         thread = threading.Thread(target=serve, args=(listener,), daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        one, two = Wire(url, {}, provider="x"), Wire(url, {}, provider="x")
-        assert one.get("/a", Stop(), silence_s=PATIENCE_S).body == b"{}"
-        assert two.get("/b", Stop(), silence_s=PATIENCE_S).body == b"{}"
-        one.close()
-        assert thread.is_alive()
-        two.close()
+        endpoint = Endpoint(url, {}, provider="x")
+        assert endpoint.get("/a", Stop(), timeout_s=PATIENCE_S).body == b"{}"
+        assert endpoint.get("/b", Stop(), timeout_s=PATIENCE_S).body == b"{}"
+        endpoint.close()
         thread.join(PATIENCE_S)
     assert ends == [b""]
+
+
+def test_a_request_is_not_sent_again_once_a_byte_of_its_response_came(connect: Make):
+    kept = answer_of(REPLY).replace(b"Connection: close\r\n", b"")
+    heard: list[bytes] = []
+
+    def serve(listener: socket.socket) -> None:
+        line, _ = listener.accept()
+        with line:
+            line.settimeout(PATIENCE_S)
+            heard.append(_hear(line))
+            line.sendall(kept)
+            heard.append(_hear(line))
+            line.sendall(b"HTT")  # and close
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        model = connect("openai", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        assert model.ask(HELLO, Stop(), ignore).text == "Hi."
+        with pytest.raises(ModelUnreachableError, match="cut the connection"):
+            model.ask(HELLO, Stop(), ignore)
+        thread.join(PATIENCE_S)
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    assert len(heard) == 2
 
 
 def test_a_connection_that_was_dead_already_is_made_anew(connect: Make):
