@@ -1,4 +1,4 @@
-"""The house: the gateway's working parts, put together. It is the desk of adapters and commands.
+"""The house: the gateway's working parts, put together. It is the ingress of adapters and commands.
 
 Its life: recover what an earlier process left, connect the platforms, take in and deliver until it is to
 stop, then begin no more turns, wait for those that run, put off what does not end, and disconnect.
@@ -358,7 +358,7 @@ class House:
                 return
         await run_blocking(self.recovery.at_start)
 
-    # -- the desk of adapters -------------------------------------------------------------------
+    # -- the ingress of adapters -------------------------------------------------------------------
 
     async def accept(self, event: MessageEvent) -> Receipt:
         """The boundary of a message: one that nobody foresaw is told of, and holds up no other."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway import status
 from gateway.adapter_calls import called, is_end_of, own_task
-from gateway.platforms.base import BasePlatformAdapter, Desk, Manifest, PlatformError
+from gateway.platforms.base import BasePlatformAdapter, Ingress, Manifest, PlatformError
 from gateway.threads import run_blocking
 from hermes_cli.plugin_calls import is_of_a_person
 from hermes_core.errors import in_words
@@ -26,7 +26,7 @@ class Supervisor:
         self,
         manifest: Manifest,
         make: Callable[[], BasePlatformAdapter],
-        desk: Desk,
+        ingress: Ingress,
         on_connected: Callable[[str], Awaitable[None]],
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
@@ -37,7 +37,7 @@ class Supervisor:
         """Whether the first attempt has come to an end, one way or the other."""
         self.error: PlatformError | None = None
         self._make = make
-        self._desk = desk
+        self._ingress = ingress
         self._on_connected = on_connected
         self._on_change = on_change
         self._prepared: BasePlatformAdapter | None = None
@@ -96,7 +96,7 @@ class Supervisor:
         def lost(error: PlatformError) -> None:
             loop.call_soon_threadsafe(losses.put_nowait, error)
 
-        adapter.set_desk(self._desk, lost)
+        adapter.set_ingress(self._ingress, lost)
         try:
             await called(adapter.connect, is_reconnect=is_reconnect)
             self.adapter, self.error, self._is_reached = adapter, None, True

@@ -67,35 +67,35 @@ class _Threads:
             if not self._idle:
                 self._waiting.append(job)
                 return
-            desk = self._idle.pop()
-        desk.put(job)
+            jobs = self._idle.pop()
+        jobs.put(job)
 
     def _start_one(self) -> None:
-        desk: SimpleQueue[_Job | None] = SimpleQueue()
+        jobs: SimpleQueue[_Job | None] = SimpleQueue()
         name = f"gateway_{len(self._all)}"
-        thread = threading.Thread(target=self._work, args=(desk,), name=name, daemon=True)
+        thread = threading.Thread(target=self._work, args=(jobs,), name=name, daemon=True)
         thread.start()
-        self._all.append((thread, desk))
-        self._idle.append(desk)
+        self._all.append((thread, jobs))
+        self._idle.append(jobs)
 
-    def _work(self, desk: "SimpleQueue[_Job | None]") -> None:
-        while (job := desk.get()) is not None:
+    def _work(self, jobs: "SimpleQueue[_Job | None]") -> None:
+        while (job := jobs.get()) is not None:
             while job is not None:
                 job.run()
-                job = self._next(desk)
+                job = self._next(jobs)
 
-    def _next(self, desk: "SimpleQueue[_Job | None]") -> _Job | None:
+    def _next(self, jobs: "SimpleQueue[_Job | None]") -> _Job | None:
         """What waits for a thread; when nothing does, this one waits for what comes."""
         with self._lock:
             if self._waiting:
                 return self._waiting.popleft()
-            self._idle.append(desk)
+            self._idle.append(jobs)
             return None
 
     def close(self) -> None:
         """Wait for what was begun, and for what waits."""
-        for _, desk in self._all:
-            desk.put(None)
+        for _, jobs in self._all:
+            jobs.put(None)
         for thread, _ in self._all:
             thread.join()
 

@@ -1,6 +1,6 @@
 """What a platform is to the gateway: messages in, pieces out, and what it can do.
 
-An adapter turns what its platform delivers into a `MessageEvent` and hands it to the desk. When
+An adapter turns what its platform delivers into a `MessageEvent` and hands it to the ingress. When
 `accept` returns, the message is on disk, and only then may the adapter acknowledge it to its platform.
 It never decides who may speak, whose files are kept, which conversation is meant, or what is sent: that
 is the gateway's.
@@ -48,7 +48,7 @@ class MessageType(Enum):
 
 
 class IncomingFile(NamedTuple):
-    """A file that came with a message, until the desk fetches it: when its sender may speak."""
+    """A file that came with a message, until the ingress fetches it: when its sender may speak."""
 
     name: str
     fetch: Callable[[], Awaitable[bytes]]
@@ -91,7 +91,7 @@ class MessageEvent:
     media_urls: list[str] = field(default_factory=list[str])
     media_types: list[str] = field(default_factory=list[str])
     attachments: list[Attachment] = field(default_factory=list[Attachment])
-    """The files that are kept; filled by the desk."""
+    """The files that are kept; filled by the ingress."""
     files: list[IncomingFile] = field(default_factory=list[IncomingFile])
     """The files that came along and are not fetched yet."""
     reply_to_message_id: str | None = None
@@ -237,7 +237,7 @@ class Ended(NamedTuple):
     finish: Finish = "stop"
 
 
-class Desk(Protocol):
+class Ingress(Protocol):
     """What the gateway offers to an adapter."""
 
     async def accept(self, event: MessageEvent) -> Receipt:
@@ -313,18 +313,20 @@ class BasePlatformAdapter(ABC):
         self.platform = platform
         self.mark: Mark = _Unkept()
         """How far the account was dealt with; set by the gateway before it connects."""
-        self._desk: Desk | None = None
+        self._ingress: Ingress | None = None
         self._on_lost: Callable[[PlatformError], None] = _nobody
 
     @property
-    def desk(self) -> Desk:
-        if self._desk is None:
-            raise RuntimeError("The adapter has not been given a desk.")
-        return self._desk
+    def ingress(self) -> Ingress:
+        if self._ingress is None:
+            raise RuntimeError("The adapter has not been given an ingress.")
+        return self._ingress
 
-    def set_desk(self, desk: Desk, on_lost: Callable[[PlatformError], None] | None = None) -> None:
+    def set_ingress(
+        self, ingress: Ingress, on_lost: Callable[[PlatformError], None] | None = None
+    ) -> None:
         """Say where messages go, and who is told when the connection is lost for good."""
-        self._desk = desk
+        self._ingress = ingress
         self._on_lost = on_lost or _nobody
 
     def lost(self, error: PlatformError) -> None:

@@ -37,8 +37,8 @@ def pair(app: App, code: str, role: pairing.Role | None, platform: str | None) -
 def people(app: App) -> None:
     """Show who may write to the agent, and who waits to be let in."""
     with app.store() as store:
-        desk = Pairing(store, app.settings)
-        persons, waiting = desk.people(), desk.pending()
+        pairings = Pairing(store, app.settings)
+        persons, waiting = pairings.people(), pairings.pending()
     named = list(_named(app.settings.gateway))
     if app.as_json:
         app.emit(
@@ -67,8 +67,8 @@ def people(app: App) -> None:
 def role(app: App, platform: str, user: str, role: pairing.Role) -> None:
     """Have USER of PLATFORM, who was let in, be an owner, a member or a guest from now on."""
     with app.store() as store:
-        desk = Pairing(store, app.settings)
-        person, has_owner = desk.change_role(platform, user, role), desk.has_owner()
+        pairings = Pairing(store, app.settings)
+        person, has_owner = pairings.change_role(platform, user, role), pairings.has_owner()
     if app.as_json:
         app.emit({**person._asdict(), "has_owner": has_owner})
     app.say(f"{pairing.described(person)} is {person.role} now.")
@@ -92,9 +92,9 @@ def _warn(app: App, *, has_owner: bool) -> None:
 def forget(app: App, platform: str, user: str) -> None:
     """Let USER of PLATFORM in no longer; their conversations stay."""
     with app.store() as store:
-        desk = Pairing(store, app.settings)
-        desk.revoke(platform, user)
-        has_owner = desk.has_owner()
+        pairings = Pairing(store, app.settings)
+        pairings.revoke(platform, user)
+        has_owner = pairings.has_owner()
     if app.as_json:
         app.emit({"platform": platform, "user_id": user, "has_owner": has_owner})
     app.say(f"{user} on {platform} may not write to the agent any more.")

@@ -249,7 +249,7 @@ async def _try(
     def lost(error: PlatformError) -> None:
         loop.call_soon_threadsafe(news.put_nowait, error)
 
-    adapter.set_desk(_Listening(news), lost)
+    adapter.set_ingress(_Listening(news), lost)
     try:
         await adapter.connect()
         app.say(f"{manifest.title}: connected.")
@@ -321,7 +321,7 @@ _News = asyncio.Queue[MessageEvent | PlatformError | _Skipped]
 
 
 class _Listening:
-    """A desk that takes nothing in: it only tells that somebody wrote, and their message stays."""
+    """An ingress that takes nothing in: it only tells that somebody wrote, and their message stays."""
 
     def __init__(self, news: _News) -> None:
         self._news = news

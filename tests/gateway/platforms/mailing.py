@@ -1,4 +1,4 @@
-"""An email adapter between a mail server and a desk, as tests use it."""
+"""An email adapter between a mail server and an ingress, as tests use it."""
 
 import imaplib
 import itertools
@@ -16,15 +16,15 @@ from gateway.locks import AccountLock
 from gateway.platforms.base import MessageEvent, PlatformError, Receipt
 from gateway.platforms.email.adapter import EmailAdapter
 from gateway.platforms.email.manifest import EmailSettings
-from tests.gateway.platforms.desk import PATIENCE_S, Loop, ScriptedDesk
+from tests.gateway.platforms.scripted_ingress import PATIENCE_S, Loop, ScriptedIngress
 from tests.gateway.servers.mail import DOMAIN, PASSWORD, Faults, MailServer, letter, mail_server
 
 ANN = "ann@people.test"
 _numbers = itertools.count()
 
 
-class WaitingDesk(ScriptedDesk):
-    """A desk that can be waited for."""
+class WaitingIngress(ScriptedIngress):
+    """An ingress that can be waited for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Bot:
             "find_sent_s": 0.0,
         }
         self.settings = EmailSettings(**given | changes)
-        self.desk = WaitingDesk()
+        self.ingress = WaitingIngress()
         self.lost: queue.Queue[PlatformError] = queue.Queue()
         self.loop = Loop()
         self._folder = home / name
@@ -78,7 +78,7 @@ class Bot:
 
     def _make(self) -> EmailAdapter:
         adapter = EmailAdapter(PlatformConfig(enabled=True), self.settings, self._folder)
-        adapter.set_desk(self.desk, self.lost.put)
+        adapter.set_ingress(self.ingress, self.lost.put)
         return adapter
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""A Telegram bot on the double, and a desk that shows what arrived."""
+"""A Telegram bot on the double, and an ingress that shows what arrived."""
 
 import asyncio
 import threading
@@ -13,10 +13,10 @@ from gateway.platforms.base import MessageEvent, PlatformError, Receipt
 from gateway.platforms.telegram.adapter import TelegramAdapter
 from gateway.platforms.telegram.manifest import TelegramSettings
 from gateway.platforms.testing.telegram import BotApi
-from tests.gateway.platforms.desk import PATIENCE_S, Loop, ScriptedDesk
+from tests.gateway.platforms.scripted_ingress import PATIENCE_S, Loop, ScriptedIngress
 
 
-class Desk(ScriptedDesk):
+class Ingress(ScriptedIngress):
     """Takes messages in unless it is told to fail, when the gate is open; returns by the way out."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ async def _abandon(adapter: TelegramAdapter) -> None:
 
 
 @contextmanager
-def unconnected(api: BotApi, desk: Desk, **settings: Any) -> Generator[Running]:
+def unconnected(api: BotApi, ingress: Ingress, **settings: Any) -> Generator[Running]:
     """A bot that is still to connect."""
     known: dict[str, Any] = {"token": api.token, "api_url": api.url, "poll_s": 20} | settings
     adapter = TelegramAdapter(PlatformConfig(enabled=True), TelegramSettings(**known))
@@ -107,18 +107,18 @@ def unconnected(api: BotApi, desk: Desk, **settings: Any) -> Generator[Running]:
         running.lost.append(error)
         running.is_lost.set()
 
-    adapter.set_desk(desk, lost)
+    adapter.set_ingress(ingress, lost)
     try:
         yield running
-        desk.gate.set()
+        ingress.gate.set()
         running.disconnect()
     finally:
         running.loop.close()
 
 
 @contextmanager
-def running(api: BotApi, desk: Desk, **settings: Any) -> Generator[Running]:
+def running(api: BotApi, ingress: Ingress, **settings: Any) -> Generator[Running]:
     """A bot that hears and can send."""
-    with unconnected(api, desk, **settings) as bot:
+    with unconnected(api, ingress, **settings) as bot:
         bot.loop.run(bot.adapter.connect())
         yield bot

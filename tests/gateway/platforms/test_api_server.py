@@ -30,7 +30,14 @@ from hermes_agent.events import (
     ToolStarted,
 )
 from hermes_core.errors import SessionNotFoundError, StoreBusyError
-from tests.gateway.platforms.desk import PATIENCE_S, Loop, Script, ScriptedDesk, connected, says
+from tests.gateway.platforms.scripted_ingress import (
+    PATIENCE_S,
+    Loop,
+    Script,
+    ScriptedIngress,
+    connected,
+    says,
+)
 
 TOKEN = "a-token-for-the-tests"
 _KNOWN = {"Authorization": f"Bearer {TOKEN}"}
@@ -44,7 +51,7 @@ PIXEL = (
 class Server:
     """A served API, and ways to ask it."""
 
-    desk: ScriptedDesk
+    ingress: ScriptedIngress
     adapter: ApiServerAdapter
     loop: Loop
     http: httpx2.Client
@@ -68,13 +75,15 @@ class Server:
 
 
 @contextmanager
-def serving(folder: Path, desk: ScriptedDesk | None = None, **settings: Any) -> Generator[Server]:
-    desk = desk or ScriptedDesk()
+def serving(
+    folder: Path, ingress: ScriptedIngress | None = None, **settings: Any
+) -> Generator[Server]:
+    ingress = ingress or ScriptedIngress()
     chosen = msgspec.convert({"token": TOKEN, "port": 0} | settings, ApiSettings)
     adapter = MANIFEST.make(PlatformConfig(enabled=True), chosen, folder)
     assert isinstance(adapter, ApiServerAdapter)
-    with connected(adapter, desk) as loop, httpx2.Client(timeout=PATIENCE_S) as client:
-        yield Server(desk, adapter, loop, client)
+    with connected(adapter, ingress) as loop, httpx2.Client(timeout=PATIENCE_S) as client:
+        yield Server(ingress, adapter, loop, client)
 
 
 @pytest.fixture
@@ -113,7 +122,7 @@ def test_a_chat_completion_has_the_reply_and_what_it_cost(server: Server) -> Non
 def test_a_reply_that_is_not_all_there_is_to_say_tells_why(
     server: Server, finish: str, reason: str
 ) -> None:
-    server.desk.script = lambda _: replace(says("To be, or"), finish=finish)
+    server.ingress.script = lambda _: replace(says("To be, or"), finish=finish)
     assert ask(server).choices[0].finish_reason == reason
     chunks = list(ask(server, stream=True))
     assert [one.choices[0].finish_reason for one in chunks[-2:]] == [None, reason]
@@ -134,7 +143,7 @@ def test_without_a_header_the_request_is_a_conversation_with_the_history_that_it
             {"role": "user", "content": "three"},
         ],
     )
-    (event,) = server.desk.events
+    (event,) = server.ingress.events
     assert event.text == "three"
     assert event.options == {
         "history": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}],
@@ -144,7 +153,7 @@ def test_without_a_header_the_request_is_a_conversation_with_the_history_that_it
     assert event.source is not None
     assert (event.source.platform, event.source.user_id) == (Platform.API_SERVER, "owner")
     ask(server)
-    second = server.desk.events[1].source
+    second = server.ingress.events[1].source
     assert second is not None and second.chat_id != event.source.chat_id
 
 
@@ -154,7 +163,7 @@ def test_with_a_conversation_header_only_the_last_message_is_taken(server: Serve
         messages=[*user("old"), {"role": "assistant", "content": "older"}, *user("new")],
         extra_headers={"X-Hermes-Conversation": "my project/7"},
     )
-    (event,) = server.desk.events
+    (event,) = server.ingress.events
     assert event.source is not None and event.source.chat_id == "my project/7"
     assert (event.text, event.options) == ("new", {})
     assert raw.headers["x-hermes-session-id"] == "s-0"
@@ -163,9 +172,9 @@ def test_with_a_conversation_header_only_the_last_message_is_taken(server: Serve
 
 def test_a_session_can_be_asked_for_by_its_id(server: Server) -> None:
     ask(server, extra_headers={"X-Hermes-Session-Id": "20261115_1"})
-    (event,) = server.desk.events
+    (event,) = server.ingress.events
     assert event.options == {"session_id": "20261115_1", "is_single": True}
-    server.desk.error = SessionNotFoundError("No session 20261115_2.")
+    server.ingress.error = SessionNotFoundError("No session 20261115_2.")
     with pytest.raises(openai.NotFoundError) as caught:
         ask(server, extra_headers={"X-Hermes-Session-Id": "20261115_2"})
     assert caught.value.code == "session_not_found"
@@ -179,18 +188,18 @@ def test_a_model_can_be_asked_for_and_an_unknown_one_is_refused(server: Server) 
     assert server.client().models.retrieve("vendor/scripted-2").id == "vendor/scripted-2"
     chat = server.client().chat.completions
     chat.create(model="vendor/scripted-2", messages=user("hi"))
-    assert server.desk.events[0].options["model"] == "vendor/scripted-2"
+    assert server.ingress.events[0].options["model"] == "vendor/scripted-2"
     with pytest.raises(openai.NotFoundError, match="hermes") as caught:
         chat.create(model="gpt-2", messages=user("hi"))
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
-    assert server.desk.model_calls == 1
+    assert server.ingress.model_calls == 1
 
 
 def test_a_command_is_answered_with_what_it_says(server: Server) -> None:
-    server.desk.receipt = Receipt("command", session_id="s-9", reply="A new conversation.")
+    server.ingress.receipt = Receipt("command", session_id="s-9", reply="A new conversation.")
     answer = ask(server, "/new", extra_headers={"X-Hermes-Conversation": "a"})
     assert answer.choices[0].message.content == "A new conversation."
-    assert server.desk.events[0].message_type is MessageType.COMMAND
+    assert server.ingress.events[0].message_type is MessageType.COMMAND
     assert answer.usage.total_tokens == 0
     stream = ask(server, "/new", stream=True)
     assert "".join(one.choices[0].delta.content or "" for one in stream) == "A new conversation."
@@ -200,51 +209,51 @@ def test_pictures_become_attachments_and_those_of_the_history_stay_in_it(server:
     picture = {"type": "image_url", "image_url": {"url": PIXEL}}
     said = {"role": "user", "content": [{"type": "text", "text": "what is it?"}, picture]}
     ask(server, messages=[said, {"role": "assistant", "content": "a dot"}, said])
-    (event,) = server.desk.events
+    (event,) = server.ingress.events
     assert event.text == "what is it?"
     assert event.message_type is MessageType.PHOTO
     assert [one.name for one in event.attachments] == ["picture-1.png"]
-    assert server.desk.saved[0].startswith(b"\x89PNG")
+    assert server.ingress.saved[0].startswith(b"\x89PNG")
     assert event.options["history"][0] == said
 
 
 def test_a_failed_turn_is_an_error_that_the_client_does_not_repeat(server: Server) -> None:
-    server.desk.script = lambda _: Script(status="failed", reason="The key is wrong.")
+    server.ingress.script = lambda _: Script(status="failed", reason="The key is wrong.")
     with pytest.raises(openai.InternalServerError, match=r"The key is wrong\.") as caught:
         server.client(max_retries=3).chat.completions.create(model="hermes", messages=user("hi"))
     assert caught.value.code == "turn_failed"
-    assert len(server.desk.events) == 1
+    assert len(server.ingress.events) == 1
 
 
 def test_a_turn_that_somebody_stopped_is_a_conflict(server: Server) -> None:
-    server.desk.script = lambda _: Script(status="interrupted", reason="Stopped.")
+    server.ingress.script = lambda _: Script(status="interrupted", reason="Stopped.")
     with pytest.raises(openai.ConflictError, match="Stopped"):
         server.client(max_retries=3).chat.completions.create(model="hermes", messages=user("hi"))
-    assert len(server.desk.events) == 1
+    assert len(server.ingress.events) == 1
 
 
 def test_a_store_that_refuses_is_told_as_unavailable_and_the_client_tries_again(
     server: Server,
 ) -> None:
-    server.desk.error = StoreBusyError("Another process holds the store.")
+    server.ingress.error = StoreBusyError("Another process holds the store.")
     answer = server.post(json={"messages": user("hi")})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert answer.json()["error"]["code"] == "store.busy"
-    assert server.desk.events == []
+    assert server.ingress.events == []
 
 
 def test_somebody_who_may_not_speak_is_told_so(server: Server) -> None:
-    server.desk.receipt = Receipt("ignored")
+    server.ingress.receipt = Receipt("ignored")
     with pytest.raises(openai.PermissionDeniedError):
         ask(server)
 
 
 def test_a_fault_of_ours_is_one_answer_and_the_server_goes_on(server: Server) -> None:
-    server.desk.error = ZeroDivisionError("a bug")
+    server.ingress.error = ZeroDivisionError("a bug")
     with pytest.raises(openai.InternalServerError, match="log") as caught:
         ask(server)
     assert caught.value.code == "internal_error"
-    server.desk.error = None
+    server.ingress.error = None
     assert ask(server).choices
 
 
@@ -256,7 +265,7 @@ def told(stream: Any) -> str:
 
 
 def test_a_stream_tells_the_reply_as_it_is_written_and_ends(server: Server) -> None:
-    server.desk.script = lambda _: says("One, ", "two, ", "three.")
+    server.ingress.script = lambda _: says("One, ", "two, ", "three.")
     chunks = list(ask(server, stream=True))
     texts = [one.choices[0].delta.content for one in chunks]
     assert texts == ["", "One, ", "two, ", "three.", None]
@@ -280,7 +289,7 @@ def test_a_stream_ends_with_done_and_is_not_kept_by_proxies(server: Server) -> N
 
 
 def test_what_the_model_thinks_is_told_apart_from_what_it_says(server: Server) -> None:
-    server.desk.script = lambda _: Script([ReasoningDelta("Hm."), TextDelta("Yes.")], "Yes.")
+    server.ingress.script = lambda _: Script([ReasoningDelta("Hm."), TextDelta("Yes.")], "Yes.")
     deltas = [one.choices[0].delta for one in ask(server, stream=True)]
     assert [getattr(one, "reasoning_content", None) for one in deltas][1] == "Hm."
     assert "".join(one.content or "" for one in deltas) == "Yes."
@@ -295,25 +304,25 @@ def test_the_steps_of_a_turn_are_paragraphs(server: Server) -> None:
         TextDelta("says 7."),
         StepStored(2, "It says 7.", 0),
     ]
-    server.desk.script = lambda _: Script(steps, "It says 7.")
+    server.ingress.script = lambda _: Script(steps, "It says 7.")
     assert told(ask(server, stream=True)) == "I look.\n\nIt says 7."
 
 
 @pytest.mark.parametrize("again", [Retrying("cut", 0.1, 1), FellBack("other", "cut")])
 def test_what_became_void_is_marked_and_told_again(server: Server, again: Any) -> None:
     events = [TextDelta("The ans"), again, TextDelta("The answer.")]
-    server.desk.script = lambda _: Script(events, "The answer.")
+    server.ingress.script = lambda _: Script(events, "The answer.")
     text = told(ask(server, stream=True))
     assert text.startswith("The ans\n\n[")
     assert text.endswith("]\n\nThe answer.")
 
 
 def test_what_was_not_streamed_of_the_stored_reply_is_told_at_the_end(server: Server) -> None:
-    server.desk.script = lambda _: Script([TextDelta("The ans")], "The answer.")
+    server.ingress.script = lambda _: Script([TextDelta("The ans")], "The answer.")
     assert told(ask(server, stream=True)) == "The answer."
-    server.desk.script = lambda _: Script([], "All of it.")
+    server.ingress.script = lambda _: Script([], "All of it.")
     assert told(ask(server, stream=True)) == "All of it."
-    server.desk.script = lambda _: Script([TextDelta("secret 123")], "secret [hidden]")
+    server.ingress.script = lambda _: Script([TextDelta("secret 123")], "secret [hidden]")
     assert told(ask(server, stream=True)) == "secret 123\n\nsecret [hidden]"
 
 
@@ -323,27 +332,29 @@ def test_a_question_to_the_person_is_told_in_the_stream_and_how_it_is_answered(
     asked = QuestionAsked(
         "q1", "approval", "shell", "Deletes build", "rm -r build", ["once", "deny"]
     )
-    server.desk.script = lambda _: Script([asked, TextDelta("Done.")], "Done.")
+    server.ingress.script = lambda _: Script([asked, TextDelta("Done.")], "Done.")
     assert told(ask(server, stream=True)) == (
         "🔐 May this run? Deletes build\n```\nrm -r build\n```\n"
         "Answer /approve (or /approve session, /approve always) or /deny.\n\nDone."
     )
     asked = QuestionAsked("q2", "clarify", "clarify", "Which one?", "", ["red", "blue"])
-    server.desk.script = lambda _: Script([asked, TextDelta("Done.")], "Done.")
+    server.ingress.script = lambda _: Script([asked, TextDelta("Done.")], "Done.")
     assert told(ask(server, stream=True)) == (
         "❓ Which one?\n1. red\n2. blue\nAnswer with a number or in your own words.\n\nDone."
     )
 
 
 def test_a_turn_that_fails_in_a_stream_is_an_error_in_it(server: Server) -> None:
-    server.desk.script = lambda _: Script([TextDelta("So")], "So", "failed", "The model is gone.")
+    server.ingress.script = lambda _: Script(
+        [TextDelta("So")], "So", "failed", "The model is gone."
+    )
     with pytest.raises(openai.APIError, match=r"The model is gone\."):
         list(ask(server, stream=True))
 
 
 def test_a_silent_turn_is_kept_alive(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_client, "KEEP_ALIVE_S", 0.01)
-    server.desk.script = lambda _: replace(says("late"), hold=True)
+    server.ingress.script = lambda _: replace(says("late"), hold=True)
     with httpx2.stream(
         "POST",
         f"{server.adapter.url}/chat/completions",
@@ -353,7 +364,7 @@ def test_a_silent_turn_is_kept_alive(server: Server, monkeypatch: pytest.MonkeyP
     ) as answer:
         lines = answer.iter_lines()
         assert any(line == ": working" for line in lines)
-        server.loop.call(server.desk.turns[f"{0:032x}"].ended.set)
+        server.loop.call(server.ingress.turns[f"{0:032x}"].ended.set)
         assert any(line == "data: [DONE]" for line in lines)
 
 
@@ -366,24 +377,24 @@ def test_a_repeat_with_the_same_key_gets_the_first_answer(server: Server) -> Non
     second = ask(server, "buy", extra_headers=key)
     assert first.id == second.id
     assert second.choices[0].message.content == "You said: buy"
-    assert len(server.desk.turns) == 1
+    assert len(server.ingress.turns) == 1
     assert told(ask(server, "buy", extra_headers=key, stream=True)) == "You said: buy"
     ask(server, "buy", extra_headers={"Idempotency-Key": "order-2"})
-    assert len(server.desk.turns) == 2
+    assert len(server.ingress.turns) == 2
 
 
 def test_a_repeat_while_the_first_still_runs_waits_and_is_told_all_of_it(server: Server) -> None:
-    server.desk.script = lambda _: replace(says("all ", "of it"), hold=True)
+    server.ingress.script = lambda _: replace(says("all ", "of it"), hold=True)
     key = {"Idempotency-Key": "order-1"}
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(lambda: told(ask(server, stream=True, extra_headers=key)))
-        assert server.desk.watched.wait(PATIENCE_S)
-        server.desk.watched.clear()
+        assert server.ingress.watched.wait(PATIENCE_S)
+        server.ingress.watched.clear()
         second = pool.submit(lambda: told(ask(server, stream=True, extra_headers=key)))
-        assert server.desk.watched.wait(PATIENCE_S)
-        server.loop.call(server.desk.turns[f"{0:032x}"].ended.set)
+        assert server.ingress.watched.wait(PATIENCE_S)
+        server.loop.call(server.ingress.turns[f"{0:032x}"].ended.set)
         assert first.result(PATIENCE_S) == second.result(PATIENCE_S) == "all of it"
-    assert len(server.desk.turns) == 1
+    assert len(server.ingress.turns) == 1
 
 
 def hang_up(server: Server, body: bytes, key: str = "") -> None:
@@ -396,7 +407,7 @@ def hang_up(server: Server, body: bytes, key: str = "") -> None:
             + f"Content-Length: {len(body)}\r\n\r\n".encode()
             + body
         )
-        assert server.desk.watched.wait(PATIENCE_S)
+        assert server.ingress.watched.wait(PATIENCE_S)
 
 
 WHOLE = b'{"messages": [{"role": "user", "content": "hi"}]}'
@@ -405,20 +416,20 @@ STREAM = b'{"messages": [{"role": "user", "content": "hi"}], "stream": true}'
 
 @pytest.mark.parametrize("body", [WHOLE, STREAM], ids=["whole", "stream"])
 def test_a_turn_is_stopped_when_its_client_hangs_up(server: Server, body: bytes) -> None:
-    server.desk.script = lambda _: replace(says("a lot"), hold=True)
+    server.ingress.script = lambda _: replace(says("a lot"), hold=True)
     hang_up(server, body)
-    assert server.desk.stopped.wait(PATIENCE_S)
+    assert server.ingress.stopped.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize("body", [WHOLE, STREAM], ids=["whole", "stream"])
 def test_a_turn_with_a_key_goes_on_when_its_client_hangs_up(server: Server, body: bytes) -> None:
-    server.desk.script = lambda _: replace(says("worth ", "it"), hold=True)
+    server.ingress.script = lambda _: replace(says("worth ", "it"), hold=True)
     hang_up(server, body, "k")
-    server.loop.call(server.desk.turns[f"{0:032x}"].ended.set)
+    server.loop.call(server.ingress.turns[f"{0:032x}"].ended.set)
     answer = ask(server, "hi", extra_headers={"Idempotency-Key": "k"})
     assert answer.choices[0].message.content == "worth it"
-    assert not server.desk.stopped.is_set()
-    assert len(server.desk.turns) == 1
+    assert not server.ingress.stopped.is_set()
+    assert len(server.ingress.turns) == 1
 
 
 # -- the end and the beginning of the server ---------------------------------------------------------
@@ -429,17 +440,17 @@ def test_a_turn_with_a_key_goes_on_when_its_client_hangs_up(server: Server, body
 def test_who_waits_when_the_gateway_stops_is_told_how_to_come_back(
     tmp_path: Path, stream: bool, key: str
 ) -> None:
-    desk = ScriptedDesk(lambda _: replace(says("later"), hold=True))
-    with serving(tmp_path, desk) as server, ThreadPoolExecutor(1) as pool:
+    ingress = ScriptedIngress(lambda _: replace(says("later"), hold=True))
+    with serving(tmp_path, ingress) as server, ThreadPoolExecutor(1) as pool:
         body = {"messages": user("hi"), "stream": stream}
         headers = {"Idempotency-Key": key} if key else {}
         asking = pool.submit(lambda: server.post(json=body, headers=headers))
-        assert desk.watched.wait(PATIENCE_S)
+        assert ingress.watched.wait(PATIENCE_S)
         server.loop.run(server.adapter.disconnect())
         answer = asking.result(PATIENCE_S)
     assert ("ask again with the same Idempotency-Key" in answer.text) == bool(key)
     assert ("would be another turn" in answer.text) != bool(key)
-    assert not desk.stopped.is_set()
+    assert not ingress.stopped.is_set()
     if not stream:
         assert (answer.status_code, answer.headers.get("retry-after")) == (
             503,
@@ -447,7 +458,7 @@ def test_who_waits_when_the_gateway_stops_is_told_how_to_come_back(
         )
 
 
-class Dawdling(ScriptedDesk):
+class Dawdling(ScriptedIngress):
     """Does a command for longer than the gateway is there."""
 
     async def accept(self, event: MessageEvent) -> Receipt:
@@ -462,12 +473,12 @@ class Dawdling(ScriptedDesk):
 def test_who_waits_for_a_command_when_the_gateway_stops_is_told_so(
     tmp_path: Path, stream: bool, key: str
 ) -> None:
-    desk = Dawdling()
-    with serving(tmp_path, desk) as server, ThreadPoolExecutor(1) as pool:
+    ingress = Dawdling()
+    with serving(tmp_path, ingress) as server, ThreadPoolExecutor(1) as pool:
         body = {"messages": user("/compress"), "stream": stream}
         headers = {"Idempotency-Key": key} if key else {}
         asking = pool.submit(lambda: server.post(json=body, headers=headers))
-        assert desk.watched.wait(PATIENCE_S)
+        assert ingress.watched.wait(PATIENCE_S)
         server.loop.run(server.adapter.disconnect())
         answer = asking.result(PATIENCE_S)
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "restarting")
@@ -537,11 +548,11 @@ def test_sixteen_clients_are_served_at_once_and_none_is_refused(server: Server) 
 
 
 def test_many_that_wait_do_not_keep_others_waiting(server: Server) -> None:
-    server.desk.script = lambda event: replace(says(event.text), hold=event.text == "slow")
+    server.ingress.script = lambda event: replace(says(event.text), hold=event.text == "slow")
     with ThreadPoolExecutor(24) as pool:
         slow = [pool.submit(lambda: told(ask(server, "slow", stream=True))) for _ in range(24)]
-        assert all(server.desk.accepted.acquire(timeout=PATIENCE_S) for _ in slow)
+        assert all(server.ingress.accepted.acquire(timeout=PATIENCE_S) for _ in slow)
         assert told(ask(server, "quick", stream=True)) == "quick"
-        for turn in server.desk.turns.values():
+        for turn in server.ingress.turns.values():
             server.loop.call(turn.ended.set)
         assert {one.result(PATIENCE_S) for one in slow} == {"slow"}

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.gateway.platforms.desk import PATIENCE_S
+from tests.gateway.platforms.scripted_ingress import PATIENCE_S
 from tests.gateway.platforms.test_api_server import PIXEL, TOKEN, Server, serving, user
 
 
@@ -91,7 +91,7 @@ def test_a_bad_body_is_refused_with_the_place_and_the_reason(
     assert answer.status_code == 400
     assert (said["code"], said["param"], said["type"]) == (code, param, "invalid_request_error")
     assert said["message"]
-    assert server.desk.events == []
+    assert server.ingress.events == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_bad_body_is_refused_with_the_place_and_the_reason(
 def test_a_bad_response_is_refused_likewise(server: Server, body: Any, param: str | None) -> None:
     answer = server.post("responses", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
-    assert server.desk.events == []
+    assert server.ingress.events == []
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_bad_name_of_a_conversation_or_a_key_is_refused(
     answer = server.post(json={"messages": user("hi")}, headers=headers)
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "invalid_header"
-    assert server.desk.events == []
+    assert server.ingress.events == []
 
 
 def test_tools_that_are_not_to_be_used_or_that_are_ignored_are_no_error(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_nobody_is_let_in_without_the_token(server: Server, given: str) -> None:
         assert TOKEN not in answer.text
     with pytest.raises(openai.AuthenticationError):
         server.client(api_key="wrong").models.list()
-    assert server.desk.events == []
+    assert server.ingress.events == []
 
 
 def test_the_health_can_be_asked_for_without_a_token(server: Server) -> None:

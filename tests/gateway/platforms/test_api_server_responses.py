@@ -11,7 +11,7 @@ import pytest
 from gateway.platforms.base import MessageType, Receipt
 from hermes_agent.events import TextDelta
 from hermes_core.errors import StoreBusyError
-from tests.gateway.platforms.desk import Script, says
+from tests.gateway.platforms.scripted_ingress import Script, says
 from tests.gateway.platforms.test_api_server import PIXEL, Server, serving, user
 
 
@@ -32,7 +32,7 @@ def test_a_response_has_the_reply_and_what_it_cost(server: Server) -> None:
     assert answer.metadata == {"order": "7"}
     assert (answer.usage.input_tokens, answer.usage.output_tokens) == (100, 20)
     assert answer.usage.input_tokens_details.cached_tokens == 60
-    assert server.desk.events[0].options == {"instructions": "Be brief.", "is_single": True}
+    assert server.ingress.events[0].options == {"instructions": "Be brief.", "is_single": True}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_response_has_the_reply_and_what_it_cost(server: Server) -> None:
 def test_a_response_that_is_not_all_there_is_to_say_is_incomplete(
     server: Server, finish: str, reason: str
 ) -> None:
-    server.desk.script = lambda _: replace(says("To be, or"), finish=finish)
+    server.ingress.script = lambda _: replace(says("To be, or"), finish=finish)
     answer = ask(server)
     assert (answer.status, answer.incomplete_details.reason) == ("incomplete", reason)
     assert (answer.output[0].status, answer.output_text) == ("incomplete", "To be, or")
@@ -57,17 +57,21 @@ def test_a_response_follows_another_one_in_its_conversation(server: Server) -> N
     second = ask(server, "two", previous_response_id=first.id)
     third = ask(server, "three", previous_response_id=second.id)
     assert third.previous_response_id == second.id
-    assert [event.options.get("session_id") for event in server.desk.events] == [None, "s-0", "s-0"]
+    assert [event.options.get("session_id") for event in server.ingress.events] == [
+        None,
+        "s-0",
+        "s-0",
+    ]
 
 
 def test_a_response_follows_a_command_in_its_conversation(server: Server) -> None:
-    server.desk.receipt = Receipt("command", session_id="20261115_ab", reply="Done.")
+    server.ingress.receipt = Receipt("command", session_id="20261115_ab", reply="Done.")
     first = ask(server, "/title X")
     assert first.output_text == "Done."
-    assert server.desk.events[0].message_type is MessageType.COMMAND
-    server.desk.receipt = None
+    assert server.ingress.events[0].message_type is MessageType.COMMAND
+    server.ingress.receipt = None
     ask(server, "and now?", previous_response_id=first.id)
-    assert server.desk.events[1].options["session_id"] == "20261115_ab"
+    assert server.ingress.events[1].options["session_id"] == "20261115_ab"
 
 
 @pytest.mark.parametrize("name", ["resp_0", "resp_", "x", "resp_a/b", "resp_session_"])
@@ -75,12 +79,12 @@ def test_a_response_that_is_not_known_cannot_be_followed(server: Server, name: s
     with pytest.raises(openai.NotFoundError) as caught:
         ask(server, previous_response_id=name)
     assert caught.value.code == "previous_response_not_found"
-    assert server.desk.events == []
+    assert server.ingress.events == []
 
 
 def test_a_store_that_fails_does_not_make_a_response_unknown(server: Server) -> None:
     first = ask(server)
-    server.desk.error = StoreBusyError("Another process holds the store.")
+    server.ingress.error = StoreBusyError("Another process holds the store.")
     with pytest.raises(openai.InternalServerError) as caught:
         ask(server, previous_response_id=first.id)
     assert (caught.value.status_code, caught.value.code) == (503, "store.busy")
@@ -89,7 +93,7 @@ def test_a_store_that_fails_does_not_make_a_response_unknown(server: Server) -> 
 def test_a_conversation_can_be_named_in_the_body(server: Server) -> None:
     ask(server, conversation="notes")
     ask(server, conversation={"id": "notes"})
-    assert [one.source.chat_id for one in server.desk.events if one.source] == ["notes", "notes"]
+    assert [one.source.chat_id for one in server.ingress.events if one.source] == ["notes", "notes"]
     with pytest.raises(openai.BadRequestError, match="not both"):
         ask(server, conversation="notes", previous_response_id="resp_1")
 
@@ -99,7 +103,7 @@ def test_a_request_that_names_two_conversations_goes_to_neither(server: Server) 
         ask(server, conversation="coffee", extra_headers={"X-Hermes-Conversation": "tea"})
     assert caught.value.code == "invalid_header"
     ask(server, conversation="tea", extra_headers={"X-Hermes-Conversation": "tea"})
-    assert len(server.desk.events) == 1
+    assert len(server.ingress.events) == 1
 
 
 def test_what_was_said_before_comes_along_in_the_input(server: Server) -> None:
@@ -122,7 +126,7 @@ def test_what_was_said_before_comes_along_in_the_input(server: Server) -> None:
             },
         ],
     )
-    (event,) = server.desk.events
+    (event,) = server.ingress.events
     assert event.text == "what is it?"
     assert event.options["history"] == [
         {"role": "user", "content": "one"},
@@ -139,7 +143,7 @@ def test_after_a_response_the_input_is_one_message(server: Server) -> None:
 
 
 def test_a_stream_of_a_response_can_be_followed_by_the_clients_own_helper(server: Server) -> None:
-    server.desk.script = lambda _: says("One, ", "two.")
+    server.ingress.script = lambda _: says("One, ", "two.")
     with server.client().responses.stream(model="hermes", input="count") as stream:
         events = list(stream)
         final = stream.get_final_response()
@@ -162,20 +166,22 @@ def test_a_stream_of_a_response_can_be_followed_by_the_clients_own_helper(server
 
 
 def test_a_stream_that_fails_says_so_in_an_event(server: Server) -> None:
-    server.desk.script = lambda _: Script([TextDelta("So")], "So", "failed", "The model is gone.")
+    server.ingress.script = lambda _: Script(
+        [TextDelta("So")], "So", "failed", "The model is gone."
+    )
     last = list(ask(server, stream=True))[-1]
     assert last.type == "response.failed"
     assert last.response.error.message == "The model is gone."
 
 
 def test_a_repeat_of_a_stream_is_told_at_once(server: Server) -> None:
-    server.desk.script = lambda _: says("a", "b", "c")
+    server.ingress.script = lambda _: says("a", "b", "c")
     key = {"Idempotency-Key": "one"}
     for pieces in (["a", "b", "c"], ["abc"]):
         stream = ask(server, stream=True, extra_headers=key)
         said = [one.delta for one in stream if one.type == "response.output_text.delta"]
         assert said == pieces
-    assert len(server.desk.turns) == 1
+    assert len(server.ingress.turns) == 1
 
 
 def test_work_in_the_background_is_refused_with_the_other_way(server: Server) -> None:

@@ -81,7 +81,7 @@ class AcknowledgesFirst(LoopbackAdapter):
 class DropsWhatIsRefused(LoopbackAdapter):
     async def _hand_in(self, came: wire.Incoming) -> None:
         with contextlib.suppress(StoreError):
-            await self.desk.accept(translate.event(came, self.platform))
+            await self.ingress.accept(translate.event(came, self.platform))
 
 
 class InventsNames(LoopbackAdapter):
@@ -162,7 +162,7 @@ class KeepsFilesItself(LoopbackAdapter):
     async def _hand_in(self, came: wire.Incoming) -> None:
         event = translate.event(came, self.platform)
         event.attachments = [Attachment(Path(one.name), "?", one.name) for one in event.files]
-        await self.desk.accept(event)
+        await self.ingress.accept(event)
 
 
 class FaultyWorld(LoopbackWorld):

@@ -14,8 +14,8 @@ from gateway.platforms.email.compose import message_id
 from gateway.platforms.email.mailbox import Mailbox
 from gateway.platforms.email.manifest import EmailSettings
 from hermes_core.errors import StoreError
-from tests.gateway.platforms.desk import PATIENCE_S
 from tests.gateway.platforms.mailing import ANN, Bot, bot, flags, name, running, server, write
+from tests.gateway.platforms.scripted_ingress import PATIENCE_S
 from tests.gateway.servers.mail import (
     DOMAIN,
     PASSWORD,
@@ -35,7 +35,7 @@ pytestmark = needs_dovecot
 def test_a_mail_is_answered_in_its_thread(server: MailServer, tmp_path: Path, name: str) -> None:
     with bot(server, tmp_path, name) as it:
         write(server, it, "What is *new*?", subject="News", message_id="<1@people.test>")
-        event = it.desk.wait_for(1)[0]
+        event = it.ingress.wait_for(1)[0]
         assert event.source is not None
         assert (event.source.chat_id, event.source.user_id) == (ANN, ANN)
         assert (event.source.chat_type, event.source.thread_id) == ("dm", "<1@people.test>")
@@ -66,33 +66,33 @@ def test_who_takes_the_mailbox_over_goes_on_where_the_other_home_stopped(
     for it in (one, two):
         it.lock = AccountLock("email", name)
     for it, text in ((one, "first"), (two, "second"), (one, "third"), (two, "fourth")):
-        before = len(it.desk.events)
+        before = len(it.ingress.events)
         if before:  # a mail that comes while nobody has the account is for who takes it next
             write(server, it, text, subject="")
         it.start()
         if not before:
             write(server, it, text, subject="")
-        it.desk.wait_for(before + 1)
+        it.ingress.wait_for(before + 1)
         it.stop()
     one.loop.close()
     two.loop.close()
-    assert [event.text for event in one.desk.events] == ["first", "third"]
-    assert [event.text for event in two.desk.events] == ["second", "fourth"]
+    assert [event.text for event in one.ingress.events] == ["first", "third"]
+    assert [event.text for event in two.ingress.events] == ["second", "fourth"]
 
 
 def test_threads_become_conversations(server: MailServer, tmp_path: Path, name: str) -> None:
     with bot(server, tmp_path, name) as it:
         write(server, it, "First", message_id="<a@people.test>")
         write(server, it, "Other", message_id="<b@people.test>")
-        it.desk.wait_for(2)
+        it.ingress.wait_for(2)
         reply = it.send(ANN, "Answer", "<a@people.test>", thread_id="<a@people.test>", key="k1")
         write(server, it, "Whole", references=f"<a@people.test> {reply.message_id}")
-        it.desk.wait_for(3)
+        it.ingress.wait_for(3)
         # Some programs name only the mail that they answer.
         short = letter(ANN, it.address, "Short", message_id="<c@people.test>")
         short["In-Reply-To"] = reply.message_id
         server.deliver(short, it.address)
-        events = it.desk.wait_for(4)
+        events = it.ingress.wait_for(4)
     threads = [event.source and event.source.thread_id for event in events]
     assert threads == ["<a@people.test>", "<b@people.test>", "<a@people.test>", "<a@people.test>"]
     assert [event.text for event in events[2:]] == ["Whole", "Short"]
@@ -104,10 +104,10 @@ def test_two_people_in_one_thread_have_a_conversation_each(
 ) -> None:
     with bot(server, tmp_path, name) as it:
         write(server, it, message_id="<a@people.test>")
-        it.desk.wait_for(1)
+        it.ingress.wait_for(1)
         other = letter("bob@people.test", it.address, references="<a@people.test>")
         server.deliver(other, it.address)
-        places = [event.source for event in it.desk.wait_for(2)]
+        places = [event.source for event in it.ingress.wait_for(2)]
     assert [place and place.chat_id for place in places] == [ANN, "bob@people.test"]
     assert [place and place.thread_id for place in places] == ["<a@people.test>"] * 2
 
@@ -120,7 +120,7 @@ def test_what_lies_in_the_mailbox_before_the_first_start_is_left_alone(
     it.loop.close()
     with bot(server, tmp_path, name) as it:
         write(server, it, "New")
-        assert [event.text for event in it.desk.wait_for(1)] == ["A question\n\nNew"]
+        assert [event.text for event in it.ingress.wait_for(1)] == ["A question\n\nNew"]
 
 
 def test_mail_that_came_while_the_adapter_was_away_is_taken_in_once(
@@ -128,15 +128,15 @@ def test_mail_that_came_while_the_adapter_was_away_is_taken_in_once(
 ) -> None:
     with bot(server, tmp_path, name) as it:
         write(server, it, "1")
-        it.desk.wait_for(1)
+        it.ingress.wait_for(1)
         for number in range(2, 5):
             it.stop()
             write(server, it, str(number))
             it.start()
-            it.desk.wait_for(number)
-        it.desk.wait_until_asked(4)
-        assert it.desk.asked_count == 4
-    assert [event.text[-1] for event in it.desk.events] == ["1", "2", "3", "4"]
+            it.ingress.wait_for(number)
+        it.ingress.wait_until_asked(4)
+        assert it.ingress.asked_count == 4
+    assert [event.text[-1] for event in it.ingress.events] == ["1", "2", "3", "4"]
 
 
 def test_mail_that_others_have_read_is_taken_in_all_the_same(
@@ -151,7 +151,7 @@ def test_mail_that_others_have_read_is_taken_in_all_the_same(
         client.store("1", "+FLAGS", r"(\Seen)")
         client.logout()
         it.start()
-        it.desk.wait_for(1)
+        it.ingress.wait_for(1)
 
 
 def test_mail_is_taken_in_also_when_the_server_tells_meanwhile_what_others_did_with_an_older_one(
@@ -159,14 +159,14 @@ def test_mail_is_taken_in_also_when_the_server_tells_meanwhile_what_others_did_w
 ) -> None:
     with mail_server(has_idle=False) as server, bot(server, tmp_path, name, poll_s=0.05) as it:
         write(server, it, "First")
-        it.desk.wait_for(1)
+        it.ingress.wait_for(1)
         other = imaplib.IMAP4("127.0.0.1", server.imap_port)
         other.login(it.address, PASSWORD)
         other.select("INBOX")
         for count in range(2, 7):
             other.store("1", "-FLAGS" if count % 2 else "+FLAGS", r"(\Flagged)")
             write(server, it, f"Number {count}")
-            assert it.desk.wait_for(count)[-1].text.endswith(f"Number {count}")
+            assert it.ingress.wait_for(count)[-1].text.endswith(f"Number {count}")
         other.logout()
 
 
@@ -174,25 +174,25 @@ def test_a_mail_that_cannot_be_stored_is_tried_again_and_keeps_its_place(
     server: MailServer, tmp_path: Path, name: str
 ) -> None:
     with bot(server, tmp_path, name) as it:
-        it.desk.error = StoreError("full")
+        it.ingress.error = StoreError("full")
         write(server, it, "1")
         write(server, it, "2")
-        it.desk.wait_until_asked(1)
+        it.ingress.wait_until_asked(1)
         it.stop()
-        it.desk.error = None
+        it.ingress.error = None
         it.start()
-        assert [event.text[-1] for event in it.desk.wait_for(2)] == ["1", "2"]
+        assert [event.text[-1] for event in it.ingress.wait_for(2)] == ["1", "2"]
 
 
 def test_a_store_that_recovers_gets_the_mail_without_a_restart(
     server: MailServer, tmp_path: Path, name: str
 ) -> None:
     with bot(server, tmp_path, name) as it:
-        it.desk.error = StoreError("full")
+        it.ingress.error = StoreError("full")
         write(server, it)
-        it.desk.wait_until_asked(1)
-        it.desk.error = None
-        it.desk.wait_for(1)
+        it.ingress.wait_until_asked(1)
+        it.ingress.error = None
+        it.ingress.wait_for(1)
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])
@@ -202,16 +202,16 @@ def test_mail_is_marked_as_read_only_when_that_is_wanted(
     with bot(server, tmp_path, name, mark_seen=is_wanted) as it:
         write(server, it, message_id="<seen@people.test>")
         write(server, it, message_id="<later@people.test>")
-        it.desk.wait_for(2)
+        it.ingress.wait_for(2)
         it.stop()
         assert flags(server, it)["<seen@people.test>"] is is_wanted
 
 
 def test_mail_of_strangers_is_never_marked(server: MailServer, tmp_path: Path, name: str) -> None:
     with bot(server, tmp_path, name, mark_seen=True) as it:
-        it.desk.receipt = Receipt("ignored")
+        it.ingress.receipt = Receipt("ignored")
         write(server, it, message_id="<strange@people.test>")
-        it.desk.wait_for(1)
+        it.ingress.wait_for(1)
         it.stop()
         assert flags(server, it) == {"<strange@people.test>": False}
 
@@ -220,7 +220,7 @@ def test_mail_comes_in_without_idle_too(tmp_path: Path, name: str) -> None:
     with mail_server(has_idle=False) as server, bot(server, tmp_path, name, poll_s=0.05) as it:
         for number in range(1, 4):
             write(server, it, str(number))
-            it.desk.wait_for(number)
+            it.ingress.wait_for(number)
 
 
 def test_attachments_are_kept_and_those_too_large_are_named(
@@ -234,9 +234,9 @@ def test_attachments_are_kept_and_those_too_large_are_named(
 
     with bot(server, tmp_path, name) as it:
         server.deliver(letter(ANN, it.address, "See", change=attach), it.address)
-        event = it.desk.wait_for(1)[0]
+        event = it.ingress.wait_for(1)[0]
     assert [one.name for one in event.attachments] == ["ä.png"]
-    assert it.desk.saved == [b"\x89PNG"]
+    assert it.ingress.saved == [b"\x89PNG"]
     assert event.text == (
         "A question\n\nSee\n[The file big.zip was left out: big.zip is larger than 1 MB.]"
     )
@@ -250,7 +250,7 @@ def test_of_a_huge_mail_the_text_is_read(server: MailServer, tmp_path: Path, nam
 
     with bot(server, tmp_path, name, mail_limit_mb=1) as it:
         server.deliver(letter(ANN, it.address, "See", change=attach), it.address)
-        event = it.desk.wait_for(1)[0]
+        event = it.ingress.wait_for(1)[0]
     assert (
         event.text
         == "A question\n\nSee\n\n[This mail has 4 MB; only its beginning was read, and no attachment.]"
@@ -269,7 +269,7 @@ def test_a_broken_mail_does_not_stop_the_next_one(
         for raw in (b"", b"\xff\x00\n\n", b"From: ann@people.test\r\n" + nested):
             server.deliver(raw.replace(b"\x00", b""), it.address)
         write(server, it, "Fine", subject="")
-        events = it.desk.wait_for(2)
+        events = it.ingress.wait_for(2)
     assert events[1].text == "Fine"
 
 
@@ -326,7 +326,7 @@ def test_machines_and_lists_are_not_answered(
         mail[header] = value
         server.deliver(mail, it.address)
         write(server, it, "From a person", subject="")
-        assert [event.text for event in it.desk.wait_for(1)] == ["From a person"]
+        assert [event.text for event in it.ingress.wait_for(1)] == ["From a person"]
 
 
 def test_bounces_and_our_own_mails_are_not_answered(
@@ -337,7 +337,7 @@ def test_bounces_and_our_own_mails_are_not_answered(
         server.deliver(letter(it.address, it.address), it.address)
         server.deliver(letter("MAILER-DAEMON@people.test", it.address), it.address)
         write(server, it, "From a person", subject="")
-        assert [event.text for event in it.desk.wait_for(1)] == ["From a person"]
+        assert [event.text for event in it.ingress.wait_for(1)] == ["From a person"]
 
 
 def test_two_hermes_that_write_to_each_other_come_to_rest(
@@ -346,7 +346,7 @@ def test_two_hermes_that_write_to_each_other_come_to_rest(
     with bot(server, tmp_path, name) as one, bot(server, tmp_path, f"{name}b") as other:
         one.send(other.address, "Hello", key="loop")
         write(server, other, "From a person", subject="")
-        assert [event.text for event in other.desk.wait_for(1)] == ["From a person"]
+        assert [event.text for event in other.ingress.wait_for(1)] == ["From a person"]
 
 
 def test_one_address_gets_only_so_many_mails_in_an_hour(
@@ -372,4 +372,4 @@ def test_a_forged_sender_is_not_answered_where_the_server_checks(
         server.deliver(letter(ANN, it.address, "Unchecked"), it.address)
         server.verdict = "dmarc=pass header.from=people.test"
         write(server, it, "True", subject="")
-        assert [event.text for event in it.desk.wait_for(1)] == ["True"]
+        assert [event.text for event in it.ingress.wait_for(1)] == ["True"]

@@ -20,7 +20,7 @@ from gateway.platforms.email.mailbox import Mailbox
 from gateway.platforms.email.manifest import EmailSettings
 from gateway.platforms.testing.network import Proxy
 from tests.gateway.faults import eventually
-from tests.gateway.platforms.desk import PATIENCE_S, ScriptedDesk
+from tests.gateway.platforms.scripted_ingress import PATIENCE_S, ScriptedIngress
 from tests.gateway.servers.mail import DOMAIN, MailServer, mail_server, needs_dovecot
 
 
@@ -53,7 +53,7 @@ def test_a_mailbox_that_opens_after_nobody_waits_for_it_any_more_is_closed(tmp_p
     async def scenario(proxy: Proxy, password: str) -> None:
         known = settings(imap_port=proxy.port, password=password)
         adapter = EmailAdapter(PlatformConfig(enabled=True), known, tmp_path)
-        adapter.set_desk(ScriptedDesk())
+        adapter.set_ingress(ScriptedIngress())
         proxy.blackhole()
         connecting = asyncio.create_task(adapter.connect(is_reconnect=True))
         await asyncio.to_thread(eventually, lambda: bool(proxy._connections))

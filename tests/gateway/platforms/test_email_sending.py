@@ -9,8 +9,8 @@ import pytest
 from gateway.platforms.base import PlatformError
 from gateway.platforms.email import watch
 from gateway.platforms.email.compose import message_id
-from tests.gateway.platforms.desk import PATIENCE_S
 from tests.gateway.platforms.mailing import ANN, Bot, bot, flags, name, running, server, write
+from tests.gateway.platforms.scripted_ingress import PATIENCE_S
 from tests.gateway.servers.mail import (
     DOMAIN,
     PASSWORD,
@@ -34,7 +34,7 @@ def test_our_own_copy_lies_in_the_sent_folder(
     with bot(server, tmp_path, name) as it:
         it.send(ANN, "Hello", key="copy")
         write(server, it)
-        it.desk.wait_for(1)
+        it.ingress.wait_for(1)
         it.stop()
         sent = message_id("copy", DOMAIN)
         assert flags(server, it, "Sent") == {sent: True}
@@ -147,14 +147,14 @@ def test_what_another_program_marked_as_deleted_stays(
 ) -> None:
     with bot(server, tmp_path, name) as it:
         write(server, it, "1", message_id="<marked@people.test>")
-        it.desk.wait_for(1)
+        it.ingress.wait_for(1)
         client = imaplib.IMAP4("127.0.0.1", server.imap_port)
         client.login(it.address, PASSWORD)
         client.select()
         client.store("1", "+FLAGS", r"(\Deleted)")
         it.send(ANN, "Hello", key="copy")
         write(server, it, "2")
-        it.desk.wait_for(2)
+        it.ingress.wait_for(2)
         client.logout()
         assert "<marked@people.test>" in flags(server, it)
         assert message_id("copy", DOMAIN) in flags(server, it, "Sent")
@@ -166,13 +166,13 @@ def test_a_copy_that_cannot_be_put_away_stays_where_it_is_and_holds_nothing_up(
     with bot(server, tmp_path, name) as it:
         it.send(ANN, "Hello", key="first")
         write(server, it, "1")
-        it.desk.wait_for(1)
+        it.ingress.wait_for(1)
         sent = server.root / "home" / name / ".Sent"
         for one in (sent, sent / "cur", sent / "new", sent / "tmp"):
             one.chmod(0o500)
         it.send(ANN, "Hello", key="copy")
         write(server, it, "2")
-        it.desk.wait_for(2)
+        it.ingress.wait_for(2)
         assert it.lost.empty()
         assert flags(server, it)[message_id("copy", DOMAIN)], "it is marked as read"
         assert it.find_sent(ANN, "copy")
@@ -200,7 +200,7 @@ def test_a_mail_that_the_server_cannot_give_keeps_nobody_behind_it_waiting_for_e
     monkeypatch.setattr(watch, "_TRIES", 2)
     with bot(server, tmp_path, name) as it:
         write(server, it, "1")
-        it.desk.wait_for(1)
+        it.ingress.wait_for(1)
         it.stop()
         write(server, it, "2")
         _break_newest(server, name)
@@ -210,7 +210,7 @@ def test_a_mail_that_the_server_cannot_give_keeps_nobody_behind_it_waiting_for_e
             it.stop()
         write(server, it, "3")
         it.start()
-        assert it.desk.wait_for(2)[-1].text.endswith("3")
+        assert it.ingress.wait_for(2)[-1].text.endswith("3")
 
 
 def test_a_mail_that_the_server_cannot_give_after_it_numbered_anew_keeps_nobody_waiting_either(
@@ -219,7 +219,7 @@ def test_a_mail_that_the_server_cannot_give_after_it_numbered_anew_keeps_nobody_
     monkeypatch.setattr(watch, "_TRIES", 2)
     with bot(server, tmp_path, name) as it:
         write(server, it, "1")
-        it.desk.wait_for(1)
+        it.ingress.wait_for(1)
         it.stop()
         write(server, it, "2")
         _break_newest(server, name)
@@ -230,7 +230,7 @@ def test_a_mail_that_the_server_cannot_give_after_it_numbered_anew_keeps_nobody_
             assert not it.lost.get(timeout=PATIENCE_S).is_fatal
             it.stop()
         it.start()
-        assert it.desk.wait_for(2)[-1].text.endswith("3")
+        assert it.ingress.wait_for(2)[-1].text.endswith("3")
 
 
 def test_a_mail_that_the_server_could_not_give_for_a_while_comes_in_its_place(
@@ -247,20 +247,20 @@ def test_a_mail_that_the_server_could_not_give_for_a_while_comes_in_its_place(
             it.stop()
         _mails(server, name)[0].chmod(0o600)
         it.start()
-        said = [event.text[-1] for event in it.desk.wait_for(2)]
+        said = [event.text[-1] for event in it.ingress.wait_for(2)]
         assert said == ["1", "2"]
 
 
 def test_a_server_that_restarts_is_reported_and_nothing_is_lost(tmp_path: Path, name: str) -> None:
     with mail_server() as server, bot(server, tmp_path, name) as it:
         write(server, it, "1")
-        it.desk.wait_for(1)
+        it.ingress.wait_for(1)
         server.restart_imap()
         assert not it.lost.get(timeout=PATIENCE_S).is_fatal
         write(server, it, "2")
         it.stop()
         it.start()
-        it.desk.wait_for(2)
+        it.ingress.wait_for(2)
         server.stop_imap()
         it.lost.get(timeout=PATIENCE_S)
         with pytest.raises(PlatformError) as caught:
@@ -269,9 +269,9 @@ def test_a_server_that_restarts_is_reported_and_nothing_is_lost(tmp_path: Path, 
         server.start_imap()
         it.start()
         write(server, it, "3")
-        it.desk.wait_for(3)
-        it.desk.wait_until_asked(3)
-        assert it.desk.asked_count == 3
+        it.ingress.wait_for(3)
+        it.ingress.wait_until_asked(3)
+        assert it.ingress.asked_count == 3
 
 
 def test_mails_that_were_numbered_anew_are_neither_lost_nor_old(tmp_path: Path, name: str) -> None:
@@ -283,14 +283,14 @@ def test_mails_that_were_numbered_anew_are_neither_lost_nor_old(tmp_path: Path, 
         client.logout()
         with bot(server, tmp_path, name) as it:
             write(server, it, "1")
-            it.desk.wait_for(1)
+            it.ingress.wait_for(1)
             it.stop()
             write(server, it, "2")
             server.change_uidvalidity(name)
             it.start()
-            it.desk.wait_for(2)
+            it.ingress.wait_for(2)
             write(server, it, "3")
-            events = it.desk.wait_for(3)
+            events = it.ingress.wait_for(3)
             assert [event.text[-1] for event in events] == ["1", "2", "3"]
 
 
@@ -305,7 +305,7 @@ def test_connections_are_encrypted(
     secure = {"imap_security": security, "smtp_security": security} | ports
     with bot(server, tmp_path, name, **secure, ca_file=str(server.ca_file)) as it:
         write(server, it)
-        it.desk.wait_for(1)
+        it.ingress.wait_for(1)
         assert it.send(ANN, "Hello", key=security).success
         assert it.find_sent(ANN, security)
     it = Bot(server, tmp_path, name, **secure)

@@ -24,7 +24,7 @@ from pathlib import Path
 from gateway.config import PlatformConfig
 from gateway.platforms.testing.loopback.manifest import MANIFEST, LoopbackSettings
 
-class Desk:
+class Ingress:
     async def accept(self, event):
         key = {"key": event.message_id}
         await adapter.send(event.source.chat_id, f"You said: {event.text}", metadata=key)
@@ -32,7 +32,7 @@ class Desk:
         await asyncio.Event().wait()
 
 async def main():
-    adapter.set_desk(Desk())
+    adapter.set_ingress(Ingress())
     await adapter.connect()
     await asyncio.Event().wait()
 
@@ -67,7 +67,7 @@ def test_what_a_killed_process_did_not_acknowledge_is_delivered_to_the_next(
         server.wait_until(lambda: not server.has_listener)
         assert server.unacknowledged() == [name]
     with Host(LoopbackWorld(server, tmp_path)) as host:
-        host.desk.wait_for("hello")
+        host.ingress.wait_for("hello")
         server.wait_until(lambda: server.unacknowledged() == [])
     assert [one.text for one in server.shown("c1")] == ["You said: hello"]
     assert [one.key for one in server.attempts] == [name] * 3
@@ -88,7 +88,7 @@ def test_the_newest_listener_gets_what_comes(server: LoopbackServer, tmp_path: P
         server.wait_until(lambda: server.has_listener)
         with Host(LoopbackWorld(server, tmp_path)) as host:
             server.say("c1", "for the second")
-            host.desk.wait_for("for the second")
+            host.ingress.wait_for("for the second")
             server.wait_until(lambda: server.unacknowledged() == [])
         assert process.poll() is None
 
@@ -96,16 +96,16 @@ def test_the_newest_listener_gets_what_comes(server: LoopbackServer, tmp_path: P
 def test_groups_and_threads_are_told(server: LoopbackServer, tmp_path: Path):
     with Host(LoopbackWorld(server, tmp_path)) as host:
         name = server.say("g1", "hi all", user="u7", chat_type="group", thread="t3", mention=False)
-        said = host.desk.wait_for("hi all")
+        said = host.ingress.wait_for("hi all")
         assert said.source is not None
         assert (said.source.chat_type, said.source.thread_id) == ("group", "t3")
         assert (said.source.user_id, said.is_mention) == ("u7", False)
         server.edit("g1", name, "hello all")
-        changed = host.desk.wait_for("hello all")
+        changed = host.ingress.wait_for("hello all")
         assert changed.source is not None
         assert (changed.source.thread_id, changed.edits) == ("t3", name)
         server.press("g1", "q1", "yes", user="u8")
-        pressed = host.desk.wait_for("yes")
+        pressed = host.ingress.wait_for("yes")
         assert pressed.source is not None
         assert (pressed.source.thread_id, pressed.source.user_id) == ("t3", "u8")
 

@@ -14,7 +14,7 @@ from tests.gateway.servers.matrix import (
     Bot,
     LossyProxy,
     Person,
-    RecordingDesk,
+    RecordingIngress,
     bot,
     person,
     proxy,
@@ -38,13 +38,13 @@ def test_what_comes_while_we_are_away_is_taken_in_once_and_in_order(
             async with bot.running():
                 room = await ana.with_bot(bot, encrypted=encrypted)
                 await ana.say(room, "one")
-                await bot.desk.message("one")
+                await bot.ingress.message("one")
             await ana.say(room, "two")
             await ana.say(room, "three")
             async with bot.running():
                 await ana.say(room, "four")
-                await bot.desk.message("four")
-            assert bot.desk.texts() == ["one", "two", "three", "four"]
+                await bot.ingress.message("four")
+            assert bot.ingress.texts() == ["one", "two", "three", "four"]
 
     run(scenario())
 
@@ -66,20 +66,20 @@ def test_who_takes_the_account_over_goes_on_where_the_other_home_stopped(
                     await ana.until_knows_device(bot.account.user_id, bot.account.device_id)
                 ana.client.invalidate_outbound_session(room)
                 await ana.say(room, "one")
-                await bot.desk.message("one")
+                await bot.ingress.message("one")
             # Its key is sent to both devices, and one of them sleeps.
             ana.client.invalidate_outbound_session(room)
             await ana.say(room, "two")
             async with bot.running():
-                await bot.desk.message("two")
+                await bot.ingress.message("two")
             await ana.say(room, "three")
             async with other.running():
-                await other.desk.message("three")
+                await other.ingress.message("three")
             await ana.say(room, "four")
             async with bot.running():
-                await bot.desk.message("four")
-        assert other.desk.texts() == ["three"]
-        assert bot.desk.texts() == ["one", "two", "four"]
+                await bot.ingress.message("four")
+        assert other.ingress.texts() == ["three"]
+        assert bot.ingress.texts() == ["one", "two", "four"]
 
     run(scenario())
 
@@ -90,7 +90,7 @@ def test_a_message_that_was_not_stored_when_we_died_comes_again(
 ) -> None:
     async def scenario() -> None:
         async with person(synapse, "ana", tmp_path) as ana:
-            dying = RecordingDesk(tmp_path / "dying")
+            dying = RecordingIngress(tmp_path / "dying")
             async with bot.running():
                 room = await ana.with_bot(bot, encrypted=encrypted)
             dying.is_stuck = True
@@ -99,9 +99,9 @@ def test_a_message_that_was_not_stored_when_we_died_comes_again(
                 await ana.say(room, "two")
                 await dying.deliveries.until(lambda items: items)
             async with bot.running():
-                await bot.desk.message("two")
+                await bot.ingress.message("two")
             assert dying.texts() == []
-            assert bot.desk.texts() == ["one", "two"]
+            assert bot.ingress.texts() == ["one", "two"]
 
     run(scenario())
 
@@ -112,14 +112,14 @@ def test_a_busy_store_is_asked_again_until_it_has_the_message(
     async def scenario() -> None:
         async with person(synapse, "ana", tmp_path) as ana, bot.running():
             room = await ana.with_bot(bot)
-            bot.desk.is_busy = True
-            seen = len(bot.desk.deliveries.items)
+            bot.ingress.is_busy = True
+            seen = len(bot.ingress.deliveries.items)
             await ana.say(room, "one")
             await ana.say(room, "two")
-            await bot.desk.deliveries.until(lambda items: len(items) >= seen + 2)
-            bot.desk.is_busy = False
-            await bot.desk.message("two")
-            assert bot.desk.texts() == ["one", "two"]
+            await bot.ingress.deliveries.until(lambda items: len(items) >= seen + 2)
+            bot.ingress.is_busy = False
+            await bot.ingress.message("two")
+            assert bot.ingress.texts() == ["one", "two"]
 
     run(scenario())
 
@@ -133,11 +133,11 @@ def test_more_than_a_sync_shows_is_read_back(synapse: Synapse, bot: Bot, tmp_pat
                 room = await ana.with_bot(bot)
             await asyncio.gather(*(ana.say(room, text) for text in said))
             async with bot.running():
-                await bot.desk.accepted.until(lambda items: len(items) >= len(said))
+                await bot.ingress.accepted.until(lambda items: len(items) >= len(said))
             path = f"/_matrix/client/v3/rooms/{room}/messages?dir=b&limit={len(said)}"
             there = synapse.ask("GET", path, None, ana.client.access_token)["chunk"]
-            assert bot.desk.texts() == [one["content"]["body"] for one in reversed(there)]
-            assert set(bot.desk.texts()) == said
+            assert bot.ingress.texts() == [one["content"]["body"] for one in reversed(there)]
+            assert set(bot.ingress.texts()) == said
 
     run(scenario())
 
@@ -230,7 +230,7 @@ def test_who_was_logged_out_comes_back_with_the_password_as_a_new_device(
                 assert after["device_id"] != before["device_id"]
                 await ana.until_knows_device(bot.account.user_id, after["device_id"])
                 await ana.say(room, "welcome back")
-                await bot.desk.message("welcome back")
+                await bot.ingress.message("welcome back")
                 sent = await adapter.send(room, "thank you", None, {"key": "k1"})
                 assert sent.success, sent
                 assert not (await ana.read("thank you"))["locked"]
@@ -251,7 +251,7 @@ def test_a_cursor_that_the_server_does_not_know_is_given_up_aloud(
             cursor.write_text(json.dumps({"user_id": bot.account.user_id, "since": "nonsense"}))
             async with bot.running():
                 await ana.say(room, "still there?")
-                await bot.desk.message("still there?")
+                await bot.ingress.message("still there?")
         assert "forgot where we were" in caplog.text
 
     run(scenario())
@@ -291,7 +291,7 @@ def test_a_revoked_token_ends_the_connection_and_names_the_setting(
 def test_a_wrong_password_is_fatal_and_an_absent_server_is_not(synapse: Synapse, bot: Bot) -> None:
     async def connecting() -> PlatformError:
         adapter = bot.adapter()
-        adapter.set_desk(bot.desk)
+        adapter.set_ingress(bot.ingress)
         with pytest.raises(PlatformError) as refused:
             await adapter.connect()
         return refused.value
@@ -324,7 +324,7 @@ def test_a_cut_network_is_outlived(
             assert failed.error_kind == "network"
             await ana.say(room, "can you hear me?")
             proxy.heal()
-            await bot.desk.message("can you hear me?")
+            await bot.ingress.message("can you hear me?")
             again = await adapter.send(room, "lost?", None, {"key": "k1"})
             assert again.success, again
             assert not (await ana.read("lost?"))["locked"]
@@ -347,7 +347,7 @@ def test_a_server_that_is_away_is_told_of_and_what_was_said_meanwhile_is_read_af
             await ana.say(room, "can you hear me?")
             proxy.heal()
             await adapter.connect(is_reconnect=True)
-            await bot.desk.message("can you hear me?")
+            await bot.ingress.message("can you hear me?")
 
     run(scenario())
 

@@ -44,7 +44,7 @@ def test_lost_keys_make_a_new_device_of_us(synapse: Synapse, bot: Bot, tmp_path:
                 assert after["device_id"] != before["device_id"]
                 await ana.until_knows_device(bot.account.user_id, after["device_id"])
                 await ana.say(room, "welcome back")
-                await bot.desk.message("welcome back")
+                await bot.ingress.message("welcome back")
 
     run(scenario())
 
@@ -69,7 +69,7 @@ def test_another_password_is_tried_before_it_is_taken(
             async with bot.running():
                 assert kept.read_text() == before, "the login of before is still good"
                 await ana.say(room, "still the same device?")
-                await bot.desk.message("still the same device?")
+                await bot.ingress.message("still the same device?")
             assert bot.account.password not in before
 
     run(scenario())
@@ -85,7 +85,7 @@ def test_a_token_whose_keys_are_lost_still_reads_plain_rooms_and_says_what_is_wr
             (bot.folder / "matrix" / "keys.db").unlink()
             async with bot.running():
                 await ana.say(room, "still there?")
-                await bot.desk.message("still there?")
+                await bot.ingress.message("still there?")
         assert "set another access_token" in caplog.text
 
     run(scenario())
@@ -132,8 +132,8 @@ def test_keys_that_cannot_be_written_for_a_while_cost_nothing(
             [error] = await bot.lost.until(lambda items: items)
             assert not error.is_fatal
             await adapter.connect(is_reconnect=True)
-            await bot.desk.message("and now?")
-            assert bot.desk.texts() == ["and now?"]
+            await bot.ingress.message("and now?")
+            assert bot.ingress.texts() == ["and now?"]
 
     run(scenario())
 
@@ -170,11 +170,11 @@ def test_a_message_whose_key_comes_late_is_taken_in_then_also_after_a_restart(
                     key,
                     ana.client.access_token,
                 )
-                await bot.desk.message("and this?")
-            assert bot.desk.texts() == ["can you read this?", "and this?"]
+                await bot.ingress.message("and this?")
+            assert bot.ingress.texts() == ["can you read this?", "and this?"]
             async with bot.running():
                 await bot.until_locked(0)
-            assert bot.desk.texts() == ["can you read this?", "and this?"]
+            assert bot.ingress.texts() == ["can you read this?", "and this?"]
 
     run(scenario())
 

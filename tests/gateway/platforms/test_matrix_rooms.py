@@ -1,4 +1,4 @@
-"""Matrix against a real homeserver: what people write reaches the desk, and what we write them."""
+"""Matrix against a real homeserver: what people write reaches the ingress, and what we write them."""
 
 import asyncio
 import io
@@ -30,7 +30,7 @@ def test_a_direct_chat_works_in_both_directions(
         async with person(synapse, "ana", tmp_path) as ana, bot.running() as adapter:
             room = await ana.with_bot(bot, encrypted=encrypted)
             await ana.say(room, "hello")
-            event = await bot.desk.message("hello")
+            event = await bot.ingress.message("hello")
             assert event.source is not None
             assert event.source.chat_type == "dm"
             assert (event.source.user_id, event.source.user_name) == (ana.user_id, "Ana")
@@ -76,14 +76,14 @@ def test_a_thread_stays_a_thread_also_for_an_edit_in_it(
             root = await ana.say(room, "root")
             thread = {"rel_type": "m.thread", "event_id": root}
             asked = await ana.say(room, "in it", **{"m.relates_to": thread})
-            event = await bot.desk.message("in it")
+            event = await bot.ingress.message("in it")
             assert event.source is not None
             assert event.source.thread_id == root
 
             new = {"msgtype": "m.text", "body": "in it, corrected"}
             relation = {"rel_type": "m.replace", "event_id": asked}
             await ana.say(room, "* …", **{"m.relates_to": relation, "m.new_content": new})
-            edit = await bot.desk.message("in it, corrected")
+            edit = await bot.ingress.message("in it, corrected")
             assert edit.edits == asked
             assert edit.source is not None
             assert edit.source.thread_id == root
@@ -110,21 +110,21 @@ def test_in_a_group_a_mention_or_a_reply_to_us_is_meant_for_us(
             await ben.client.join(room)
             await ana.until_joined(room, ben.user_id)
             await ana.say(room, "between us")
-            among = await bot.desk.message("between us")
+            among = await bot.ingress.message("between us")
             assert among.source is not None
             assert among.source.chat_type == "group"
             assert not among.is_mention
 
             await ben.say(room, "Hermes: and you?")
-            assert (await bot.desk.message("and you?")).is_mention
+            assert (await bot.ingress.message("and you?")).is_mention
             mention = {"m.mentions": {"user_ids": [bot.account.user_id]}}
             await ben.say(room, "what about it", **mention)
-            assert (await bot.desk.message("what about it")).is_mention
+            assert (await bot.ingress.message("what about it")).is_mention
 
             ours = await adapter.send(room, "fine", None, {"key": "k1"})
             relation = {"m.relates_to": {"m.in_reply_to": {"event_id": ours.message_id}}}
             await ana.say(room, "really?", **relation)
-            reply = await bot.desk.message("really?")
+            reply = await bot.ingress.message("really?")
             assert reply.is_mention
             assert reply.reply_to_is_own_message
             assert reply.reply_to_text == "fine"
@@ -145,16 +145,16 @@ def test_a_reply_quotes_the_last_version(
             await ana.read("* Once upon a time")
             to_us = {"m.relates_to": {"m.in_reply_to": {"event_id": streamed.message_id}}}
             await ana.say(room, "and then?", **to_us)
-            reply = await bot.desk.message("and then?")
+            reply = await bot.ingress.message("and then?")
             assert reply.reply_to_text == "Once upon a time"
             assert reply.reply_to_is_own_message
 
             own = await ana.say(room, "old words")
             await ana.say(room, **content.edit("new words", own))
-            await bot.desk.message("new words")
+            await bot.ingress.message("new words")
             to_own = {"m.relates_to": {"m.in_reply_to": {"event_id": own}}}
             await ana.say(room, "explain that", **to_own)
-            assert (await bot.desk.message("explain that")).reply_to_text == "new words"
+            assert (await bot.ingress.message("explain that")).reply_to_text == "new words"
 
     run(scenario())
 
@@ -178,7 +178,7 @@ def test_files_go_in_both_directions(
         async with person(synapse, "ana", tmp_path) as ana, bot.running() as adapter:
             room = await ana.with_bot(bot, encrypted=encrypted)
             await attach(ana, room, b"a picture", encrypted=encrypted)
-            event = await bot.desk.message("look")
+            event = await bot.ingress.message("look")
             assert event.message_type is MessageType.PHOTO
             assert [(one.name, one.path.read_bytes()) for one in event.attachments] == [
                 ("picture.png", b"a picture")
@@ -208,7 +208,7 @@ def test_a_file_that_is_too_large_is_said_to_be(synapse: Synapse, bot: Bot, tmp_
         async with person(synapse, "ana", tmp_path) as ana, bot.running():
             room = await ana.with_bot(bot)
             await attach(ana, room, b"x" * 1_000_001, encrypted=False)
-            [event] = await bot.desk.accepted.until(lambda items: items)
+            [event] = await bot.ingress.accepted.until(lambda items: items)
             assert event.attachments == []
             assert event.text.startswith(
                 "look\n[The file picture.png was left out: picture.png has"
@@ -234,8 +234,8 @@ def test_what_was_said_between_the_invitation_and_our_coming_is_taken_in(
             )
             await ana.say(room, "are you coming?")
             async with bot.running():
-                await bot.desk.message("are you coming?")
-            assert bot.desk.texts() == ["are you coming?"]
+                await bot.ingress.message("are you coming?")
+            assert bot.ingress.texts() == ["are you coming?"]
 
     run(scenario())
 
@@ -250,8 +250,8 @@ def test_a_new_installation_does_not_answer_what_was_said_before(
             await ana.say(room, "long ago")
             async with bot.running():
                 await ana.say(room, "now")
-                await bot.desk.message("now")
-            assert bot.desk.texts() == ["now"]
+                await bot.ingress.message("now")
+            assert bot.ingress.texts() == ["now"]
 
     run(scenario())
 
@@ -268,7 +268,7 @@ def test_without_auto_join_an_invitation_is_left_alone(
             synapse.ask("POST", f"/_matrix/client/v3/join/{asked}", {}, bot.account.access_token)
             await ana.until_joined(asked, bot.account.user_id)
             await ana.say(asked, "hello")
-            await bot.desk.message("hello")  # by then the first invitation has been seen
+            await bot.ingress.message("hello")  # by then the first invitation has been seen
             members = synapse.ask(
                 "GET",
                 f"/_matrix/client/v3/rooms/{old}/joined_members",
@@ -295,7 +295,7 @@ def test_a_room_that_cannot_be_entered_yet_holds_up_no_other_and_is_entered_late
                     away.setattr(Client, "join", silence)
                     others = [await ana.invite(bot.account.user_id) for _ in range(2)]
                     await ana.say(room, "still there?")
-                    await bot.desk.message("still there?")
+                    await bot.ingress.message("still there?")
             async with bot.running():
                 for other in others:
                     await ana.until_joined(other, bot.account.user_id)
@@ -331,11 +331,11 @@ def test_our_own_messages_and_those_of_bots_are_not_taken_in(
             await adapter.send(room, "mine", None, {"key": "k1"})
             await ana.say(room, "from a bot", msgtype="m.notice")
             gone = await ana.say(room, "!help me")
-            await bot.desk.message("/help me")
+            await bot.ingress.message("/help me")
             await ana.client.room_redact(room, gone)
             await ana.say(room, "last")
-            await bot.desk.message("last")
-            assert bot.desk.texts() == ["/help me", "last"]
+            await bot.ingress.message("last")
+            assert bot.ingress.texts() == ["/help me", "last"]
 
     run(scenario())
 

@@ -30,7 +30,7 @@ async def come(who: Person, bot: Bot, room: str) -> None:
     await who.client.room_invite(room, bot.account.user_id)
     await who.until_joined(room, bot.account.user_id)
     await who.say(room, "hello again")
-    await bot.desk.message("hello again")
+    await bot.ingress.message("hello again")
 
 
 def test_a_room_that_was_upgraded_is_followed_before_anything_is_said_there(
@@ -43,7 +43,7 @@ def test_a_room_that_was_upgraded_is_followed_before_anything_is_said_there(
             waits = await adapter.send(old, "a reply", None, {"key": "k1"})
             assert (waits.error_kind, waits.retry_after is not None) == ("network", True)
             await come(ana, bot, new)
-            assert set(bot.desk.moves.items) == {(old, new)}
+            assert set(bot.ingress.moves.items) == {(old, new)}
             assert (await adapter.send(new, "a reply", None, {"key": "k1"})).success
 
     run(scenario())
@@ -56,13 +56,13 @@ def test_a_move_that_the_store_does_not_take_is_told_again(
         async with person(synapse, "ana", tmp_path) as ana, bot.running():
             old = await ana.with_bot(bot)
             new = upgraded(synapse, ana, old)
-            bot.desk.is_busy = True
+            bot.ingress.is_busy = True
             await ana.client.room_invite(new, bot.account.user_id)
             await ana.until_joined(new, bot.account.user_id)
-            await bot.desk.refusals.until(lambda items: len(items) > 1)
-            assert bot.desk.moves.items == []
-            bot.desk.is_busy = False
-            assert await bot.desk.moves.until(lambda items: items[:1]) == [(old, new)]
+            await bot.ingress.refusals.until(lambda items: len(items) > 1)
+            assert bot.ingress.moves.items == []
+            bot.ingress.is_busy = False
+            assert await bot.ingress.moves.until(lambda items: items[:1]) == [(old, new)]
 
     run(scenario())
 
@@ -78,7 +78,7 @@ def test_a_replacement_that_was_joined_before_it_was_announced_is_followed(
             await ana.client.room_put_state(
                 old, "m.room.tombstone", {"body": "Over there.", "replacement_room": new}
             )
-            assert await bot.desk.moves.until(lambda items: items[:1]) == [(old, new)]
+            assert await bot.ingress.moves.until(lambda items: items[:1]) == [(old, new)]
 
     run(scenario())
 
@@ -101,7 +101,7 @@ def test_a_room_that_only_says_itself_to_be_a_replacement_is_not_believed(
             old = await ana.with_bot(bot)
             new = await following(eve, old)
             await come(eve, bot, new)
-            assert bot.desk.moves.items == []
+            assert bot.ingress.moves.items == []
 
     run(scenario())
 
@@ -116,7 +116,7 @@ def test_a_room_that_does_not_know_of_it_is_no_replacement(
                 old, "m.room.tombstone", {"body": "Over there.", "replacement_room": other}
             )
             await ana.say(old, "after it")
-            await bot.desk.message("after it")
-            assert bot.desk.moves.items == []
+            await bot.ingress.message("after it")
+            assert bot.ingress.moves.items == []
 
     run(scenario())

@@ -21,8 +21,8 @@ from gateway.platforms.telegram import polling
 from gateway.platforms.testing.telegram import ANNA, BEN, BotApi, Cut, Fail, Hold
 from hermes_core import clock
 from hermes_core.errors import StoreBusyError
-from tests.gateway.platforms.desk import PATIENCE_S
-from tests.gateway.platforms.telegram_bot import Desk, running, unconnected
+from tests.gateway.platforms.scripted_ingress import PATIENCE_S
+from tests.gateway.platforms.telegram_bot import Ingress, running, unconnected
 from tests.gateway.servers.ports import free_port
 
 
@@ -33,8 +33,8 @@ def api() -> Iterator[BotApi]:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def ingress() -> Ingress:
+    return Ingress()
 
 
 def confirmed(api: BotApi) -> None:
@@ -42,88 +42,90 @@ def confirmed(api: BotApi) -> None:
     api.world.wait_for(lambda: not api.world.updates)
 
 
-def test_a_message_is_handed_in_and_then_acknowledged(api: BotApi, desk: Desk) -> None:
-    with running(api, desk):
+def test_a_message_is_handed_in_and_then_acknowledged(api: BotApi, ingress: Ingress) -> None:
+    with running(api, ingress):
         api.world.write("hello")
 
-        assert desk.hear()[0].text == "hello"
+        assert ingress.hear()[0].text == "hello"
         confirmed(api)
 
 
-def test_messages_from_before_the_start_are_heard(api: BotApi, desk: Desk) -> None:
+def test_messages_from_before_the_start_are_heard(api: BotApi, ingress: Ingress) -> None:
     for number in range(250):
         api.world.write(str(number))
 
-    with running(api, desk):
-        assert [one.text for one in desk.hear(250)] == [str(number) for number in range(250)]
+    with running(api, ingress):
+        assert [one.text for one in ingress.hear(250)] == [str(number) for number in range(250)]
         confirmed(api)
 
 
-def test_nothing_is_acknowledged_while_the_desk_has_not_taken_it(api: BotApi, desk: Desk) -> None:
-    desk.gate.clear()
-    with running(api, desk):
+def test_nothing_is_acknowledged_while_the_desk_has_not_taken_it(
+    api: BotApi, ingress: Ingress
+) -> None:
+    ingress.gate.clear()
+    with running(api, ingress):
         api.world.write("one")
-        desk.wait_for(lambda: len(desk.arrivals) == 1)
+        ingress.wait_for(lambda: len(ingress.arrivals) == 1)
         api.world.write("two")
         assert len(api.world.updates) == 2
 
-        desk.gate.set()
-        desk.hear(2)
+        ingress.gate.set()
+        ingress.hear(2)
         confirmed(api)
 
 
 def test_a_chat_that_takes_long_holds_up_no_other(api: BotApi) -> None:
-    desk = _Slow("a large file")
-    with running(api, desk):
+    ingress = _Slow("a large file")
+    with running(api, ingress):
         api.world.write("a large file", person=ANNA)
-        desk.wait_for(lambda: len(desk.arrivals) == 1)
+        ingress.wait_for(lambda: len(ingress.arrivals) == 1)
         api.world.write("after it", person=ANNA)
         api.world.write("one", person=BEN)
-        desk.hear(1)
+        ingress.hear(1)
         api.world.write("two", person=BEN)
-        assert [one.text for one in desk.hear(2)] == ["one", "two"]
+        assert [one.text for one in ingress.hear(2)] == ["one", "two"]
         assert len(api.world.updates) == 4, "the first is not on disk, and may have to come again"
 
-        desk.go_on.set()
-        texts = [one.text for one in desk.hear(4)]
+        ingress.go_on.set()
+        texts = [one.text for one in ingress.hear(4)]
         assert texts == ["one", "two", "a large file", "after it"]
         confirmed(api)
-    assert len(desk.arrivals) == 4, "nothing is handed in twice"
+    assert len(ingress.arrivals) == 4, "nothing is handed in twice"
 
 
 def test_what_another_chat_took_in_meanwhile_is_known_after_a_crash(api: BotApi) -> None:
-    desk = _Slow("a large file")
-    with running(api, desk) as bot:
+    ingress = _Slow("a large file")
+    with running(api, ingress) as bot:
         api.world.write("a large file", person=ANNA)
         api.world.write("one", person=BEN)
-        desk.hear(1)
+        ingress.hear(1)
         bot.crash()
-        desk.go_on.set()
-    with running(api, desk):
-        assert sorted(one.text for one in desk.hear(2)) == ["a large file", "one"]
+        ingress.go_on.set()
+    with running(api, ingress):
+        assert sorted(one.text for one in ingress.hear(2)) == ["a large file", "one"]
         confirmed(api)
 
 
 def test_a_group_that_moved_stays_behind_what_was_said_before_it(api: BotApi) -> None:
-    desk = _Slow("before")
+    ingress = _Slow("before")
     api.world.add_chat(-77, "group")
-    with running(api, desk):
+    with running(api, ingress):
         api.world.write("before", chat=-77)
-        desk.wait_for(lambda: len(desk.arrivals) == 1)
+        ingress.wait_for(lambda: len(ingress.arrivals) == 1)
         api.world.upgrade(-77, -1077)
         api.world.write("after", chat=-1077)
         api.world.write("elsewhere")
-        desk.hear(1)
+        ingress.hear(1)
         api.world.write("and after that", chat=-1077)
         api.world.write("elsewhere again")
-        assert [one.text for one in desk.hear(2)] == ["elsewhere", "elsewhere again"]
-        desk.go_on.set()
-        texts = [one.text for one in desk.hear(5)]
+        assert [one.text for one in ingress.hear(2)] == ["elsewhere", "elsewhere again"]
+        ingress.go_on.set()
+        texts = [one.text for one in ingress.hear(5)]
         assert texts[2:] == ["before", "after", "and after that"]
 
 
-class _Slow(Desk):
-    """A desk at which one message takes as long as a test wants."""
+class _Slow(Ingress):
+    """An ingress at which one message takes as long as a test wants."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -140,115 +142,115 @@ class _Slow(Desk):
 
 
 def test_a_store_that_fails_gets_the_message_again_until_it_takes_it(
-    api: BotApi, desk: Desk
+    api: BotApi, ingress: Ingress
 ) -> None:
-    desk.errors.extend(StoreBusyError("The database is locked.") for _ in range(3))
+    ingress.errors.extend(StoreBusyError("The database is locked.") for _ in range(3))
     for text in ("one", "two"):
         api.world.write(text)
-    with running(api, desk):
-        assert [one.text for one in desk.hear(2)] == ["one", "two"]
-        assert desk.arrivals == ["1", "1", "1", "1", "2"]
+    with running(api, ingress):
+        assert [one.text for one in ingress.hear(2)] == ["one", "two"]
+        assert ingress.arrivals == ["1", "1", "1", "1", "2"]
         confirmed(api)
 
 
 def test_a_bot_that_stops_while_the_store_fails_acknowledges_nothing(
-    api: BotApi, desk: Desk
+    api: BotApi, ingress: Ingress
 ) -> None:
-    desk.errors.extend(StoreBusyError("The database is locked.") for _ in range(1000))
+    ingress.errors.extend(StoreBusyError("The database is locked.") for _ in range(1000))
     api.world.write("one")
-    with running(api, desk):
-        desk.wait_for(lambda: len(desk.arrivals) >= 1)
+    with running(api, ingress):
+        ingress.wait_for(lambda: len(ingress.arrivals) >= 1)
 
     assert len(api.world.updates) == 1
 
 
 def test_after_a_crash_before_the_desk_took_it_the_message_comes_again(
-    api: BotApi, desk: Desk
+    api: BotApi, ingress: Ingress
 ) -> None:
-    desk.gate.clear()
-    with running(api, desk) as bot:
+    ingress.gate.clear()
+    with running(api, ingress) as bot:
         api.world.write("hello")
-        desk.wait_for(lambda: len(desk.arrivals) == 1)
+        ingress.wait_for(lambda: len(ingress.arrivals) == 1)
         bot.crash()
 
-    later = Desk()
+    later = Ingress()
     with running(api, later):
         assert later.hear()[0].text == "hello"
 
 
 def test_after_a_crash_before_the_acknowledgement_the_message_is_known(
-    api: BotApi, desk: Desk
+    api: BotApi, ingress: Ingress
 ) -> None:
-    desk.way_out.clear()
-    with running(api, desk) as bot:
+    ingress.way_out.clear()
+    with running(api, ingress) as bot:
         api.world.write("hello")
-        desk.hear()
+        ingress.hear()
         bot.crash()
-        desk.way_out.set()
+        ingress.way_out.set()
     assert len(api.world.updates) == 1
 
-    with running(api, desk):
+    with running(api, ingress):
         confirmed(api)
-    assert desk.arrivals == ["1", "1"]
-    assert len(desk.events) == 1
+    assert ingress.arrivals == ["1", "1"]
+    assert len(ingress.events) == 1
 
 
 def test_that_a_group_moved_is_acknowledged_when_the_desk_has_noted_it(
-    api: BotApi, desk: Desk
+    api: BotApi, ingress: Ingress
 ) -> None:
     api.world.add_chat(-77, "group")
     api.world.upgrade(-77, -1077)
-    desk.errors.append(StoreBusyError("The database is locked."))
-    desk.gate.clear()
-    with running(api, desk):
-        desk.wait_for(lambda: desk.arrivals == ["-1077"])
+    ingress.errors.append(StoreBusyError("The database is locked."))
+    ingress.gate.clear()
+    with running(api, ingress):
+        ingress.wait_for(lambda: ingress.arrivals == ["-1077"])
         assert len(api.world.updates) == 2
 
-        desk.gate.set()
+        ingress.gate.set()
         confirmed(api)
-    assert desk.arrivals == ["-1077"] * 3
-    assert desk.moves == [("-77", "-1077")] * 2
+    assert ingress.arrivals == ["-1077"] * 3
+    assert ingress.moves == [("-77", "-1077")] * 2
 
 
 def test_what_was_said_before_a_group_moved_is_handed_in_before_what_follows(
-    api: BotApi, desk: Desk
+    api: BotApi, ingress: Ingress
 ) -> None:
     api.world.add_chat(-77, "group")
     api.world.write("before", chat=-77)
     api.world.upgrade(-77, -1077)
     api.world.write("after", chat=-1077)
     api.world.write("elsewhere")
-    desk.gate.clear()
-    with running(api, desk):
-        desk.wait_for(lambda: len(desk.arrivals) >= 2)  # every chat has begun
-        assert desk.arrivals == ["1", "1"]
-        desk.gate.set()
-        texts = [one.text for one in desk.hear(3)]
+    ingress.gate.clear()
+    with running(api, ingress):
+        ingress.wait_for(lambda: len(ingress.arrivals) >= 2)  # every chat has begun
+        assert ingress.arrivals == ["1", "1"]
+        ingress.gate.set()
+        texts = [one.text for one in ingress.hear(3)]
     assert texts.index("before") < texts.index("after")
 
 
-def test_a_stop_confirms_what_was_taken_in(api: BotApi, desk: Desk) -> None:
-    desk.gate.clear()
-    with running(api, desk) as bot:
+def test_a_stop_confirms_what_was_taken_in(api: BotApi, ingress: Ingress) -> None:
+    ingress.gate.clear()
+    with running(api, ingress) as bot:
         api.world.write("hello")
-        desk.wait_for(lambda: len(desk.arrivals) == 1)
+        ingress.wait_for(lambda: len(ingress.arrivals) == 1)
         stopping = threading.Thread(target=bot.disconnect)
         stopping.start()
-        desk.gate.set()
+        ingress.gate.set()
         stopping.join(10)
 
         assert not api.world.updates
-        assert len(desk.events) == 1
+        assert len(ingress.events) == 1
 
 
-def test_a_desk_that_breaks_loses_nothing_and_is_reported(api: BotApi, desk: Desk) -> None:
-    desk.errors.append(RuntimeError("A bug."))
+def test_a_desk_that_breaks_loses_nothing_and_is_reported(api: BotApi, ingress: Ingress) -> None:
+    ingress.errors.append(RuntimeError("A bug."))
     api.world.write("hello")
-    with running(api, desk) as bot:
+    with running(api, ingress) as bot:
         assert bot.is_lost.wait(10)
         bot.loop.run(bot.adapter.connect(is_reconnect=True))
 
-        assert desk.hear()[0].text == "hello"
+        assert ingress.hear()[0].text == "hello"
 
 
 @pytest.mark.parametrize(
@@ -260,13 +262,13 @@ def test_a_desk_that_breaks_loses_nothing_and_is_reported(api: BotApi, desk: Des
     ],
 )
 def test_an_update_that_cannot_be_read_is_skipped_and_the_next_one_heard(
-    api: BotApi, desk: Desk, odd: dict[str, object]
+    api: BotApi, ingress: Ingress, odd: dict[str, object]
 ) -> None:
-    with running(api, desk) as bot:
+    with running(api, ingress) as bot:
         api.world.tell("message", odd)
         api.world.write("hello")
 
-        desk.wait_for(lambda: any(one.text == "hello" for one in desk.events))
+        ingress.wait_for(lambda: any(one.text == "hello" for one in ingress.events))
         confirmed(api)
         assert not bot.lost
 
@@ -282,32 +284,32 @@ def test_an_update_that_cannot_be_read_is_skipped_and_the_next_one_heard(
         Fail(409, "Conflict: terminated by other getUpdates request"),
     ],
 )
-def test_a_poll_that_fails_is_made_again(api: BotApi, desk: Desk, fault: Cut | Fail) -> None:
+def test_a_poll_that_fails_is_made_again(api: BotApi, ingress: Ingress, fault: Cut | Fail) -> None:
     api.fail("getUpdates", fault)
-    with running(api, desk) as bot:
+    with running(api, ingress) as bot:
         api.world.write("hello")
 
-        assert desk.hear()[0].text == "hello"
+        assert ingress.hear()[0].text == "hello"
         assert not bot.lost
 
 
 def test_a_second_program_on_the_token_is_named_and_outlasted(
-    api: BotApi, desk: Desk, caplog: pytest.LogCaptureFixture
+    api: BotApi, ingress: Ingress, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with running(api, desk):
+    with running(api, ingress):
         api.world.wait_for(lambda: api._poll == 1)
         with urlopen(f"{api.url}/bot{api.token}/getUpdates?timeout=0", timeout=10) as rival:
             assert json.load(rival)["ok"]
         api.world.write("hello")
 
-        assert desk.hear()[0].text == "hello"
+        assert ingress.hear()[0].text == "hello"
     assert "Another program polls this Telegram bot token" in caplog.text
 
 
-def test_a_second_program_that_stays_is_reported(api: BotApi, desk: Desk) -> None:
+def test_a_second_program_that_stays_is_reported(api: BotApi, ingress: Ingress) -> None:
     conflict = Fail(409, "Conflict: terminated by other getUpdates request")
     api.fail("getUpdates", *[conflict] * polling.PATIENCE)
-    with running(api, desk) as bot:
+    with running(api, ingress) as bot:
         assert bot.is_lost.wait(10)
 
     assert "Another program polls" in bot.lost[0].message
@@ -315,8 +317,8 @@ def test_a_second_program_that_stays_is_reported(api: BotApi, desk: Desk) -> Non
     assert not bot.lost[0].is_fatal
 
 
-def test_a_network_that_is_gone_is_reported_and_found_again(api: BotApi, desk: Desk) -> None:
-    with running(api, desk) as bot:
+def test_a_network_that_is_gone_is_reported_and_found_again(api: BotApi, ingress: Ingress) -> None:
+    with running(api, ingress) as bot:
         api.world.wait_for(lambda: api._poll == 1)
         api.go_offline()
         assert bot.is_lost.wait(10)
@@ -327,28 +329,28 @@ def test_a_network_that_is_gone_is_reported_and_found_again(api: BotApi, desk: D
         api.go_online()
         api.world.write("hello")
         bot.loop.run(bot.adapter.connect(is_reconnect=True))
-        assert desk.hear()[0].text == "hello"
+        assert ingress.hear()[0].text == "hello"
 
 
 def test_after_a_sleep_the_stale_poll_is_given_up(
-    api: BotApi, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    api: BotApi, ingress: Ingress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(polling, "_TICK_S", 0.02)
     api.fail("getUpdates", Hold(threading.Event()))
-    with running(api, desk):
+    with running(api, ingress):
         api.world.wait_for(lambda: api._poll == 1)
         api.world.write("while it slept")
         began = time.time()
         with clock.reading(lambda: began + 3600 * (time.time() - began)):
-            assert desk.hear()[0].text == "while it slept"
+            assert ingress.hear()[0].text == "while it slept"
 
 
 @pytest.mark.parametrize("token", ["", "no token", "4242:AAEanotherTokenThatNobodyEverGaveOut"])
 def test_a_wrong_token_is_fatal_and_says_where_it_belongs(
-    api: BotApi, desk: Desk, token: str, caplog: pytest.LogCaptureFixture
+    api: BotApi, ingress: Ingress, token: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    with unconnected(api, desk, token=token) as bot, pytest.raises(PlatformError) as caught:
+    with unconnected(api, ingress, token=token) as bot, pytest.raises(PlatformError) as caught:
         bot.loop.run(bot.adapter.connect())
 
     assert caught.value.is_fatal
@@ -357,20 +359,22 @@ def test_a_wrong_token_is_fatal_and_says_where_it_belongs(
     assert not token or token not in str(caught.value) + caplog.text
 
 
-def test_a_token_that_is_revoked_while_it_runs_is_fatal(api: BotApi, desk: Desk) -> None:
+def test_a_token_that_is_revoked_while_it_runs_is_fatal(api: BotApi, ingress: Ingress) -> None:
     api.fail("getUpdates", Fail(401, "Unauthorized"))
-    with running(api, desk) as bot:
+    with running(api, ingress) as bot:
         assert bot.is_lost.wait(10)
 
     assert bot.lost[0].is_fatal
 
 
-def test_the_token_is_in_no_log(api: BotApi, desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_token_is_in_no_log(
+    api: BotApi, ingress: Ingress, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     api.fail("getUpdates", Cut(), Fail(500))
-    with running(api, desk) as bot:
+    with running(api, ingress) as bot:
         api.world.attach("document", b"x", about={"file_name": "a.txt"})
-        desk.hear()
+        ingress.hear()
         bot.send(str(ANNA.id), "hello")
 
     assert api.token not in caplog.text
@@ -382,7 +386,7 @@ from gateway.config import PlatformConfig
 from gateway.platforms.telegram.adapter import TelegramAdapter
 from gateway.platforms.telegram.manifest import TelegramSettings
 
-class Desk:
+class Ingress:
     async def accept(self, event):
         print(event.text, flush=True)
         await asyncio.Event().wait()
@@ -390,7 +394,7 @@ class Desk:
 async def main():
     settings = TelegramSettings(token=sys.argv[1], api_url=sys.argv[2])
     adapter = TelegramAdapter(PlatformConfig(), settings)
-    adapter.set_desk(Desk())
+    adapter.set_ingress(Ingress())
     await adapter.connect()
     await asyncio.Event().wait()
 
@@ -398,7 +402,7 @@ asyncio.run(main())
 """
 
 
-def test_a_killed_process_leaves_the_message_to_the_next_one(api: BotApi, desk: Desk) -> None:
+def test_a_killed_process_leaves_the_message_to_the_next_one(api: BotApi, ingress: Ingress) -> None:
     api.world.write("hello")
     with subprocess.Popen(
         [sys.executable, "-c", _VICTIM, api.token, api.url],
@@ -410,8 +414,8 @@ def test_a_killed_process_leaves_the_message_to_the_next_one(api: BotApi, desk: 
         assert victim.stdout.readline() == "hello\n"
         victim.send_signal(signal.SIGKILL)
 
-    with running(api, desk):
-        assert desk.hear()[0].text == "hello"
+    with running(api, ingress):
+        assert ingress.hear()[0].text == "hello"
         confirmed(api)
 
 
@@ -426,30 +430,30 @@ def hook() -> dict[str, object]:
 
 
 def test_the_webhook_answers_when_the_message_is_taken_in(
-    api: BotApi, desk: Desk, hook: dict[str, object]
+    api: BotApi, ingress: Ingress, hook: dict[str, object]
 ) -> None:
-    desk.gate.clear()
-    with running(api, desk, **hook):
+    ingress.gate.clear()
+    with running(api, ingress, **hook):
         api.world.write("one")
         api.world.write("two")
-        desk.wait_for(lambda: len(desk.arrivals) == 1)
+        ingress.wait_for(lambda: len(ingress.arrivals) == 1)
         assert len(api.world.updates) == 2
 
-        desk.gate.set()
-        assert [one.text for one in desk.hear(2)] == ["one", "two"]
+        ingress.gate.set()
+        assert [one.text for one in ingress.hear(2)] == ["one", "two"]
         confirmed(api)
 
 
 def test_the_webhook_gets_again_what_the_store_did_not_take(
-    api: BotApi, desk: Desk, hook: dict[str, object]
+    api: BotApi, ingress: Ingress, hook: dict[str, object]
 ) -> None:
-    desk.errors.extend([StoreBusyError("The database is locked."), RuntimeError("A bug.")])
-    with running(api, desk, **hook):
+    ingress.errors.extend([StoreBusyError("The database is locked."), RuntimeError("A bug.")])
+    with running(api, ingress, **hook):
         api.world.write("one")
         api.world.write("two")
 
-        assert [one.text for one in desk.hear(2)] == ["one", "two"]
-        assert desk.arrivals == ["1", "1", "1", "2"]
+        assert [one.text for one in ingress.hear(2)] == ["one", "two"]
+        assert ingress.arrivals == ["1", "1", "1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -465,14 +469,14 @@ def test_the_webhook_gets_again_what_the_store_did_not_take(
 )
 def test_the_webhook_refuses_who_is_not_telegram(
     api: BotApi,
-    desk: Desk,
+    ingress: Ingress,
     hook: dict[str, object],
     path: str,
     secret: str,
     body: bytes,
     status: int,
 ) -> None:
-    with running(api, desk, **hook):
+    with running(api, ingress, **hook):
         assert api._webhook is not None
         known = {"right": api._webhook.secret}.get(secret, secret)
         url = f"http://127.0.0.1:{hook['webhook_port']}{path}"
@@ -482,13 +486,13 @@ def test_the_webhook_refuses_who_is_not_telegram(
         caught.value.close()
 
     assert caught.value.code == status
-    assert not desk.arrivals
+    assert not ingress.arrivals
 
 
 def test_a_webhook_that_somebody_takes_away_is_reported(
-    api: BotApi, desk: Desk, hook: dict[str, object]
+    api: BotApi, ingress: Ingress, hook: dict[str, object]
 ) -> None:
-    with unconnected(api, desk, **hook) as bot:
+    with unconnected(api, ingress, **hook) as bot:
         bot.adapter.watch_s = 0.01
         bot.loop.run(bot.adapter.connect())
         with urlopen(f"{api.url}/bot{api.token}/deleteWebhook", timeout=10) as rival:
@@ -500,11 +504,11 @@ def test_a_webhook_that_somebody_takes_away_is_reported(
 
 
 def test_a_webhook_that_telegram_cannot_reach_is_told_in_the_log(
-    api: BotApi, desk: Desk, hook: dict[str, object], caplog: pytest.LogCaptureFixture
+    api: BotApi, ingress: Ingress, hook: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
     hook["webhook_url"] = f"http://127.0.0.1:{free_port()}/telegram"
     api.world.write("hello")
-    with unconnected(api, desk, **hook) as bot:
+    with unconnected(api, ingress, **hook) as bot:
         bot.adapter.watch_s = 0.01
         bot.loop.run(bot.adapter.connect())
         api.world.wait_for(lambda: api._webhook and api._webhook.failed_at)
@@ -516,27 +520,27 @@ def test_a_webhook_that_telegram_cannot_reach_is_told_in_the_log(
 
 
 def test_what_waits_for_a_webhook_is_heard_by_a_poll(
-    api: BotApi, desk: Desk, hook: dict[str, object]
+    api: BotApi, ingress: Ingress, hook: dict[str, object]
 ) -> None:
-    with running(api, desk, **hook):
+    with running(api, ingress, **hook):
         pass
     api.world.write("hello")
 
-    with running(api, desk):
-        assert desk.hear()[0].text == "hello"
-    with running(api, desk, **hook):
+    with running(api, ingress):
+        assert ingress.hear()[0].text == "hello"
+    with running(api, ingress, **hook):
         api.world.write("and back")
-        assert desk.hear(2)[1].text == "and back"
+        assert ingress.hear(2)[1].text == "and back"
 
 
-def test_a_webhook_without_an_address_or_a_port_says_so(api: BotApi, desk: Desk) -> None:
+def test_a_webhook_without_an_address_or_a_port_says_so(api: BotApi, ingress: Ingress) -> None:
     missing = pytest.raises(PlatformError, match="webhook_url")
-    with unconnected(api, desk, mode="webhook") as bot, missing:
+    with unconnected(api, ingress, mode="webhook") as bot, missing:
         bot.loop.run(bot.adapter.connect())
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         where = {"webhook_port": port, "webhook_url": f"http://127.0.0.1:{port}/"}
         in_use = pytest.raises(PlatformError, match=str(port))
-        with unconnected(api, desk, mode="webhook", **where) as bot, in_use:
+        with unconnected(api, ingress, mode="webhook", **where) as bot, in_use:
             bot.loop.run(bot.adapter.connect())
     assert api._webhook is None

@@ -18,7 +18,7 @@ from gateway.platforms.telegram.keyboard import keyboard
 from gateway.platforms.telegram.markdown import utf16
 from gateway.platforms.testing.telegram import ANNA, BotApi, Cut, Fail, Flood, Hold
 from hermes_core.errors import StoreBusyError
-from tests.gateway.platforms.telegram_bot import Desk, Running, running
+from tests.gateway.platforms.telegram_bot import Ingress, Running, running
 
 CHAT = str(ANNA.id)
 FORUM = -1002
@@ -28,8 +28,8 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[BotApi, Running]]:
     with BotApi() as api:
-        desk = Desk()
-        with running(api, desk) as bot:
+        ingress = Ingress()
+        with running(api, ingress) as bot:
             yield api, bot
 
 
@@ -51,12 +51,12 @@ def bot(served: tuple[BotApi, Running], api: BotApi) -> Running:
 
 
 @pytest.fixture
-def desk(bot: Running) -> Iterator[Desk]:
-    desk = bot.adapter.desk
-    assert isinstance(desk, Desk)
-    desk.moves.clear()
-    yield desk
-    desk.error = None
+def ingress(bot: Running) -> Iterator[Ingress]:
+    ingress = bot.adapter.ingress
+    assert isinstance(ingress, Ingress)
+    ingress.moves.clear()
+    yield ingress
+    ingress.error = None
 
 
 def test_a_text_is_shown_with_its_looks(api: BotApi, bot: Running) -> None:
@@ -155,7 +155,7 @@ def test_a_server_that_is_silent_leaves_it_open(
 ) -> None:
     monkeypatch.setattr(wire, "_READ_S", 2.0)
     answer = threading.Event()
-    with BotApi() as api, running(api, Desk()) as bot:
+    with BotApi() as api, running(api, Ingress()) as bot:
         api.world.write("hello")
         api.fail("sendMessage", Hold(answer))
         result = bot.send(CHAT, "hello")
@@ -166,7 +166,7 @@ def test_a_server_that_is_silent_leaves_it_open(
 
 
 def test_without_a_server_it_surely_did_not_arrive() -> None:
-    with BotApi() as api, running(api, Desk()) as bot:
+    with BotApi() as api, running(api, Ingress()) as bot:
         api.world.write("hello")
         api.go_offline()
         assert bot.send(CHAT, "hello").error_kind == "network"
@@ -193,7 +193,7 @@ def test_who_blocked_the_bot_or_never_wrote_gets_nothing(api: BotApi, bot: Runni
 
 
 def test_of_a_group_that_moved_the_desk_is_told_and_nothing_is_sent_yet(
-    api: BotApi, bot: Running, desk: Desk
+    api: BotApi, bot: Running, ingress: Ingress
 ) -> None:
     api.world.add_chat(-77, "group", "Friends")
     assert bot.send("-77", "before").success
@@ -201,16 +201,16 @@ def test_of_a_group_that_moved_the_desk_is_told_and_nothing_is_sent_yet(
 
     results = [bot.send("-77", "after"), bot.edit("-77", "1", "edited")]
     assert [(one.error_kind, one.retry_after) for one in results] == [("network", 0.0)] * 2
-    assert desk.moves == [("-77", "-1077")] * 2
+    assert ingress.moves == [("-77", "-1077")] * 2
     assert (api.world.replies(-77), api.world.replies(-1077)) == (["before"], [])
 
 
 def test_a_move_that_cannot_be_noted_is_left_to_the_next_attempt(
-    api: BotApi, bot: Running, desk: Desk
+    api: BotApi, bot: Running, ingress: Ingress
 ) -> None:
     api.world.add_chat(-78, "group", "Friends")
     api.world.upgrade(-78, -1078, is_told=False)
-    desk.error = StoreBusyError("The store is locked.")
+    ingress.error = StoreBusyError("The store is locked.")
 
     result = bot.send("-78", "hello")
     assert (result.error_kind, result.retry_after) == ("network", None)

@@ -8,48 +8,48 @@ import pytest
 from gateway.platforms.base import Button, MessageEvent, MessageType
 from gateway.platforms.testing.telegram import ANNA, BEN, NAME, BotApi, Cut, Fail
 from gateway.source import SessionSource
-from tests.gateway.platforms.telegram_bot import Desk, Running, running, unconnected
+from tests.gateway.platforms.telegram_bot import Ingress, Running, running, unconnected
 
 GROUP, FORUM, CHANNEL = -1001, -1002, -1003
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[tuple[BotApi, Running, Desk]]:
+def served() -> Iterator[tuple[BotApi, Running, Ingress]]:
     with BotApi() as api:
         api.world.add_chat(GROUP, "supergroup", "Friends")
         api.world.add_chat(FORUM, "supergroup", "Work", topics={7: "Plans"})
         api.world.add_chat(CHANNEL, "channel", "News")
-        desk = Desk()
-        with running(api, desk) as bot:
+        ingress = Ingress()
+        with running(api, ingress) as bot:
             api.world.write("hello")  # a bot cannot be the first to say something
-            desk.hear(1)
-            yield api, bot, desk
+            ingress.hear(1)
+            yield api, bot, ingress
 
 
 class Ear:
     """Does something as a person and tells what was heard of it."""
 
-    def __init__(self, api: BotApi, bot: Running, desk: Desk) -> None:
-        self.api, self.bot, self.desk, self.world = api, bot, desk, api.world
+    def __init__(self, api: BotApi, bot: Running, ingress: Ingress) -> None:
+        self.api, self.bot, self.ingress, self.world = api, bot, ingress, api.world
 
     def event(self, before: int | None = None) -> MessageEvent:
         """The message that was heard last, and the only one since the last look."""
-        known = len(self.desk.events) if before is None else before
-        return self.desk.hear(known + 1)[-1]
+        known = len(self.ingress.events) if before is None else before
+        return self.ingress.hear(known + 1)[-1]
 
     def say(self, text: str, **more: Any) -> MessageEvent:
-        before = len(self.desk.events)
+        before = len(self.ingress.events)
         self.world.write(text, **more)
         return self.event(before)
 
     def attach(self, kind: str, content: bytes = PNG, **more: Any) -> MessageEvent:
-        before = len(self.desk.events)
+        before = len(self.ingress.events)
         self.world.attach(kind, content, **more)
         return self.event(before)
 
     def deliver(self, body: dict[str, Any], *args: Any, **more: Any) -> MessageEvent:
-        before = len(self.desk.events)
+        before = len(self.ingress.events)
         self.world.deliver(body, *args, **more)
         return self.event(before)
 
@@ -58,7 +58,7 @@ class Ear:
 
 
 @pytest.fixture
-def ear(served: tuple[BotApi, Running, Desk]) -> Ear:
+def ear(served: tuple[BotApi, Running, Ingress]) -> Ear:
     return Ear(*served)
 
 
@@ -242,7 +242,7 @@ def test_an_edit_is_a_message_of_its_own_that_names_the_first(ear: Ear) -> None:
     assert first.message_id is not None
     ids = [first.message_id]
     for text in ("hello", "hello!"):
-        before = len(ear.desk.events)
+        before = len(ear.ingress.events)
         ear.world.edit(int(first.message_id), text)
         event = ear.event(before)
         assert (event.text, event.edits) == (text, first.message_id)
@@ -255,7 +255,7 @@ def test_an_edit_is_a_message_of_its_own_that_names_the_first(ear: Ear) -> None:
 def test_an_edited_post_of_a_channel(ear: Ear) -> None:
     first = ear.deliver({"text": "nws"}, None, CHANNEL)
     assert first.message_id is not None
-    before = len(ear.desk.events)
+    before = len(ear.ingress.events)
     ear.world.edit(int(first.message_id), "news", chat=CHANNEL)
 
     assert ear.event(before).edits == first.message_id
@@ -281,7 +281,7 @@ def test_a_file_is_fetched_and_kept(
 
     assert (event.text, event.message_type) == ("look", type_)
     assert [one.name for one in event.attachments] == [name]
-    assert ear.desk.saved[-1] == PNG
+    assert ear.ingress.saved[-1] == PNG
     assert event.media_types == ["image/png"]
 
 
@@ -317,14 +317,14 @@ def test_of_a_file_that_the_desk_refuses_the_message_says_so(ear: Ear) -> None:
 
 
 def test_an_album_is_one_message(ear: Ear) -> None:
-    before = len(ear.desk.events)
+    before = len(ear.ingress.events)
     with ear.world.changed:
         ids = [
             ear.world.attach("photo", PNG + bytes([number]), caption=caption, media_group_id="g")
             for number, caption in enumerate(["look", "", ""])
         ]
         ear.world.write("after it")
-    album, after = ear.desk.hear(before + 2)[before:]
+    album, after = ear.ingress.hear(before + 2)[before:]
 
     assert (album.text, album.message_id) == ("look", f"{ids[0]}-{ids[-1]}")
     assert len(album.attachments) == 3
@@ -334,7 +334,7 @@ def test_an_album_is_one_message(ear: Ear) -> None:
 
 
 def test_albums_are_whole_though_their_pictures_come_between_each_other(ear: Ear) -> None:
-    before = len(ear.desk.events)
+    before = len(ear.ingress.events)
     with ear.world.changed:
         ids = [
             ear.world.attach("photo", PNG + bytes([number]), media_group_id=group)
@@ -342,7 +342,7 @@ def test_albums_are_whole_though_their_pictures_come_between_each_other(ear: Ear
         ]
         ear.world.write("in between")
         ids.append(ear.world.attach("photo", PNG + b"x", media_group_id="g"))
-    heard = ear.desk.hear(before + 3)[before:]
+    heard = ear.ingress.hear(before + 3)[before:]
     first, second = [ids[0], ids[2], ids[4]], [ids[1], ids[3]]
     assert [one.parts for one in heard[:2]] == [list(map(str, ids)) for ids in (first, second)]
     assert [len(one.attachments) for one in heard] == [3, 2, 0]
@@ -350,15 +350,15 @@ def test_albums_are_whole_though_their_pictures_come_between_each_other(ear: Ear
 
 
 def test_the_rest_of_an_album_is_waited_for() -> None:
-    desk = Desk()
-    with BotApi() as api, unconnected(api, desk) as bot:
+    ingress = Ingress()
+    with BotApi() as api, unconnected(api, ingress) as bot:
         bot.adapter.pause_s = 2.0
         bot.loop.run(bot.adapter.connect())
         first = api.world.attach("photo", PNG, media_group_id="h")
         api.world.wait_for(lambda: api.count("getUpdates") == 1)
         last = api.world.attach("photo", PNG, media_group_id="h")
 
-        assert desk.hear()[0].message_id == f"{first}-{last}"
+        assert ingress.hear()[0].message_id == f"{first}-{last}"
 
 
 def test_a_file_is_fetched_again_when_that_failed(ear: Ear) -> None:
@@ -578,7 +578,7 @@ def test_a_pressed_button_answers_its_question(ear: Ear) -> None:
         "buttons": [Button("Yes", "allow"), Button("No", "deny")],
     }
     sent = ear.bot.send(str(GROUP), "May I?", None, told | {"thread_id": ""})
-    before = len(ear.desk.events)
+    before = len(ear.ingress.events)
     query = ear.world.press(int(sent.message_id), "No", person=BEN, chat=GROUP)
     event = ear.event(before)
 
@@ -593,7 +593,7 @@ def test_a_choice_of_any_length_comes_back_whole(ear: Ear) -> None:
     choice = "the green pears from the tree behind the house, which are ripe in autumn 🍐"
     buttons = [Button("Pears", choice), Button("None", "none")]
     sent = ear.bot.send(str(ANNA.id), "Which?", None, {"question": "q1", "buttons": buttons})
-    before = len(ear.desk.events)
+    before = len(ear.ingress.events)
     ear.world.press(int(sent.message_id), choice)
 
     assert (ear.event(before).answers, ear.event(before).text) == ("q1", choice)

@@ -25,7 +25,7 @@ from gateway.platforms.webhook.adapter import WebhookAdapter
 from gateway.platforms.webhook.manifest import MANIFEST, WebhookSettings
 from hermes_core import clock
 from hermes_core.errors import StoreFullError
-from tests.gateway.platforms.desk import PATIENCE_S, Loop, ScriptedDesk, connected
+from tests.gateway.platforms.scripted_ingress import PATIENCE_S, Loop, ScriptedIngress, connected
 
 SECRET = "a secret of the tests"
 NOW = 1_800_000_000.0
@@ -35,7 +35,7 @@ NOW = 1_800_000_000.0
 class Server:
     """Served webhooks, and ways to deliver to them."""
 
-    desk: ScriptedDesk
+    ingress: ScriptedIngress
     adapter: WebhookAdapter
     loop: Loop
     client: httpx2.Client
@@ -75,13 +75,13 @@ def serving(hooks: dict[str, Any], **settings: Any) -> Generator[Server]:
     chosen = msgspec.convert(table, WebhookSettings)
     adapter = MANIFEST.make(PlatformConfig(enabled=True), chosen, Path("unused"))
     assert isinstance(adapter, WebhookAdapter)
-    desk = ScriptedDesk()
+    ingress = ScriptedIngress()
     with (
         clock.reading(lambda: NOW),
-        connected(adapter, desk) as loop,
+        connected(adapter, ingress) as loop,
         httpx2.Client(timeout=PATIENCE_S) as client,
     ):
-        yield Server(desk, adapter, loop, client)
+        yield Server(ingress, adapter, loop, client)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_signed_delivery_is_taken_in_and_then_acknowledged(server: Server) -> 
         "turn_id": f"{0:032x}",
         "session_id": "s-0",
     }
-    (event,) = server.desk.events
+    (event,) = server.ingress.events
     assert event.text == 'Webhook build:\n{"status":"red"}'
     assert event.message_id == "d-1"
     assert event.options == {"is_single": True}
@@ -117,7 +117,7 @@ def test_the_same_delivery_is_taken_in_once(server: Server) -> None:
     again = server.deliver({"n": 1}, "d-1")
     assert (again.status_code, again.json()["is_new"]) == (202, False)
     assert server.deliver({"n": 1}, "d-2").json()["is_new"]
-    assert len(server.desk.events) == 2
+    assert len(server.ingress.events) == 2
 
 
 def test_without_an_id_what_was_signed_is_the_id(server: Server) -> None:
@@ -131,10 +131,10 @@ def test_without_an_id_what_was_signed_is_the_id(server: Server) -> None:
 def test_a_store_that_refuses_is_told_as_unavailable_and_nothing_is_acknowledged(
     server: Server,
 ) -> None:
-    server.desk.error = StoreFullError("The disk is full.")
+    server.ingress.error = StoreFullError("The disk is full.")
     answer = server.deliver({"n": 1}, "d-1")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-    server.desk.error = None
+    server.ingress.error = None
     assert server.deliver({"n": 1}, "d-1").json()["is_new"]
 
 
@@ -147,7 +147,7 @@ def test_githubs_signature_and_its_id_are_known(server: Server) -> None:
     }
     assert server.post(body, headers, "github").status_code == 202
     assert not server.post(body, headers, "github").json()["is_new"]
-    (event,) = server.desk.events
+    (event,) = server.ingress.events
     assert event.message_id == "72d3162e-cc78-11e3"
     assert event.text.startswith("Webhook github, event issues:\n")
     assert server.post(body, headers | {"X-GitHub-Event": "ping"}, "github").status_code == 200
@@ -193,7 +193,7 @@ def test_what_is_not_signed_by_who_knows_the_secret_now_is_refused(
     answer = server.post(BODY, headers)
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_signature")
     assert SECRET not in answer.text
-    assert server.desk.events == []
+    assert server.ingress.events == []
 
 
 def test_a_request_is_good_to_the_edge_of_the_window(server: Server) -> None:
@@ -238,9 +238,9 @@ def test_an_unknown_hook_another_method_and_a_large_body_are_refused() -> None:
 
 
 def test_a_fault_of_ours_is_one_answer_and_the_server_goes_on(server: Server) -> None:
-    server.desk.error = ZeroDivisionError("a bug")
+    server.ingress.error = ZeroDivisionError("a bug")
     assert server.deliver({}, "d-1").status_code == 500
-    server.desk.error = None
+    server.ingress.error = None
     assert server.deliver({}, "d-1").status_code == 202
 
 
@@ -260,9 +260,9 @@ def test_the_prompt_is_filled_from_the_json_and_what_belongs_together_shares_a_c
         server.deliver({"repo": "hermes", "issue": issue}, "d-2")
         server.deliver({"repo": "a b/c", "issue": issue}, "d-3")
         server.deliver({"repo": "a_b/c", "issue": issue}, "d-4")
-    assert server.desk.events[0].text == 'Issue 7 (bug, ): {"login":"ada"}'
-    assert server.desk.events[0].options == {}
-    chats = [event.source.chat_id for event in server.desk.events if event.source]
+    assert server.ingress.events[0].text == 'Issue 7 (bug, ): {"login":"ada"}'
+    assert server.ingress.events[0].options == {}
+    chats = [event.source.chat_id for event in server.ingress.events if event.source]
     assert chats[0] == chats[1] == "build/hermes#7"
     assert len(set(chats)) == 3
 
@@ -272,9 +272,9 @@ def test_a_text_that_others_wrote_is_never_a_command() -> None:
         server.deliver({"comment": "/new"}, "d-1")
         server.deliver({"comment": "  /stop"}, "d-2")
         server.deliver({}, "d-3")
-    texts = [event.text for event in server.desk.events]
+    texts = [event.text for event in server.ingress.events]
     assert texts == ["Webhook build:\n/new", "Webhook build:\n  /stop", "Webhook build:\n"]
-    assert not any(event.is_command() for event in server.desk.events)
+    assert not any(event.is_command() for event in server.ingress.events)
 
 
 JSON = st.recursive(

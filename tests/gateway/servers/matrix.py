@@ -1,4 +1,4 @@
-"""What tests of the Matrix platform share: a desk that remembers, people, a process to kill."""
+"""What tests of the Matrix platform share: an ingress that remembers, people, a process to kill."""
 
 import asyncio
 import contextlib
@@ -71,7 +71,7 @@ class Seen:
         return is_enough(self.items)
 
 
-class RecordingDesk:
+class RecordingIngress:
     """Takes messages in as the gateway does: each once, and not while the store is busy."""
 
     def __init__(self, folder: Path) -> None:
@@ -133,7 +133,7 @@ class RecordingDesk:
 
 
 class Bot:
-    """Our adapter with a desk, in a folder that outlives it."""
+    """Our adapter with an ingress, in a folder that outlives it."""
 
     def __init__(self, synapse: Synapse, account: Account, folder: Path, **settings: Any) -> None:
         self.account = account
@@ -142,16 +142,18 @@ class Bot:
             "homeserver": synapse.url,
             "access_token": account.access_token,
         } | settings
-        self.desk = RecordingDesk(folder / "attachments")
+        self.ingress = RecordingIngress(folder / "attachments")
         self.lost = Seen()
         self.lock: AccountLock | None = None
         """The account as the gateways of all homes hold it."""
 
     @asynccontextmanager
-    async def running(self, desk: RecordingDesk | None = None) -> AsyncGenerator[MatrixAdapter]:
+    async def running(
+        self, ingress: RecordingIngress | None = None
+    ) -> AsyncGenerator[MatrixAdapter]:
         """One run of the gateway, from connect to disconnect."""
         adapter = self.adapter()
-        adapter.set_desk(desk or self.desk, self._on_lost)
+        adapter.set_ingress(ingress or self.ingress, self._on_lost)
         if self.lock is not None:
             self.lock.take()
             adapter.mark = self.lock.mark
@@ -216,8 +218,8 @@ class Child:
             assert await self.line(), "the child ended"
 
 
-class FileDesk(RecordingDesk):
-    """A desk whose memory outlives its process."""
+class FileIngress(RecordingIngress):
+    """An ingress whose memory outlives its process."""
 
     async def accept(self, event: MessageEvent) -> Receipt:
         with (self.folder / "accepted").open("a+") as f:
@@ -234,7 +236,7 @@ async def _be_a_child(about: dict[str, Any]) -> None:
     adapter = MatrixAdapter(
         PlatformConfig(enabled=True), MatrixSettings(**about["settings"]), folder / "matrix"
     )
-    adapter.set_desk(FileDesk(folder))
+    adapter.set_ingress(FileIngress(folder))
     await adapter.connect()
     await asyncio.Event().wait()
 
@@ -301,7 +303,7 @@ class Person:
         room_id = await self.invite(bot.account.user_id, *others, encrypted=encrypted)
         await self.until_joined(room_id, bot.account.user_id)
         await self.say(room_id, "are you there?")
-        bot.desk.accepted.items.remove(await bot.desk.message("are you there?"))
+        bot.ingress.accepted.items.remove(await bot.ingress.message("are you there?"))
         return room_id
 
     async def until_joined(self, room_id: str, user_id: str) -> None:

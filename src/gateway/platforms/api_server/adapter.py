@@ -60,7 +60,7 @@ class ApiServerAdapter(BasePlatformAdapter):
         self.check()
         token = self._given or self._kept()
         known_secrets.register({"api_server.token": token})
-        api = Api(self._settings, self.desk)
+        api = Api(self._settings, self.ingress)
         behind_door = application(api, self._settings, token)
         listener = Listener(behind_door, self._settings.host, self._settings.port)
         await listener.start()

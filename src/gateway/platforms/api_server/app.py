@@ -19,18 +19,18 @@ from gateway.platforms.api_server.manifest import ApiSettings
 from gateway.platforms.api_server.models import Models
 from gateway.platforms.api_server.responses import ResponseForm
 from gateway.platforms.api_server.translate import Asked
-from gateway.platforms.base import Desk
+from gateway.platforms.base import Ingress
 from gateway.platforms.listener import read_body
 from gateway.platforms.refusal import FINAL, answered, json, no_route
 
 
 class Api:
-    """The endpoints, over one desk."""
+    """The endpoints, over one ingress."""
 
-    def __init__(self, settings: ApiSettings, desk: Desk) -> None:
+    def __init__(self, settings: ApiSettings, ingress: Ingress) -> None:
         self._settings = settings
-        self._models = Models(desk)
-        self._exchanges = Exchanges(desk, self._models, settings.user)
+        self._models = Models(ingress)
+        self._exchanges = Exchanges(ingress, self._models, settings.user)
 
     def close(self) -> None:
         """Have everybody who waits told that we stop."""

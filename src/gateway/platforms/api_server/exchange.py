@@ -24,7 +24,7 @@ from gateway.platforms.api_server.models import Models
 from gateway.platforms.api_server.place import Place
 from gateway.platforms.api_server.telling import Telling
 from gateway.platforms.api_server.translate import Asked
-from gateway.platforms.base import Desk, Ended, MessageEvent, Receipt
+from gateway.platforms.base import Ended, Ingress, MessageEvent, Receipt
 from gateway.platforms.refusal import BROKEN, FINAL, RefusedRequest, json, refusal
 from hermes_agent.events import Event, QuestionAsked, ReasoningDelta
 from hermes_core.errors import HermesError, StoreError
@@ -37,7 +37,7 @@ TURN = "X-Hermes-Turn-Id"
 class Exchange(NamedTuple):
     """One request that is on disk, and the form that its answer has."""
 
-    desk: Desk
+    ingress: Ingress
     closing: asyncio.Future[None]
     receipt: Receipt
     place: Place
@@ -102,7 +102,7 @@ class Exchange(NamedTuple):
         A repeat may come in the middle of the first: it waits, and is told the whole at once. Only what
         is asked it must hear before, as nobody else may.
         """
-        async for event in self.desk.watch(self.turn_id):
+        async for event in self.ingress.watch(self.turn_id):
             if self.receipt.is_new or isinstance(event, QuestionAsked):
                 yield event
 
@@ -111,7 +111,7 @@ class Exchange(NamedTuple):
             said = "Done." if self.receipt.is_new else "That was done before."
             return Reply(self.receipt.reply or said, {}, "")
         try:
-            ended = await self.desk.ended(self.turn_id)
+            ended = await self.ingress.ended(self.turn_id)
         except StoreError as error:
             if error.code == StoreError.code:  # there is no such turn (any more)
                 raise _gone() from error
@@ -125,7 +125,7 @@ class Exchange(NamedTuple):
         if not self.turn_id or self.place.has_key:
             return
         try:
-            await self.desk.stop(self.turn_id)
+            await self.ingress.stop(self.turn_id)
         except HermesError as error:
             logger.warning("turn %s could not be stopped: %s", self.turn_id, error)
 
@@ -178,8 +178,8 @@ def _unfinished(place: Place) -> RefusedRequest:
 class Exchanges:
     """Begins exchanges, all of which end when this is closed. Made inside an event loop."""
 
-    def __init__(self, desk: Desk, models: Models, user: str) -> None:
-        self._desk, self._models, self._user = desk, models, user
+    def __init__(self, ingress: Ingress, models: Models, user: str) -> None:
+        self._ingress, self._models, self._user = ingress, models, user
         self._closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def close(self) -> None:
@@ -191,7 +191,7 @@ class Exchanges:
         self, headers: Mapping[str, str], asked: Asked, make: Callable[[str, Asked], Form]
     ) -> Exchange:
         """Take a request in; raises RefusedRequest and HermesError, and then no turn was made."""
-        session_id = await _previous(self._desk, asked.previous)
+        session_id = await _previous(self._ingress, asked.previous)
         place = places.find(headers, conversation=asked.conversation, session_id=session_id)
         no_model = None
         try:
@@ -217,11 +217,11 @@ class Exchanges:
         session_id = receipt.session_id or (None if place.is_lasting else "")
         name = turn_id or responses.name_of(session_id, place.message_id)
         form = make(name, asked)
-        return Exchange(self._desk, self._closing, receipt, place, form, turn_id or "")
+        return Exchange(self._ingress, self._closing, receipt, place, form, turn_id or "")
 
     async def _accepted(self, event: MessageEvent, place: Place) -> Receipt:
         """What became of a message; a command may take longer than the gateway is there for."""
-        accepting = asyncio.create_task(self._desk.accept(event))
+        accepting = asyncio.create_task(self._ingress.accept(event))
         awaited: set[asyncio.Future[Any]] = {accepting, self._closing}
         try:
             await asyncio.wait(awaited, return_when="FIRST_COMPLETED")
@@ -232,7 +232,7 @@ class Exchanges:
         raise _unfinished(place)
 
 
-async def _previous(desk: Desk, response_id: str) -> str:
+async def _previous(ingress: Ingress, response_id: str) -> str:
     """The session in which an earlier response was given; empty when that was in none."""
     if not response_id:
         return ""
@@ -240,7 +240,7 @@ async def _previous(desk: Desk, response_id: str) -> str:
         return session_id
     try:
         if turn_id := responses.turn_in(response_id):
-            return await desk.session_of(turn_id)
+            return await ingress.session_of(turn_id)
     except StoreError as error:
         if error.code != StoreError.code:  # the store fails; that says nothing about the response
             raise

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.platforms.api_server.form import DEFAULT_MODEL
-from gateway.platforms.base import Desk
+from gateway.platforms.base import Ingress
 from gateway.platforms.refusal import RefusedRequest
 
 _FRESH_S = 60.0
 
 
 class Models:
-    """What the desk offers, asked for at most once a minute: it may look at other machines for it."""
+    """What the ingress offers, asked for at most once a minute: it may look at other machines for it."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, ingress: Ingress) -> None:
+        self._ingress = ingress
         self._names: Sequence[str] = ()
         self._asked_at = -_FRESH_S
 
@@ -23,7 +23,7 @@ class Models:
         """All names, that of the agent's own choice first."""
         now = asyncio.get_running_loop().time()
         if now - self._asked_at >= _FRESH_S:
-            self._names, self._asked_at = await self._desk.models(), now
+            self._names, self._asked_at = await self._ingress.models(), now
         return [DEFAULT_MODEL, *(name for name in self._names if name != DEFAULT_MODEL)]
 
     async def checked(self, name: str) -> str:

@@ -134,7 +134,7 @@ class EmailAdapter(BasePlatformAdapter):
         pause_s = 1.0
         while True:
             try:
-                receipt = self._await(self.desk.accept(letter.event))
+                receipt = self._await(self.ingress.accept(letter.event))
                 return receipt.outcome != "ignored"
             except StoreError as error:
                 _log.warning("The mail %s cannot be stored now: %s", letter.event.message_id, error)

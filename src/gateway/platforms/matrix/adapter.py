@@ -91,7 +91,7 @@ class MatrixAdapter(BasePlatformAdapter):
             me = Me(client.user_id, profile.displayname or "", settings.command_prefix)
             reader = Reader(
                 client,
-                Intake(client, self.desk, me),
+                Intake(client, self.ingress, me),
                 Cursor(self._folder, client.user_id, self.mark),
                 LockedMessages(self._folder),
                 Invitations(client, self._folder),

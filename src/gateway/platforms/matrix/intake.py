@@ -1,4 +1,4 @@
-"""The way of one event to the desk: translated, with its file and what it refers to."""
+"""The way of one event to the ingress: translated, with its file and what it refers to."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from nio.exceptions import EncryptionError
 from nio.responses import RoomGetEventResponse, WhoamiResponse
 
 from gateway.config import Platform
-from gateway.platforms.base import Desk, IncomingFile, MessageEvent, PlatformError
+from gateway.platforms.base import IncomingFile, Ingress, MessageEvent, PlatformError
 from gateway.platforms.matrix import media
 from gateway.platforms.matrix.answers import RequestFailed, answered, persistently
 from gateway.platforms.matrix.client import Client
@@ -33,11 +33,11 @@ _LONGEST_PAUSE_S = 30.0
 
 
 class Intake:
-    """Hands messages in, and comes back only when the desk has them on disk."""
+    """Hands messages in, and comes back only when the ingress has them on disk."""
 
-    def __init__(self, client: Client, desk: Desk, me: Me) -> None:
+    def __init__(self, client: Client, ingress: Ingress, me: Me) -> None:
         self._client = client
-        self._desk = desk
+        self._ingress = ingress
         self._me = me
 
     async def take(self, room_id: str, source: Json) -> None:
@@ -49,7 +49,7 @@ class Intake:
             fetch = partial(self._fetch, found.media)
             found.event.files.append(IncomingFile(found.media.name, fetch))
         await self._look_up(room_id, found.event)
-        await _until_stored(lambda: self._desk.accept(found.event))
+        await _until_stored(lambda: self._ingress.accept(found.event))
 
     def is_direct(self, room_id: str) -> bool:
         room = self._client.rooms.get(room_id)
@@ -129,7 +129,7 @@ class Intake:
 
     async def moved(self, old_room: str, new_room: str) -> None:
         """Hand in that a room takes the place of another one."""
-        await _until_stored(lambda: self._desk.moved(Platform.MATRIX, old_room, new_room))
+        await _until_stored(lambda: self._ingress.moved(Platform.MATRIX, old_room, new_room))
 
 
 async def _until_stored(hand_in: Callable[[], Awaitable[object]]) -> None:

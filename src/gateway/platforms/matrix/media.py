@@ -18,7 +18,7 @@ from gateway.platforms.matrix.client import Client
 from gateway.platforms.matrix.translate import Json, Media
 
 _LARGEST = 200 * 1024 * 1024
-"""What is held in memory at most; the desk has a limit of its own."""
+"""What is held in memory at most; the ingress has a limit of its own."""
 _WITHIN_S = 600.0
 _STALLED_S = 60.0
 """How long nothing of a file may come: all rooms wait for it, and its server may be away."""

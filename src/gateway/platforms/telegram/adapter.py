@@ -120,7 +120,7 @@ class TelegramAdapter(BasePlatformAdapter):
     async def _poll(self, wire: Wire) -> None:
         # What waits for a webhook stays, and comes with the first poll.
         await wire.delete_webhook()
-        intake = Intake(wire, self.desk, self.pause_s)
+        intake = Intake(wire, self.ingress, self.pause_s)
         poller = Poller(wire, intake.take, self._settings.poll_s, self.pause_s)
         self._stop = poller.stop
         self._hearing = asyncio.create_task(self._until_lost(poller.run()))
@@ -147,7 +147,7 @@ class TelegramAdapter(BasePlatformAdapter):
             )
         secret = randomness.token_urlsafe(32)
         secrets.register({"TELEGRAM_WEBHOOK_SECRET": secret})
-        intake = Intake(wire, self.desk, self.pause_s)
+        intake = Intake(wire, self.ingress, self.pause_s)
         webhook = Webhook(urlsplit(url).path or "/", secret, intake.take)
         listener = Listener(webhook, self._settings.webhook_host, self._settings.webhook_port)
         watch = Watch(wire, url, self.watch_s)
@@ -316,7 +316,7 @@ class TelegramAdapter(BasePlatformAdapter):
     async def _left(self, old: str, new: str) -> SendResult:
         """Nothing was done, because the chat is another one now; who tries again finds it there."""
         try:
-            await self.desk.moved(self.platform, old, new)
+            await self.ingress.moved(self.platform, old, new)
         except StoreError as error:
             return SendResult(success=False, error=str(error), error_kind="network")
         said = f"The chat is {new} now."

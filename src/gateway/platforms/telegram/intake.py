@@ -10,7 +10,7 @@ from telegram import Update
 from telegram.error import TelegramError
 
 from gateway.config import Platform
-from gateway.platforms.base import Desk, IncomingFile, MessageEvent, PlatformError
+from gateway.platforms.base import IncomingFile, Ingress, MessageEvent, PlatformError
 from gateway.platforms.telegram.rich import UNREADABLE, as_plain
 from gateway.platforms.telegram.translate import (
     FileRef,
@@ -33,11 +33,11 @@ _log = logging.getLogger(__name__)
 
 
 class Intake:
-    """Hands what a bot hears to the gateway's desk."""
+    """Hands what a bot hears to the gateway's ingress."""
 
-    def __init__(self, wire: Wire, desk: Desk, pause_s: float = 1.0) -> None:
+    def __init__(self, wire: Wire, ingress: Ingress, pause_s: float = 1.0) -> None:
         self._wire = wire
-        self._desk = desk
+        self._ingress = ingress
         self._pause_s = pause_s
 
     async def take(self, updates: Sequence[dict[str, Any]]) -> None:
@@ -46,10 +46,10 @@ class Intake:
         Raises StoreError when they have to come again.
         """
         for move in filter(None, map(moved, updates)):
-            await self._desk.moved(Platform.TELEGRAM, *move)
+            await self._ingress.moved(Platform.TELEGRAM, *move)
         heard = [one for one in map(self._understand, updates) if one is not None]
         if heard:
-            await self._desk.accept(self._with_files(together(heard)))
+            await self._ingress.accept(self._with_files(together(heard)))
         for one in updates:
             await self._release(table(one.get("callback_query")).get("id"))
 

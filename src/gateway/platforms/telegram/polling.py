@@ -1,7 +1,7 @@
 """The long poll: asks for updates, and moves on only when everything before is on disk.
 
 Telegram forgets an update when it is asked for a later one. So the offset is the acknowledgement, and it
-goes up after the desk took the updates in: a crash anywhere before brings them again.
+goes up after the ingress took the updates in: a crash anywhere before brings them again.
 """
 
 import asyncio
@@ -133,7 +133,7 @@ class Poller:
         # Telegram ends the older of two polls: a quick retry would only throw the other one out.
         await self._pause(failures + isinstance(error, Conflict), wait)
 
-    # -- what was fetched, on its way to the desk ------------------------------------------------
+    # -- what was fetched, on its way to the ingress ------------------------------------------------
 
     def _hand_on(self, updates: Sequence[Raw], group: asyncio.TaskGroup) -> None:
         """Put updates that are new behind those of their chat; a group that moved is one chat."""

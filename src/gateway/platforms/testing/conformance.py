@@ -30,7 +30,7 @@ class PlatformConformance:
     def test_a_message_is_handed_in_with_its_text_its_chat_and_who_wrote_it(self, world: World):
         with Host(world) as host:
             world.write("hello there")
-            event = host.desk.wait_for("hello there")
+            event = host.ingress.wait_for("hello there")
             assert event.text == "hello there"
             assert event.source and event.source.chat_id == world.chat
             assert event.source.platform is host.adapter.platform
@@ -42,63 +42,63 @@ class PlatformConformance:
         with Host(world) as host:
             for text in texts:
                 world.write(text)
-            host.desk.wait_for(texts[-1])
-            assert host.desk.texts() == texts
+            host.ingress.wait_for(texts[-1])
+            assert host.ingress.texts() == texts
 
     def test_every_message_has_a_name_of_its_own(self, world: World):
         with Host(world) as host:
             world.write("the same")
             world.write("the same")
-            host.desk.wait_for("the same", deliveries=2)
-            assert len(host.desk.accepted) == 2
+            host.ingress.wait_for("the same", deliveries=2)
+            assert len(host.ingress.accepted) == 2
 
     def test_a_message_that_could_not_be_stored_comes_again_under_the_same_name(self, world: World):
         with Host(world) as host:
-            host.desk.refuse(2)
+            host.ingress.refuse(2)
             world.write("insist")
-            host.desk.wait_for("insist", deliveries=3)
-            assert len({identity(event) for event in host.desk.deliveries}) == 1
-            assert host.desk.texts() == ["insist"]
+            host.ingress.wait_for("insist", deliveries=3)
+            assert len({identity(event) for event in host.ingress.deliveries}) == 1
+            assert host.ingress.texts() == ["insist"]
 
     def test_the_order_holds_when_a_message_could_not_be_stored(self, world: World):
         texts = [f"ordered {number}" for number in range(4)]
         with Host(world) as host:
-            host.desk.refuse(2)
+            host.ingress.refuse(2)
             for text in texts:
                 world.write(text)
-            host.desk.wait_for(texts[-1])
-            assert host.desk.texts() == texts
+            host.ingress.wait_for(texts[-1])
+            assert host.ingress.texts() == texts
 
     def test_a_second_delivery_has_the_name_of_the_first(self, world: World):
         with Host(world) as host:
             name = world.write("twice")
-            host.desk.wait_for("twice")
+            host.ingress.wait_for("twice")
             world.deliver_again(name)
             world.write("afterwards")
-            host.desk.wait_for("afterwards")
-            assert host.desk.texts() == ["twice", "afterwards"]
+            host.ingress.wait_for("afterwards")
+            assert host.ingress.texts() == ["twice", "afterwards"]
 
     def test_messages_that_are_delivered_out_of_order_all_arrive(self, world: World):
         texts = [f"mixed {number}" for number in range(4)]
         with Host(world) as host:
             world.write_out_of_order(texts)
             for text in texts:
-                host.desk.wait_for(text)
-            assert sorted(host.desk.texts()) == texts
+                host.ingress.wait_for(text)
+            assert sorted(host.ingress.texts()) == texts
 
     def test_an_edit_says_what_it_is_a_new_version_of(self, world: World):
         with Host(world) as host:
             name = world.write("a first version")
-            first = host.desk.wait_for("a first version")
+            first = host.ingress.wait_for("a first version")
             world.edit(name, "another version")
-            second = host.desk.wait_for("another version")
+            second = host.ingress.wait_for("another version")
             assert second.edits == first.message_id
             assert identity(second) != identity(first)
 
     def test_a_file_comes_as_an_attachment(self, world: World):
         with Host(world) as host:
             world.attach(PICTURE, "../picture.png", "look at this")
-            event = host.desk.wait_for("look at this")
+            event = host.ingress.wait_for("look at this")
             (file,) = event.attachments
             assert file.kind == "image/png"
             assert file.path.read_bytes() == PICTURE
@@ -106,92 +106,92 @@ class PlatformConformance:
     def test_a_file_that_is_too_large_does_not_stop_its_message(self, world: World):
         with Host(world) as host:
             world.attach(PICTURE + b"\x00" * 6 * 1024 * 1024, "large.png", "what about this")
-            event = host.desk.wait_for("what about this")
+            event = host.ingress.wait_for("what about this")
             assert event.attachments == []
 
     def test_a_strangers_file_is_neither_fetched_nor_kept(self, world: World):
         with Host(world) as host:
-            host.desk.turn_away()
+            host.ingress.turn_away()
             before = world.fetched()
             world.attach(PICTURE, "picture.png", "let me in")
-            event = host.desk.wait_for("let me in")
-            assert len(event.files) == 1, "It can be fetched, by the desk."
-            assert (event.attachments, host.desk.kept()) == ([], [])
+            event = host.ingress.wait_for("let me in")
+            assert len(event.files) == 1, "It can be fetched, by the ingress."
+            assert (event.attachments, host.ingress.kept()) == ([], [])
             assert world.fetched() == before
 
     def test_odd_content_does_not_stop_what_follows(self, world: World):
         with Host(world) as host:
             world.write_odd()
             world.write("still here")
-            host.desk.wait_for("still here")
+            host.ingress.wait_for("still here")
 
     def test_texts_arrive_as_they_were_written(self, world: World):
         text = "Ünïcödé 漢字 👨‍👩‍👧 <b>&amp;</b> *stars* _lines_ `ticks` \\ back"
         with Host(world) as host:
             world.write(text)
-            assert host.desk.wait_for("Ünïcödé").text == text
+            assert host.ingress.wait_for("Ünïcödé").text == text
 
     # Processes and connections end.
 
     def test_what_was_written_meanwhile_is_there_after_a_restart(self, world: World):
         with Host(world) as host:
             world.write("before")
-            host.desk.wait_for("before")
+            host.ingress.wait_for("before")
             host.stop()
             world.write("meanwhile")
             world.write("and more")
             host.start()
             world.write("after")
-            host.desk.wait_for("after")
-            assert host.desk.texts() == ["before", "meanwhile", "and more", "after"]
+            host.ingress.wait_for("after")
+            assert host.ingress.texts() == ["before", "meanwhile", "and more", "after"]
 
     def test_a_crash_before_the_acknowledgement_brings_the_message_again(self, world: World):
         with Host(world) as host:
-            host.desk.hold()
+            host.ingress.hold()
             world.write("in the middle")
-            host.desk.wait_for("in the middle")
+            host.ingress.wait_for("in the middle")
             host.crash()
-            host.desk.hold(is_on=False)
+            host.ingress.hold(is_on=False)
             host.start()
-            host.desk.wait_for("in the middle", deliveries=2)
+            host.ingress.wait_for("in the middle", deliveries=2)
             world.write("afterwards")
-            host.desk.wait_for("afterwards")
-            assert host.desk.texts() == ["in the middle", "afterwards"]
+            host.ingress.wait_for("afterwards")
+            assert host.ingress.texts() == ["in the middle", "afterwards"]
 
     def test_a_crash_while_the_store_refuses_loses_nothing(self, world: World):
         texts = [f"refused {number}" for number in range(3)]
         with Host(world) as host:
-            host.desk.refuse(1000)
+            host.ingress.refuse(1000)
             for text in texts:
                 world.write(text)
-            host.desk.wait_for(texts[0])
+            host.ingress.wait_for(texts[0])
             host.crash()
-            host.desk.refuse(0)
+            host.ingress.refuse(0)
             host.start()
-            host.desk.wait_for(texts[-1])
-            assert host.desk.texts() == texts
+            host.ingress.wait_for(texts[-1])
+            assert host.ingress.texts() == texts
 
     def test_a_network_that_comes_back_brings_what_was_written(self, world: World):
         with Host(world) as host:
             world.write("before")
-            host.desk.wait_for("before")
+            host.ingress.wait_for("before")
             world.cut()
             world.write("meanwhile")
             host.wait_for_loss()
             world.heal()
-            host.desk.wait_for("meanwhile")
+            host.ingress.wait_for("meanwhile")
             world.write("after")
-            host.desk.wait_for("after")
-            assert host.desk.texts() == ["before", "meanwhile", "after"]
+            host.ingress.wait_for("after")
+            assert host.ingress.texts() == ["before", "meanwhile", "after"]
 
     def test_a_server_that_restarts_is_found_again(self, world: World):
         with Host(world) as host:
             world.write("before")
-            host.desk.wait_for("before")
+            host.ingress.wait_for("before")
             world.restart()
             world.write("after")
-            host.desk.wait_for("after")
-            assert host.desk.texts() == ["before", "after"]
+            host.ingress.wait_for("after")
+            assert host.ingress.texts() == ["before", "after"]
             assert host.send_when_connected("an answer", "k").success
 
     def test_a_platform_that_cannot_be_reached_is_told_as_such(self, world: World):
@@ -211,7 +211,7 @@ class PlatformConformance:
         before = _threads()
         with Host(world) as host:
             world.write("hello")
-            host.desk.wait_for("hello")
+            host.ingress.wait_for("hello")
             adapter = host.adapter
             host.stop()
             host.run(adapter.disconnect())
@@ -407,7 +407,7 @@ class PlatformConformance:
             assert host.send("May I?", asked).success
             host.until(lambda: _has(world, "May I?"), "The question")
             world.press("Yes, do it")
-            event = host.desk.wait_for("approve")
+            event = host.ingress.wait_for("approve")
             assert (event.answers, event.text) == ("q-17", "approve")
             assert event.source and event.source.chat_id == world.chat
 
@@ -431,7 +431,7 @@ class PlatformConformance:
     def _meet(self, world: World, host: Host) -> None:
         """Some platforms let nobody write who was not written to."""
         world.write("let us begin")
-        host.desk.wait_for("let us begin")
+        host.ingress.wait_for("let us begin")
 
 
 def _finds(world: World, host: Host, key: str) -> bool:

@@ -1,4 +1,4 @@
-"""The gateway's part in the conformance kit: a desk, and a loop that keeps one adapter connected."""
+"""The gateway's part in the conformance kit: an ingress, and a loop that keeps one adapter connected."""
 
 import asyncio
 import tempfile
@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 Identity = tuple[str, str]
 
 
-class KeepingDesk:
+class KeepingIngress:
     """Takes messages in as the gateway does, once by chat and id, and remembers every delivery."""
 
     def __init__(self, folder: Path, patience_s: float) -> None:
@@ -149,7 +149,7 @@ def identity(event: MessageEvent) -> Identity:
 
 
 class Host:
-    """Runs the adapters of a world, one after the other, on one desk."""
+    """Runs the adapters of a world, one after the other, on one ingress."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -159,7 +159,7 @@ class Host:
         self._killed: list[tuple[Background, BasePlatformAdapter]] = []
         self._mending: asyncio.Task[None] | None = None
         self._is_lost = threading.Event()
-        self.desk = KeepingDesk(Path(self._folder.name), world.patience_s)
+        self.ingress = KeepingIngress(Path(self._folder.name), world.patience_s)
 
     def __enter__(self) -> "Host":
         self._background.start()
@@ -179,8 +179,8 @@ class Host:
         self._close()
 
     def _close(self) -> None:
-        self.desk.refuse(0)
-        self.desk.hold(is_on=False)
+        self.ingress.refuse(0)
+        self.ingress.hold(is_on=False)
         try:
             self.stop()
         finally:
@@ -206,7 +206,7 @@ class Host:
         """Make an adapter and connect it."""
         self._is_lost.clear()
         self._adapter = self._world.make()
-        self._adapter.set_desk(self.desk, self._on_lost)
+        self._adapter.set_ingress(self.ingress, self._on_lost)
         self.run(self._adapter.connect())
 
     def stop(self) -> None:

@@ -111,7 +111,7 @@ class WebhookAdapter(BasePlatformAdapter):
         kind = request.headers.get("X-GitHub-Event", "") if hook.style == "github" else ""
         if kind == "ping":
             return json({"outcome": "pong"})
-        receipt = await self.desk.accept(translate.event(name, hook, delivery, said, kind))
+        receipt = await self.ingress.accept(translate.event(name, hook, delivery, said, kind))
         told = {
             "outcome": receipt.outcome,
             "is_new": receipt.is_new,

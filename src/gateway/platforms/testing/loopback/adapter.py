@@ -144,7 +144,7 @@ class LoopbackAdapter(BasePlatformAdapter):
         event = translate.event(came, self.platform)
         while True:
             try:
-                await self.desk.accept(event)
+                await self.ingress.accept(event)
             except StoreError as error:
                 _log.warning("%s could not be stored, and is kept: %s", came.message_id, error)
                 await asyncio.sleep(self._settings.retry_s)

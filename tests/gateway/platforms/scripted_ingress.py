@@ -1,4 +1,4 @@
-"""A desk whose turns are scripted, and an event loop in a thread for adapters that serve HTTP."""
+"""An ingress whose turns are scripted, and an event loop in a thread for adapters that serve HTTP."""
 
 import asyncio
 import threading
@@ -71,7 +71,7 @@ class Remembered(Attachments):
         return Attachment(Path(name), "image/png", name)
 
 
-class ScriptedDesk:
+class ScriptedIngress:
     """Takes messages in as the gateway does: once by chat and message id, in memory."""
 
     def __init__(self, script: Callable[[MessageEvent], Script] | None = None) -> None:
@@ -190,11 +190,11 @@ class Loop:
 
 
 @contextmanager
-def connected(adapter: BasePlatformAdapter, desk: Any) -> Generator[Loop]:
+def connected(adapter: BasePlatformAdapter, ingress: Any) -> Generator[Loop]:
     """An adapter that serves, in a loop of its own."""
     loop = Loop()
     try:
-        adapter.set_desk(desk)
+        adapter.set_ingress(ingress)
         loop.run(adapter.connect())
         yield loop
         loop.run(adapter.disconnect())
