@@ -74,12 +74,12 @@ class Gate:
         self, tool: Tool, args: Args, bench: Bench, who: Applicant, stop: Stop, report: Sink
     ) -> Permit:
         """Let a call through, after asking if need be; raises ToolDeniedError."""
-        subject = policy.subject(tool.name, args, bench.cwd)
-        verdict = policy.decide(self._rules, tool.name, subject)
+        subject = policy.subject(tool, args, bench.cwd)
+        verdict = policy.decide(self._rules, tool, subject)
         if verdict == "deny":
-            why = policy.denial(self._rules, tool.name, subject)
+            why = policy.denial(self._rules, tool, subject)
             raise ToolDeniedError(f"The policy of this machine does not allow this call. {why}")
-        dangers = tool.dangers(args, bench)
+        dangers = tool.dangers_of(args, bench)
         is_allowed = verdict == "allow" or self._settings.mode == "allow"
         if dangers and not is_allowed and not self._is_granted(dangers, bench, who):
             self._ask(tool, subject, dangers, bench, who, stop, report)

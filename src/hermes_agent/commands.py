@@ -36,6 +36,11 @@ from hermes_state.scope import Scope
 _LINE = re.compile(r"/([a-zA-Z][\w-]*)(?:\s+(.*))?\s*", re.DOTALL)
 _SHOWN = 10
 _IDLE = "Nothing is running."
+_OF_SURFACES = frozenset({
+    "approve", "background", "bg", "btw", "commands", "copy", "deny", "keys", "pair", "queue",
+    "restart", "set-home", "sethome", "start", "steer", "theme", "tree", "whoami",
+})  # fmt: skip
+"""Commands that only some surfaces have."""
 
 
 class Context(Protocol):
@@ -185,6 +190,11 @@ def names(*others: Iterable[str], table: Sequence[Command] | None = None) -> lis
     """Every name that can stand after a slash: those of a table, of plugins and of skills."""
     ours = (name for command in table or COMMANDS for name in (command.name, *command.aliases))
     return sorted({*ours, *(name for more in others for name in more)})
+
+
+def reserved() -> frozenset[str]:
+    """Return the names that plugins may not give their commands."""
+    return frozenset(names()) | _OF_SURFACES
 
 
 def skill_of(

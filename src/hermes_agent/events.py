@@ -83,6 +83,8 @@ class ToolEnded(Event, frozen=True):
     diff: str = ""
     arguments: dict[str, object] = {}
     """Also of a call that was refused, which no `ToolStarted` tells about."""
+    exit_code: int = 0
+    """Of a command, when it was not 0."""
 
 
 class QuestionAsked(Event, frozen=True):

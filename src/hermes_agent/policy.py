@@ -22,25 +22,13 @@ from typing import Any, Literal, NamedTuple, cast
 import msgspec
 
 from hermes_agent.danger import lines_of, places
+from hermes_agent.tools.base import Tool
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home
 
 Verdict = Literal["allow", "deny"]
 
 _KEYS = ("tool", "pattern", "regex", "reason")
-_COMMANDS = frozenset({"terminal"})
-_SUBJECTS = {
-    "terminal": "command",
-    "read_file": "path",
-    "write_file": "path",
-    "patch": "path",
-    "search_files": "path",
-    "web_fetch": "url",
-    "web_search": "query",
-    "execute_code": "code",
-    "delegate": "task",
-}
-_PATHS = frozenset({"read_file", "write_file", "patch", "search_files"})
 
 
 class Entry(NamedTuple):
@@ -78,41 +66,40 @@ def load(home: Home) -> Policy:
     return _Reader(path, text).policy()
 
 
-def subject(tool_name: str, args: Mapping[str, Any], cwd: Path | None = None) -> str:
-    """The text that patterns are compared with: the command, the path, the address, or all arguments.
+def subject(tool: Tool, args: Mapping[str, Any], cwd: Path | None = None) -> str:
+    """Return the text that patterns are compared with: the tool's subject, or all arguments.
 
     With `cwd` a path is made absolute and its links are followed, so that there is one way to name it.
     """
-    key = _SUBJECTS.get(tool_name)
-    if key is None or key not in args:
+    if not tool.subject or tool.subject not in args:
         return msgspec.json.encode(dict(args), order="sorted").decode()
-    text = str(args[key])
-    return places.resolve(text, str(cwd)) if tool_name in _PATHS and cwd else text
+    text = str(args[tool.subject])
+    return places.resolve(text, str(cwd)) if tool.is_path and cwd else text
 
 
-def decide(policy: Policy, tool_name: str, subject: str) -> Verdict | None:
-    """Whether the policy allows or denies a call; None when it does not say."""
-    denials = [entry for entry in policy.deny if entry.is_for(tool_name)]
-    permissions = [entry for entry in policy.allow if entry.is_for(tool_name)]
+def decide(policy: Policy, tool: Tool, subject: str) -> Verdict | None:
+    """Return whether the policy allows or denies a call; None when it does not say."""
+    denials = [entry for entry in policy.deny if entry.is_for(tool.name)]
+    permissions = [entry for entry in policy.allow if entry.is_for(tool.name)]
     if not denials and not permissions:
         return None
-    if tool_name in _COMMANDS:
+    if tool.is_command:
         return _decide_command(denials, permissions, subject)
     if any(entry.fits(subject) for entry in denials):
         return "deny"
     return "allow" if any(entry.fits(subject) for entry in permissions) else None
 
 
-def denial(policy: Policy, tool_name: str, subject: str) -> str:
-    """The reason that the entry gives which denies a call; empty when it gives none."""
+def denial(policy: Policy, tool: Tool, subject: str) -> str:
+    """Return the reason that the entry gives which denies a call; empty when it gives none."""
     for entry in policy.deny:
-        if entry.is_for(tool_name) and any(map(entry.fits, _texts(tool_name, subject))):
+        if entry.is_for(tool.name) and any(map(entry.fits, _texts(tool, subject))):
             return entry.reason
     return ""
 
 
-def _texts(tool_name: str, subject: str) -> list[str]:
-    return [subject, *lines_of(subject).all] if tool_name in _COMMANDS else [subject]
+def _texts(tool: Tool, subject: str) -> list[str]:
+    return [subject, *lines_of(subject).all] if tool.is_command else [subject]
 
 
 def _decide_command(denials: list[Entry], permissions: list[Entry], command: str) -> Verdict | None:

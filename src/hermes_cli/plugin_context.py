@@ -5,9 +5,9 @@ returned, so that one which fails half-way leaves nothing behind.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack, cast, overload
 
 import msgspec
 
@@ -26,6 +26,28 @@ if TYPE_CHECKING:
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 Function = TypeVar("Function", bound=Callable[..., object])
+
+
+class ToolFacts(TypedDict, total=False):
+    """What a tool may declare about itself; nothing of it is needed."""
+
+    read_only: bool
+    """Changes nothing: may run beside others, and again after a crash."""
+    subject: str
+    """The argument that says what a call is about: people are shown it, and the policy's patterns are
+    compared with it."""
+    is_path: bool
+    """The subject is the path of a file: outside of the workspace it needs an approval."""
+    is_command: bool
+    """The subject is a shell command line: a dangerous one needs an approval."""
+    writes: bool
+    """Changes files."""
+    small: Sequence[str]
+    """The arguments that a small model gives; without it, small models are not offered the tool."""
+    one_line: str
+    """The description for small models."""
+    timeout_s: float
+    """Seconds after which the tool counts as failed."""
 
 
 class Callback(NamedTuple):
@@ -47,8 +69,8 @@ class Tool(msgspec.Struct, frozen=True):
     """JSON schema of the arguments."""
 
     handler: Callable[..., object]
-    read_only: bool
-    """Whether it may run again after a crash because it changes nothing."""
+    facts: Mapping[str, Any]
+    """What else it declares about itself, as `PluginContext.tool` takes it."""
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -154,12 +176,19 @@ class PluginContext:
         *,
         description: str,
         parameters: Mapping[str, Any],
-        read_only: bool = False,
+        **facts: Unpack[ToolFacts],
     ) -> None:
-        """Offer the model a tool; `parameters` is the JSON schema of its arguments."""
+        """Offer the model a tool; `parameters` is the JSON schema of its arguments.
+
+        `facts` declare what else the tool is, so that approvals, the policy file and small models treat
+        it like one of ours.
+        """
         held = self._held("tool", name, handler)
         _check_described(name, description, parameters)
-        tool = Tool(self.name, name, description, parameters, held, read_only)
+        _check_facts(name, parameters, facts)
+        tool = Tool(
+            self.name, name, description, parameters, held, cast("Mapping[str, Any]", facts)
+        )
         self._keep("tool", self.registered.tools, tool, _TOOL_NAME)
 
     def command(self, name: str, handler: Callable[..., object], *, description: str) -> None:
@@ -215,7 +244,7 @@ class PluginContext:
         self._check_open()
         if not pattern.fullmatch(record.name):
             raise PluginError(f"{record.name!r} is no name for a {kind}.")
-        if record.name in plugin_names.OURS.get(kind, ()):
+        if record.name in plugin_names.reserved(kind):
             raise PluginError(
                 f"The {kind} {record.name!r} belongs to Hermes.", fix="Choose another name."
             )
@@ -237,6 +266,21 @@ def _check_described(name: str, description: object, parameters: object) -> None
     except (TypeError, ValueError, RecursionError):
         pass
     raise PluginError(f"The parameters of the tool {name!r} are no JSON schema: a table is needed.")
+
+
+def _check_facts(name: str, parameters: Mapping[str, Any], facts: "ToolFacts") -> None:
+    try:
+        msgspec.convert(facts, ToolFacts)
+    except msgspec.ValidationError as error:
+        raise PluginError(f"The tool {name!r} is not described correctly: {error}.") from error
+    for fact in facts:
+        if fact not in ToolFacts.__annotations__:
+            known = ", ".join(ToolFacts.__annotations__)
+            raise PluginError(f"A tool has no {fact!r}.", fix=f"Use one of: {known}.")
+    arguments = parameters.get("properties", {})
+    for argument in (*filter(None, [facts.get("subject", "")]), *facts.get("small", ())):
+        if argument not in arguments:
+            raise PluginError(f"The tool {name!r} has no argument {argument!r}.")
 
 
 def callback_of(plugin: str, hook: str, function: Callable[..., object]) -> Callback:

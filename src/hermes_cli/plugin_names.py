@@ -1,98 +1,34 @@
 """The names that belong to Hermes: a plugin that registers one of them is not loaded.
 
-They are written down here, for the host of plugins is below whatever has these names; a test compares.
+The plugin host is below the packages that have these names, so it asks each of them by the path of a
+function, and only when a plugin registers something of that kind.
 """
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Literal
+
+from hermes_core.loading import loading
 
 Kind = Literal["tool", "command", "model", "platform", "memory provider", "sub-command"]
 
-OURS: Mapping[Kind, frozenset[str]] = {
-    "tool": frozenset(
-        {
-            "call_tool",
-            "clarify",
-            "delegate",
-            "execute_code",
-            "memory",
-            "more_tools",
-            "patch",
-            "process",
-            "read_file",
-            "search_files",
-            "session_search",
-            "terminal",
-            "todo",
-            "web_fetch",
-            "web_search",
-            "write_file",
-        }
-    ),
-    "command": frozenset(
-        {
-            "approve",
-            "background",
-            "bg",
-            "branch",
-            "btw",
-            "commands",
-            "compact",
-            "compress",
-            "copy",
-            "cost",
-            "deny",
-            "exit",
-            "expand",
-            "fork",
-            "h",
-            "help",
-            "keys",
-            "list",
-            "model",
-            "new",
-            "pair",
-            "q",
-            "queue",
-            "quit",
-            "reset",
-            "restart",
-            "resume",
-            "retry",
-            "search",
-            "sessions",
-            "set-home",
-            "sethome",
-            "start",
-            "status",
-            "steer",
-            "stop",
-            "theme",
-            "title",
-            "tree",
-            "undo",
-            "usage",
-            "whoami",
-        }
-    ),
-    "model": frozenset({"embedded"}),
-    "platform": frozenset(
-        {"api_server", "cli", "email", "local", "matrix", "telegram", "tui", "webhook"}
-    ),
-    "sub-command": frozenset(
-        {
-            "attach",
-            "chat",
-            "completion",
-            "config",
-            "doctor",
-            "gateway",
-            "model",
-            "plugins",
-            "serve",
-            "sessions",
-            "skills",
-            "tui",
-        }
-    ),
+OWNERS: Mapping[Kind, str] = {
+    "tool": "hermes_agent.tools.registry:names",
+    "command": "hermes_agent.commands:reserved",
+    "model": "hermes_agent.models.registry:names",
+    "platform": "gateway.platforms.registry:names",
+    "sub-command": "hermes_cli.commands.root:names",
 }
+"""The function that returns the names of a kind, as module:function."""
+
+
+@cache
+def reserved(kind: Kind) -> Collection[str]:
+    """Return the names of a kind that plugins may not register."""
+    if kind not in OWNERS:
+        return ()
+    module, _, function = OWNERS[kind].partition(":")
+    with loading:
+        names: Collection[str] = getattr(importlib.import_module(module), function)()
+    return names

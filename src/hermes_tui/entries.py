@@ -8,8 +8,6 @@ from typing import Literal
 from hermes_tui import wire
 
 _KEPT_OUTPUT = 200_000
-_COMMANDS = frozenset({"terminal", "execute_code"})
-_EXIT = re.compile(r"\[(exit code -?\d+)\]")
 _FENCE = re.compile(r"\s*(`{3,}(?=[^`]*$)|~{3,})(.*)")
 STOPPED = "Stopped."
 _PART = 1500
@@ -78,24 +76,13 @@ class Call:
     seconds: float | None = None
     state: CallState = "running"
 
-    def end(self, *, is_error: bool) -> None:
-        """It is over; a command that ended with another status than 0 has failed, too."""
-        code = _exit_code(self.result) if self.name in _COMMANDS else ""
-        self.state = "failed" if is_error or code else "done"
-        self.summary = self.summary or code
+    def end(self, *, is_error: bool, exit_code: int | None) -> None:
+        """Mark the call as ended; a command with an exit code other than 0 has failed."""
+        self.state = "failed" if is_error or exit_code else "done"
+        self.summary = self.summary or (f"exit code {exit_code}" if exit_code else "")
 
     def add_output(self, text: str) -> None:
         self.output = (self.output + text)[-_KEPT_OUTPUT:]
-
-
-def _exit_code(result: str) -> str:
-    """What a command ended with, from the notes below its output; empty when that was 0."""
-    for line in reversed(result.rstrip().splitlines()):
-        if found := _EXIT.fullmatch(line):
-            return found[1]
-        if not line.startswith("["):
-            break
-    return ""
 
 
 Tone = Literal["info", "warning", "error"]
@@ -228,5 +215,5 @@ def _call_of(message: wire.Message) -> Call:
         result=message.result_text or message.text or "",
         diff=message.inline_diff or "",
     )
-    call.end(is_error=message.is_error)
+    call.end(is_error=message.is_error, exit_code=message.exit_code)
     return call

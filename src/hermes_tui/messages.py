@@ -147,6 +147,7 @@ class ToolEnded(Event):
     result_text: str | None = ""
     inline_diff: str | None = ""
     is_error: bool = False
+    exit_code: int | None = None
     error: str | None = ""
 
 

@@ -124,7 +124,7 @@ class TurnView:
         call.summary = event.summary or ""
         call.diff = event.inline_diff or ""
         call.result = event.result_text or event.error or _text_of(event.result)
-        call.end(is_error=event.is_error or bool(event.error))
+        call.end(is_error=event.is_error or bool(event.error), exit_code=event.exit_code)
         await self._transcript.changed(call)
 
     async def status(self, event: m.StatusChanged) -> None:

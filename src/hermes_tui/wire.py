@@ -76,6 +76,7 @@ class Message(msgspec.Struct, frozen=True):
     inline_diff: str | None = ""
     kind: str | None = ""
     is_error: bool = False
+    exit_code: int | None = None
     images: list[str] = []
     status: str | None = ""
     """How the turn ended whose last message this is, when it was not answered."""

@@ -78,7 +78,7 @@ class ToolProgress(TypedDict):
 
 
 class ToolComplete(TypedDict):
-    """A tool has ended and its result is on disk."""
+    """A tool has ended and its result is on disk. `exit_code`: of a command, when it was not 0."""
 
     tool_id: str
     name: str
@@ -88,6 +88,7 @@ class ToolComplete(TypedDict):
     result_text: str
     duration_s: float
     is_error: bool
+    exit_code: NotRequired[int]
     inline_diff: NotRequired[str]
 
 

@@ -54,6 +54,8 @@ def _one(message: Mapping[str, Any], contexts: Mapping[str, str]) -> Shown | Non
         shown["tool_id"] = call_id
         shown["result_text"] = truncate(text, _LONGEST_RESULT)
         shown["is_error"] = bool(message.get("is_error"))
+        if code := message.get("exit_code"):
+            shown["exit_code"] = code
         if diff := message.get("inline_diff"):
             shown["inline_diff"] = str(diff)
     elif not text and not message.get("reasoning") and TURN_END not in message:

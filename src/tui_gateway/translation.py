@@ -120,6 +120,8 @@ class Translator:
             "duration_s": round(event.seconds, 3),
             "is_error": event.is_error,
         }
+        if event.exit_code:
+            payload["exit_code"] = event.exit_code
         if event.diff:
             payload["inline_diff"] = event.diff
         self._emit("tool.complete", payload)

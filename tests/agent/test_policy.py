@@ -5,6 +5,10 @@ from pathlib import Path
 import pytest
 
 from hermes_agent import policy
+from hermes_agent.tools.process import TOOL as PROCESS
+from hermes_agent.tools.read_file import TOOL as READ_FILE
+from hermes_agent.tools.terminal import TOOL as TERMINAL
+from hermes_agent.tools.web_fetch import TOOL as WEB_FETCH
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home
 
@@ -16,7 +20,7 @@ def written(home: Home, text: str) -> policy.Policy:
 
 
 def test_without_a_file_the_policy_says_nothing(home: Home) -> None:
-    assert policy.decide(policy.load(home), "terminal", "rm -rf /") is None
+    assert policy.decide(policy.load(home), TERMINAL, "rm -rf /") is None
 
 
 def test_a_glob_allows_and_denies_by_tool(home: Home) -> None:
@@ -32,18 +36,18 @@ def test_a_glob_allows_and_denies_by_tool(home: Home) -> None:
         reason = "Not there."
         """,
     )
-    assert policy.decide(rules, "terminal", "git push origin main") == "allow"
-    assert policy.decide(rules, "terminal", "git push other main") is None
-    assert policy.decide(rules, "web_fetch", "https://a.example.org/x") == "deny"
-    assert policy.decide(rules, "web_fetch", "https://example.com/x") is None
-    assert policy.denial(rules, "web_fetch", "https://a.example.org/x") == "Not there."
-    assert policy.denial(rules, "web_fetch", "https://example.com/") == ""
+    assert policy.decide(rules, TERMINAL, "git push origin main") == "allow"
+    assert policy.decide(rules, TERMINAL, "git push other main") is None
+    assert policy.decide(rules, WEB_FETCH, "https://a.example.org/x") == "deny"
+    assert policy.decide(rules, WEB_FETCH, "https://example.com/x") is None
+    assert policy.denial(rules, WEB_FETCH, "https://a.example.org/x") == "Not there."
+    assert policy.denial(rules, WEB_FETCH, "https://example.com/") == ""
 
 
 def test_a_regex_must_fit_the_whole_subject(home: Home) -> None:
     rules = written(home, '[[deny]]\ntool = "*"\nregex = ".*/payroll/.*"\n')
-    assert policy.decide(rules, "read_file", "/srv/payroll/x") == "deny"
-    assert policy.decide(rules, "read_file", "/srv/payroll") is None
+    assert policy.decide(rules, READ_FILE, "/srv/payroll/x") == "deny"
+    assert policy.decide(rules, READ_FILE, "/srv/payroll") is None
 
 
 def test_a_denial_wins_over_a_permission(home: Home) -> None:
@@ -51,8 +55,8 @@ def test_a_denial_wins_over_a_permission(home: Home) -> None:
         home,
         '[[allow]]\ntool = "*"\npattern = "*"\n[[deny]]\ntool = "terminal"\npattern = "rm *"\n',
     )
-    assert policy.decide(rules, "terminal", "ls") == "allow"
-    assert policy.decide(rules, "terminal", "rm x") == "deny"
+    assert policy.decide(rules, TERMINAL, "ls") == "allow"
+    assert policy.decide(rules, TERMINAL, "rm x") == "deny"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,7 @@ def test_a_permission_for_one_command_does_not_cover_another_beside_it(
     home: Home, command: str
 ) -> None:
     rules = written(home, '[[allow]]\ntool = "terminal"\npattern = "git *"\n')
-    assert policy.decide(rules, "terminal", command) is None
+    assert policy.decide(rules, TERMINAL, command) is None
 
 
 @pytest.mark.parametrize(
@@ -86,7 +90,7 @@ def test_a_permission_for_one_command_does_not_cover_another_beside_it(
 )
 def test_a_permission_covers_a_line_of_commands_that_all_fit(home: Home, command: str) -> None:
     rules = written(home, '[[allow]]\ntool = "terminal"\npattern = "git *"\n')
-    assert policy.decide(rules, "terminal", command) == "allow"
+    assert policy.decide(rules, TERMINAL, command) == "allow"
 
 
 @pytest.mark.parametrize(
@@ -106,29 +110,29 @@ def test_a_permission_covers_a_line_of_commands_that_all_fit(home: Home, command
 )
 def test_a_denied_command_is_found_wherever_it_stands(home: Home, command: str) -> None:
     rules = written(home, '[[deny]]\ntool = "terminal"\npattern = "rm *"\n')
-    assert policy.decide(rules, "terminal", command) == "deny"
+    assert policy.decide(rules, TERMINAL, command) == "deny"
 
 
 def test_a_permission_for_exactly_this_text_holds_for_it_alone(home: Home) -> None:
     text = "curl https://example.org/x | sh"
     rules = written(home, f"[[allow]]\ntool = 'terminal'\npattern = '{text}'\n")
-    assert policy.decide(rules, "terminal", text) == "allow"
-    assert policy.decide(rules, "terminal", text + " -x") is None
+    assert policy.decide(rules, TERMINAL, text) == "allow"
+    assert policy.decide(rules, TERMINAL, text + " -x") is None
 
 
 def test_what_installs_packages_can_be_allowed(home: Home) -> None:
     rules = written(home, '[[allow]]\ntool = "terminal"\npattern = "pip install *"\n')
-    assert policy.decide(rules, "terminal", "pip install requests") == "allow"
+    assert policy.decide(rules, TERMINAL, "pip install requests") == "allow"
 
 
 def test_the_subject_is_what_a_person_would_write_a_pattern_for(tmp_path: Path) -> None:
-    assert policy.subject("terminal", {"command": "ls"}) == "ls"
-    assert policy.subject("web_fetch", {"url": "https://example.org"}) == "https://example.org"
-    assert policy.subject("process", {"b": 1, "a": "x"}) == '{"a":"x","b":1}'
+    assert policy.subject(TERMINAL, {"command": "ls"}) == "ls"
+    assert policy.subject(WEB_FETCH, {"url": "https://example.org"}) == "https://example.org"
+    assert policy.subject(PROCESS, {"b": 1, "a": "x"}) == '{"a":"x","b":1}'
     (tmp_path / "link").symlink_to("/etc")
-    resolved = policy.subject("read_file", {"path": "link/../link/hosts"}, cwd=tmp_path)
+    resolved = policy.subject(READ_FILE, {"path": "link/../link/hosts"}, cwd=tmp_path)
     assert resolved == "/etc/hosts"
-    assert policy.subject("read_file", {"path": "a"}) == "a"
+    assert policy.subject(READ_FILE, {"path": "a"}) == "a"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,10 @@ def tool(name: str, *parameters: str) -> ToolSpec:
     return ToolSpec(name, f"The tool {name}.", schema)
 
 
-TOOLS = (tool("read_file", "path"), tool("write_file", "path", "content"))
+TOOLS = (
+    tool("read_file", "path"),
+    tool("write_file", "path", "content")._replace(writes=True),
+)
 
 
 def step(name: str, **arguments: object) -> str:

@@ -126,7 +126,7 @@ def test_the_notes_are_for_the_owner_in_private(
 
 def test_the_tool_itself_keeps_the_notes_back(make_chat: MakeChat, home: Home) -> None:
     def offered_anyway() -> Tool:
-        return replace(MEMORY, name="notes")
+        return replace(MEMORY, name="notes", reads_notes=False)
 
     chat = make_chat(
         [call("notes", action="add", text="Bob was here"), "Done."],

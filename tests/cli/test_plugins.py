@@ -358,7 +358,7 @@ def test_a_home_plugin_may_register_every_kind_and_import_its_own_modules(home: 
     assert plugins.invoke_hook("on_gateway_stop", reason="x") == ["hello"]
     start = plugins.invoke_hook("on_gateway_start", platforms=["cli"])
     assert start == [("my-plugin", {"loud": True}, ["cli"])]
-    assert plugins.tools()["Look_up"].read_only
+    assert plugins.tools()["Look_up"].facts == {"read_only": True}
     assert plugins.tools()["Look_up"].plugin == "my-plugin"
     assert plugins.commands()["hi"].description == "Greets."
     assert plugins.models()["tiny"].factory() == 3
@@ -495,14 +495,31 @@ def test_what_a_plugin_registered_raises_its_own_errors_and_a_persons_ctrl_c(
 
 def test_every_name_of_ours_is_kept_from_plugins() -> None:
     local = [name for name, one in LOCAL.items() for name in (name, *one.aliases)]
-    assert {
+    assert {kind: set(plugin_names.reserved(kind)) for kind in plugin_names.OWNERS} == {
         "tool": {spec.name for spec in Toolbox(default_tools(Settings())).core}
         | {tool.name for tool in default_tools(Settings())},
         "command": {*commands.names(), *commands.names(table=TABLE), *OURS, *local},
         "model": {"embedded"},
         "platform": {*built_in(), "cli", "local", "tui"},
         "sub-command": set(root.COMMANDS),
-    } == plugin_names.OURS
+    }
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"subject": "nowhere"}, "has no argument 'nowhere'"),
+        ({"small": ["nowhere"]}, "has no argument 'nowhere'"),
+        ({"is_path": "yes"}, "is not described correctly"),
+        ({"colour": "red"}, "A tool has no 'colour'"),
+    ],
+)
+def test_a_fact_about_a_tool_that_cannot_be_is_an_error(
+    facts: dict[str, Any], message: str, home: Home
+) -> None:
+    context = PluginContext("odd", home, {})
+    with pytest.raises(PluginError, match=message):
+        context.tool("odd", print, description="", parameters={"type": "object"}, **facts)
 
 
 def test_a_plugin_that_fails_half_way_leaves_nothing_behind(home: Home) -> None:

@@ -4,6 +4,9 @@ import pytest
 
 from hermes_agent.testing.scripted import call, say
 from hermes_agent.testing.server import ScriptedServer
+from hermes_core.paths import Home
+from tests.agent.tools.test_facts import PLUGIN
+from tests.plugins import enable
 from tests.rpc.serving import Inside, RefusedError, World
 from tui_gateway import scope, server
 
@@ -85,6 +88,21 @@ def test_an_approval_says_what_a_lasting_yes_is_for(
     later = Inside()
     later.call("session.activate", session_id=sid)
     assert later.event("approval.request")["remembers"] == told
+
+
+def test_what_a_lasting_yes_is_for_is_known_of_a_tool_of_a_plugin(
+    client: Inside, world: World, model: ScriptedServer, home: Home
+) -> None:
+    enable(home, "garden", PLUGIN)
+    outside = str(world.workspace.parent / "other" / "x")
+    model.add(call("call_tool", name="plant", arguments={"where": outside}), say("All right."))
+    sid = client.open(cwd=str(world.workspace))
+    client.call("prompt.submit", session_id=sid, text="do it")
+    asked = client.event("approval.request")
+    assert asked["tool_name"] == "plant"
+    assert asked["remembers"] == f"changing {world.workspace.parent / 'other'}"
+    client.call("session.interrupt", session_id=sid)
+    assert client.event("message.complete")["status"] == "interrupted"
 
 
 def test_what_is_remembered_is_not_guessed(

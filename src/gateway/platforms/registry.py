@@ -22,6 +22,8 @@ from hermes_core.paths import Home, make_folder
 
 logger = logging.getLogger(__name__)
 
+_SURFACES = {"cli", "local", "tui"}
+
 
 @cache
 def built_in() -> Mapping[str, Manifest]:
@@ -33,6 +35,13 @@ def built_in() -> Mapping[str, Manifest]:
             manifest: Manifest = importlib.import_module(name).MANIFEST
             found[manifest.name] = manifest
     return found
+
+
+def names() -> frozenset[str]:
+    """Return the names of the platforms that come with Hermes, and of its own surfaces."""
+    packages = pkgutil.iter_modules(gateway.platforms.__path__)
+    ours = {module.name for module in packages if module.ispkg and module.name != "testing"}
+    return frozenset(ours | _SURFACES)
 
 
 def manifests() -> dict[str, Manifest]:

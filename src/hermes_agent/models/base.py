@@ -16,6 +16,9 @@ from hermes_core.types import ToolCall
 
 Finish = Literal["stop", "tool_calls", "length", "refusal"]
 
+MAX_SMALL_TOOLS = 8
+"""How many tools a small model is offered."""
+
 
 class ToolSpec(NamedTuple):
     """A tool as a model sees it."""
@@ -24,6 +27,8 @@ class ToolSpec(NamedTuple):
     description: str
     parameters: Mapping[str, Any]
     """JSON schema of the arguments."""
+    writes: bool = False
+    """Whether it changes files."""
 
 
 class Request(NamedTuple):

@@ -53,6 +53,11 @@ def build(
     return Registry(settings.model, credentials, home, plugins=plugins, ports=ports).build()
 
 
+def names() -> frozenset[str]:
+    """Return the names that plugins may not give their models."""
+    return frozenset({"embedded"})
+
+
 class Registry:
     """Makes models of what discovery finds."""
 

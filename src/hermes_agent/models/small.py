@@ -14,8 +14,15 @@ import msgspec
 
 from hermes_agent.events import Sink
 from hermes_agent.models import small_prompt, small_step
-from hermes_agent.models.base import Facts, Model, Reply, Request, ToolSpec, Usage
-from hermes_agent.models.small_prompt import MOST_TOOLS
+from hermes_agent.models.base import (
+    MAX_SMALL_TOOLS,
+    Facts,
+    Model,
+    Reply,
+    Request,
+    ToolSpec,
+    Usage,
+)
 from hermes_agent.models.small_step import REPLY, Listener, Step
 from hermes_agent.stop import Stop
 from hermes_core.text import without_surrogates
@@ -58,7 +65,7 @@ class _Asking:
         self._request = request
         self._stop = stop
         self._report = report
-        shown = request.tools[:MOST_TOOLS]
+        shown = request.tools[:MAX_SMALL_TOOLS]
         self._system = small_prompt.head(request.system, shown)
         self._tools = _harmless(shown) if _only_asks(_last_said(request.messages)) else shown
         self._taken = _steps_since_user(request.messages)
@@ -141,7 +148,6 @@ _CHANGING = re.compile(
     r"replace|rewrite|save|set|sort|store|update|write)\b",
     re.IGNORECASE,
 )
-_FOR_CHANGES = frozenset({"write_file", "patch"})
 
 
 def _last_said(messages: Sequence[Mapping[str, Any]]) -> str:
@@ -162,7 +168,7 @@ def _only_asks(text: str) -> bool:
 
 def _harmless(tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
     """Without the tools that change files: having read one, a small model likes to go on and edit it."""
-    return [tool for tool in tools if tool.name not in _FOR_CHANGES]
+    return [tool for tool in tools if not tool.writes]
 
 
 def _steps_since_user(messages: Sequence[Mapping[str, Any]]) -> list[Step]:

@@ -4,11 +4,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from hermes_agent.models.base import ToolSpec
+from hermes_agent.models.base import MAX_SMALL_TOOLS, ToolSpec
 from hermes_agent.models.small_step import REPLY, Step
 from hermes_core.text import shorten_middle, truncate
 
-MOST_TOOLS = 8
 LONGEST_HEAD = 2020
 """In characters, which makes fewer than 600 tokens."""
 _LEAST_SYSTEM = 300
@@ -57,7 +56,12 @@ def head(system: str, tools: Sequence[ToolSpec]) -> str:
     """
     lines = [f"- {_signature(tool)}: {truncate(tool.description, _LONGEST_LINE)}" for tool in tools]
     has_terminal = any(tool.name == "terminal" for tool in tools)
-    parts = [_OPENING, *lines[:MOST_TOOLS], _ENDING, *([_TERMINAL_ADVICE] if has_terminal else ())]
+    parts = [
+        _OPENING,
+        *lines[:MAX_SMALL_TOOLS],
+        _ENDING,
+        *([_TERMINAL_ADVICE] if has_terminal else ()),
+    ]
     fixed = "\n".join([*parts, _ADVICE, *([_EXAMPLES] if has_terminal else ())])
     if len(fixed) + min(len(system), _LEAST_SYSTEM) > LONGEST_HEAD:
         fixed = "\n".join([*parts, _ADVICE])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from hermes_agent.danger import Danger
+from hermes_agent.danger import Danger, of_command, of_path
 from hermes_agent.models.base import ToolSpec
 from hermes_agent.standing import Standing
 from hermes_agent.stop import Stop
@@ -35,6 +35,8 @@ class Result(NamedTuple):
     """A unified diff for a person to look at; the model is not shown it."""
     images: Sequence[str] = ()
     """Data addresses of pictures that belong to the result."""
+    exit_code: int = 0
+    """What a command ended with, when it was not 0."""
 
 
 class Bench(msgspec.Struct):
@@ -90,12 +92,8 @@ class Call(msgspec.Struct, frozen=True):
     delegate: Delegate
 
 
-def _harmless(_args: Args, _bench: Bench) -> list[Danger]:
-    return []
-
-
 class Tool(msgspec.Struct, frozen=True):
-    """Something a model may do."""
+    """Something a model may do, with all that the rest of Hermes needs to know about it."""
 
     name: str
     description: str
@@ -103,20 +101,43 @@ class Tool(msgspec.Struct, frozen=True):
     parameters: Mapping[str, Any]
     """JSON schema of the arguments, an object."""
     run: Callable[[Args, Call], Result | str]
+    subject: str = ""
+    """The argument that says what a call is about: people are shown it, and patterns of the policy are
+    compared with it. Empty: all arguments."""
+    is_path: bool = False
+    """The subject is the path of a file or a folder."""
+    is_command: bool = False
+    """The subject is a shell command line."""
+    writes: bool = False
+    """Changes files."""
     read_only: bool = False
     """Changes nothing: may run beside others, and again after a crash."""
     resumes: bool = False
     """May be started again after a crash although it changes things: it finds its own work."""
     inner: Callable[[str], str] | None = None
     """For a tool that runs another: the name of that one, from the text of the arguments."""
-    dangers: Callable[[Args, Bench], Sequence[Danger]] = _harmless
-    """What about these arguments needs a person's yes."""
+    dangers: Callable[[Args, Bench], Sequence[Danger]] | None = None
+    """What about these arguments needs an approval. None: what is dangerous about the subject, when that
+    is a path or a command."""
+    reads_notes: bool = False
+    """Reads and writes the notes of the home, which belong to its owner."""
     timeout_s: float = 60.0
     toolset: str = "core"
     """`core` is always offered; others are listed by name and loaded when the model asks."""
+    small: Sequence[str] | None = None
+    """The arguments that a small model gives; None: it is not offered this tool."""
     one_line: str = ""
     """For small models: at most a line. Empty: the first sentence of the description."""
 
     @property
     def spec(self) -> ToolSpec:
-        return ToolSpec(self.name, self.description, self.parameters)
+        return ToolSpec(self.name, self.description, self.parameters, self.writes)
+
+    def dangers_of(self, args: Args, bench: Bench) -> Sequence[Danger]:
+        """What about these arguments needs an approval."""
+        if self.dangers is not None:
+            return self.dangers(args, bench)
+        place = (bench.cwd, bench.workspace, bench.home.root)
+        if self.is_path:
+            return of_path(args.get(self.subject, "."), *place, writing=self.writes)
+        return of_command(args.get(self.subject, ""), *place) if self.is_command else ()

@@ -22,6 +22,7 @@ TOOL = Tool(
     ),
     parameters=schema.of(["task"], task="", context=""),
     run=_run,
+    subject="task",
     resumes=True,
     timeout_s=_A_DAY_S,
     toolset="delegation",

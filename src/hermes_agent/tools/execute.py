@@ -279,6 +279,7 @@ class Executor(msgspec.Struct):
                 seconds,
                 result.diff,
                 {key: _shown(value) for key, value in args.items()},
+                result.exit_code,
             )
         )
         self._tell_plugins(turn, call_id, name, args, status, result.text, seconds)
@@ -423,6 +424,7 @@ def _message(effect: Row, result: Result) -> dict[str, Any]:
         "content": content,
         "is_error": result.is_error or None,
         "inline_diff": result.diff or None,
+        "exit_code": result.exit_code or None,
     }
 
 

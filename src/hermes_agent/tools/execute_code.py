@@ -61,8 +61,9 @@ def _follow(child: Child, code: str, seconds: float, call: Call) -> Result:
     text = output.shown(capture.text(), limit, call.bench.home).rstrip() or "(no output)"
     if ending == "timeout":
         return Result(f"{text}\n[ended after {seconds:g} s]", is_error=True)
-    status = child.reap()
-    return Result(f"{text}\n[exit code {status}]" if status else text, is_error=bool(status))
+    if status := child.reap():
+        return Result(f"{text}\n[exit code {status}]", is_error=True, exit_code=status)
+    return Result(text)
 
 
 class Listener(Protocol):
@@ -124,6 +125,7 @@ TOOL = Tool(
     ),
     parameters=schema.of(["code"], code="", timeout={"type": "number", "description": "seconds"}),
     run=_run,
+    subject="code",
     dangers=_dangers,
     timeout_s=_LONGEST_S + 60,
     toolset="code",

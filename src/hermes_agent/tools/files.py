@@ -4,11 +4,10 @@ import contextlib
 import difflib
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
-from hermes_agent.danger import Danger, of_path, places
-from hermes_agent.tools.base import Args, Bench
+from hermes_agent.danger import places
+from hermes_agent.tools.base import Bench
 from hermes_core.errors import ToolError
 
 _MOST_DIFF_LINES = 20_000
@@ -32,16 +31,6 @@ def shown(bench: Bench, path: Path) -> str:
     with contextlib.suppress(ValueError):
         return str(path.relative_to(os.path.realpath(bench.workspace)))
     return str(path)
-
-
-def dangers(*, writing: bool) -> Callable[[Args, Bench], list[Danger]]:
-    """What is dangerous about the `path` of a call."""
-
-    def judge(args: Args, bench: Bench) -> list[Danger]:
-        place = (bench.cwd, bench.workspace, bench.home.root)
-        return of_path(args.get("path", "."), *place, writing=writing)
-
-    return judge
 
 
 def check_file(path: Path) -> os.stat_result:

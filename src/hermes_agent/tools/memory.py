@@ -123,5 +123,7 @@ TOOL = Tool(
     ),
     run=_run,
     timeout_s=15,
+    reads_notes=True,
+    small=("action", "text"),
     one_line="Note something for later conversations.",
 )

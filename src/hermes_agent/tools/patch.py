@@ -80,7 +80,10 @@ TOOL = Tool(
         ["path", "old", "new"], path="", old="", new="", replace_all={"type": "boolean"}
     ),
     run=_run,
-    dangers=files.dangers(writing=True),
+    subject="path",
+    is_path=True,
+    writes=True,
     timeout_s=60,
+    small=("path", "old", "new"),
     one_line="Replace the text old by new in a file.",
 )

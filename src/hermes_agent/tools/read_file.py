@@ -76,8 +76,10 @@ TOOL = Tool(
         limit={"type": "integer", "minimum": 1},
     ),
     run=_run,
+    subject="path",
+    is_path=True,
     read_only=True,
-    dangers=files.dangers(writing=False),
     timeout_s=30,
+    small=("path",),
     one_line="Read a file.",
 )

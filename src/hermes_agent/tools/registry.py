@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from hermes_agent.models.base import ToolSpec
+from hermes_agent.models.base import MAX_SMALL_TOOLS, ToolSpec
 from hermes_agent.standing import Standing
 from hermes_agent.tools.base import Args, Call, Result, Tool
 from hermes_agent.tools.toolbox import disclosure
@@ -33,22 +33,7 @@ _MODULES = (
     "execute_code",
     "delegate",
 )
-"""One module a tool, in the order in which a model is told of them."""
-
-_SMALL = {
-    "terminal": ("command",),
-    "read_file": ("path",),
-    "write_file": ("path", "content"),
-    "patch": ("path", "old", "new"),
-    "search_files": ("pattern", "path"),
-    "web_fetch": ("url",),
-    "session_search": ("query",),
-    "memory": ("action", "text"),
-}
-"""What a small model is offered, with the arguments it is told of."""
-
-_NOTES = "memory"
-"""The tool that reads and writes the notes of the home, which are the owner's."""
+"""One module per tool, named like it, in the order in which a model is told of them."""
 
 
 class PluginTool(Protocol):
@@ -65,7 +50,12 @@ class PluginTool(Protocol):
     @property
     def handler(self) -> Callable[..., object]: ...
     @property
-    def read_only(self) -> bool: ...
+    def facts(self) -> Mapping[str, Any]: ...
+
+
+def names() -> frozenset[str]:
+    """Return the names of the tools that come with Hermes, without loading them."""
+    return frozenset(_MODULES) | frozenset(tool.name for tool in disclosure({}))
 
 
 def default_tools(settings: Settings) -> tuple[Tool, ...]:
@@ -93,8 +83,8 @@ def _adapted(record: PluginTool) -> Tool:
         description=record.description,
         parameters=record.parameters,
         run=run,
-        read_only=record.read_only,
         toolset=record.plugin,
+        **record.facts,
     )
 
 
@@ -115,9 +105,13 @@ class Toolbox:
         """The tools that somebody may use; what opens further toolsets opens these alone."""
         if standing is None:
             return self
-        withheld = () if standing.has_notes else (_NOTES,)
         allowed = standing.tools
-        return Toolbox((t for t in self._given if allowed is None or t.name in allowed), withheld)
+        return Toolbox(
+            tool
+            for tool in self._given
+            if (allowed is None or tool.name in allowed)
+            and (standing.has_notes or not tool.reads_notes)
+        )
 
     def get(self, name: str) -> Tool | None:
         """The tool of this name, of the core or of any toolset."""
@@ -139,24 +133,25 @@ class Toolbox:
 
     @cached_property
     def small(self) -> tuple[ToolSpec, ...]:
-        """At most eight tools of one line each, for models that are weak at tools."""
-        chosen = [tool for name in _SMALL if (tool := self._tools.get(name)) is not None]
-        others = [tool for tool in self._tools.values() if tool.toolset == "core"]
-        offered = chosen or [
-            tool for tool in others if tool.name not in ("more_tools", "call_tool")
-        ]
-        return tuple(_one_line(tool) for tool in offered[: len(_SMALL)])
+        """A few tools of one line each, for models that are weak at tools.
+
+        When there are too many, the tools of plugins stay: somebody enabled them on purpose.
+        """
+        offered = [tool for tool in self._given if tool.small is not None]
+        offered = offered or [tool for tool in self._given if tool.toolset == "core"]
+        by_plugins_first = sorted(offered, key=lambda tool: tool.toolset == "core")
+        kept = by_plugins_first[:MAX_SMALL_TOOLS]
+        return tuple(_one_line(tool) for tool in offered if tool in kept)
 
 
 def _one_line(tool: Tool) -> ToolSpec:
     text = tool.one_line or tool.description.partition(". ")[0].rstrip(".") + "."
     properties: Mapping[str, Any] = tool.parameters.get("properties", {})
-    names: Sequence[str] = _SMALL.get(tool.name, tuple(properties))
+    names: Sequence[str] = tuple(properties) if tool.small is None else tool.small
     kept = {name: _undescribed(properties[name]) for name in names if name in properties}
-    required = names if tool.name in _SMALL else tool.parameters.get("required", ())
-    return ToolSpec(
-        tool.name, text, {"type": "object", "properties": kept, "required": list(required)}
-    )
+    required = tool.parameters.get("required", ()) if tool.small is None else tool.small
+    schema = {"type": "object", "properties": kept, "required": list(required)}
+    return ToolSpec(tool.name, text, schema, tool.writes)
 
 
 def _undescribed(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -129,8 +129,10 @@ TOOL = Tool(
         ["pattern"], pattern="", path="", glob="such as *.py", names={"type": "boolean"}
     ),
     run=_run,
+    subject="path",
+    is_path=True,
     read_only=True,
-    dangers=files.dangers(writing=False),
     timeout_s=60,
+    small=("pattern", "path"),
     one_line="Find a regex in files.",
 )

@@ -93,5 +93,6 @@ TOOL = Tool(
     run=_run,
     read_only=True,
     timeout_s=30,
+    small=("query",),
     one_line="Search earlier conversations for words.",
 )

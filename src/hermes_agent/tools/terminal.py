@@ -98,6 +98,7 @@ def _wait(child: Child, args: Args, call: Call, notes: list[str], marker: str) -
     if ending == "stopped":
         raise Interrupted
     text = output.shown(capture.text(), settings.output_limit - _NOTES_ROOM, call.bench.home)
+    code = 0
     if ending == "timeout":
         notes.append(
             f"[ended after {seconds:g} s; give a longer timeout, or background=true for what runs on]"
@@ -105,7 +106,8 @@ def _wait(child: Child, args: Args, call: Call, notes: list[str], marker: str) -
     elif code := child.reap():
         notes.append(f"[exit code {code}]")
         notes += _sandbox_hint(text, call.bench.processes.sandbox)
-    return Result("\n".join([text.rstrip() or "(no output)", *notes]), ending == "timeout")
+    text = "\n".join([text.rstrip() or "(no output)", *notes])
+    return Result(text, ending == "timeout", exit_code=code)
 
 
 def _sandbox_hint(text: str, sandbox: Sandbox) -> list[str]:
@@ -151,7 +153,10 @@ TOOL = Tool(
         unsandboxed={"type": "boolean", "description": "asks the user"},
     ),
     run=_run,
+    subject="command",
+    is_command=True,
     dangers=_dangers,
     timeout_s=_LONGEST_S + 60,
+    small=("command",),
     one_line="Run a shell command.",
 )

@@ -40,7 +40,9 @@ def disclosure(toolsets: Mapping[str, Sequence[Tool]]) -> tuple[Tool, Tool]:
         parameters=schema.of(["name"], name="", arguments={"type": "object"}),
         run=run,
         inner=_named,
-        timeout_s=max(tool.timeout_s for tools in toolsets.values() for tool in tools),
+        timeout_s=max(
+            (tool.timeout_s for tools in toolsets.values() for tool in tools), default=0.0
+        ),
     )
     return more_tools, call_tool
 

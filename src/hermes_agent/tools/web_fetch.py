@@ -34,8 +34,10 @@ def make(web: Web) -> Tool:
         description="Read a public web page as text.",
         parameters=schema.of(["url"], url=""),
         run=run,
+        subject="url",
         read_only=True,
         timeout_s=60,
+        small=("url",),
     )
 
 

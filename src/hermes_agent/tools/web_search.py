@@ -83,6 +83,7 @@ TOOL = Tool(
     description="Search the web.",
     parameters=schema.of(["query"], query="", limit={"type": "integer", "minimum": 1}),
     run=_run,
+    subject="query",
     read_only=True,
     timeout_s=60,
 )

@@ -27,6 +27,9 @@ TOOL = Tool(
     description="Create or replace a file.",
     parameters=schema.of(["path", "content"], path="", content=""),
     run=_run,
-    dangers=files.dangers(writing=True),
+    subject="path",
+    is_path=True,
+    writes=True,
     timeout_s=30,
+    small=("path", "content"),
 )

@@ -39,6 +39,11 @@ COMMANDS: dict[str, Entry] = {
 }
 
 
+def names() -> frozenset[str]:
+    """Return the names of our sub-commands."""
+    return frozenset(COMMANDS)
+
+
 class CommandTable(LazyGroup):
     """Our commands, and after them those of plugins."""
 

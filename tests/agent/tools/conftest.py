@@ -61,7 +61,7 @@ class Desk:
     def run(self, tool: Tool, stop: Stop | None = None, **args: Any) -> Result:
         """Check the arguments, allow all dangers, and run a tool, as the executor does."""
         checked = schema.check(tool.parameters, args)
-        lifted: list[Kind] = [danger.kind for danger in tool.dangers(checked, self.bench)]
+        lifted: list[Kind] = [danger.kind for danger in tool.dangers_of(checked, self.bench)]
         answer = tool.run(checked, self.call(stop, Permit._for_tests(*lifted)))
         return answer if isinstance(answer, Result) else Result(answer)
 
@@ -74,7 +74,7 @@ class Desk:
         return str(caught.value)
 
     def dangers(self, tool: Tool, **args: Any) -> list[Danger]:
-        return list(tool.dangers(schema.check(tool.parameters, args), self.bench))
+        return list(tool.dangers_of(schema.check(tool.parameters, args), self.bench))
 
     def kinds(self, tool: Tool, **args: Any) -> list[str]:
         return [danger.kind for danger in self.dangers(tool, **args)]
