@@ -24,7 +24,7 @@ def at_rest(lanes: Lanes, turns: Turns, key: str, session_id: str) -> Generator[
     with ExitStack() as held:
         own, *others = [held.enter_context(lanes.held_back(one)) for one in (key, *jobs)]
         is_cut_off = any(_is_at_work(lane, turns) for lane in (own, *others))
-        stopped = [lane for lane in (own, *others) if turns.stop(lanes, lane)]
+        stopped = [lane for lane in (own, *others) if turns.stop(lane)]
         turns.shortenings.stop(key)
         for lane in stopped:
             lanes.wait_for_end(lane, _STOPPING_S)

@@ -23,6 +23,7 @@ from hermes_agent.commands import Command, Context, PluginCommand
 from hermes_agent.conversation import Asleep, Conversation
 from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
+from hermes_agent.stop import Stop
 from hermes_core.errors import (
     ConfigError,
     HermesError,
@@ -84,6 +85,7 @@ class Chat:
     """Whether what the command did has settled its delivery already."""
     is_under_way: Future[str] = field(default_factory=Future[str])
     """Done when a command that takes long has begun: what comes after it need not wait for its end."""
+    stop: Stop = field(default_factory=Stop)
     is_copy: bool = False
     """Whether the conversation that was opened is a copy, as it belongs to a group."""
     _single: SessionEntry | None = None
@@ -357,7 +359,7 @@ class Chat:
     def compress(self, focus: str) -> str:
         """Shorten the conversation; it can be stopped, and what is said meanwhile waits."""
         turns = self.house.turns
-        with turns.shortenings.running(self.house.lanes, self.key, self.agent):
+        with turns.shortenings.running(self.house.lanes, self.key, self.agent) as self.stop:
             self.is_under_way.set_result("")
             try:
                 return _SHARED["compress"](self, focus)
@@ -443,7 +445,7 @@ class Chat:
     def leave(self) -> None:
         raise UsageError("A chat cannot be left from here.", fix="/new starts a new conversation.")
 
-    def stop(self) -> str:
+    def stop_turn(self) -> str:
         """Stop what runs, at once; tells what goes on."""
         lanes, turns, elsewhere = self.house.lanes, self.house.turns, self._elsewhere
         is_stopped = self._interrupt()
@@ -563,7 +565,7 @@ def _status(context: Context, _argument: str) -> str:
 
 
 def _stop(context: Context, what: str) -> str:
-    return _chat(context).stop_all() if what == "all" else _chat(context).stop()
+    return _chat(context).stop_all() if what == "all" else _chat(context).stop_turn()
 
 
 def _queue(context: Context, text: str) -> str:

@@ -314,7 +314,7 @@ class House:
             except StoreError:
                 logger.exception("that turn %s is put off is not told", waiting.turn_id)
         self.delivery.wake()
-        self.turns.put_off(self.lanes, _AFTER_PUT_OFF_S)
+        self.turns.suspend(self.lanes, _AFTER_PUT_OFF_S)
         return set(cut_off)
 
     def _tell_put_off(self, key: str, waiting: Waiting) -> None:
@@ -410,7 +410,7 @@ class House:
     async def stop(self, turn_id: str) -> None:
         for lane in self.lanes.running:
             if lane.current is not None and lane.current.turn_id == turn_id:
-                self.turns.stop(self.lanes, lane)
+                self.turns.stop(lane)
                 return
         came_from = await run_blocking(partial(origin.of_turn, self.store, turn_id))
         if came_from is not None:
@@ -459,7 +459,7 @@ class House:
     def interrupt(self, key: str, by: str) -> bool:
         """Stop what runs in a lane, also a shortening, as a chat wants it; tells whether one was."""
         lane = self.lanes.find(key)
-        is_stopped = lane is not None and self.turns.stop(self.lanes, lane, by=by)
+        is_stopped = lane is not None and self.turns.stop(lane, by=by)
         return is_stopped or self.turns.shortenings.stop(key)
 
     def make_way(self, waiting: Waiting) -> None:
@@ -469,7 +469,7 @@ class House:
         """
         if (lane := self.lanes.at_work_on(waiting.conversation_id)) is not None:
             by = waiting.origin.session_key
-            self.turns.stop(self.lanes, lane, waiting.turn_id, by=by)
+            self.turns.stop(lane, waiting.turn_id, by=by)
 
     def withdraw(self, key: str, turn_id: str, reason: str) -> bool:
         """Take a turn back that waits; False when it does not (any more)."""

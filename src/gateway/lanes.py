@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from gateway.origin import Origin
+from hermes_agent.stop import Stop
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class Waiting:
     text: str = ""
     makes_session: bool = False
     model_name: str = ""
-    is_stopped: bool = False
+    stop: Stop = field(default_factory=Stop)
     is_stopped_elsewhere: bool = False
     """Whether it was stopped from another chat, so that its own must hear of it."""
     has_asked: bool = False
@@ -215,14 +216,6 @@ class Lanes:
             self._line_up(lane, waiting)
             self._serve(lane)
 
-    def while_current(self, lane: Lane, waiting: Waiting, do: Callable[[], object]) -> bool:
-        """Do something to the turn that runs, not to the one after it; tells whether it runs."""
-        with self._lock:
-            if lane.current is not waiting:
-                return False
-            do()
-            return True
-
     @property
     def running(self) -> list[Lane]:
         """The lanes in which a turn runs."""
@@ -312,7 +305,6 @@ class Lanes:
         """Have what could not begin wait as before, in its place, and try again soon."""
         with self._lock:
             if (waiting := lane.current) is not None:
-                waiting.is_stopped = False  # nothing ran that could be stopped
                 lane.current = None
                 self._strike(waiting)
                 self._line_up(lane, waiting)

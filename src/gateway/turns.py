@@ -37,8 +37,6 @@ logger = logging.getLogger(__name__)
 
 _ASK_AGAIN_S = 1.0
 _LONGEST_WAIT_S = 60.0
-_PRESS_EVERY_S = 0.05
-_MOST_PRESSES = 200
 STOPPED = "stopped by the user"
 _STOPPED_ELSEWHERE = "⏹ Stopped from another chat that is in this conversation."
 _GONE = (
@@ -122,7 +120,8 @@ class Turns:
         waiting = self._current.get(key)
         if waiting is None or waiting.turn_id != turn_id:
             return self._replies.deliver(turn_id, outcome)
-        if waiting.is_stopped and outcome.status == "interrupted" and not outcome.text.strip():
+        is_empty = outcome.status == "interrupted" and not outcome.text.strip()
+        if waiting.stop.is_interrupted and is_empty:
             return self._tell_stopped(waiting)
         return self._replies.deliver(turn_id, outcome, waiting.origin)
 
@@ -152,7 +151,7 @@ class Turns:
                 self._leave(lane, waiting)
 
     def _leave(self, lane: Lane, waiting: Waiting) -> None:
-        if waiting.is_stopped and self.loop is not None:
+        if waiting.stop.is_interrupted and self.loop is not None:
             platform = waiting.origin.place.platform.value
             self._streams.stopped(waiting.turn_id, platform, self.loop)
         self.forget(waiting.turn_id)
@@ -247,17 +246,11 @@ class Turns:
         agent.asker.can_ask = waiting.origin.can_be_asked
         agent.clear_interrupt()
         self._tell_start(agent, waiting)
-        if waiting.is_stopped:
-            pieces = self._tell_stopped(waiting)
-            self._store.turns.finish(waiting.turn_id, "interrupted", reason=STOPPED, pieces=pieces)
-            self._wake_delivery()
-            journal.ended(waiting, "interrupted")
-            return True
         if self.loop is not None:
             self._streams.begin(waiting.turn_id, waiting.origin, self.loop)
         if wanted := waiting.origin.instructions:
             self._store.instruct_session(waiting.session_id, wanted)
-        outcome = agent.run(waiting.turn_id)
+        outcome = agent.run(waiting.turn_id, stop=waiting.stop)
         if outcome.is_recorded or (outcome.status == "failed" and not self._has_failed(waiting)):
             raise StoreError(outcome.reason)  # what is on disk of it counts
         self.answered_count += outcome.status == "answered"
@@ -380,9 +373,7 @@ class Turns:
         self._wake_delivery()
         return True
 
-    def stop(
-        self, lanes: Lanes, lane: Lane, but: str | None = None, *, by: str | None = None
-    ) -> bool:
+    def stop(self, lane: Lane, but: str | None = None, *, by: str | None = None) -> bool:
         """Stop the turn that runs in a lane, unless it is the one named; tells whether one does.
 
         `by` is the chat that wants it so; without one it is the turn's own.
@@ -390,37 +381,14 @@ class Turns:
         waiting = lane.current
         if waiting is None or waiting.turn_id == but:
             return False
-
-        def mark() -> None:
-            waiting.is_stopped = True
-            waiting.is_stopped_elsewhere = by not in (None, waiting.origin.session_key)
-
-        if not lanes.while_current(lane, waiting, mark):
-            return False
-        threading.Thread(target=self._press, args=(lanes, lane, waiting), daemon=True).start()
+        waiting.is_stopped_elsewhere = by not in (None, waiting.origin.session_key)
+        waiting.stop.set()
         return True
 
-    def _press(self, lanes: Lanes, lane: Lane, waiting: Waiting) -> None:
-        """Stop a turn until it has heard: one that is about to begin does not hear the first time."""
-
-        def press() -> None:
-            agent = self.running.get(lane.key)
-            if agent is not None:
-                agent.interrupt()
-
-        for _ in range(_MOST_PRESSES):
-            is_over = not lanes.while_current(lane, waiting, press)
-            if is_over or self._closing.wait(_PRESS_EVERY_S):
-                return
-
-    def put_off(self, lanes: Lanes, seconds: float) -> None:
-        """Have every turn that runs stop for now; they go on after the next start.
-
-        It is said until they have heard: a turn that is about to begin does not hear the first time.
-        """
+    def suspend(self, lanes: Lanes, seconds: float) -> None:
+        """Suspend every turn that runs, and wait for them; the next start resumes them."""
         self._closing.set()
-        for _ in range(int(seconds / _PRESS_EVERY_S)):
-            for agent in list(self.running.values()):
-                agent.suspend()
-            if lanes.wait_until_idle(_PRESS_EVERY_S):
-                return
+        for lane in lanes.running:
+            if (waiting := lane.current) is not None:
+                waiting.stop.suspend()
+        lanes.wait_until_idle(seconds)

@@ -7,7 +7,8 @@ surfaces (docs/reference/pins.md).
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -181,10 +182,6 @@ class Agent:
             self.steer(message)
         self._stop.set()
 
-    def suspend(self) -> None:
-        """Stop the turn that runs for now: it goes on when somebody runs it again."""
-        self._stop.suspend()
-
     def clear_interrupt(self) -> None:
         """Forget a stop and what was said to the turn that was stopped."""
         with self._lock:
@@ -296,22 +293,33 @@ class Agent:
             self._persist_session(history)
 
     def run_turn(
-        self, turn_id: str, stream_callback: Callable[[str], None] | None = None
+        self,
+        turn_id: str,
+        stream_callback: Callable[[str], None] | None = None,
+        *,
+        stop: Stop | None = None,
     ) -> dict[str, Any]:
-        """Run a turn, and tell how it came out with all that surfaces want to know."""
-        return self._dictionary(turn_id, self.run(turn_id, stream_callback))
+        """Run a turn and return its outcome as a dictionary with all that surfaces want to know."""
+        return self._dictionary(turn_id, self.run(turn_id, stream_callback, stop=stop))
 
-    def run(self, turn_id: str, stream_callback: Callable[[str], None] | None = None) -> Outcome:
-        """Run a turn that was accepted, for the first time or after a crash.
+    def run(
+        self,
+        turn_id: str,
+        stream_callback: Callable[[str], None] | None = None,
+        *,
+        stop: Stop | None = None,
+    ) -> Outcome:
+        """Run an accepted turn, for the first time or after a crash.
 
-        One that has ended is told as it ended, one that its chat has taken along into another
-        conversation as stopped here. Raises ConversationBusyError.
+        A turn that has ended returns its recorded outcome; one that its chat moved to another
+        conversation returns as interrupted. `stop` is the caller's, who may set it before the turn
+        starts. Raises ConversationBusyError.
         """
-        stop = self._new_stop()
         report = _streaming(self.sink, stream_callback)
         self._is_idle.clear()
         try:
-            outcome = self._run_held(turn_id, stop, report)
+            with self._stoppable(stop) as own:
+                outcome = self._run_held(turn_id, own, report)
             if outcome.status != "suspended":
                 self._tell_turn_end(turn_id, outcome)  # whoever waits for the end tells of more
         except IllegalTransitionError:  # it has ended before, or by others just now
@@ -346,10 +354,16 @@ class Agent:
         if outcome.status == "answered":
             self._titler.consider(self.session_id, turn_id)
 
-    def _new_stop(self) -> Stop:
-        with self._lock:
-            self._stop = Stop()
-            return self._stop
+    @contextmanager
+    def _stoppable(self, stop: Stop | None) -> Generator[Stop]:
+        """Yield the stop of one attempt, which also `interrupt` and the loss of the lease set.
+
+        The caller's stays as it is then: the turn may be tried again.
+        """
+        with (stop or Stop()).linked() as own:
+            with self._lock:
+                self._stop = own
+            yield own
 
     def _guarded(self, taken: Taken, stop: Stop, report: Sink) -> Outcome:
         """The boundary of a turn: a fault of ours ends it with a notice instead of losing it."""
@@ -548,15 +562,16 @@ class Agent:
             "messages": sizes.count(messages),
         }
 
-    def compress(self, focus: str = "") -> dict[str, Any]:
-        """Shorten the conversation now; tells what came of it. Raises UsageError at a limit."""
+    def compress(self, focus: str = "", stop: Stop | None = None) -> dict[str, Any]:
+        """Compact the conversation now. Raises UsageError at a limit, Interrupted at a stop."""
         try:
-            return self._compress(focus)
+            with self._stoppable(stop) as own:
+                return self._compress(focus, own)
         except BudgetSpent as limit:
             raise UsageError(f"Nothing was shortened: {limit}.") from None
 
-    def _compress(self, focus: str) -> dict[str, Any]:
-        model, stop = self.model, self._new_stop()
+    def _compress(self, focus: str, stop: Stop) -> dict[str, Any]:
+        model = self.model
         account = Meter(self.store, f"compress:{self.session_id}", self._limits)
         sizes = self._estimator_of(model.facts.name)
         system, tools = self._prefix(self.session_id)

@@ -17,6 +17,7 @@ from hermes_agent.compaction import expand_text
 from hermes_agent.conversation import Conversation
 from hermes_agent.skills import Skill, prompt, slug
 from hermes_agent.standing import Standing, has_notes
+from hermes_agent.stop import Stop
 from hermes_core import clock
 from hermes_core.errors import (
     HermesError,
@@ -59,6 +60,11 @@ class Context(Protocol):
     @property
     def is_running(self) -> bool:
         """Whether a turn of it runs now."""
+        ...
+
+    @property
+    def stop(self) -> Stop:
+        """Set when the person stops what the command does."""
         ...
 
     @property
@@ -386,7 +392,7 @@ def tell_start(here: Conversation, branch: str) -> None:
 
 def _compress(context: Context, focus: str) -> str:
     _spoken(context)
-    told = context.agent.compress(focus)
+    told = context.agent.compress(focus, context.stop)
     if not told["compressed"]:
         return "There is nothing to shorten yet."
     return f"The conversation goes on in {told['session_id']}."

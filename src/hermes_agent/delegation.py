@@ -60,8 +60,7 @@ class SubAgents(DelegateFor):
         )
         child = parent.sub_agent(accepted.session_id, turn.id, _relay(turn, call_id))
         try:
-            with stop.undoing(lambda: child.suspend() if stop.is_suspended else child.interrupt()):
-                told = child.run_turn(accepted.turn_id)
+            told = child.run_turn(accepted.turn_id, stop=stop)
         finally:
             child.bench.processes.close()
         self._end(child.session_id, accepted.turn_id)

@@ -1,8 +1,8 @@
-"""Stopping: one flag a turn, which whoever works for the turn waits on or leaves an undo with.
+"""Stop: one flag per turn, owned by the caller, which everything that works for the turn waits on.
 
 A blocking call that cannot wait on the flag registers how to end it (`undoing`): a socket is shut, a
-process group is killed. The undo runs in the thread that stops, at once, also when the flag is set
-already.
+process group is killed. The undo runs at once in the thread that sets the flag, or right away when the
+flag is set already, so a stop that comes before its turn has started is not lost.
 """
 
 import contextlib
@@ -16,21 +16,26 @@ logger = logging.getLogger(__name__)
 
 
 class Stop:
-    """Whether a turn is to stop. Set once; a new turn gets a new one."""
+    """Tells a turn to stop. Set once; every turn has its own."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self._lock = threading.Lock()
         self._undos: list[Callable[[], None]] = []
         self.is_suspended = False
-        """Whether the turn is only put off: it keeps no end, and goes on at the next start."""
+        """Whether the turn is only suspended: it gets no end, and a later start resumes it."""
 
     @property
     def is_set(self) -> bool:
         return self._event.is_set()
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the turn is to end, not only to be suspended."""
+        return self.is_set and not self.is_suspended
+
     def set(self) -> None:
-        """Stop: wake whoever waits and run every undo."""
+        """Stop the turn: wake every thread that waits and run every undo."""
         with self._lock:
             if self._event.is_set():
                 return
@@ -40,24 +45,35 @@ class Stop:
             _run(undo)
 
     def suspend(self) -> None:
-        """Stop for now; what was stopped for good stays so."""
+        """Stop the turn until a later start; one that is interrupted already stays so."""
         if not self.is_set:
             self.is_suspended = True
         self.set()
 
     def check(self) -> None:
-        """Raise Interrupted when the turn is to stop."""
+        """Raise Interrupted when the flag is set."""
         if self._event.is_set():
             raise Interrupted
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but not past a stop; raises Interrupted."""
+        """Sleep until the flag is set; raises Interrupted then."""
         if self._event.wait(seconds):
             raise Interrupted
 
+    def is_set_within(self, seconds: float) -> bool:
+        """Wait for the flag; returns whether it is set."""
+        return self._event.wait(seconds)
+
+    @contextlib.contextmanager
+    def linked(self) -> Generator["Stop"]:
+        """Yield a stop that is set together with this one, and can be set without it."""
+        linked = Stop()
+        with self.undoing(lambda: linked.suspend() if self.is_suspended else linked.set()):
+            yield linked
+
     @contextlib.contextmanager
     def undoing(self, undo: Callable[[], None]) -> Generator[None]:
-        """Have `undo` called when the turn is stopped inside the block; it must not block."""
+        """Call `undo` when the flag is set inside the block; it must not block."""
         with self._lock:
             stopped = self._event.is_set()
             if not stopped:

@@ -7,6 +7,7 @@ from typing import Any, cast
 from hermes_agent import commands, skills
 from hermes_agent.agent import Agent
 from hermes_agent.skills import Skill
+from hermes_agent.stop import Stop
 from hermes_cli import plugins
 from hermes_core.loading import loading
 from tui_gateway import agents, info, intake, rewinding, view
@@ -24,6 +25,7 @@ class Desk:
         self._session = session
         self.is_running = is_busy(session, rt.live(session))
         """Whether a turn ran when the command was typed."""
+        self.stop = Stop()
         self.sent: Any = None
         """What is to be answered next; the client submits it."""
         self.is_asked_again = False

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from hermes_agent import lease
+from hermes_agent.stop import Stop
 from hermes_core import clock
 from hermes_state import sessions
 from hermes_state.protocol import Store
@@ -164,20 +165,21 @@ def choose_model(rt: Runtime, session: LiveSession, name: str, model: str) -> No
 
 
 @contextmanager
-def shortening(rt: Runtime, sid: str, session: LiveSession) -> Generator[None]:
-    """Keep the session busy while its conversation is shortened, then go on where it goes on."""
+def compacting(rt: Runtime, sid: str, session: LiveSession) -> Generator[Stop]:
+    """Keep the session busy while its conversation is compacted; yields the stop of that."""
     live = rt.live(session)
     check_idle(session, live)
     with live.lock:
         if session.get("running"):
             raise busy()
         session["running"] = True
+        live.compaction = stop = Stop()
     rt.emit("status.update", sid, {"kind": "compressing", "text": "Shortening the conversation."})
     try:
-        yield
+        yield stop
     finally:
         with live.lock:
-            session["running"] = False
+            session["running"], live.compaction = False, None
         rt.emit("status.update", sid, {"kind": "ready", "text": ""})
         rt.sync_key(sid, session, clear_pending_title=True)
         resume_waiting(rt, sid, session)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Required, TypedDict
 
 import msgspec
 
+from hermes_agent.stop import Stop
 from hermes_core import clock
 from hermes_core.errors import HermesError
 from tui_gateway import folder
@@ -47,8 +48,7 @@ class Waiting(msgspec.Struct):
     """Its place among those that this process took in; what was left by another comes before."""
     is_recovered: bool = False
     """Whether it was accepted by a process that is gone."""
-    stop: threading.Event = msgspec.field(default_factory=threading.Event)
-    """Set when it is not to run, or not to run on."""
+    stop: Stop = msgspec.field(default_factory=Stop)
     is_told: bool = False
     """Whether its end is told, or about to be: what is left of it takes a moment."""
     done: threading.Event = msgspec.field(default_factory=threading.Event)
@@ -116,6 +116,8 @@ class Live(msgspec.Struct):
     telling: threading.Lock = msgspec.field(default_factory=threading.Lock)
     """Held while they are told what waits."""
     current: Waiting | None = None
+    compaction: Stop | None = None
+    """The stop of the compaction that runs now."""
     shown: int = 0
     """The last message that clients were shown when they asked for the conversation."""
     rewinds: tuple[str, int] = ("", 0)

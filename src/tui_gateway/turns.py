@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 _LOOK_AGAIN_S = 0.1
 _ASK_AGAIN_S = 1.0
-_PRESS_EVERY_S = 0.05
-_MOST_PRESSES = 100
 _STOPPED = "stopped by the user"
 
 Result = dict[str, Any]
@@ -105,11 +103,11 @@ def _line_up_unheard(live: Live) -> None:
 
 def _run(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> None:
     _wait_for_agent(rt, sid, session, waiting)
-    if rt.live(session).is_closing and not waiting.stop.is_set():
+    if rt.live(session).is_closing and not waiting.stop.is_set:
         return  # it stays in the store as it is, and goes on when the conversation is resumed
     if waiting.makes_session:
         _tell_start(rt, session, waiting)
-    if waiting.stop.is_set():
+    if waiting.stop.is_set:
         rt.db().turns.finish(waiting.turn_id, "interrupted", reason=_STOPPED)
         _tell_end(rt, sid, waiting, _completion(waiting, "", "interrupted"))
         return
@@ -133,14 +131,14 @@ def _wait_for_agent(rt: Runtime, sid: str, session: LiveSession, waiting: Waitin
         return
     agents.begin(rt, sid, session)
     live, hopeful = rt.live(session), None
-    while not waiting.stop.is_set() and not live.is_closing:
+    while not waiting.stop.is_set and not live.is_closing:
         if not live.ready.wait(_LOOK_AGAIN_S):
             continue
         if live.error is None:
             return
         if live.error is not hopeful:
             hopeful = _hope(rt, sid, session, waiting)
-        waiting.stop.wait(_LOOK_AGAIN_S)
+        waiting.stop.is_set_within(_LOOK_AGAIN_S)
 
 
 def _hope(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> HermesError:
@@ -169,7 +167,7 @@ def _tell_start(rt: Runtime, session: LiveSession, waiting: Waiting) -> None:
             is_told.set()
 
     rt.spawn(tell)
-    while not is_told.wait(_LOOK_AGAIN_S) and not waiting.stop.is_set():
+    while not is_told.wait(_LOOK_AGAIN_S) and not waiting.stop.is_set:
         pass
 
 
@@ -215,7 +213,7 @@ def _ask(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> objec
             if not is_told:
                 rt.emit("status.update", sid, {"kind": "waiting", "text": str(error)})
                 is_told = True
-            if waiting.stop.wait(_ASK_AGAIN_S) and not live.is_closing:
+            if waiting.stop.is_set_within(_ASK_AGAIN_S) and not live.is_closing:
                 rt.db().turns.finish(waiting.turn_id, "interrupted", reason=_STOPPED)
                 return {"interrupted": True}
             if live.is_closing:
@@ -231,12 +229,13 @@ def _call(
     stream: Callable[[str], None],
 ) -> object:
     if _knows_turns(agent):
-        return _told(agent.run(waiting.turn_id, stream))
-    return agent.run_conversation(
-        waiting.content,
-        conversation_history=list(session.get("history", [])),
-        stream_callback=stream,
-    )
+        return _told(agent.run(waiting.turn_id, stream, stop=waiting.stop))
+    with waiting.stop.undoing(getattr(agent, "interrupt", lambda: None)):
+        return agent.run_conversation(
+            waiting.content,
+            conversation_history=list(session.get("history", [])),
+            stream_callback=stream,
+        )
 
 
 def _knows_turns(agent: object) -> bool:
@@ -409,7 +408,7 @@ def interrupt(rt: Runtime, session: LiveSession, *, drops_queue: bool) -> int:
     """Stop the current turn, and with it what waits unless that is kept; returns how many."""
     live = rt.live(session)
     with live.lock:
-        current = live.current
+        current, compaction = live.current, live.compaction
         dropped = list(live.queue) if drops_queue else []
         unheard = list(live.steering) if drops_queue else []
         if drops_queue:
@@ -421,13 +420,10 @@ def interrupt(rt: Runtime, session: LiveSession, *, drops_queue: bool) -> int:
     line.tell(rt, live, dropped)
     for one in unheard:
         one.tell("rejected")
-    if current is None:
-        _press(session, live, None)  # a compaction, which is no turn
-        return len(dropped)
-    current.stop.set()
-    if not _press(session, live, current):
-        rt.spawn(lambda: _keep_pressing(session, live, current))
-    return len(dropped) + 1
+    stop = current.stop if current is not None else compaction
+    if stop is not None:
+        stop.set()
+    return len(dropped) + (current is not None)
 
 
 def withdraw(rt: Runtime, waiting: Waiting) -> None:
@@ -435,20 +431,3 @@ def withdraw(rt: Runtime, waiting: Waiting) -> None:
     with suppress(StoreError):  # it has been said to the running turn meanwhile
         rt.db().turns.withdraw(waiting.turn_id, _STOPPED)
     waiting.done.set()
-
-
-def _keep_pressing(session: LiveSession, live: Live, waiting: Waiting) -> None:
-    """A turn that was about to begin has not heard the first stop."""
-    for _ in range(_MOST_PRESSES):
-        if waiting.done.wait(_PRESS_EVERY_S) or _press(session, live, waiting):
-            return
-
-
-def _press(session: LiveSession, live: Live, waiting: Waiting | None) -> bool:
-    """Stop a turn if it is the one that runs; True when it is not any more."""
-    with live.lock:
-        if live.current is not waiting or not session.get("running"):
-            return True
-        if (stop := getattr(session.get("agent"), "interrupt", None)) is not None:
-            stop()
-    return False

@@ -16,6 +16,7 @@ from hermes_agent.danger import Danger
 from hermes_agent.events import QuestionAsked
 from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
+from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import call
 from hermes_agent.tools.base import Tool
 from hermes_cli.plugins import PluginContext
@@ -38,6 +39,7 @@ class Surface:
     chat: Chat
     make_chat: MakeChat
     is_running: bool = False
+    stop: Stop = field(default_factory=Stop)
     sent: list[Any] = field(default_factory=list[Any])
     has_left: bool = False
     beside: Sequence[str] = ()

@@ -115,15 +115,22 @@ def test_after_three_attempts_a_turn_fails_with_a_notice(
     assert validity.problems(store.get_messages_as_conversation("s")) == []
 
 
+def started(chat: Chat, turn_id: str) -> tuple[threading.Thread, Stop]:
+    """A turn that runs in a thread, and its stop."""
+    stop = Stop()
+    running = threading.Thread(target=chat.agent.run_turn, args=(turn_id,), kwargs={"stop": stop})
+    running.start()
+    return running, stop
+
+
 def test_a_turn_that_was_put_off_again_and_again_is_answered(make_chat: MakeChat) -> None:
     quiets = [Quiet() for _ in range(5)]
     chat = make_chat([*[silence(quiet, after="Well") for quiet in quiets], "Done."])
     turn_id = chat.agent.accept("a long task").turn_id
     for quiet in quiets:
-        running = threading.Thread(target=chat.agent.run_turn, args=(turn_id,))
-        running.start()
+        running, stop = started(chat, turn_id)
         assert quiet.begun.wait(PATIENCE_S)
-        chat.agent.suspend()
+        stop.suspend()
         running.join()
     assert chat.agent.run_turn(turn_id)["final_response"] == "Done."
     assert chat.states() == ["answered"]
@@ -134,10 +141,9 @@ def test_what_was_asked_when_a_turn_was_put_off_can_be_answered_until_it_goes_on
 ) -> None:
     chat = make_chat([call("clarify", question="Which one?"), "Fine."], [CLARIFY], can_ask=True)
     turn_id = chat.agent.accept("choose").turn_id
-    running = threading.Thread(target=chat.agent.run_turn, args=(turn_id,))
-    running.start()
+    running, stop = started(chat, turn_id)
     asked = chat.sink.wait_for(QuestionAsked)
-    chat.agent.suspend()
+    stop.suspend()
     running.join()
     assert [one["id"] for one in chat.store.questions.pending()] == [asked.question_id]
     chat.agent.answer(asked.question_id, "the blue one")
@@ -158,10 +164,9 @@ def test_a_call_that_was_cut_off_when_its_turn_was_put_off_is_told_as_unknown(
     tool = Tool(name="wait", description="Waits.", parameters=schema.of([]), run=run)
     chat = make_chat([call("wait"), "Fine."], [tool])
     turn_id = chat.agent.accept("go").turn_id
-    running = threading.Thread(target=chat.agent.run_turn, args=(turn_id,))
-    running.start()
+    running, stop = started(chat, turn_id)
     assert begun.wait(PATIENCE_S)
-    chat.agent.suspend()
+    stop.suspend()
     running.join()
     assert chat.agent.run_turn(turn_id)["final_response"] == "Fine."
     ((_, told),) = [one for one in chat.transcript() if one[0] == "tool"]

@@ -177,6 +177,7 @@ class Surface:
     agent: Agent
     standing: Standing
     is_running: bool = False
+    stop: Stop = field(default_factory=Stop)
     beside: tuple[str, ...] = ()
     opened: list[str | None] = field(default_factory=list[str | None])
     plugins: dict[str, PluginCommand] = field(default_factory=dict[str, PluginCommand])

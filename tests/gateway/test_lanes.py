@@ -109,30 +109,6 @@ def test_a_closed_lane_ends_what_runs_and_begins_nothing() -> None:
     assert ran == ["first"]
 
 
-def test_what_is_done_to_a_turn_is_not_done_to_the_one_after_it() -> None:
-    gates = {"one": threading.Event(), "two": threading.Event()}
-    begun = {"one": threading.Event(), "two": threading.Event()}
-
-    def run(_lane: Lane, waiting: Waiting) -> None:
-        begun[waiting.turn_id].set()
-        gates[waiting.turn_id].wait(_PATIENCE_S)
-
-    lanes = Lanes(run, at_once=1)
-    one, two, done = _waiting("one"), _waiting("two"), list[str]()
-    lanes.put("a", one)
-    lanes.put("a", two)
-    assert begun["one"].wait(_PATIENCE_S)
-    lane = lanes.find("a")
-    assert lane is not None
-    assert lanes.while_current(lane, one, lambda: done.append("one"))
-    gates["one"].set()
-    assert begun["two"].wait(_PATIENCE_S)
-    assert not lanes.while_current(lane, one, lambda: done.append("late"))
-    assert done == ["one"]
-    gates["two"].set()
-    lanes.close()
-
-
 # -- a busy conversation -----------------------------------------------------------------------------
 
 
@@ -211,7 +187,7 @@ def test_a_message_does_not_interrupt_its_own_turn(world: World) -> None:
         (lane,) = house.lanes.running
         assert lane.current is not None
         house.make_way(lane.current)
-        assert not lane.current.is_stopped
+        assert not lane.current.stop.is_set
         quiet.release()
         assert world.wait_for_replies("a", 1) == ["not stopped"]
 

@@ -375,7 +375,7 @@ def test_a_turn_that_is_stopped_when_somebody_else_has_ended_it_holds_nobody_up(
             came_from,
             accepted.message_id,
         )
-        waiting.is_stopped = True
+        waiting.stop.set()
         inside.house.lanes.put(entry.session_key, waiting)
         world.platform.say("a", "two")
         world.wait_for_text("a", "You said: two")

@@ -93,6 +93,7 @@ def test_what_waits_for_a_terminal_is_not_stopped_as_if_it_ran(
         with lease.held(inside.store, _here(inside), lambda: None):
             world.platform.say("a", "two")
             eventually(lambda: _waiting(inside) == 1)
+            eventually(lambda: not inside.house.turns.running and not inside.house.lanes.running)
             world.platform.say("a", stop)
             world.wait_for_text("a", said)
         world.platform.say("a", "three")

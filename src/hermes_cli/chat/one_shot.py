@@ -81,7 +81,9 @@ class OneShot:
 
     def _ask(self, agent: Agent, text: str) -> int:
         said = self._with_skill(text)
-        told = self._attendant.attend(lambda: agent, lambda: exchange.answer(agent, said))
+        told = self._attendant.attend(
+            lambda: agent, lambda stop: exchange.answer(agent, said, stop=stop)
+        )
         self._print(told)
         return exchange.status_of(told)
 

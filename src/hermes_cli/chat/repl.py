@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from hermes_agent import commands, ending, recovery, skills
 from hermes_agent.agent import Agent
 from hermes_agent.skills import Skill
+from hermes_agent.stop import Stop
 from hermes_cli import plugins
 from hermes_cli.chat import exchange, greeting, leaving
 from hermes_cli.chat.keys import Keys
@@ -36,7 +37,7 @@ class Repl:
         asker = Questioner(view, reader, self._keys)
         self._attendant = Attendant(view, mailbox, asker, self._keys)
         self._agent = self._new_agent(parts.wanted_session())
-        self._next: Callable[[], dict[str, Any]] | None = None
+        self._next: Callable[[Stop], dict[str, Any]] | None = None
         """What a command wants answered next."""
         self._has_arrived = False
         """Whether the person has been told where they are."""
@@ -60,6 +61,10 @@ class Repl:
         return False
 
     @property
+    def stop(self) -> Stop:
+        return self._attendant.stop
+
+    @property
     def beside(self) -> tuple[str, ...]:
         return ()
 
@@ -81,7 +86,7 @@ class Repl:
         self._has_arrived = session_id is None
 
     def send(self, content: Any, replaces: int | None = None) -> None:  # noqa: ANN401 -- text or parts
-        self._next = lambda: exchange.answer(self._agent, content, replaces)
+        self._next = lambda stop: exchange.answer(self._agent, content, replaces, stop=stop)
 
     def models(self) -> str:
         return "\n".join(f"  {found.label}: {found.reason}" for found in self._parts.findings)
@@ -145,7 +150,7 @@ class Repl:
         greeting.recall(self._view, self._parts, self._agent)
         for row in recovery.unfinished(self._agent.store, self._agent.conversation_id):
             self._view.note("Going on with the message that has no answer yet.", "yellow")
-            self._exchange(lambda id_=row["id"]: self._agent.run_turn(id_))
+            self._exchange(lambda stop, id_=row["id"]: self._agent.run_turn(id_, stop=stop))
 
     def _read(self) -> str:
         while (signalled := self._attendant.mailbox.take_signal()) is not None:
@@ -165,14 +170,14 @@ class Repl:
     def _take(self, line: str) -> None:
         parsed = commands.parse(line)
         if parsed is None:
-            self._exchange(lambda: exchange.answer(self._agent, line.strip()))
+            self._exchange(lambda stop: exchange.answer(self._agent, line.strip(), stop=stop))
             return
         self._view.begin()
-        said = self._attempt(lambda: commands.run(self, parsed))
+        said = self._attempt(lambda _stop: commands.run(self, parsed))
         if said:
             self._view.plain(said)
 
-    def _exchange(self, work: Callable[[], dict[str, Any]]) -> None:
+    def _exchange(self, work: Callable[[Stop], dict[str, Any]]) -> None:
         self._view.begin()
         told = self._attempt(work)
         if told is None:
@@ -181,7 +186,7 @@ class Repl:
             self._view.note(told["error"], "red")
         self._view.summary()
 
-    def _attempt(self, work: Callable[[], T]) -> T | None:
+    def _attempt(self, work: Callable[[Stop], T]) -> T | None:
         """Do something beside; what goes wrong is told, and the chat goes on."""
         try:
             with self._keys:
@@ -195,5 +200,5 @@ class Repl:
             self._view.note(f"Something went wrong inside Hermes: {error!r}", "red")
         finally:
             self._view.pause()
-            self._was_interrupted = self._attendant.was_stopped
+            self._was_interrupted = self._attendant.stop.is_set
         return None

@@ -7,6 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from hermes_agent.agent import Agent
 from hermes_agent.events import Event, QuestionAnswered, QuestionAsked, TextDelta, TurnEnded
+from hermes_agent.stop import Stop
 from hermes_cli.chat.keys import Keys
 from hermes_cli.chat.mailbox import Done, Mailbox
 from hermes_cli.chat.signals import EXIT_HANGUP, EXIT_INTERRUPTED, Leaving, Signalled
@@ -80,18 +81,19 @@ class Attendant:
         self._asker = asker
         self._keys = keys
         self.is_running = False
-        self.was_stopped = False
-        """Whether the person stopped the last work."""
+        self.stop = Stop()
+        """That of the last work; set when the person interrupted it."""
         self.has_ended = False
         """Whether a turn has told its end."""
         self._settled: set[str] = set()
         """Questions that need no answer any more."""
 
-    def attend(self, agent: Callable[[], Agent], work: Callable[[], T]) -> T:
-        """Do the work beside; Ctrl-C stops the agent's turn, a second one raises Leaving."""
-        self.was_stopped = self.has_ended = False
+    def attend(self, agent: Callable[[], Agent], work: Callable[[Stop], T]) -> T:
+        """Do the work in a thread; Ctrl-C sets the stop it is given, a second one raises Leaving."""
+        self.stop = stop = Stop()
+        self.has_ended = False
         self.is_running = True
-        job = _Job(work, lambda: self.mailbox.post(Done()))
+        job = _Job(lambda: work(stop), lambda: self.mailbox.post(Done()))
         try:
             self._until_done(agent)
         finally:
@@ -102,13 +104,11 @@ class Attendant:
         while True:
             self._listen()
             while (signalled := self.mailbox.take_signal()) is not None:
-                self._hear(signalled, agent())
+                self._hear(signalled)
             while (item := self.mailbox.take()) is not None:
                 if isinstance(item, Done):
                     return
                 self._deal_with(item, agent())
-            if self.was_stopped:
-                agent().interrupt()  # again: a turn that began just then has not heard the first
             self.view.tick()
 
     def _listen(self) -> None:
@@ -135,28 +135,27 @@ class Attendant:
             event = TextDelta(event.text + following.text)
         return event
 
-    def _hear(self, signalled: Signalled, agent: Agent) -> None:
+    def _hear(self, signalled: Signalled) -> None:
         signalled.check()
         if signalled.number == signal.SIGCONT and self._keys is not None:
             self._keys.quiet()
         if signalled.number == signal.SIGINT:
-            self.stop(agent)
+            self._interrupt()
 
-    def stop(self, agent: Agent) -> None:
-        """Stop the turn; the second time, leave."""
-        if self.was_stopped:
+    def _interrupt(self) -> None:
+        """Stop the work; the second time, leave."""
+        if self.stop.is_set:
             raise Leaving(EXIT_INTERRUPTED)
-        self.was_stopped = True
-        agent.interrupt()
+        self.stop.set()
 
     def _ask(self, question: QuestionAsked, agent: Agent) -> None:
-        is_moot = self.was_stopped or question.question_id in self._settled
+        is_moot = self.stop.is_set or question.question_id in self._settled
         if self._asker is None or is_moot:
             return
         try:
             answer = self._asker.ask(question)
         except KeyboardInterrupt:
-            self.stop(agent)
+            self._interrupt()
             return
         except Leaving as wish:
             raise Leaving(wish.status or EXIT_INTERRUPTED) from None  # in the middle of a turn

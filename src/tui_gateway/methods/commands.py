@@ -122,7 +122,7 @@ def _output(rt: Runtime, rid: Rid, sid: str, desk: Desk, parsed: Parsed) -> str:
     if name != "compress":
         return commands.run(desk, parsed)
     try:
-        with intake.shortening(rt, sid, rt.session(sid)):
+        with intake.compacting(rt, sid, rt.session(sid)) as desk.stop:
             return commands.run(desk, parsed)
     except Interrupted:
         return STOPPED

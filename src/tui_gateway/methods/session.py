@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any, TypedDict
 
+from hermes_agent.stop import Stop
 from hermes_core.errors import Interrupted, TitleError
 from tui_gateway import agents, attachment, folder, info, intake, rewinding, turns, view
 from tui_gateway.params import AnyId, Cols, Params, Session, says
@@ -171,20 +172,20 @@ def compress(rt: Runtime, rid: Rid, params: Compress) -> Compressed:
     del rid
     sid, session = params.session_id, rt.session(params.session_id)
     agents.wait(rt, sid, session)
-    with intake.shortening(rt, sid, session):
+    with intake.compacting(rt, sid, session) as stop:
         before = rt.db().message_count(info.key_of(session))
-        told = _shortened(session, params.focus_topic, before)
+        told = _shortened(session, params.focus_topic, before, stop)
     if told["compressed"]:
         info.tell_change(rt, session, "compress")
     return _account(rt, session, told, before)
 
 
-def _shortened(session: LiveSession, focus: str, messages: int) -> dict[str, Any]:
+def _shortened(session: LiveSession, focus: str, messages: int, stop: Stop) -> dict[str, Any]:
     agent, told = session.get("agent"), {"compressed": False}
     if agent is None or not messages:
         return told
     try:
-        told = agent.compress(focus) if messages >= _FEWEST else told
+        told = agent.compress(focus, stop) if messages >= _FEWEST else told
     except Interrupted:
         told = {"compressed": False, "aborted": True}
     if told["compressed"]:
