@@ -3,21 +3,20 @@
 The chat and all it is made of are loaded after the first frame.
 """
 
-import asyncio
-import signal
 from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from textual import events
+from textual import events, on
 from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 
-from hermes_tui import terminal, themes
+from hermes_tui import themes
 from hermes_tui.screens.first import FirstScreen
+from hermes_tui.terminal import Driver
 
 if TYPE_CHECKING:  # see the docstring
     from hermes_core.paths import Home
@@ -28,7 +27,10 @@ if TYPE_CHECKING:  # see the docstring
     from hermes_tui.session import Session
 
 
-_LOOK_EVERY_S = 1.0
+_TERMINAL_CHECK_INTERVAL_S = 1.0
+_CLOSE_TIMEOUT_S = 1.0
+_EXIT_CLOSE_TIMEOUT_S = 0.3
+"""The same when the process has to be gone soon; the server finishes by itself."""
 
 
 class HermesApp(App[int], inherit_bindings=False):
@@ -43,7 +45,7 @@ class HermesApp(App[int], inherit_bindings=False):
     _preferences: "Preferences"
 
     def __init__(self, connect: "Connect", home: "Home", opening: "Opening") -> None:
-        super().__init__()
+        super().__init__(driver_class=Driver)
         self._connect = connect
         self._home = home
         self._opening = opening
@@ -59,13 +61,17 @@ class HermesApp(App[int], inherit_bindings=False):
 
     def on_mount(self) -> None:
         self.call_after_refresh(self._furnish)
-        if not self.is_headless:
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                asyncio.get_running_loop().add_signal_handler(number, self._told_to_leave, number)
+        self.set_interval(_TERMINAL_CHECK_INTERVAL_S, self._check_terminal)
 
-    def _told_to_leave(self, number: int) -> None:
-        """A signal ends it as a person would: with the draft kept and the terminal as it was."""
-        self.run_worker(self.action_leave(128 + number))
+    def _check_terminal(self) -> None:
+        """Exit when the terminal has gone and neither a signal nor a failed write reported it."""
+        if isinstance(self._driver, Driver):
+            self._driver.is_lost()
+
+    @on(Driver.ExitRequested)
+    def _exit_soon(self, event: Driver.ExitRequested) -> None:
+        """Exit as if a person had asked for it: the draft is kept, the terminal restored."""
+        self.run_worker(self.action_leave(event.status, _EXIT_CLOSE_TIMEOUT_S))
 
     async def _furnish(self) -> None:
         """Load the chat and start the server."""
@@ -83,12 +89,6 @@ class HermesApp(App[int], inherit_bindings=False):
             self.theme = self._preferences.theme
         self.set_keymap(self._preferences.keys)
         self.is_furnished = True
-        self.set_interval(_LOOK_EVERY_S, self._leave_with_the_terminal)
-
-    async def _leave_with_the_terminal(self) -> None:
-        """Leave when the terminal has gone and no signal said so; reading from it would never end."""
-        if not self.is_headless and terminal.is_gone():
-            await self.action_leave()
 
     async def on_event(self, event: events.Event) -> None:
         """Tell the chat of what is typed before it is known who gets it."""
@@ -196,12 +196,12 @@ class HermesApp(App[int], inherit_bindings=False):
 
     # -- leaving -----------------------------------------------------------------------------
 
-    async def action_leave(self, status: int = 0) -> None:
+    async def action_leave(self, status: int = 0, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
         """End the conversation through the server and leave; a draft stays in the history."""
         if self._is_leaving:
             return
         self._is_leaving = True
         if self.is_furnished:
             self.chat.keep_draft()
-            await self.session.close()
+            await self.session.close(timeout_s)
         self.exit(status)

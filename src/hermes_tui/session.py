@@ -17,7 +17,6 @@ PAGE = 60
 """Messages that are asked for at a time."""
 _NOT_FOUND = 4007
 _USE_DISPATCH = 4018
-_CLOSING_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -210,16 +209,16 @@ class Session:
             return False
         return True
 
-    async def close(self) -> None:
-        """End the conversation in good order, within a second, and the server when it is ours."""
+    async def close(self, timeout_s: float) -> None:
+        """Close the conversation, then the connection, each within a time; our server ends with it."""
         live = self.conversation.live_id
         try:
             if live and self.is_ours:
-                async with asyncio.timeout(_CLOSING_S):
+                async with asyncio.timeout(timeout_s):
                     await self.client.call("session.close", session_id=live)
         except (CallError, ConnectionLostError, TimeoutError):
             pass  # the server ends it by itself when its input is closed
-        await self.client.close(_CLOSING_S)
+        await self.client.close(timeout_s)
 
 
 def _ignore(_opened: wire.Opened) -> None:

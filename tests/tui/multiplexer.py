@@ -74,9 +74,13 @@ class Tmux:
             if select.select([self._descriptor], [], [], min(remaining, 1.0))[0]:
                 os.read(self._descriptor, 1_000_000)
 
-    def close(self) -> None:
-        self._run("kill-server")
+    def kill(self, command: str) -> None:
+        """End it by a command of tmux."""
+        self._run(command)
         os.close(self._descriptor)
+
+    def close(self) -> None:
+        self.kill("kill-server")
 
 
 def children_of(pid: int) -> list[int]:
