@@ -278,8 +278,12 @@ def _set_up(conn: apsw.Connection, busy_timeout_s: float) -> None:
     # With it the plan of a statement does not depend on the values given to it. Without, SQLite looks
     # whether they fit a partial index, and parses such a statement anew for every new value.
     conn.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-    # SQLite's own lower() knows the letters of ASCII alone.
-    conn.create_scalar_function("casefold", str.casefold, 1, deterministic=True)
+    # SQLite's own lower() knows the letters of ASCII alone. Bytes, because text may be invalid.
+    conn.create_scalar_function("casefold", _casefold, 1, deterministic=True)
+
+
+def _casefold(text: bytes) -> str:
+    return text.decode(errors="replace").casefold()
 
 
 def _patience(timeout_s: float) -> Callable[[int], bool]:

@@ -12,6 +12,7 @@ import apsw
 
 import hermes_state
 from hermes_state import (
+    integrity,
     lineage,
     listing,
     maintenance,
@@ -532,7 +533,11 @@ class SessionDB:
 
     def check(self) -> list[str]:
         """What is wrong with the store; nothing when all is well."""
-        return maintenance.check(self._database)
+        return integrity.check(self._database)
+
+    def fix(self) -> list[str]:
+        """Fix in place what can be fixed of what `check` finds; describe what was fixed."""
+        return integrity.fix(self._database)
 
     def vacuum(self) -> int:
         """Give unused space back; returns the bytes."""

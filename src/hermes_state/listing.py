@@ -95,8 +95,9 @@ def _where(wanted: Filter) -> tuple[str, tuple[Any, ...]]:
         bindings.append(wanted.min_message_count)
     if wanted.search_query:
         terms.append(
-            "(instr(casefold(coalesce(title, '')), ?) OR instr(casefold(coalesce(preview, '')), ?)"
-            " OR instr(casefold(id), ?))"
+            "(instr(casefold(CAST(coalesce(title, '') AS BLOB)), ?)"
+            " OR instr(casefold(CAST(coalesce(preview, '') AS BLOB)), ?)"
+            " OR instr(casefold(CAST(id AS BLOB)), ?))"
         )
         bindings += [wanted.search_query.casefold()] * 3
     texts = (without_surrogates(one) if isinstance(one, str) else one for one in bindings)

@@ -1,4 +1,4 @@
-"""Upkeep: pruning in slices, checks, compaction of the file, backup.
+"""Upkeep: pruning in slices, compaction of the file, backup.
 
 A slice is a short transaction; between two of them other writers, also of other processes, get in.
 """
@@ -186,46 +186,6 @@ def _in_slices(
 def _others(conn: apsw.Connection) -> int:
     """A number that changes when another process has written."""
     return conn.pragma("data_version")
-
-
-def check(database: Database) -> list[str]:
-    """What is wrong with the file and with what is in it; an empty list when all is well."""
-
-    def look(conn: apsw.Connection) -> list[str]:
-        found = [text for (text,) in conn.execute("PRAGMA integrity_check(20)") if text != "ok"]
-        found += [
-            f"row {rowid} of {table} refers to a missing row of {parent}"
-            for table, rowid, parent, _ in conn.execute("PRAGMA foreign_key_check")
-        ]
-        return found + [text for text, sql in _INVARIANTS for _ in conn.execute(sql)]
-
-    return database.read(look)
-
-
-_INVARIANTS = (
-    (
-        "a conversation has no tip",
-        "SELECT conversation_id FROM sessions GROUP BY conversation_id HAVING sum(is_tip) <> 1",
-    ),
-    (
-        "a session counts its messages wrongly",
-        "SELECT sessions.id FROM sessions LEFT JOIN messages ON messages.session_id = sessions.id"
-        " AND messages.active = 1 GROUP BY sessions.id"
-        " HAVING count(messages.id) <> sessions.message_count",
-    ),
-    (
-        "a conversation was compacted, but its continuation is missing",
-        "SELECT id FROM sessions WHERE is_tip = 0 AND relation IS NOT 'undone' AND NOT EXISTS"
-        " (SELECT 1 FROM sessions AS child WHERE child.parent_session_id = sessions.id"
-        "  AND child.relation = 'continuation')",
-    ),
-    (
-        "a turn has ended without its last message",
-        "SELECT id FROM turns WHERE final_message_id IS NOT NULL AND NOT EXISTS"
-        " (SELECT 1 FROM messages WHERE messages.id = final_message_id)",
-    ),
-)
-"""What must hold between rows and cannot be said as a constraint on one of them."""
 
 
 def vacuum(database: Database) -> int:

@@ -4,7 +4,6 @@ A step and the record that it ran are one transaction. A fresh database runs all
 no second description of the schema to keep in step; docs/reference/store.md shows today's result.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import apsw
@@ -16,17 +15,10 @@ APPLICATION_ID = 0x48524D53
 
 
 class Step(NamedTuple):
-    """One step from a schema version to the next."""
+    """One step from a schema version to the next. Once released, it never changes."""
 
     name: str
-    apply: Callable[[apsw.Connection], None]
-
-
-def _sql(text: str) -> Callable[[apsw.Connection], None]:
-    def apply(conn: apsw.Connection) -> None:
-        conn.execute(text)
-
-    return apply
+    sql: str
 
 
 _SESSIONS = """
@@ -455,17 +447,22 @@ CREATE TABLE partials (
     text        TEXT NOT NULL,
     streamed_at REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
+"""
 
--- A page of a long conversation asks which of its turns were cut short; few ever are.
+_CUT_SHORT = """
+-- A page of a long conversation asks which of its turns were cut short; few ever are. For a day the step
+-- before made this index, so a store may have it.
+DROP INDEX IF EXISTS turns_cut_short;
 CREATE INDEX turns_cut_short ON turns (user_message_id) WHERE state IN ('failed', 'interrupted');
 """
 
 STEPS: tuple[Step, ...] = (
-    Step("m001_sessions_and_messages", _sql(_SESSIONS)),
-    Step("m002_ledger", _sql(_LEDGER)),
-    Step("m003_questions_and_reservations", _sql(_AGENT)),
-    Step("m004_delivery_and_people", _sql(_GATEWAY)),
-    Step("m005_partials", _sql(_PARTIALS)),
+    Step("m001_sessions_and_messages", _SESSIONS),
+    Step("m002_ledger", _LEDGER),
+    Step("m003_questions_and_reservations", _AGENT),
+    Step("m004_delivery_and_people", _GATEWAY),
+    Step("m005_partials", _PARTIALS),
+    Step("m006_turns_cut_short", _CUT_SHORT),
 )
 
 SCHEMA_VERSION = len(STEPS)
@@ -495,7 +492,7 @@ def migrate(conn: apsw.Connection, version: int = SCHEMA_VERSION) -> list[str]:
 
 def _take(conn: apsw.Connection, position: int) -> None:
     step = STEPS[position]
-    step.apply(conn)
+    conn.execute(step.sql)
     conn.execute(
         "INSERT INTO meta (key, value) VALUES (?, ?)", (f"migration.{step.name}", str(clock.now()))
     )

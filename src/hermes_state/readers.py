@@ -8,6 +8,7 @@ from typing import TypeVar
 import apsw
 
 from hermes_core.errors import StoreError
+from hermes_state import lenient
 from hermes_state.connection import no_text, translate
 
 T = TypeVar("T")
@@ -45,6 +46,9 @@ class Readers:
             conn = self._take()
             try:
                 result = fn(conn)
+            except UnicodeDecodeError:
+                conn.close(True)
+                return self._lend_leniently(fn)
             except BaseException:
                 # Ctrl-C comes between any two instructions, and a failing function may leave a query
                 # half read: in both cases the connection would go on showing what was stored then.
@@ -59,6 +63,15 @@ class Readers:
         else:
             conn.close()
         return result
+
+    def _lend_leniently(self, fn: Callable[[apsw.Connection], T]) -> T:
+        """Repeat a function that met invalid text, with the bad bytes replaced."""
+        conn = self._open_one()
+        try:
+            conn.cursor_factory = lenient.Cursor
+            return fn(conn)
+        finally:
+            conn.close(True)
 
     def _take(self) -> apsw.Connection:
         try:

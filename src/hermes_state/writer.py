@@ -27,6 +27,7 @@ from typing import Any, TypeVar, cast
 import apsw
 
 from hermes_core.errors import StoreError, StoreGoneError
+from hermes_state import lenient
 from hermes_state.checkpoint import Checkpoints
 from hermes_state.connection import no_text, translate
 from hermes_state.courtesy import Courtesy
@@ -141,6 +142,7 @@ class Writer:
     def _lead(self, own: _Job) -> None:
         """Commit everything that waits; `own` is somewhere in it."""
         self._leader = threading.get_ident()
+        self.conn.cursor_factory = apsw.Cursor
         batch: list[_Job] = []
         if self._courtesy is not None:
             self._courtesy.give_way()
@@ -170,6 +172,9 @@ class Writer:
             batch.append(job)
             try:
                 job.result = job.fn(conn)
+            except UnicodeDecodeError:
+                conn.cursor_factory = lenient.Cursor
+                return False  # it runs again, with invalid text replaced
             except BaseException as error:  # noqa: BLE001 -- kept for the caller whose function this is
                 job.error = error
                 return False

@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 
+import apsw
 import pytest
 
 from hermes_cli.commands import root
@@ -246,3 +247,19 @@ def _doctor(line: str) -> list[dict[str, str]]:
         root.run(line.split())
     printed.seek(0)
     return json.load(printed)
+
+
+def test_a_bad_byte_in_a_text_is_fixed_while_the_store_is_in_use(home: Home, shell: Shell) -> None:
+    filled(home)
+    conn = apsw.Connection(str(home.database))
+    conn.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    conn.execute("UPDATE messages SET content = CAST(? AS TEXT) WHERE id = 7", (b"caf\xff",))
+    conn.close()
+    with SessionDB(home.database) as user:
+        findings = shell.json("doctor", status=1)
+        detail = next(f["detail"] for f in findings if f["what"] == "integrity")
+        assert detail == "row 7 of messages has text that is not valid UTF-8 (content)"
+        assert states(shell.json("doctor --fix"))["integrity"] == "fixed"
+        assert states(shell.json("doctor"))["integrity"] == "ok"
+        assert user.get_messages("a")[6]["content"] == "caf\ufffd"
+    assert not list(home.root.glob("*.damaged-*"))

@@ -186,7 +186,11 @@ def _look_into(path: Path, fix: bool, patience_s: float) -> Iterator[Finding]:
             f"{upgraded}, {numbers['conversations']} conversations, {numbers['messages']} messages",
         )
         problems = store.check()
-        if not problems:
+        if problems and fix and (fixed := store.fix()):
+            shown = "; ".join(fixed[:5]) + (f" and {len(fixed) - 5} more" * (len(fixed) > 5))
+            yield Finding("integrity", "fixed", shown)
+            problems = store.check()
+        elif not problems:
             yield Finding("integrity", "ok", "every page and every row")
         lag = store.index.lag()
         if lag and fix:
