@@ -81,7 +81,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int, _says("Most tokens of one answer; 0: the model's own limit.", ge=0)
     ] = 0
     timeout_s: Annotated[
-        float, _says("How long a silent model is waited for.", gt=0, le=YEAR_S)
+        float,
+        _says("Seconds to wait for model output; a reply may take 24 times that.", gt=0, le=YEAR_S),
     ] = 300.0
     retries: Annotated[int, _says("Times a failed call is made again.", ge=0)] = 4
     hub: Annotated[

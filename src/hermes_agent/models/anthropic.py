@@ -1,6 +1,7 @@
 """Anthropic's messages, streamed."""
 
-from dataclasses import dataclass, field
+import logging
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -9,10 +10,13 @@ from hermes_agent.events import ReasoningDelta, Sink, TextDelta, ToolCallBegun
 from hermes_agent.models import refusals
 from hermes_agent.models.anthropic_messages import THINKING_KEY, messages_of, system_of, tools_of
 from hermes_agent.models.base import Facts, Finish, Reply, Request, ToolSpec, Usage
-from hermes_agent.models.calls import Growing, whole
+from hermes_agent.models.calls import PartialCall, complete
 from hermes_agent.models.http_client import Endpoint, Response, encode
+from hermes_agent.models.limits import BLOCK_CHARS, Allowance, GrowingText
 from hermes_agent.stop import Stop
 from hermes_core.errors import ModelError, ModelUnreachableError
+
+logger = logging.getLogger(__name__)
 
 _VERSION = "2023-06-01"
 _LIST_S = 3.0
@@ -110,7 +114,8 @@ class Anthropic:
                 raise refusals.error_from(
                     answer.status, answer.headers, answer.read(), self._who(stop)
                 )
-            gathered = _Gathered(report, has_form=request.json_schema is not None)
+            allowance = Allowance(self._endpoint.provider)
+            gathered = _PartialReply(report, allowance, has_form=request.json_schema is not None)
             if answer.is_stream:
                 self._read_stream(answer, gathered, stop)
             else:
@@ -138,7 +143,7 @@ class Anthropic:
         body["messages"] = messages_of(request.messages, takes_images=self._facts.takes_images)
         return body
 
-    def _read_stream(self, answer: Response, gathered: "_Gathered", stop: Stop) -> None:
+    def _read_stream(self, answer: Response, gathered: "_PartialReply", stop: Stop) -> None:
         for data in answer.events():
             if self._take(data, gathered, stop) == "message_stop":
                 return
@@ -150,12 +155,12 @@ class Anthropic:
                 provider=self._facts.provider,
             )
 
-    def _read_whole(self, answer: Response, gathered: "_Gathered", stop: Stop) -> None:
+    def _read_whole(self, answer: Response, gathered: "_PartialReply", stop: Stop) -> None:
         body = answer.read()
         if self._take(body, gathered, stop) != "message":
             raise self._unreadable(body)
 
-    def _take(self, data: bytes, gathered: "_Gathered", stop: Stop) -> str:
+    def _take(self, data: bytes, gathered: "_PartialReply", stop: Stop) -> str:
         try:
             event = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -182,18 +187,20 @@ class Anthropic:
         return refusals.names_in(page.body) if page.status == 200 else []
 
 
-@dataclass
-class _Gathered:
-    """A reply as it grows, block by block."""
+class _PartialReply:
+    """A reply as it arrives, block by block."""
 
-    report: Sink
-    has_form: bool
-    texts: list[str] = field(default_factory=list[str])
-    thoughts: list["_Thought"] = field(default_factory=list["_Thought"])
-    calls: list[Growing] = field(default_factory=list[Growing])
-    stop_reason: str | None = None
-    usage: Usage = Usage()
-    _form_is_open: bool = False
+    def __init__(self, report: Sink, allowance: Allowance, *, has_form: bool) -> None:
+        self.stop_reason: str | None = None
+        self._report = report
+        self._allowance = allowance
+        self._has_form = has_form
+        self._form_is_open = False
+        self._text = allowance.text()
+        self._thoughts: list[_Thought] = []
+        self._calls: list[PartialCall] = []
+        self._open_call: PartialCall | None = None
+        self._usage = Usage()
 
     def take(self, event: _Event) -> None:
         kind = event.type
@@ -216,24 +223,34 @@ class _Gathered:
         self._form_is_open = False
         if block.type == "text" and block.text:
             self._say(block.text)
-        elif block.type == "thinking":
-            self.thoughts.append(_Thought(signature=block.signature or ""))
-            self._think(block.thinking or "")
-        elif block.type == "redacted_thinking":
-            self.thoughts.append(_Thought(hidden=block.data or ""))
+        elif block.type in ("thinking", "redacted_thinking"):
+            self._begin_thought(block)
         elif block.type == "tool_use":
             self._begin_call(block)
 
+    def _begin_thought(self, block: _Block) -> None:
+        hidden = (block.data or "") if block.type == "redacted_thinking" else ""
+        signature = block.signature or ""
+        self._allowance.take(BLOCK_CHARS + len(hidden) + len(signature), "more reasoning")
+        self._thoughts.append(_Thought(self._allowance.text("more reasoning"), signature, hidden))
+        if not hidden:
+            self._think(block.thinking or "")
+
     def _begin_call(self, block: _Block) -> None:
-        if self.has_form and block.name == _FORM:
+        if self.stop_reason not in (None, "tool_use"):
+            logger.warning("Ignored a tool call after the message had finished")
+            self._open_call = None
+            return
+        if self._has_form and block.name == _FORM:
             self._form_is_open = True
             self._say(msgspec.json.encode(block.input).decode() if block.input else "")
             return
-        call = Growing(id=block.id or "", name=block.name or "")
+        call = PartialCall(self._allowance, call_id=block.id or "", name=block.name or "")
         if block.input:
             call.add(block.input)
-        self.calls.append(call)
-        self.report(ToolCallBegun(call.name))
+        self._open_call = call
+        self._calls.append(call)
+        self._report(ToolCallBegun(call.name))
 
     def _grow(self, delta: _Delta) -> None:
         if delta.text:
@@ -241,29 +258,30 @@ class _Gathered:
         elif delta.partial_json:
             if self._form_is_open:
                 self._say(delta.partial_json)
-            elif self.calls:
-                self.calls[-1].add(delta.partial_json)
+            elif self._open_call is not None:
+                self._open_call.add(delta.partial_json)
         elif delta.thinking:
             self._think(delta.thinking)
-        elif delta.signature and self.thoughts:
-            self.thoughts[-1].signature = delta.signature
+        elif delta.signature and self._thoughts:
+            self._allowance.take(len(delta.signature), "more reasoning")
+            self._thoughts[-1].signature = delta.signature
 
     def _say(self, text: str) -> None:
         if text:
-            self.texts.append(text)
-            self.report(TextDelta(text))
+            self._text.add(text)
+            self._report(TextDelta(text))
 
     def _think(self, text: str) -> None:
-        if text and self.thoughts:
-            self.thoughts[-1].fragments.append(text)
-            self.report(ReasoningDelta(text))
+        if text and self._thoughts:
+            self._thoughts[-1].text.add(text)
+            self._report(ReasoningDelta(text))
 
     def _count(self, said: _Usage | None) -> None:
         """Counts are of the whole message so far; what a later event leaves out stays as it was."""
         if said is None:
             return
         read, written = said.cache_read_input_tokens, said.cache_creation_input_tokens
-        known = self.usage
+        known = self._usage
         if said.input_tokens is not None:
             read, written = read or 0, written or 0
             known = known._replace(
@@ -273,36 +291,32 @@ class _Gathered:
             )
         if said.output_tokens is not None:
             known = known._replace(output_tokens=said.output_tokens)
-        self.usage = known
+        self._usage = known
 
     def reply(self) -> Reply:
-        signed = [thought.block for thought in self.thoughts if thought.is_signed]
-        said = (thought.text for thought in self.thoughts)
+        signed = [thought.block for thought in self._thoughts if thought.is_signed]
+        reasoning = (str(thought.text) for thought in self._thoughts)
         finish = _FINISHES.get(self.stop_reason or "", "stop")
         if finish in ("stop", "tool_calls"):
-            finish = "tool_calls" if self.calls else "stop"
+            finish = "tool_calls" if self._calls else "stop"
         return Reply(
-            text="".join(self.texts),
-            tool_calls=whole(self.calls),
-            reasoning="\n\n".join(thought for thought in said if thought),
+            text=str(self._text),
+            tool_calls=complete(self._calls),
+            reasoning="\n\n".join(text for text in reasoning if text),
             finish=finish,
-            usage=self.usage,
+            usage=self._usage,
             extra={THINKING_KEY: signed} if signed else {},
         )
 
 
 @dataclass
 class _Thought:
-    """A block of thinking; only a signed one is taken back."""
+    """A block of reasoning; only a signed one is taken back."""
 
+    text: GrowingText
     signature: str = ""
     hidden: str = ""
-    """What the provider shows in cipher alone."""
-    fragments: list[str] = field(default_factory=list[str])
-
-    @property
-    def text(self) -> str:
-        return "".join(self.fragments)
+    """What the provider shows encrypted alone."""
 
     @property
     def is_signed(self) -> bool:
@@ -312,4 +326,4 @@ class _Thought:
     def block(self) -> dict[str, Any]:
         if self.hidden:
             return {"type": "redacted_thinking", "data": self.hidden}
-        return {"type": "thinking", "thinking": self.text, "signature": self.signature}
+        return {"type": "thinking", "thinking": str(self.text), "signature": self.signature}

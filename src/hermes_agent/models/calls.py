@@ -1,36 +1,47 @@
-"""Tool calls as they grow in a stream, until they are whole and each has an id of its own."""
+"""Tool calls as they arrive in a stream, until they are complete and each has an id of its own."""
 
 import os
 from collections.abc import Iterable
 
 import msgspec
 
+from hermes_agent.models import limits
 from hermes_core.types import ToolCall
 
 
-class Growing(msgspec.Struct):
-    """One tool call whose arguments come in fragments."""
+class PartialCall:
+    """One tool call whose arguments arrive in fragments."""
 
-    index: int | None = None
-    id: str = ""
-    name: str = ""
-    fragments: list[str] = msgspec.field(default_factory=list[str])
+    def __init__(
+        self,
+        allowance: limits.Allowance,
+        *,
+        index: int | None = None,
+        call_id: str = "",
+        name: str = "",
+    ) -> None:
+        """Count the call; raises ModelError when there are too many."""
+        allowance.take_call(call_id, name)
+        self.index = index
+        self.id = call_id
+        self.name = name
+        self.arguments = allowance.text("longer arguments", limits.MAX_ARGUMENTS_CHARS)
 
     def add(self, arguments: object) -> None:
-        """The next fragment; a server that sends the arguments as an object sends all at once."""
+        """Append a fragment; a server that sends the arguments as an object sends all at once."""
         is_text = isinstance(arguments, str)
-        self.fragments.append(arguments if is_text else msgspec.json.encode(arguments).decode())
+        self.arguments.add(arguments if is_text else msgspec.json.encode(arguments).decode())
 
 
-def whole(growing: Iterable[Growing]) -> list[ToolCall]:
-    """The calls; an id that is missing or given twice is made up."""
+def complete(partial_calls: Iterable[PartialCall]) -> list[ToolCall]:
+    """Return the calls; one whose id is missing or repeated gets a new id."""
     taken: set[str] = set()
     calls: list[ToolCall] = []
-    for call in growing:
+    for call in partial_calls:
         id_ = call.id if call.id and call.id not in taken else f"call_{os.urandom(12).hex()}"
         taken.add(id_)
-        written = "".join(call.fragments) or "{}"
+        arguments = str(call.arguments) or "{}"
         calls.append(
-            {"id": id_, "type": "function", "function": {"name": call.name, "arguments": written}}
+            {"id": id_, "type": "function", "function": {"name": call.name, "arguments": arguments}}
         )
     return calls

@@ -20,7 +20,6 @@ from http.client import (
     HTTPException,
     HTTPResponse,
     IncompleteRead,
-    LineTooLong,
     RemoteDisconnected,
 )
 from typing import Any, NamedTuple, cast
@@ -289,8 +288,8 @@ class Endpoint:
             return Interrupted()
         logger.info("%s at %s: %r", self.provider, self._shown, error)
         who = f"{self.provider} at {self._shown}"
-        if isinstance(error, limits.TooLargeError | LineTooLong):
-            return limits.too_large(who, error)
+        if isinstance(error, limits.TooLargeError):
+            return limits.too_large(who, str(error) or "more bytes")
         if isinstance(error, _ConnectError):
             message, fix = f"{who} cannot be reached: {error}.", self._what_to_start()
         elif isinstance(error, TimeoutError):

@@ -4,6 +4,8 @@ Servers differ in small things. What one refuses (a field it does not know) is l
 is made again at once; the adapter remembers that for as long as it lives.
 """
 
+import itertools
+import logging
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -12,14 +14,19 @@ import msgspec
 from hermes_agent.events import ReasoningDelta, Sink, TextDelta, ToolCallBegun
 from hermes_agent.models import refusals
 from hermes_agent.models.base import Facts, Finish, Reply, Request, Usage
-from hermes_agent.models.calls import Growing, whole
+from hermes_agent.models.calls import PartialCall, complete
 from hermes_agent.models.http_client import Endpoint, Response, encode
+from hermes_agent.models.limits import BLOCK_CHARS, Allowance
 from hermes_agent.models.openai_messages import WANTED_BACK, messages_of, tools_of
 from hermes_agent.stop import Stop
 from hermes_core.errors import ModelError, ModelRefusedError, ModelUnreachableError
 from hermes_core.types import ToolCall
 
+logger = logging.getLogger(__name__)
+
 _DONE = b"[DONE]"
+_FINISHED = ("stop", "length", "content_filter")
+"""Reasons to finish after which no tool call may follow."""
 _LIST_S = 3.0
 """How long a list of names is waited for, when one is not known."""
 
@@ -138,14 +145,14 @@ class OpenAIChat:
                 raise refusals.error_from(
                     answer.status, answer.headers, answer.read(), self._who(stop)
                 )
-            gathered = _Gathered(report)
+            gathered = _PartialReply(report, Allowance(self._endpoint.provider))
             if answer.is_stream:
                 self._read_stream(answer, gathered, stop)
             else:
                 self._read_whole(answer, gathered, stop)
         return gathered.reply()
 
-    def _read_stream(self, answer: Response, gathered: "_Gathered", stop: Stop) -> None:
+    def _read_stream(self, answer: Response, gathered: "_PartialReply", stop: Stop) -> None:
         is_done = False
         for data in answer.events():
             if data == _DONE:
@@ -160,14 +167,14 @@ class OpenAIChat:
                 provider=self._facts.provider,
             )
 
-    def _read_whole(self, answer: Response, gathered: "_Gathered", stop: Stop) -> None:
+    def _read_whole(self, answer: Response, gathered: "_PartialReply", stop: Stop) -> None:
         """Some servers do not stream, whatever they are asked."""
         body = answer.read()
         self._take(body, gathered, stop)
         if gathered.finish is None:
             raise self._unreadable(body)
 
-    def _take(self, data: bytes, gathered: "_Gathered", stop: Stop) -> None:
+    def _take(self, data: bytes, gathered: "_PartialReply", stop: Stop) -> None:
         try:
             chunk = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -230,98 +237,108 @@ class _Dialect(msgspec.Struct):
         return True
 
 
-class _Gathered(msgspec.Struct):
-    """A reply as it grows."""
+class _PartialReply:
+    """A reply as it arrives."""
 
-    report: Sink
-    texts: list[str] = msgspec.field(default_factory=list[str])
-    thoughts: list[str] = msgspec.field(default_factory=list[str])
-    calls: list[Growing] = msgspec.field(default_factory=list[Growing])
-    details: list[dict[str, Any]] = msgspec.field(default_factory=list[dict[str, Any]])
-    wants_thoughts_back: bool = False
-    is_refusal: bool = False
-    finish: str | None = None
-    usage: Usage = Usage()
+    def __init__(self, report: Sink, allowance: Allowance) -> None:
+        self.finish: str | None = None
+        self._report = report
+        self._allowance = allowance
+        self._text = allowance.text()
+        self._reasoning = allowance.text("more reasoning")
+        self._calls: list[PartialCall] = []
+        self._details: list[dict[str, Any]] = []
+        self._wants_reasoning_back = False
+        self._is_refusal = False
+        self._usage = Usage()
 
     def take(self, chunk: _Chunk) -> None:
         if chunk.usage is not None:
-            self.usage = _usage(chunk.usage)
+            self._usage = _usage(chunk.usage)
         if not chunk.choices:
             return
         choice = chunk.choices[0]
-        if choice.finish_reason is not None:
-            self.finish = choice.finish_reason
         delta = choice.delta or choice.message
         if delta is not None:
             self._take_delta(delta)
+        self.finish = choice.finish_reason or self.finish
 
     def _take_delta(self, delta: _Delta) -> None:
         if delta.content:
             self._say(_text(delta.content))
         if delta.reasoning_content or delta.reasoning:
-            self.wants_thoughts_back |= bool(delta.reasoning_content)
-            thought = delta.reasoning_content or _text(delta.reasoning)
-            self.thoughts.append(thought)
-            self.report(ReasoningDelta(thought))
+            self._wants_reasoning_back |= bool(delta.reasoning_content)
+            reasoning = delta.reasoning_content or _text(delta.reasoning)
+            self._reasoning.add(reasoning)
+            self._report(ReasoningDelta(reasoning))
         if delta.reasoning_details:
-            _merge_details(self.details, delta.reasoning_details)
+            size = len(msgspec.json.encode(delta.reasoning_details))
+            self._allowance.take(BLOCK_CHARS // 4 + size, "more reasoning")
+            self._details += delta.reasoning_details
         if delta.tool_calls:
-            for call in delta.tool_calls:
-                self._take_call(call)
+            self._take_calls(delta.tool_calls)
         if delta.refusal:
-            self.is_refusal = True
+            self._is_refusal = True
             self._say(delta.refusal)
 
     def _say(self, text: str) -> None:
         if text:
-            self.texts.append(text)
-            self.report(TextDelta(text))
+            self._text.add(text)
+            self._report(TextDelta(text))
+
+    def _take_calls(self, calls: list[_Call]) -> None:
+        if self.finish in _FINISHED:
+            logger.warning("Ignored %d tool calls after the reply had finished", len(calls))
+            return
+        for call in calls:
+            self._take_call(call)
 
     def _take_call(self, call: _Call) -> None:
         function = call.function or _Function()
-        slot = self._slot(call, function)
-        if function.name and not slot.name:
-            slot.name = function.name
-            self.report(ToolCallBegun(slot.name))
-        slot.id = slot.id or call.id or ""
+        partial = self._call_of(call, function)
+        if function.name and not partial.name:
+            self._allowance.take(len(function.name))
+            partial.name = function.name
+            self._report(ToolCallBegun(partial.name))
+        partial.id = partial.id or call.id or ""
         if function.arguments is not None:
-            slot.add(function.arguments)
+            partial.add(function.arguments)
 
-    def _slot(self, call: _Call, function: _Function) -> Growing:
-        """The call that a fragment belongs to; some servers give no index, or the same to all."""
-        slot = next((s for s in reversed(self.calls) if s.index == call.index), None)
-        if slot is None and call.index is None and self.calls:
-            slot = self.calls[-1]
-        is_another = slot is not None and (
-            (slot.id and call.id and call.id != slot.id)
-            or (call.index is None and not call.id and bool(slot.name) and bool(function.name))
+    def _call_of(self, call: _Call, function: _Function) -> PartialCall:
+        """Return the call that a fragment belongs to; some servers give all the same index, or none."""
+        known = next((c for c in reversed(self._calls) if c.index == call.index), None)
+        if known is None and call.index is None and self._calls:
+            known = self._calls[-1]
+        is_another = known is not None and (
+            (known.id and call.id and call.id != known.id)
+            or (call.index is None and not call.id and bool(known.name) and bool(function.name))
         )
-        if slot is None or is_another:
-            slot = Growing(call.index)
-            self.calls.append(slot)
-        return slot
+        if known is None or is_another:
+            known = PartialCall(self._allowance, index=call.index, call_id=call.id or "")
+            self._calls.append(known)
+        return known
 
     def reply(self) -> Reply:
-        calls = whole(self.calls)
+        calls = complete(self._calls)
         extra: dict[str, Any] = {}
-        thoughts = "".join(self.thoughts)
-        if self.details:
-            extra["reasoning_details"] = self.details
-        if self.wants_thoughts_back:
-            extra["reasoning_content"] = thoughts
+        reasoning = str(self._reasoning)
+        if self._details:
+            extra["reasoning_details"] = _merged(self._details)
+        if self._wants_reasoning_back:
+            extra["reasoning_content"] = reasoning
         return Reply(
-            text="".join(self.texts),
+            text=str(self._text),
             tool_calls=calls,
-            reasoning=thoughts,
+            reasoning=reasoning,
             finish=self._finish(calls),
-            usage=self.usage,
+            usage=self._usage,
             extra=extra,
         )
 
     def _finish(self, calls: list[ToolCall]) -> Finish:
         if self.finish == "length":
             return "length"
-        if self.finish == "content_filter" or self.is_refusal:
+        if self.finish == "content_filter" or self._is_refusal:
             return "refusal"
         return "tool_calls" if calls else "stop"
 
@@ -335,16 +352,17 @@ def _text(content: object) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def _merge_details(known: list[dict[str, Any]], new: list[dict[str, Any]]) -> None:
-    """Fragments of one detail become one; they say which by type and index."""
-    for entry in new:
-        last = known[-1] if known else {}
-        if last and _place(last) == _place(entry):
-            for key, value in entry.items():
-                is_longer = key in ("text", "summary", "data") and isinstance(value, str)
-                last[key] = str(last.get(key) or "") + str(value) if is_longer else value
-        else:
-            known.append(dict(entry))
+def _merged(details: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Join the fragments of each detail; they say which it is by type and index."""
+    merged: list[dict[str, Any]] = []
+    for _, group in itertools.groupby(details, _place):
+        fragments = list(group)
+        whole = {key: value for entry in fragments for key, value in entry.items()}
+        for key in whole.keys() & {"text", "summary", "data"}:
+            texts = [entry[key] for entry in fragments if isinstance(entry.get(key), str)]
+            whole[key] = "".join(texts) if texts else whole[key]
+        merged.append(whole)
+    return merged
 
 
 def _place(detail: dict[str, Any]) -> tuple[object, object]:

@@ -1,5 +1,6 @@
 """What the scripted server does instead of answering: refusals in real words, cuts, silence, noise."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import format_datetime
@@ -66,7 +67,23 @@ class Break:
     after: str = ""
 
 
-Fault = Refuse | Answer | Events | Hold | Cut | Break
+@dataclass(frozen=True)
+class Flood:
+    """Bytes that a hostile server sends as they stand: some once, then others again and again.
+
+    It ends when the client closes the connection, or after so many bytes that no client took.
+    """
+
+    first: bytes
+    again: Callable[[int], bytes]
+    """The bytes of each number from 0."""
+    pause_s: float = 0.0
+    """Before each."""
+    most: int = 1_000_000_000
+    """Bytes in all."""
+
+
+Fault = Refuse | Answer | Events | Hold | Cut | Break | Flood
 
 
 def rate_limited(retry_after: float | datetime | None = None) -> Refuse:

@@ -30,6 +30,7 @@ from hermes_agent.testing.faults import (
     Cut,
     Events,
     Fault,
+    Flood,
     Hold,
     Refuse,
     unknown_model,
@@ -91,6 +92,8 @@ class ScriptedServer:
         self._strict = strict_models
         self._pages = dict(pages or {})
         self.requests: list[Recorded] = []
+        self.flooded: list[int] = []
+        """The bytes that each flood sent until its client had enough."""
         self.stop = Stop()
         self.news = threading.Condition()
         self._http = _HTTP(("127.0.0.1", port), partial(_Conversation, self))
@@ -137,6 +140,13 @@ class ScriptedServer:
             if not self.news.wait_for(lambda: len(self.asked) >= number, timeout_s):
                 raise TimeoutError(f"{len(self.asked)} of {number} requests came")
         return self.asked
+
+    def wait_for_floods(self, number: int, timeout_s: float = PATIENCE_S) -> list[int]:
+        """Return the bytes of each flood, once so many have ended; raises TimeoutError."""
+        with self.news:
+            if not self.news.wait_for(lambda: len(self.flooded) >= number, timeout_s):
+                raise TimeoutError(f"{len(self.flooded)} of {number} floods ended")
+        return self.flooded
 
     @property
     def asked(self) -> list[Recorded]:
@@ -268,6 +278,8 @@ class _Conversation(BaseHTTPRequestHandler):
                 self._cut(as_step(after), request, wording)
             case Break():
                 self._break(play, request, wording)
+            case Flood():
+                self._flood(play)
             case Step():
                 self._reply(play, request, wording)
 
@@ -318,6 +330,24 @@ class _Conversation(BaseHTTPRequestHandler):
             self._frame(frame, 0)
         self._frame(wording.break_(broken), 0)
         self._end_stream(done=False)
+
+    def _flood(self, flood: Flood) -> None:
+        """Send until the client has enough."""
+        self.close_connection = True
+        sent = number = 0
+        try:
+            self.wfile.write(flood.first)
+            while sent < flood.most:
+                if flood.pause_s:
+                    self.script.stop.wait(flood.pause_s)
+                sent += self.wfile.write(flood.again(number))
+                number += 1
+        except OSError:
+            pass
+        finally:
+            with self.script.news:
+                self.script.flooded.append(sent)
+                self.script.news.notify_all()
 
     def _begin_stream(self) -> None:
         self.send_response(200)
