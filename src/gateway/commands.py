@@ -1,7 +1,7 @@
 """Commands in a chat: those of every surface, and those that only a chat has."""
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
@@ -19,7 +19,7 @@ from gateway.wording import Wording
 from hermes_agent import answers, commands, meter, recovery, skills, standing
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
-from hermes_agent.commands import Command, Context, PluginCommand
+from hermes_agent.commands import Context, PluginCommand
 from hermes_agent.conversation import Asleep, Conversation
 from hermes_agent.skills import Skill
 from hermes_agent.standing import Standing
@@ -187,7 +187,7 @@ class Chat:
     def plugins(self) -> Mapping[str, PluginCommand]:
         from hermes_cli import plugins  # noqa: PLC0415 -- read late, so that it can be replaced
 
-        return plugins.commands()
+        return plugins.commands("chat")
 
     @property
     def skills(self) -> Mapping[str, Skill]:
@@ -362,7 +362,7 @@ class Chat:
         with turns.shortenings.running(self.house.lanes, self.key, self.agent) as self.stop:
             self.is_under_way.set_result("")
             try:
-                return _SHARED["compress"](self, focus)
+                return commands.FUNCTIONS["compress"](self, focus)
             except Interrupted:
                 return "⏹ Stopped; nothing was shortened."
 
@@ -537,18 +537,18 @@ def _new(context: Context, title: str) -> str:
 def _title(context: Context, title: str) -> str:
     if title:
         _chat(context).name(title)
-    return _SHARED["title"](context, "")
+    return commands.FUNCTIONS["title"](context, "")
 
 
 def _undo(context: Context, what: str) -> str:
     if what != "compress":
         _chat(context).check_answered()
-    return _SHARED["undo"](context, what)
+    return commands.FUNCTIONS["undo"](context, what)
 
 
 def _retry(context: Context, argument: str) -> str:
     _chat(context).check_answered()
-    return _SHARED["retry"](context, argument)
+    return commands.FUNCTIONS["retry"](context, argument)
 
 
 def _compress(context: Context, focus: str) -> str:
@@ -561,7 +561,7 @@ def _status(context: Context, _argument: str) -> str:
         return commands.status_text(context, "The conversation is being shortened.")
     if chat.is_waiting:
         return commands.status_text(context, "Nothing has begun yet of what waits here.")
-    return _SHARED["status"](context, "")
+    return commands.FUNCTIONS["status"](context, "")
 
 
 def _stop(context: Context, what: str) -> str:
@@ -621,14 +621,14 @@ def _start(_context: Context, _argument: str) -> str:
 
 def _help(context: Context, _argument: str) -> str:
     is_owner = standing.is_owner(context.standing)
-    usable = [one for one in TABLE if is_owner or one.name not in OWNERS_ONLY]
+    usable = [one for one in TABLE if is_owner or not one.owner_only]
     return commands.help_text(context, usable)
 
 
 def _resume(context: Context, name: str) -> str:
     if name and _chat(context).is_at_work:  # another chat's turn goes on without this one
         raise UsageError("/resume has to wait for the turn.", fix="Stop it with /stop.")
-    listed = _SHARED["resume"](context, name)
+    listed = commands.FUNCTIONS["resume"](context, name)
     if listed:
         return listed
     return f"{_where(context)} {_COPIED}" if _chat(context).is_copy else _where(context)
@@ -651,45 +651,42 @@ def _needs(context: Context, text: str, command: str) -> None:
         raise UsageError(f"{command} needs a text.", fix=f"Write {command} and what is to be done.")
 
 
-_OWN: Sequence[Command] = (
-    Command("help", "Show the commands.", _help, ("h", "commands"), while_running=True),
-    Command("new", "Start a new conversation.", _new, ("reset",), "[TITLE]", True),
-    Command("title", "Show or set the title.", _title, argument="[TEXT]", while_running=True),
-    Command("stop", "Stop what runs; all: also what waits.", _stop, (), "[all]", True),
-    Command("queue", "Have this answered after what runs.", _queue, ("q",), "TEXT", True),
-    Command("steer", "Say this to the turn that runs.", _steer, (), "TEXT", True),
-    Command("background", "Do this beside.", _background, ("bg", "btw"), "TEXT", True),
-    Command("whoami", "Show who you are here.", _whoami, while_running=True),
-    Command("pair", "Let somebody in.", _pair, (), "CODE [ROLE]", True),
-    Command("sethome", "Send notices to this chat.", _sethome, ("set-home",), while_running=True),
-    Command("restart", "Restart the gateway.", _restart, while_running=True),
-    Command("start", "Say hello.", _start, while_running=True),
-    Command("compress", "Shorten the conversation now.", _compress, ("compact",), "[FOCUS]"),
-    Command("status", "Show where things stand.", _status, while_running=True),
-    Command("resume", "Open another conversation.", _resume, (), "[ID|TITLE]", True),
-    Command("undo", "Take back exchanges, or a shortening.", _undo, argument="[N|compress]"),
-    Command("retry", "Ask the last thing again.", _retry),
-)
-_HERE = {command.name for command in _OWN}
-_SHARED = {command.name: command.run for command in commands.COMMANDS}
-_TAKING_FILES = frozenset({"queue", "steer", "background"})
-TABLE: Sequence[Command] = (
-    *_OWN,
-    *(c for c in commands.COMMANDS if c.name not in _HERE and c.name != "exit"),
-)
+_OWN: Mapping[str, commands.Function] = {
+    "help": _help,
+    "new": _new,
+    "title": _title,
+    "stop": _stop,
+    "queue": _queue,
+    "steer": _steer,
+    "background": _background,
+    "whoami": _whoami,
+    "pair": _pair,
+    "sethome": _sethome,
+    "restart": _restart,
+    "start": _start,
+    "compress": _compress,
+    "status": _status,
+    "resume": _resume,
+    "undo": _undo,
+    "retry": _retry,
+}
+TABLE = commands.bind("chat", {**commands.FUNCTIONS, **_OWN})
 """Every command that a chat has."""
 
-OWNERS_ONLY = frozenset({"pair", "restart", "sethome"})
-MENU = [(command.name, command.help) for command in TABLE if command.name not in OWNERS_ONLY]
-"""What a platform shows to whoever opens its menu; an owner's /help has the rest."""
-EVERYBODYS = frozenset({"help", "whoami", "start", "stop"})
-"""What also a guest may use, whatever else is restricted."""
+
+def menu() -> list[tuple[str, str]]:
+    """Return what a platform shows to whoever opens its menu; an owner's /help has the rest."""
+    from hermes_cli import plugins  # noqa: PLC0415 -- read late, so that it can be replaced
+
+    ours = [(one.name, one.help) for one in TABLE if not one.owner_only]
+    theirs = [(one.name, one.description or one.name) for one in plugins.commands("chat").values()]
+    return [*ours, *theirs]
 
 
 def takes_files(name: str) -> bool:
     """Whether a command has something answered that files may go along with."""
     command = commands.find(name, TABLE)
-    return command is not None and command.name in _TAKING_FILES
+    return command is not None and command.takes_files
 
 
 def canonical(name: str) -> str:

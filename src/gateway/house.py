@@ -260,8 +260,8 @@ class House:
 
     def _offer(self) -> list[tuple[str, str]]:
         found = skills.found(self.assembly.home)
-        usable = shared.skills_of(found, plugins.commands(), commands.TABLE)
-        return [*commands.MENU, *((skill.name, skill.description) for skill in usable)]
+        usable = shared.skills_of(found, plugins.commands("chat"), commands.TABLE)
+        return [*commands.menu(), *((skill.name, skill.description) for skill in usable)]
 
     def _succeeded(self, former: str, session_id: str, places: Mapping[str, int]) -> None:
         """A chat has left a conversation; what waits goes along."""
@@ -570,7 +570,7 @@ class House:
         if command is None:
             parsed = parsed._replace(argument=_with_options(parsed.argument))
         role = self.access.role_of(chat.came_from.place)
-        if command is not None and command.name in commands.OWNERS_ONLY and role != "owner":
+        if command is not None and command.owner_only and role != "owner":
             raise UsageError(f"/{command.name} is for owners.", fix="/whoami shows what you are.")
         return shared.run(chat, parsed, commands.TABLE)
 

@@ -243,7 +243,7 @@ class Pipeline:
         name = event.get_command()
         if name is None:
             return None
-        return commands.skill_of(name, skills.found(self.home), plugins.commands(), TABLE)
+        return commands.skill_of(name, skills.found(self.home), plugins.commands("chat"), TABLE)
 
     def _is_overheard(self, event: MessageEvent, source: SessionSource) -> bool:
         """Whether a message in a group was not meant for us."""
@@ -258,7 +258,7 @@ class Pipeline:
     def _has(self, event: MessageEvent) -> bool:
         """Whether there is a command or a skill of the name that a message begins with."""
         name = event.get_command() or ""
-        is_ours = commands.find(name, TABLE) is not None or name in plugins.commands()
+        is_ours = commands.find(name, TABLE) is not None or name in plugins.commands("chat")
         return is_ours or self._skill(event) is not None
 
     def _heard(self, event: MessageEvent, source: SessionSource) -> str | None:

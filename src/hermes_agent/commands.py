@@ -18,7 +18,7 @@ from hermes_agent.conversation import Conversation
 from hermes_agent.skills import Skill, prompt, slug
 from hermes_agent.standing import Standing, has_notes
 from hermes_agent.stop import Stop
-from hermes_core import clock
+from hermes_core import clock, slash_commands
 from hermes_core.errors import (
     HermesError,
     Interrupted,
@@ -28,6 +28,7 @@ from hermes_core.errors import (
     UsageError,
     in_words,
 )
+from hermes_core.slash_commands import Surface
 from hermes_core.text import counted, one_line, truncate, usd, without_surrogates
 from hermes_state.leases import Lease
 from hermes_state.protocol import Store
@@ -37,11 +38,6 @@ from hermes_state.scope import Scope
 _LINE = re.compile(r"/([a-zA-Z][\w-]*)(?:\s+(.*))?\s*", re.DOTALL)
 _SHOWN = 10
 _IDLE = "Nothing is running."
-_OF_SURFACES = frozenset({
-    "approve", "background", "bg", "btw", "commands", "copy", "deny", "keys", "pair", "queue",
-    "restart", "set-home", "sethome", "start", "steer", "theme", "tree", "whoami",
-})  # fmt: skip
-"""Commands that only some surfaces have."""
 
 
 class Context(Protocol):
@@ -125,6 +121,25 @@ class Command:
     """How the help names what follows the command."""
     while_running: bool = False
     """Whether it may be used while a turn runs."""
+    owner_only: bool = False
+    takes_files: bool = False
+
+
+def bind(surface: Surface, functions: Mapping[str, Function]) -> tuple[Command, ...]:
+    """Return the commands of a surface with the functions that run them there."""
+    return tuple(
+        Command(
+            one.name,
+            one.help,
+            functions[one.name],
+            tuple(one.aliases),
+            one.argument,
+            surface in one.while_running,
+            one.owner_only,
+            one.takes_files,
+        )
+        for one in slash_commands.of(surface)
+    )
 
 
 class Parsed(NamedTuple):
@@ -141,6 +156,8 @@ class PluginCommand(Protocol):
     def name(self) -> str: ...
     @property
     def description(self) -> str: ...
+    @property
+    def argument(self) -> str: ...
     @property
     def handler(self) -> Callable[..., object]: ...
 
@@ -198,11 +215,6 @@ def names(*others: Iterable[str], table: Sequence[Command] | None = None) -> lis
     return sorted({*ours, *(name for more in others for name in more)})
 
 
-def reserved() -> frozenset[str]:
-    """Return the names that plugins may not give their commands."""
-    return frozenset(names()) | _OF_SURFACES
-
-
 def skill_of(
     name: str,
     skills: Mapping[str, Skill],
@@ -242,7 +254,9 @@ def _help(context: Context, _argument: str) -> str:
 
 def help_text(context: Context, table: Sequence[Command]) -> str:
     """Every command of a table and of plugins, with what it does, and the skills."""
-    theirs = [Command(p.name, p.description, _exit) for p in context.plugins.values()]
+    theirs = [
+        Command(p.name, p.description, _exit, argument=p.argument) for p in context.plugins.values()
+    ]
     commands = [*table, *theirs]
     usages = [f"/{command.name} {command.argument}".rstrip() for command in commands]
     column = max(map(len, usages)) + 2
@@ -259,13 +273,13 @@ def _also(command: Command) -> str:
     return f" (also {', '.join(f'/{alias}' for alias in command.aliases)})" * bool(command.aliases)
 
 
-def _new(context: Context, _argument: str) -> str:
+def _new(context: Context, title: str) -> str:
     context.open(None, "new_session")
     agent = context.agent
     agent.hooks.invoke_hook(
         "on_session_reset", session_id=agent.session_id, platform=agent.platform
     )
-    return "A new conversation."
+    return f"A new conversation. {_title(context, title)}" if title else "A new conversation."
 
 
 def _title(context: Context, title: str) -> str:
@@ -550,23 +564,27 @@ def moment(seconds: float) -> str:
     return f"{clock.date(seconds).astimezone():%Y-%m-%d %H:%M}"
 
 
-COMMANDS: tuple[Command, ...] = (
-    Command("help", "Show the commands.", _help, ("h",), while_running=True),
-    Command("new", "Start a new conversation.", _new, ("reset",)),
-    Command("title", "Show or set the title.", _title, argument="[TEXT]", while_running=True),
-    Command("sessions", "List conversations.", _sessions, ("list",), "[TEXT]", while_running=True),
-    Command("resume", "Open another conversation.", _resume, argument="[ID|TITLE]"),
-    Command("search", "Find messages of all times.", _search, argument="WORDS", while_running=True),
-    Command("undo", "Take back exchanges, or a shortening.", _undo, argument="[N|compress]"),
-    Command("retry", "Ask the last thing again.", _retry),
-    Command("branch", "Go on in a copy of this conversation.", _branch, ("fork",), "[TITLE]"),
-    Command("compress", "Shorten the conversation now.", _compress, ("compact",), "[FOCUS]"),
-    Command("expand", "Bring back messages that were summed up.", _expand, argument="[N|A-B]"),
-    Command("usage", "Show tokens and money.", _usage, ("cost",), while_running=True),
-    Command("status", "Show where things stand.", _status, while_running=True),
-    Command("model", "Show or change the model.", _model, argument="[NAME]"),
-    Command("stop", "Stop the turn that runs.", _stop, while_running=True),
-    Command("approve", "Allow what waits.", _approve, (), "[session|always]", while_running=True),
-    Command("deny", "Do not allow what waits.", _deny, (), "[REMARK]", while_running=True),
-    Command("exit", "End the conversation and leave.", _exit, ("quit", "q")),
-)
+FUNCTIONS: Mapping[str, Function] = {
+    "help": _help,
+    "new": _new,
+    "title": _title,
+    "sessions": _sessions,
+    "resume": _resume,
+    "search": _search,
+    "undo": _undo,
+    "retry": _retry,
+    "branch": _branch,
+    "expand": _expand,
+    "compress": _compress,
+    "usage": _usage,
+    "status": _status,
+    "model": _model,
+    "stop": _stop,
+    "approve": _approve,
+    "deny": _deny,
+    "exit": _exit,
+}
+"""What runs the commands that need nothing but their context."""
+
+COMMANDS = bind("line", FUNCTIONS)
+"""The commands of a surface that has none of its own."""

@@ -5,7 +5,7 @@ returned, so that one which fails half-way leaves nothing behind.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack, cast, overload
 
@@ -17,6 +17,7 @@ from hermes_cli.plugin_names import Kind
 from hermes_cli.plugin_sources import NAME
 from hermes_core.errors import PluginError
 from hermes_core.paths import Home, make_folder
+from hermes_core.slash_commands import SURFACES, Surface
 
 if TYPE_CHECKING:
     import inspect
@@ -80,6 +81,10 @@ class Command(msgspec.Struct, frozen=True):
     name: str
     description: str
     handler: Callable[..., object]
+    argument: str = ""
+    """How the help names what follows the command."""
+    surfaces: frozenset[Surface] = SURFACES
+    """Where it exists."""
 
 
 class Provider(msgspec.Struct, frozen=True):
@@ -191,9 +196,21 @@ class PluginContext:
         )
         self._keep("tool", self.registered.tools, tool, _TOOL_NAME)
 
-    def command(self, name: str, handler: Callable[..., object], *, description: str) -> None:
+    def command(
+        self,
+        name: str,
+        handler: Callable[..., object],
+        *,
+        description: str,
+        argument: str = "",
+        surfaces: Collection[Surface] = SURFACES,
+    ) -> None:
         """Add a slash command; the name has no slash."""
-        command = Command(self.name, name, description, self._held("command", name, handler))
+        if unknown := sorted(set(surfaces) - SURFACES):
+            known = ", ".join(sorted(SURFACES))
+            raise PluginError(f"There is no surface {unknown[0]!r}.", fix=f"Use some of: {known}.")
+        held = self._held("command", name, handler)
+        command = Command(self.name, name, description, held, argument, frozenset(surfaces))
         self._keep("command", self.registered.commands, command)
 
     def model(self, name: str, factory: Callable[..., object], *, description: str = "") -> None:

@@ -15,7 +15,7 @@ Kind = Literal["tool", "command", "model", "platform", "memory provider", "sub-c
 
 OWNERS: Mapping[Kind, str] = {
     "tool": "hermes_agent.tools.registry:names",
-    "command": "hermes_agent.commands:reserved",
+    "command": "hermes_core.slash_commands:names",
     "model": "hermes_agent.models.registry:names",
     "platform": "gateway.platforms.registry:names",
     "sub-command": "hermes_cli.commands.root:names",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import click
 
     from hermes_core.settings import Settings
+    from hermes_core.slash_commands import Surface
 
 __all__ = [
     "Command",
@@ -266,9 +267,13 @@ def tools() -> dict[str, Tool]:
     return dict(host.registered.tools)
 
 
-def commands() -> dict[str, Command]:
-    """The slash commands of plugins, by name."""
-    return dict(host.registered.commands)
+def commands(surface: "Surface | None" = None) -> dict[str, Command]:
+    """Return the slash commands of plugins by name; with a surface, those that exist there."""
+    return {
+        name: command
+        for name, command in host.registered.commands.items()
+        if surface is None or surface in command.surfaces
+    }
 
 
 def models() -> dict[str, Provider]:

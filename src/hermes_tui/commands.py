@@ -3,6 +3,7 @@
 import re
 from typing import NamedTuple
 
+from hermes_core import slash_commands
 from hermes_tui.wire import Item, unmarked
 
 _LINE = re.compile(r"/([a-zA-Z][\w-]*)(?:\s+(.*))?\s*", re.DOTALL)
@@ -15,35 +16,18 @@ class Parsed(NamedTuple):
     argument: str
 
 
-class Local(NamedTuple):
-    """A command of the interface."""
-
-    help: str
-    aliases: tuple[str, ...] = ()
-    takes: str = ""
-    """`no`: with an argument it is the server's; `may`: it is ours with one, `must`: only with one."""
-
-
-LOCAL: dict[str, Local] = {
-    "new": Local("Start a new conversation.", ("reset",)),
-    "resume": Local("Open another conversation.", takes="may"),
-    "sessions": Local("Find a conversation.", ("list",), takes="may"),
-    "branch": Local("Go on in a copy of this conversation.", ("fork",), takes="may"),
-    "tree": Local("Show branches and shortenings."),
-    "model": Local("Choose the model.", takes="no"),
-    "theme": Local("Change the colours.", takes="may"),
-    "keys": Local("Show the keys."),
-    "copy": Local("Copy the last code, or the last reply."),
-    "stop": Local("Stop the turn that runs."),
-    "queue": Local("Have this answered after what runs.", takes="must"),
-    "steer": Local("Say this to the running turn.", takes="must"),
-    "exit": Local("End the conversation and leave.", ("quit", "q")),
-}
+COMMANDS = slash_commands.of("tui")
+"""The commands of the interface."""
 
 SAID = frozenset({"queue", "steer"})
-"""Commands of the interface that are something to say, and what becomes of that while a turn runs."""
+"""Those that are something to say, and what becomes of that while a turn runs."""
 
-REWRITING = frozenset({"undo", "compress", "compact", "expand"})
+_WITHOUT_ARGUMENT = frozenset({"model"})
+"""Those that the server carries out when an argument follows."""
+
+REWRITING = frozenset(
+    name for one in slash_commands.of("rpc") if one.rewrites for name in (one.name, *one.aliases)
+)
 """Commands of the server after which the transcript is another one."""
 
 
@@ -54,11 +38,11 @@ def parse(line: str) -> Parsed | None:
 
 
 def local(parsed: Parsed) -> str | None:
-    """The name of our command that this is, or None when it is the server's."""
-    for name, command in LOCAL.items():
-        if parsed.name == name or parsed.name in command.aliases:
-            is_theirs = command.takes == ("no" if parsed.argument else "must")
-            return None if is_theirs else name
+    """Return the name of the command of the interface, or None when the server carries it out."""
+    for command in COMMANDS:
+        if parsed.name in (command.name, *command.aliases):
+            unfit = _WITHOUT_ARGUMENT if parsed.argument else SAID
+            return None if command.name in unfit else command.name
     return None
 
 
@@ -76,7 +60,7 @@ def shown(name: str, output: str) -> str:
 def helped(text: str) -> str:
     """The help of the server, with our commands that it does not know."""
     known = {line.split(" ")[0] for line in text.splitlines()}
-    ours = [(f"/{name}", local.help) for name, local in LOCAL.items() if f"/{name}" not in known]
+    ours = [(f"/{one.name}", one.help) for one in COMMANDS if f"/{one.name}" not in known]
     column = max((len(name) for name, _ in ours), default=0) + 2
     lines = [f"{name:<{column}}{help}" for name, help in ours]
     return "\n".join([text, "", "Of this interface", *lines]) if ours else text
@@ -88,8 +72,8 @@ def completed(typed: str, items: list[Item]) -> list[Item]:
         return items
     known = {item.text.strip() for item in items}
     ours = [
-        Item(f"/{name}", f"/{name}", command.help)
-        for name, command in LOCAL.items()
-        if f"/{name}".startswith(typed) and f"/{name}" not in known
+        Item(f"/{one.name}", f"/{one.name}", one.help)
+        for one in COMMANDS
+        if f"/{one.name}".startswith(typed) and f"/{one.name}" not in known
     ]
     return sorted([*items, *ours], key=lambda item: (item.text.strip() != typed, item.text))

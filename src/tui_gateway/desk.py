@@ -53,7 +53,7 @@ class Desk:
 
     @property
     def plugins(self) -> Mapping[str, commands.PluginCommand]:
-        return plugins.commands()
+        return plugins.commands("rpc")
 
     @property
     def skills(self) -> Mapping[str, Skill]:

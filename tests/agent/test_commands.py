@@ -171,6 +171,7 @@ def test_what_a_command_of_a_plugin_says_can_be_sent(make_surface: MakeSurface, 
 class _Weather:
     name = "weather"
     description = "Tells the weather."
+    argument = ""
 
     @staticmethod
     def handler(place: str) -> str:

@@ -16,9 +16,7 @@ import click
 import msgspec
 import pytest
 
-from gateway.commands import TABLE
 from gateway.platforms.registry import built_in
-from hermes_agent import commands
 from hermes_agent.tools.registry import Toolbox, default_tools
 from hermes_cli import hook_answers, plugin_names, plugins
 from hermes_cli.commands import root
@@ -26,9 +24,8 @@ from hermes_cli.plugins import PluginContext, PluginError, PluginHost
 from hermes_core.errors import in_words
 from hermes_core.paths import Home
 from hermes_core.settings import PluginSettings, Settings
-from hermes_tui.commands import LOCAL
+from hermes_core.slash_commands import COMMANDS
 from tests.plugins import enable
-from tui_gateway.methods.commands import OURS
 
 END = {
     "session_id": "s1",
@@ -494,11 +491,10 @@ def test_what_a_plugin_registered_raises_its_own_errors_and_a_persons_ctrl_c(
 
 
 def test_every_name_of_ours_is_kept_from_plugins() -> None:
-    local = [name for name, one in LOCAL.items() for name in (name, *one.aliases)]
     assert {kind: set(plugin_names.reserved(kind)) for kind in plugin_names.OWNERS} == {
         "tool": {spec.name for spec in Toolbox(default_tools(Settings())).core}
         | {tool.name for tool in default_tools(Settings())},
-        "command": {*commands.names(), *commands.names(table=TABLE), *OURS, *local},
+        "command": {name for one in COMMANDS for name in (one.name, *one.aliases)},
         "model": {"embedded"},
         "platform": {*built_in(), "cli", "local", "tui"},
         "sub-command": set(root.COMMANDS),

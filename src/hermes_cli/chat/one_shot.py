@@ -93,7 +93,7 @@ class OneShot:
         if parsed is None:
             return text
         found = skills.found(self._parts.app.home)
-        skill = commands.skill_of(parsed.name, found, plugins.commands())
+        skill = commands.skill_of(parsed.name, found, plugins.commands("line"))
         return skills.prompt(skill, parsed.argument) if skill is not None else text
 
     def _print(self, told: dict[str, Any]) -> None:

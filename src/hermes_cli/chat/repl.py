@@ -74,7 +74,7 @@ class Repl:
 
     @property
     def plugins(self) -> Mapping[str, commands.PluginCommand]:
-        return plugins.commands()
+        return plugins.commands("line")
 
     @property
     def skills(self) -> Mapping[str, Skill]:

@@ -61,7 +61,7 @@ def _face(app: App, mailbox: Mailbox) -> tuple[View, Reader]:
     from hermes_cli.chat.editor import Editor  # noqa: PLC0415
 
     def names() -> list[str]:
-        return commands.names(plugins.commands(), skills.found(app.home))
+        return commands.names(plugins.commands("line"), skills.found(app.home))
 
     editor = Editor(app.home.history, names)
     return TerminalView(sys.stdout), editor

@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import click
 
-from hermes_agent import commands, skills
+from hermes_agent import skills
 from hermes_agent.skills import Shelf
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_core import slash_commands
 from hermes_core.errors import UsageError
 
 
@@ -70,7 +71,7 @@ def show(app: App, name: str) -> None:
 @pass_app
 def new(app: App, name: str) -> None:
     """Write a skill to begin with."""
-    if (slug := skills.slug(name)) in _built_in():
+    if (slug := skills.slug(name)) in slash_commands.names():
         raise UsageError(f"/{slug} is a command already.", fix="Choose another name.")
     path = skills.create(app.home.create(), name)
     if app.as_json:
@@ -92,18 +93,7 @@ def problems(shelf: Shelf) -> Iterator[str]:
 
 
 def _rows(shelf: Shelf) -> Iterator[Row]:
-    taken = _built_in()
+    taken = slash_commands.names()
     for skill in shelf.skills.values():
         state = "shadowed" if skill.name in taken else "on"
         yield Row(skill.name, state, skill.description, str(skill.path))
-
-
-def _built_in() -> set[str]:
-    """The names that some surface has a command of its own for."""
-    # more to load than a command that knows no skill should pay for
-    from gateway.commands import TABLE  # noqa: PLC0415
-    from hermes_tui.commands import LOCAL  # noqa: PLC0415
-
-    chats = (name for one in TABLE for name in (one.name, *one.aliases))
-    terminals = (name for key, one in LOCAL.items() for name in (key, *one.aliases))
-    return {*commands.names(), *chats, *terminals}

@@ -7,6 +7,7 @@ from hermes_agent import commands, skills
 from hermes_agent.commands import Parsed
 from hermes_agent.skills import Shelf, Skill
 from hermes_cli import plugins
+from hermes_core import slash_commands
 from hermes_core.errors import Interrupted, UsageError
 from tui_gateway import attachment, info, intake, view
 from tui_gateway.desk import Desk
@@ -16,11 +17,9 @@ from tui_gateway.projection import text_of
 from tui_gateway.protocol import BAD_ARGUMENT, UNKNOWN_COMMAND, USE_DISPATCH, Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime, Steering
 
-OURS = {
-    "queue": "Have this answered after what runs.",
-    "steer": "Say this to the running turn.",
-}
-"""Commands that only make sense where one can type while a turn runs."""
+COMMANDS = slash_commands.of("rpc")
+OURS = {one.name for one in COMMANDS} - {one.name for one in commands.COMMANDS}
+"""Commands that only make sense where one can type while a turn runs: /queue and /steer."""
 
 
 class Outcome(TypedDict):
@@ -110,7 +109,7 @@ def _change(session: LiveSession, parsed: Parsed, before: str) -> str:
 
 def _skill(rt: Runtime, name: str) -> Skill | None:
     rt.assembly()  # loads the plugins, whose commands come first
-    return commands.skill_of(name, skills.found(rt.home), {*plugins.commands(), *OURS})
+    return commands.skill_of(name, skills.found(rt.home), {*plugins.commands("rpc"), *OURS})
 
 
 def _output(rt: Runtime, rid: Rid, sid: str, desk: Desk, parsed: Parsed) -> str:
@@ -216,16 +215,15 @@ def catalog(rt: Runtime, rid: Rid, params: Nothing) -> Catalog:
 
 
 def _categories(shelf: Shelf) -> dict[str, list[tuple[str, str, tuple[str, ...]]]]:
-    shared = [(c.name, c.help, c.aliases) for c in commands.COMMANDS]
-    ours = [(name, text, ()) for name, text in OURS.items()]
-    theirs = [(c.name, c.description, ()) for c in plugins.commands().values()]
+    ours = [(one.name, one.help, tuple(one.aliases)) for one in COMMANDS]
+    theirs = [(c.name, c.description, ()) for c in plugins.commands("rpc").values()]
     instructions = [(skill.name, skill.description, ()) for skill in usable(shelf.skills)]
-    return {"Hermes": [*shared, *ours], "Plugins": theirs, "Skills": instructions}
+    return {"Hermes": ours, "Plugins": theirs, "Skills": instructions}
 
 
 def usable(found: Mapping[str, Skill]) -> list[Skill]:
     """The skills that are commands here."""
-    return commands.skills_of(found, {*plugins.commands(), *OURS})
+    return commands.skills_of(found, {*plugins.commands("rpc"), *OURS})
 
 
 class Said(TypedDict):

@@ -9,7 +9,7 @@ from hermes_agent import commands, skills
 from hermes_cli import plugins
 from hermes_core.paths import Home
 from tui_gateway import folder
-from tui_gateway.methods.commands import OURS, usable
+from tui_gateway.methods.commands import COMMANDS, usable
 from tui_gateway.params import Params, says
 from tui_gateway.protocol import Rid
 from tui_gateway.runtime import Runtime
@@ -161,9 +161,9 @@ def slash(rt: Runtime, rid: Rid, params: SlashText) -> Completions:
 
 
 def _commands(start: str, home: Home) -> Iterator[Item]:
-    helps = OURS | {c.name: c.help for c in commands.COMMANDS}
-    helps |= {alias: f"/{c.name}" for c in commands.COMMANDS for alias in c.aliases}
-    helps |= {c.name: c.description for c in plugins.commands().values()}
+    helps = {one.name: one.help for one in COMMANDS}
+    helps |= {alias: f"/{one.name}" for one in COMMANDS for alias in one.aliases}
+    helps |= {one.name: one.description for one in plugins.commands("rpc").values()}
     helps |= {skill.name: skill.description for skill in usable(skills.found(home))}
     for name in sorted(helps):
         if name.startswith(start.lower()):
