@@ -22,6 +22,15 @@ from hermes_state.records import (
 
 append = insert_message
 
+IS_SHOWN = "({table}active = 1 OR {table}compacted = 1)"
+"""Whether people and searches are shown a message, also one that the model has a summary for."""
+_SHOWN = IS_SHOWN.format(table="")
+_ORIGINAL = (
+    "(kind IN ('message', 'partial') OR NOT EXISTS (SELECT 1 FROM messages AS other"
+    " WHERE other.session_id = messages.session_id AND other.compacted = 1))"
+)
+"""Not the summary and copies that stand for originals of the same session."""
+
 _FOLDER = "/attachments/"
 _FILE = re.compile(rf"{_FOLDER}([\w.-]+)")
 
@@ -56,7 +65,8 @@ def _decoded(row: Row) -> Row:
         row["content"] = decode(parts)
     row["tool_calls"] = decode(calls) if calls else None
     row["extra"] = decode(extra) if extra else None
-    row["observed"], row["active"] = bool(row["observed"]), bool(row["active"])
+    for flag in ("observed", "active", "compacted"):
+        row[flag] = bool(row[flag])
     return row
 
 
@@ -78,9 +88,9 @@ def as_conversation(
         )
     whole: list[Row] = []
     for position, member in enumerate(lineage.up_to(conn, session_id)):
-        own = " AND kind IN ('message', 'partial')" if position else ""
+        own = "kind IN ('message', 'partial')" if position else _ORIGINAL
         whole += conversation_messages(
-            conn, f"session_id = ? AND active >= ?{own}", (member, floor)
+            conn, f"session_id = ? AND (active >= ? OR compacted = 1) AND {own}", (member, floor)
         )
     return _exchange_by_exchange(whole)
 
@@ -130,11 +140,11 @@ def page(conn: apsw.Connection, session_id: str, *, before_id: int | None, limit
     end = 2**63 - 1 if before_id is None else before_id
     found: list[int] = []
     for position in range(len(line) - 1, -1, -1):
-        own = " AND kind IN ('message', 'partial')" if position else ""
+        own = "kind IN ('message', 'partial')" if position else _ORIGINAL
         found += [
             id_
             for (id_,) in conn.execute(
-                f"SELECT id FROM messages WHERE session_id = ? AND active = 1 AND id < ?{own}"
+                f"SELECT id FROM messages WHERE session_id = ? AND {_SHOWN} AND id < ? AND {own}"
                 " ORDER BY id DESC LIMIT ?",
                 (line[position], end, limit - len(found)),
             )
@@ -150,7 +160,7 @@ def around(conn: apsw.Connection, session_id: str, message_id: int, window: int)
 
     def ids(comparison: str, direction: str, limit: int) -> list[int]:
         found = conn.execute(
-            f"SELECT id FROM messages WHERE session_id = ? AND active = 1 AND id {comparison} ?"
+            f"SELECT id FROM messages WHERE session_id = ? AND {_SHOWN} AND id {comparison} ?"
             f" ORDER BY id {direction} LIMIT ?",
             (session_id, message_id, limit),
         )
@@ -158,7 +168,7 @@ def around(conn: apsw.Connection, session_id: str, message_id: int, window: int)
 
     def count(comparison: str) -> int:
         return conn.execute(
-            f"SELECT count(*) FROM messages WHERE session_id = ? AND active = 1 AND id {comparison} ?",
+            f"SELECT count(*) FROM messages WHERE session_id = ? AND {_SHOWN} AND id {comparison} ?",
             (session_id, message_id),
         ).get
 
@@ -167,7 +177,7 @@ def around(conn: apsw.Connection, session_id: str, message_id: int, window: int)
         raise SessionNotFoundError(f"Session {session_id!r} has no message {message_id}.")
     shown = conversation_messages(
         conn,
-        "session_id = ? AND active = 1 AND id BETWEEN ? AND ?",
+        f"session_id = ? AND {_SHOWN} AND id BETWEEN ? AND ?",
         (session_id, min(before, default=message_id), max(after)),
     )
     return {"window": shown, "messages_before": count("<"), "messages_after": count(">")}

@@ -456,6 +456,15 @@ DROP INDEX IF EXISTS turns_cut_short;
 CREATE INDEX turns_cut_short ON turns (user_message_id) WHERE state IN ('failed', 'interrupted');
 """
 
+_COMPACTED = """
+-- A message that an import found replaced by a summary in its own session. The model is not shown it;
+-- people and searches are.
+ALTER TABLE messages ADD COLUMN compacted INTEGER NOT NULL DEFAULT 0 CHECK (compacted IN (0, 1));
+CREATE INDEX messages_compacted ON messages (session_id) WHERE compacted = 1;
+UPDATE messages SET compacted = 1
+    WHERE active = 0 AND json_valid(extra) AND extra ->> '$.compacted' = 1;
+"""
+
 STEPS: tuple[Step, ...] = (
     Step("m001_sessions_and_messages", _SESSIONS),
     Step("m002_ledger", _LEDGER),
@@ -463,6 +472,7 @@ STEPS: tuple[Step, ...] = (
     Step("m004_delivery_and_people", _GATEWAY),
     Step("m005_partials", _PARTIALS),
     Step("m006_turns_cut_short", _CUT_SHORT),
+    Step("m007_messages_compacted", _COMPACTED),
 )
 
 SCHEMA_VERSION = len(STEPS)

@@ -70,6 +70,7 @@ class NewMessage(NamedTuple):
     observed: bool = False
     active: bool = True
     answers: int | None = None
+    compacted: bool = False
 
 
 _EXTRA_KEYS = (
@@ -89,7 +90,7 @@ _PREVIEW = 120
 _INSERT = (
     "INSERT INTO messages (session_id, role, content, parts, tool_calls, tool_call_id, tool_name,"
     " timestamp, token_count, finish_reason, reasoning, platform_message_id, extra, kind, origin_id,"
-    " observed, active, answers) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+    " observed, active, answers, compacted) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 )
 
 
@@ -119,6 +120,7 @@ def insert_message(conn: apsw.Connection, session_id: str, message: NewMessage) 
         message.observed,
         message.active,
         message.answers,
+        message.compacted,
     )
     try:
         conn.execute(_INSERT, values)

@@ -19,7 +19,6 @@ from hermes_core.errors import (
     HermesError,
     StoreBusyError,
     StoreCorruptError,
-    StoreVersionError,
     UsageError,
 )
 from hermes_state import SessionDB
@@ -469,8 +468,81 @@ def test_rewound_and_compacted_messages_stay_without_counting(
     take(db, foreign.path)
     assert said(db, "s") == ["summary"]
     old, rewound, _ = db.get_messages("s", include_inactive=True)
-    assert (old["extra"], rewound["extra"]) == ({"compacted": True}, None)
+    assert (old["compacted"], rewound["compacted"]) == (True, False)
     assert row_of(db, "s")["message_count"] == 1
+
+
+SUMMARY = "[CONTEXT COMPACTION — REFERENCE ONLY] much was done"
+LONG = "the pangolin is asleep in the reading room of the library"
+
+
+def compact(foreign: Foreign, session_id: str, *kept: tuple[str, str, float | None]) -> None:
+    """Compact in place: hide all rows, add a summary and copies (role, text, time) of some."""
+    foreign.run(
+        "UPDATE messages SET active = 0, compacted = 1 WHERE session_id = ? AND active = 1",
+        session_id,
+    )
+    foreign.say(session_id, SUMMARY)
+    for role, text, at in kept:
+        foreign.say(session_id, text, role=role, **({} if at is None else {"timestamp": at}))
+
+
+def test_messages_compacted_in_place_are_shown_whole_and_found_once(
+    db: SessionDB, foreign: Foreign
+) -> None:
+    foreign.session("s", "first question")
+    foreign.say("s", "first answer", role="assistant")
+    foreign.say("s", LONG)
+    foreign.say("s", "yes", role="assistant", timestamp=5000.0)
+    compact(foreign, "s", ("user", LONG, None), ("assistant", "yes", 5000.0))
+    foreign.say("s", "second question", timestamp=6000.0)
+    foreign.say("s", "yes", role="assistant", timestamp=6001.0)
+    compact(foreign, "s", ("user", "second question", 6000.0), ("assistant", "yes", 6001.0))
+    foreign.say("s", "third question", timestamp=7000.0)
+    take(db, foreign.path)
+    whole = [
+        "first question", "first answer", LONG, "yes", "second question", "yes", "third question",
+    ]  # fmt: skip
+    found = db.get_messages_as_conversation("s", include_ancestors=True)
+    assert [m["content"] for m in found] == whole
+    assert [m["content"] for m in db.get_conversation_page("s", limit=3)] == whole[-3:]
+    assert said(db, "s") == [SUMMARY, "second question", "yes", "third question"]
+    assert len(db.search_messages("pangolin")) == 1
+    assert [hit["id"] for hit in db.search_messages("first")] == [2, 1]
+    assert db.get_messages_around("s", 3)["window"][2]["content"] == LONG
+    assert db.search_messages("compaction") == []
+
+
+def test_a_session_compacted_in_place_since_its_import_shows_all(
+    db: SessionDB, foreign: Foreign
+) -> None:
+    foreign.session("s", "first question", LONG)
+    take(db, foreign.path)
+    compact(foreign, "s", ("user", LONG, None))
+    assert take(db, foreign.path).grown == ["s"]
+    found = db.get_messages_as_conversation("s", include_ancestors=True)
+    assert [m["content"] for m in found] == ["first question", LONG]
+    assert said(db, "s") == [SUMMARY, LONG]
+    assert db.check() == []
+
+
+def test_a_newer_schema_is_taken_as_far_as_it_is_understood(
+    db: SessionDB, foreign: Foreign
+) -> None:
+    foreign.session("s", "hello")
+    foreign.run("ALTER TABLE messages ADD COLUMN mood TEXT DEFAULT 'merry'")
+    foreign.run("ALTER TABLE sessions ADD COLUMN weather TEXT DEFAULT 'rain'")
+    foreign.run("CREATE TABLE dreams (id TEXT)")
+    foreign.run("INSERT INTO dreams VALUES ('x')")
+    foreign.run("UPDATE schema_version SET version = 23")
+    report = take(db, foreign.path)
+    assert report.lines()[0] == (
+        f"{foreign.path} has schema 23 of hermes-agent; this Hermes knows 22 and imports what it"
+        " understands. Kept beside what is known: sessions.weather, messages.mood."
+    )
+    assert Left("dreams", 1, "this version does not know the table") in report.left
+    assert db.get_messages("s")[0]["extra"] == {"mood": "merry"}
+    assert msgspec.json.decode(row_of(db, "s")["extra"])["weather"] == "rain"
 
 
 def test_the_order_is_that_of_writing_not_of_the_clock(db: SessionDB, foreign: Foreign) -> None:
@@ -1114,10 +1186,6 @@ def make_other(foreign: Foreign) -> None:
     foreign.run("DROP TABLE messages")
 
 
-def make_newer(foreign: Foreign) -> None:
-    foreign.run("UPDATE schema_version SET version = 23")
-
-
 def make_unversioned(foreign: Foreign) -> None:
     foreign.run("DELETE FROM schema_version")
 
@@ -1152,7 +1220,6 @@ def make_truncated(foreign: Foreign) -> None:
         (make_other, ForeignStoreError),
         (make_unversioned, ForeignStoreError),
         (make_ours, ForeignStoreError),
-        (make_newer, StoreVersionError),
     ],
 )
 def test_a_file_that_cannot_be_taken_is_refused_and_nothing_changes(

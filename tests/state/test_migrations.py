@@ -77,6 +77,7 @@ RELEASED = {
     "m004_delivery_and_people": "31d8bfe68704df8b",
     "m005_partials": "e5ad1a493e16b846",
     "m006_turns_cut_short": "edbf77660fbab80e",
+    "m007_messages_compacted": "eb03dd2dc33aa397",
 }
 """A hash per step. Stores have taken these steps: a change is a new step, never an edit."""
 

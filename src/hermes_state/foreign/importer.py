@@ -8,7 +8,7 @@ A row that cannot be taken leaves itself and not the rest, and the report names 
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from hermes_state.foreign import rows as foreign_rows
 from hermes_state.foreign import source as foreign_source
 from hermes_state.foreign.mark import Mark
 from hermes_state.foreign.plan import Plan
-from hermes_state.foreign.rows import Session, Spending
+from hermes_state.foreign.rows import Originals, Session, Spending
 from hermes_state.foreign.source import Head, Source
 from hermes_state.records import Row, encode, insert_message, note_import
 from hermes_state.usage import Spent
@@ -77,12 +77,15 @@ class ForeignReport(NamedTuple):
     """Sessions that had a time of ending without a reason, or a reason without a time."""
     mended: list[str]
     """Sessions with text that was none; what could not be read of it was replaced."""
+    warnings: Sequence[str] = ()
+    """What this version does not know of a newer schema."""
 
     def lines(self) -> list[str]:
         """The report for a person."""
         sessions, messages, routes, usage = self.taken
         lines = [
-            f"Took {sessions} sessions, {messages} messages, {usage} usage rows, {routes} routes."
+            *self.warnings,
+            f"Took {sessions} sessions, {messages} messages, {usage} usage rows, {routes} routes.",
         ]
         if self.grown:
             lines.append(f"Brought up to date: {', '.join(self.grown)}.")
@@ -147,7 +150,9 @@ def _import_sessions(
         Left(f"session {shown} with {messages} messages", 1, "its id is no text")
         for shown, messages in nameless
     ]
-    return _report(done, left + _left_rows(source), plan)._replace(mended=list(source.mended))
+    return _report(done, left + _left_rows(source), plan)._replace(
+        mended=list(source.mended), warnings=source.warnings
+    )
 
 
 _NEW = "new"
@@ -272,7 +277,7 @@ class _Taking:
         sessions.change(conn, head.id, title=title)
         detached = not self._link(conn, head.id)
         messages = self._source.messages(head.id)
-        left = self._append(conn, head.id, messages)
+        left = self._append(conn, head.id, messages, Originals())
         usage, unspent = self._finish(conn, head.id, found, [wanted, title], [*left])
         return _Outcome(
             head.id,
@@ -286,14 +291,21 @@ class _Taking:
         )
 
     def _append(
-        self, conn: apsw.Connection, session_id: str, messages: Iterable[Row]
+        self,
+        conn: apsw.Connection,
+        session_id: str,
+        messages: Iterable[Row],
+        originals: Originals,
     ) -> dict[int, Left]:
         """Add messages; gives those that cannot be taken, by their ids there."""
         note_import(conn)
         left: dict[int, Left] = {}
         for row in messages:
             try:
-                insert_message(conn, session_id, foreign_rows.message(row))
+                message = originals.marked(row, foreign_rows.message(row))
+                id_ = insert_message(conn, session_id, message)
+                if message.compacted and message.origin_id is None:
+                    originals.add(row, id_)
             except _UNTAKEABLE as error:
                 what = f"message {row['id']} of session {session_id}"
                 left[row["id"]] = Left(what, 1, f"{_UNFIT} ({error})")
@@ -324,14 +336,21 @@ class _Taking:
     ) -> tuple[int, dict[int, Left]]:
         """Append the later messages; the earlier ones may have been rewound or compacted since."""
         here = conn.execute(
-            "SELECT id, active FROM messages WHERE session_id = ? ORDER BY id", (session_id,)
+            "SELECT id, active, compacted FROM messages WHERE session_id = ? ORDER BY id",
+            (session_id,),
         ).fetchall()
         there = [row for row in self._source.messages(session_id) if row["id"] not in left_before]
-        for (id_, active), row in zip(here, there, strict=False):
-            if foreign_rows.is_active(row) != bool(active):
-                conn.execute("UPDATE messages SET active = ? WHERE id = ?", (not active, id_))
+        originals = Originals()
+        for (id_, *before), row in zip(here, there, strict=False):
+            now = [foreign_rows.is_active(row), foreign_rows.is_compacted(row)]
+            if now != list(map(bool, before)):
+                conn.execute(
+                    "UPDATE messages SET active = ?, compacted = ? WHERE id = ?", (*now, id_)
+                )
+            if now[1]:
+                originals.add(row, id_)
         later = there[len(here) :]
-        left = self._append(conn, session_id, later)
+        left = self._append(conn, session_id, later, originals)
         return len(later) - len(left), left
 
     def _title(self, session_id: str) -> str | None:

@@ -187,8 +187,6 @@ def message(row: Row) -> NewMessage:
     calls: Any = loads(row.get("tool_calls"))
     if not isinstance(calls, list) and row.get("tool_calls"):
         calls, extra["tool_calls_text"] = None, text(row["tool_calls"])
-    if row.get("compacted"):
-        extra["compacted"] = True
     return NewMessage(
         role=text(row["role"]) or "user",
         content=content(row.get("content")),
@@ -203,6 +201,50 @@ def message(row: Row) -> NewMessage:
         extra=extra or None,
         observed=bool(whole(row.get("observed"))),
         active=is_active(row),
+        compacted=is_compacted(row),
+    )
+
+
+def is_compacted(row: Row) -> bool:
+    """Whether a summary stands for a message that is still part of what was said."""
+    return bool(whole(row.get("compacted"))) and not is_active(row)
+
+
+_SUMMARY = "[CONTEXT COMPACTION"
+"""How the message that stands for compacted ones begins."""
+_TELLING = 40
+"""Characters from which on two messages with the same words are the same message."""
+
+
+class Originals:
+    """The compacted messages of a session, to tell the copies that were made beside a summary.
+
+    hermes-agent compacts a session in place: it hides all rows and adds a summary and copies of some.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[str, list[tuple[float, int]]] = {}
+        """By what they say: when, and the id of the row here."""
+
+    def add(self, row: Row, id_: int) -> None:
+        """Remember a compacted message under the id it got here."""
+        self._ids.setdefault(_words(row), []).append((number(row.get("timestamp")) or 0.0, id_))
+
+    def marked(self, row: Row, found: NewMessage) -> NewMessage:
+        """The same message, as a summary or a copy if it is one."""
+        if isinstance(found.content, str) and found.content.startswith(_SUMMARY):
+            return found._replace(kind="summary")
+        said = _words(row)
+        is_telling = len(text(row.get("content")) or "") >= _TELLING or row.get("tool_call_id")
+        for at, id_ in reversed(self._ids.get(said, ())):
+            if is_telling or row.get("tool_calls") or at == found.timestamp:
+                return found._replace(kind="copy", origin_id=id_)
+        return found
+
+
+def _words(row: Row) -> str:
+    return encode(
+        [text(row.get(name)) for name in ("role", "content", "tool_calls", "tool_call_id")]
     )
 
 

@@ -5,6 +5,7 @@ that somebody keeps is read with its index left alone; a file without a log is r
 watched; what needs a recovery first is copied elsewhere and recovered there.
 """
 
+import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Generator, Mapping
@@ -21,12 +22,13 @@ from hermes_core.errors import (
     StoreCorruptError,
     StoreError,
     StorePermissionError,
-    StoreVersionError,
     UsageError,
 )
 from hermes_state.connection import translate
 from hermes_state.migrations import APPLICATION_ID
 from hermes_state.records import Row, rows
+
+logger = logging.getLogger(__name__)
 
 NEWEST_SCHEMA = 22
 
@@ -37,6 +39,22 @@ _NEEDED = {
     "sessions": ("id", "source", "started_at"),
     "messages": ("id", "session_id", "role", "content", "timestamp"),
 }
+_SESSION_COLUMNS = """
+id source user_id session_key chat_id chat_type thread_id display_name origin_json expiry_finalized model
+model_config system_prompt parent_session_id started_at ended_at end_reason message_count tool_call_count
+input_tokens output_tokens cache_read_tokens cache_write_tokens reasoning_tokens cwd git_branch
+git_repo_root billing_provider billing_base_url billing_mode estimated_cost_usd actual_cost_usd
+cost_status cost_source pricing_version title api_call_count handoff_state handoff_platform handoff_error
+compression_failure_cooldown_until compression_failure_error compression_fallback_streak profile_name
+rewind_count archived
+"""
+_MESSAGE_COLUMNS = """
+id session_id role content tool_call_id tool_calls tool_name effect_disposition timestamp token_count
+finish_reason reasoning reasoning_content reasoning_details codex_reasoning_items codex_message_items
+platform_message_id observed active compacted api_content
+"""
+_KNOWN = {"sessions": set(_SESSION_COLUMNS.split()), "messages": set(_MESSAGE_COLUMNS.split())}
+"""The columns of the newest schema that we know, also those that are only kept beside."""
 _ROUTE = ("session_key", "entry_json", "updated_at")
 _BUSY_MS = 10_000
 
@@ -101,6 +119,7 @@ class Source:
         self._conn = conn
         self._unchanged = unchanged
         self._columns: dict[str, list[str]] = {}
+        self.warnings: list[str] = []
         self.mended: dict[str, None] = {}
         """Sessions some of whose text could not be read and was replaced, in the order it was found."""
         with self._reading():
@@ -133,15 +152,28 @@ class Source:
                 fix="Nothing was changed. Open it with hermes-agent once, then try again.",
             )
         if version > NEWEST_SCHEMA:
-            raise StoreVersionError(
-                f"{self.path} has schema {version} of hermes-agent; this Hermes knows {NEWEST_SCHEMA}.",
-                fix="Nothing was changed. Upgrade Hermes.",
-            )
+            self.warnings = self._warnings(version)
+            for text in self.warnings:
+                logger.warning("%s", text)
         for table in ("sessions", "messages"):
             problems = self._ask(f"PRAGMA quick_check({table})")
             if problems and "ok" not in problems[0].values():
                 raise self._damaged("; ".join(str(v) for v in problems[0].values()))
         return version
+
+    def _warnings(self, version: int) -> list[str]:
+        """Describe a schema that is newer than we know, and what in it is unknown."""
+        unknown = [
+            f"{table}.{name}"
+            for table, known in _KNOWN.items()
+            for name in self._columns[table]
+            if name not in known
+        ]
+        kept = f" Kept beside what is known: {', '.join(unknown)}." if unknown else ""
+        return [
+            f"{self.path} has schema {version} of hermes-agent; this Hermes knows {NEWEST_SCHEMA}"
+            f" and imports what it understands.{kept}"
+        ]
 
     def heads(self) -> Heads:
         """Every session, in the order they were started."""
