@@ -253,9 +253,7 @@ class SessionDB:
 
     def instruct_session(self, session_id: str, instructions: str) -> None:
         """Have a session run with these instructions of a program, in the place of others."""
-        row = self.get_session(session_id)
-        if row is not None and sessions.instructions_of(row) != instructions:
-            self.write(lambda c: sessions.instruct(c, session_id, instructions))
+        self.write(lambda c: sessions.instruct(c, session_id, instructions))
 
     def set_auto_title_if_empty(self, session_id: str, title: str) -> bool:
         """Title a conversation unless it has a title."""

@@ -33,8 +33,11 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-VERSION = 2
+VERSION = 3
 """Raised when the meaning of the index changes; an older file is then built anew."""
+
+_Texts = tuple[int, str | None, str | None, str | None, str | None]
+"""The id of a message, and what `searchable` is made of."""
 
 _BATCH = 100
 _PAUSE_S = 1.0
@@ -75,9 +78,11 @@ def _pairs(match: re.Match[str]) -> str:
     return " " + " ".join(run[i : i + 2] for i in range(len(run))) + " "
 
 
-def searchable(content: str | None, parts: str | None, calls: str | None) -> str:
+def searchable(
+    content: str | None, parts: str | None, calls: str | None, tool_name: str | None
+) -> str:
     """The text of a message that a person may look for; what makes no sense has none."""
-    pieces = [content or ""]
+    pieces = [tool_name or "", content or ""]
     try:
         if parts is not None:
             pieces += texts(decode(parts))
@@ -436,12 +441,11 @@ def _newest(store: apsw.Connection) -> int:
     return store.execute("SELECT coalesce(max(id), 0) FROM messages").get
 
 
-def _news(
-    conn: apsw.Connection, watermark: int
-) -> tuple[list[tuple[int, str | None, str | None, str | None]], list[int], float | None]:
+def _news(conn: apsw.Connection, watermark: int) -> tuple[list[_Texts], list[int], float | None]:
     """What to add, what to forget, and when the last of the new messages was written."""
     batch = conn.execute(
-        "SELECT id, content, parts, tool_calls FROM messages WHERE id > ? ORDER BY id LIMIT ?",
+        "SELECT id, content, parts, tool_calls, tool_name FROM messages WHERE id > ?"
+        " ORDER BY id LIMIT ?",
         (watermark, _BATCH),
     ).fetchall()
     forgotten = conn.execute(
@@ -452,9 +456,7 @@ def _news(
     return batch, [id_ for (id_,) in forgotten], mark
 
 
-def _add(
-    conn: apsw.Connection, batch: list[tuple[int, str | None, str | None, str | None]]
-) -> None:
+def _add(conn: apsw.Connection, batch: list[_Texts]) -> None:
     said = [(id_, text) for id_, *columns in batch if (text := searchable(*columns))]
     conn.executemany("INSERT INTO trigrams (rowid, text) VALUES (?, ?)", said)
     conn.executemany(

@@ -1,5 +1,6 @@
 """Lists of conversations: one row each, shown as its tip, the most recently active first."""
 
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -41,7 +42,7 @@ class Filter(NamedTuple):
     """Which conversations to list."""
 
     source: str | None = None
-    exclude_sources: tuple[str, ...] = ()
+    exclude_sources: Collection[str] = ()
     cwd_prefix: str | None = None
     min_message_count: int = 0
     include_archived: bool = False
@@ -73,8 +74,12 @@ def count(conn: apsw.Connection, wanted: Filter) -> int:
     return conn.execute(f"SELECT count(*) FROM sessions WHERE {where}", bindings).get
 
 
-@lru_cache(maxsize=64)
 def _where(wanted: Filter) -> tuple[str, tuple[Any, ...]]:
+    return _conditions(wanted._replace(exclude_sources=tuple(wanted.exclude_sources)))
+
+
+@lru_cache(maxsize=64)
+def _conditions(wanted: Filter) -> tuple[str, tuple[Any, ...]]:
     terms, bindings = [_kept(wanted)], list[Any]()
     if wanted.scope is not None:
         whose, values = condition(wanted.scope)

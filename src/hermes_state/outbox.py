@@ -278,7 +278,7 @@ class Outbox:
         return self._db.write(lambda c: begin(c, piece_id))
 
     def look(self, piece_id: int) -> Row | None:
-        return self._db.ask(lambda c: look(c, piece_id))
+        return self._db.read(lambda c: look(c, piece_id))
 
     def sent(
         self, piece_id: int, platform_message_id: str | None = None, *, is_claimed: bool = True

@@ -6,14 +6,14 @@ code is found too. The index is joined with the store, which decides whether a m
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache, cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
 import apsw
 
 from hermes_core.text import one_line, without_surrogates
-from hermes_state import lineage
+from hermes_state import lineage, messages
 from hermes_state.index import IS_BEHIND, SearchIndex, searchable, split_unspaced
 from hermes_state.records import IS_OUT_OF_ORDER, Row
 from hermes_state.scope import Scope, condition
@@ -25,6 +25,8 @@ _SNIPPET = 160
 
 _TERM = re.compile(r'(-?)"([^"]*)"(\*?)|(\S+)')
 _WORD = re.compile(r"\w+")
+_PUNCTUATED = re.compile(r"\w+(?:[^\w\s]+\w+)+")
+"""Words with punctuation between them. The index has the words alone."""
 _EXCLUDED = re.compile(r"-(?![A-Za-z0-9]$)[@#.]?\w")
 """What a minus makes an exclusion: a word. `->next` and the option `-m` are text of their own."""
 
@@ -56,9 +58,9 @@ class Term(NamedTuple):
 class Wanted(NamedTuple):
     """Which messages may be shown."""
 
-    role: str | tuple[str, ...] | None = None
+    role: str | Collection[str] | None = None
     source: str | None = None
-    exclude_sources: tuple[str, ...] = ()
+    exclude_sources: Collection[str] = ()
     since: float | None = None
     until: float | None = None
     session_id: str | None = None
@@ -113,6 +115,8 @@ class _Reading(NamedTuple):
     words: str
     fragments: str
     needle: "Needle"
+    punctuated: list[list[str]]
+    """For each alternative, what must stand there letter by letter: words joined by punctuation."""
     literally: "_Reading | None" = None
     """The same query with every minus as text, where one of them is read as an exclusion."""
 
@@ -127,7 +131,20 @@ def _read(query: str) -> _Reading:
 
 def _meaning(groups: list[list[Term]]) -> _Reading:
     needles = [term.text for group in groups for term in group if not term.negated]
-    return _Reading(groups, _words(groups), _fragments(groups), Needle(needles))
+    punctuated = [
+        [
+            _folded(found[0])
+            for t in group
+            if not t.negated and (found := _PUNCTUATED.search(t.text))
+        ]
+        for group in groups
+    ]
+    return _Reading(groups, _words(groups), _fragments(groups), Needle(needles), punctuated)
+
+
+def _has_any(text: str, alternatives: list[list[str]]) -> bool:
+    folded = _folded(text)
+    return any(all(one in folded for one in alternative) for alternative in alternatives)
 
 
 def find(
@@ -212,6 +229,7 @@ class _Question:
 
     def __init__(self, reading: _Reading, wanted: Wanted, sort: Sort, count: int) -> None:
         self._reading = reading
+        self._is_loose = False
         self._wanted = wanted
         self._sort: Sort = sort
         self._count = count
@@ -221,7 +239,7 @@ class _Question:
         return self._ask(conn, "words", self._reading.words, self._sort, unless_behind=True)
 
     def words_or_fragments(self, conn: apsw.Connection) -> list[Row]:
-        """Messages with the words; if there are none, with the fragments.
+        """Messages with the words; if there are none, with the fragments, whatever is between words.
 
         If there are none either without what a minus excludes, messages that have it, minus and all:
         it was the option of a command.
@@ -231,6 +249,10 @@ class _Question:
         sort = "newest" if self._sort == "relevance" else self._sort
         if hits := self._ask(conn, "trigrams", self._reading.fragments, sort):
             return hits
+        if any(self._reading.punctuated):
+            self._is_loose = True
+            if hits := self._ask(conn, "words", self._reading.words, self._sort):
+                return hits
         if self._reading.literally is None:
             return []
         literally = _Question(self._reading.literally, self._wanted, sort, self._count)
@@ -275,6 +297,7 @@ class _Question:
         by_conversation = self._wanted.once_a_conversation
         groups, needle = self._reading.groups, self._reading.needle
         fragments = table == "trigrams"
+        is_exact = not fragments and not self._is_loose and any(self._reading.punctuated)
         for (
             id_, session_id, conversation_id, role, tool_name, timestamp, source, model, title,
             started_at, original, content, parts, calls, _is_out_of_order,
@@ -282,9 +305,12 @@ class _Question:
             key = conversation_id if by_conversation else original
             if key in hits:
                 continue
-            text = content if content and calls is None else searchable(content, parts, calls)
+            is_plain = content and calls is None and tool_name is None
+            text = content if is_plain else searchable(content, parts, calls, tool_name)
             if fragments and not _contains(text, groups):
                 continue  # it has the trigrams, but not next to each other
+            if is_exact and not _has_any(text, self._reading.punctuated):
+                continue  # it has the words, but something else between them
             hits[key] = {
                 "id": id_,
                 "session_id": session_id,
@@ -305,7 +331,7 @@ def _conditions(conn: apsw.Connection, wanted: Wanted) -> tuple[str, list[Any]]:
     terms = "m.kind <> 'summary' AND (m.kind <> 'copy' OR s.relation IS NOT 'undone')"
     bindings = list[Any]()
     if not wanted.include_inactive:
-        terms += " AND m.active = 1"
+        terms += f" AND {messages.IS_SHOWN.format(table='m.')}"
     if wanted.role:
         roles = (wanted.role,) if isinstance(wanted.role, str) else wanted.role
         terms += f" AND m.role IN ({_places(roles)})"
@@ -332,7 +358,7 @@ def _conditions(conn: apsw.Connection, wanted: Wanted) -> tuple[str, list[Any]]:
     return terms, bindings
 
 
-def _places(values: tuple[str, ...]) -> str:
+def _places(values: Collection[str]) -> str:
     return ", ".join("?" * len(values))
 
 

@@ -264,6 +264,9 @@ def change_model(conn: apsw.Connection, session_id: str, model: str, chosen_as: 
 
 def instruct(conn: apsw.Connection, session_id: str, instructions: str) -> None:
     """Set what a program wants of a session; the prompt with what it wanted before is built anew."""
+    row = find(conn, session_id)
+    if row is None or instructions_of(row) == instructions:
+        return
     _mark(conn, session_id, INSTRUCTIONS, instructions)
     change(conn, session_id, system_prompt=None)
 

@@ -445,6 +445,9 @@ def test_pictures_and_pasted_texts_go_along(
     assert Path(sent["path"]).parent == home.root / "attachments"
     assert Path(sent["path"]).stat().st_mode & 0o777 == 0o600
     client.call("image.detach", session_id=sid, path=sent["path"])
+    nameless = client.call("image.attach_bytes", session_id=sid, content_base64=encoded)
+    assert Path(nameless["path"]).suffix == ".png"
+    client.call("image.detach", session_id=sid, path=nameless["path"])
     pasted = client.call("paste.collapse", session_id=sid, text="line one\nline two")
     assert pasted["lines"] == 2
     model.add("I see.", "I see nothing new.")

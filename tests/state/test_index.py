@@ -189,8 +189,8 @@ def test_unspaced_script_is_indexed_as_pairs() -> None:
 def test_images_and_keys_are_not_indexed() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 5000}}
     text = {"type": "text", "text": "what is this?"}
-    assert searchable(None, encode([image, text]), None) == "what is this?"
-    assert "QUJD" not in searchable("see " + "QUJD" * 100 + " here", None, None)
+    assert searchable(None, encode([image, text]), None, None) == "what is this?"
+    assert "QUJD" not in searchable("see " + "QUJD" * 100 + " here", None, None, None)
 
 
 def test_closing_never_waits_for_a_thread_that_has_gone_to_sleep(

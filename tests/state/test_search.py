@@ -1,6 +1,7 @@
 """Any text is a query; what is found is shown once, on one line, with the finds marked."""
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -112,3 +113,43 @@ def test_a_minus_excludes_a_word() -> None:
     assert snippets(*texts, query='-"red apples" apples') == ["green >>>apples<<<"]
     assert snippets("東京 東京", "東京 大阪", query="東京 -大阪") == [">>>東京<<< >>>東京<<<"]
     assert snippets("green apples", query="apples -green") == []
+
+
+def found(query: str, *texts: str) -> list[str]:
+    with SessionDB.in_memory() as store:
+        store.create_session("s", "cli")
+        for text in texts:
+            store.append_message("s", "user", text)
+        hits = store.search_messages(query)
+        by_id = {row["id"]: row["content"] for row in store.get_messages("s")}
+        return [by_id[hit["id"]] for hit in hits]
+
+
+def test_punctuation_between_words_counts() -> None:
+    assert found("100%完成", "这是100完成", "这是100%完成") == ["这是100%完成"]
+    assert found("self.foo", "self foo", "a Self.foo()") == ["a Self.foo()"]
+    assert found("hello?", "hello there") == ["hello there"]
+
+
+def test_without_an_exact_find_punctuation_is_ignored() -> None:
+    assert found("100%完成", "这是100完成") == ["这是100完成"]
+    assert found("well-known", "well known") == ["well known"]
+
+
+def test_results_are_found_by_the_name_of_their_tool() -> None:
+    with SessionDB.in_memory() as store:
+        store.create_session("s", "cli")
+        store.append_message("s", "tool", "42 files", tool_name="list_files", tool_call_id="c")
+        (hit,) = store.search_messages("list_files")
+        assert hit["snippet"] == ">>>list_files<<< 42 files"
+
+
+def test_lists_of_filters_are_taken_as_well_as_tuples() -> None:
+    with SessionDB.in_memory() as store:
+        for source in ("cli", "tui"):
+            store.create_session(source, source)
+            store.append_message(source, "user", "hello")
+        sources: Any = ["tui"]
+        assert [r["id"] for r in store.list_sessions_rich(exclude_sources=sources)] == ["cli"]
+        assert store.session_count(exclude_sources=sources) == 1
+        assert len(store.search_messages("hello", exclude_sources=sources, role=["user"])) == 1

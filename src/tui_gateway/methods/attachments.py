@@ -1,5 +1,6 @@
 """What goes along with the next prompt: attached, detached, pasted, dropped."""
 
+from pathlib import Path
 from typing import Annotated, TypedDict
 
 from tui_gateway import attachment
@@ -50,7 +51,9 @@ def attach_image_bytes(rt: Runtime, rid: Rid, params: Bytes) -> Attached:
         raise RpcError(BAD_ARGUMENT, "The picture is empty.")
     suffix = f".{params.ext.lstrip('.')}" if params.ext else ""
     name = params.filename if params.filename.endswith(suffix) else params.filename + suffix
-    attachment.check_picture(name, data)
+    kind = attachment.check_picture(name, data)
+    if not attachment.is_image(Path(name)):
+        name += f".{kind.removeprefix('image/')}"
     path = attachment.keep(session, rt.home, name, data)
     count = attachment.attach(session, path)
     return {"attached": True, "path": str(path), "name": path.name, "count": count}
