@@ -111,8 +111,8 @@ def main() -> int:
             results += _measure(name, bench)
     print(page.table(results))
     for result in results:
-        if result.failure:
-            print(f"MISSED {result.what}: {result.failure}")
+        if not result.is_meaningful:
+            print(f"NOT MEASURED {result.what}: {result.failure or 'the measured value is zero'}")
     for failure in bench.peer_failures:
         print(f"peer: {failure}")
     if not given.only and given.scale == 1:

@@ -28,6 +28,7 @@ class Gateway:
     """`hermes gateway run` of the environment that this runs in."""
 
     def __init__(self, home: Path, environment: dict[str, str] | None = None) -> None:
+        self.started_at = time.perf_counter()
         self._child = subprocess.Popen(
             [str(Path(sys.executable).with_name("hermes")), "gateway", "run"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -45,7 +45,7 @@ def _cells(result: Result) -> tuple[str, ...]:
         quantity(result.limit, result.unit) if result.limit else "–",
         f"{result.ratio:.2f}" if result.ratio is not None else "–",
         f"{sign} {bound}",
-        "ok" if result.ok else "MISSED",
+        result.verdict,
         peer,
     )
 
@@ -68,15 +68,16 @@ def _markdown(results: list[Result]) -> list[str]:
 def write(
     results: list[Result], peer: str | None, seconds: float, peer_failures: list[str]
 ) -> None:
-    """Write the page anew."""
+    """Write the page anew; a row that measured nothing is named, not published."""
+    empty = [result.what for result in results if not result.is_meaningful]
+    results = [result for result in results if result.is_meaningful]
     command = f"make bench PEER={peer}" if peer else "make bench"
     notes = [
         f"- {result.what}: " + "; ".join(
-            filter(None, (result.against and f"the limit is {result.against}", result.note,
-                          result.failure and f"**{result.failure}**"))
+            filter(None, (result.against and f"the limit is {result.against}", result.note))
         )
         for result in results
-        if result.against or result.note or result.failure
+        if result.against or result.note
     ]  # fmt: skip
     lines = [
         "# Benchmarks",
@@ -94,6 +95,7 @@ def write(
         "## Notes",
         "",
         *notes,
+        *(f"- {what}: not measured in this run" for what in empty),
     ]
     if peer:
         lines.append(

@@ -1,6 +1,8 @@
 """The bare limit: SQLite without Hermes, on a file that Hermes' own migrations made."""
 
+import threading
 import time
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -54,8 +56,36 @@ def append(conn: apsw.Connection, session_id: str, text: str) -> None:
     conn.execute("COMMIT")
 
 
+class SharedCommits:
+    """Threads that share one connection and its commits: group commit as written by hand.
+
+    A thread queues its row. The one that gets the lock commits every queued row; the others find
+    theirs committed.
+    """
+
+    def __init__(self, conn: apsw.Connection) -> None:
+        self._conn = conn
+        self._lock = threading.Lock()
+        self._queue: deque[tuple[tuple, list[bool]]] = deque()
+
+    def append(self, session_id: str, text: str) -> None:
+        """Store one message durably."""
+        is_committed: list[bool] = []
+        self._queue.append((row(session_id, text), is_committed))
+        with self._lock:
+            if is_committed:
+                return
+            batch = [self._queue.popleft() for _ in range(len(self._queue))]
+            self._conn.execute("BEGIN IMMEDIATE")
+            for bindings, _ in batch:
+                self._conn.execute(INSERT, bindings)
+            self._conn.execute("COMMIT")
+            for _, flag in batch:
+                flag.append(True)
+
+
 def fill(conn: apsw.Connection, messages: Iterable[tuple], portion: int = 20_000) -> None:
-    """Store many messages quickly, a transaction a portion."""
+    """Store many messages quickly, one transaction per portion."""
     pending: list[tuple] = []
     for message in messages:
         pending.append(message)

@@ -30,14 +30,28 @@ class Result:
     peer_note: str = ""
     failure: str = ""
     """Why the row counts as missed, whatever the numbers say."""
+    reason: str = ""
+    """Why the target is missed, where that is understood; shown only when it is."""
 
     @property
     def ratio(self) -> float | None:
         return self.measured / self.limit if self.limit else None
 
     @property
+    def is_meaningful(self) -> bool:
+        """Whether anything was measured: nothing takes no time and no memory."""
+        return self.measured > 0 and (self.limit is None or self.limit > 0)
+
+    @property
+    def verdict(self) -> str:
+        """ "ok", or that the target is missed and why."""
+        if self.ok:
+            return "ok"
+        return f"MISSED: {self.failure or self.reason or 'the reason is not known yet'}"
+
+    @property
     def ok(self) -> bool:
-        if self.failure:
+        if self.failure or not self.is_meaningful:
             return False
         reached = self.measured if self.ratio is None else self.ratio
         return reached >= self.must if self.at_least else reached <= self.must

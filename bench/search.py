@@ -1,5 +1,6 @@
 """Search among very many messages beside the bare index query, and what searching costs a writer."""
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,6 +119,8 @@ def _slowed(bench: Bench, db: SessionDB, path: Path, words: list[str], note: str
         "one writer while another process searches, slower by", alone / measured, "ratio", 1.3,
         note=f"{alone:,.0f} a second alone, {measured:,.0f} beside {counted.value:,} searches; {note}",
         failure="" if process.exitcode == 0 else "the searching process failed",
+        reason="writer, index thread and searching process are three busy threads, and this machine"
+        f" has {os.cpu_count()} cores",
     )  # fmt: skip
 
 
