@@ -71,7 +71,7 @@ bench: $(READY) ## measure, print the table, write docs/benchmarks.md (PEER=0.19
 	$(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
 
 crash: $(READY) $(SYNAPSE) ## the long proofs: 5,000 kills of writers and agents, 200 of the UI's server, 100 of the gateway
-	$(BIN)/python -m hermes_state.testing.crash --kills 5000
-	$(BIN)/python -m hermes_agent.testing.crash --kills 5000
+	$(BIN)/python -m tests.state.kills --kills 5000
+	$(BIN)/python -m tests.agent.kills --kills 5000
 	$(BIN)/python -m tests.rpc.kills --kills 200
 	$(BIN)/python -m tests.gateway.chaos --messages 1000 --kills 100

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes_agent.testing.crash import inspection, matrix, script
-from hermes_agent.testing.crash.victim import turns_of
 from hermes_state import SessionDB
+from tests.agent.kills import inspection, matrix, script
+from tests.agent.kills.victim import turns_of
 
 SEED = 20_261
 

@@ -12,7 +12,7 @@ from hermes_agent import lease
 from hermes_agent.lease import LeaseRenewer
 from hermes_agent.testing.scripted import PATIENCE_S
 from hermes_state import SessionDB
-from tests.gateway.faults import disk_full_at, eventually
+from tests.support.faults import disk_full_at, eventually
 
 SOON_S = 0.01
 

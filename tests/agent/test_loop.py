@@ -32,7 +32,7 @@ from hermes_core.errors import ContextTooLongError, ModelError, ModelRefusedErro
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
 from tests.agent.conftest import Chat, Counting, MakeChat, RecordingHooks
-from tests.gateway.faults import eventually
+from tests.support.faults import eventually
 
 
 def limited(**limits: Any) -> Settings:

@@ -13,7 +13,7 @@ from hermes_agent.testing.faults import wrong_key
 from hermes_agent.testing.scripted import Quiet, call, say, silence, together
 from hermes_core.paths import Home
 from tests.cli.chatting import HERMES, PATIENCE_S, World, as_json
-from tests.plugins import enable
+from tests.support.plugins import enable
 
 
 def test_the_answer_goes_to_stdout_and_notes_go_to_stderr(world: World) -> None:

@@ -25,7 +25,7 @@ from hermes_core.errors import in_words
 from hermes_core.paths import Home
 from hermes_core.settings import PluginSettings, Settings
 from hermes_core.slash_commands import COMMANDS
-from tests.plugins import enable
+from tests.support.plugins import enable
 
 END = {
     "session_id": "s1",

@@ -8,18 +8,18 @@ import pytest
 
 from gateway.platforms.base import Resend
 from gateway.replies import REPEAT_MARK
-from gateway.testing.chaos import judge, script
-from gateway.testing.chaos.__main__ import told
-from gateway.testing.chaos.judge import Findings, Talk
-from gateway.testing.chaos.place import Place, Seen
-from gateway.testing.chaos.run import run
-from gateway.testing.chaos.script import Question
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_agent.testing.server import Recorded
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.outbox import Piece
-from tests.gateway.chaos import everywhere
+from tests.gateway.chaos import judge, script
+from tests.gateway.chaos.__main__ import told
+from tests.gateway.chaos.judge import Findings, Talk
+from tests.gateway.chaos.place import Place, Seen
+from tests.gateway.chaos.run import run
+from tests.gateway.chaos.script import Question
+from tests.gateway.chaos.servers import everywhere
 from tests.gateway.living import PATIENCE_S, Inside, World
 
 ONE = "k0n1 1/2 is said.\n\nk0n1 2/2 is said."

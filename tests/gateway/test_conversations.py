@@ -13,8 +13,8 @@ from gateway.source import SessionSource
 from hermes_agent.testing.faults import Refuse
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
-from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, World
+from tests.support.faults import eventually
 
 
 def test_a_message_is_answered_in_its_chat(world: World) -> None:

@@ -29,8 +29,8 @@ from hermes_core import clock
 from hermes_state import SessionDB
 from hermes_state.outbox import Piece
 from hermes_state.records import Row
-from tests.gateway.faults import disk_full_at, eventually
 from tests.gateway.living import Inside, World
+from tests.support.faults import disk_full_at, eventually
 
 _HOUR = 3600.0
 

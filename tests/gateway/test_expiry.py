@@ -16,8 +16,8 @@ from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_agent.turn import Outcome
 from hermes_cli import plugins
-from tests.gateway.faults import disk_full_at, eventually
 from tests.gateway.living import Inside, World
+from tests.support.faults import disk_full_at, eventually
 
 _SESSION_HOOKS = ("on_session_start", "on_session_end", "on_session_finalize", "on_session_reset")
 _IDLE = 'reset = "idle"\nreset_idle_minutes = 60\n'

@@ -3,8 +3,8 @@
 import pytest
 
 from hermes_agent.testing.scripted import Quiet, call, say, silence
-from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, Process, World
+from tests.support.faults import eventually
 
 _PATIENCE_S = 10
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from hermes_agent.testing.scripted import Quiet, silence
 from hermes_core.paths import Home
-from tests.gateway.faults import eventually
 from tests.gateway.living import PATIENCE_S, Process, World
+from tests.support.faults import eventually
 
 
 def _records(home: Home) -> list[dict[str, Any]]:

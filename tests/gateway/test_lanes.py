@@ -15,8 +15,8 @@ from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_core.errors import StoreBusyError
 from hermes_state import SessionDB
 from hermes_state.turns import MOST_ATTEMPTS
-from tests.gateway.faults import disk_full_at, eventually
 from tests.gateway.living import Inside, Process, World
+from tests.support.faults import disk_full_at, eventually
 
 _PATIENCE_S = 10
 

@@ -3,8 +3,8 @@
 import pytest
 
 from hermes_state.budgets import Estimate, Limits
-from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, World
+from tests.support.faults import eventually
 
 
 def _limited(world: World, model: str, usd: float) -> None:

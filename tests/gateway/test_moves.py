@@ -19,7 +19,7 @@ from gateway.source import SessionSource
 from hermes_core.errors import StoreFullError
 from hermes_core.paths import Home
 from hermes_state import SessionDB
-from tests.gateway.faults import disk_full_at
+from tests.support.faults import disk_full_at
 
 _TELEGRAM = Platform.TELEGRAM
 

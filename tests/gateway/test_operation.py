@@ -30,10 +30,10 @@ from gateway.platforms.testing.loopback.manifest import MANIFEST, LoopbackSettin
 from gateway.supervision import Supervisor, end
 from hermes_agent.testing.scripted import Quiet, silence
 from hermes_core.errors import ConfigError, UsageError
-from tests.gateway.faults import eventually
 from tests.gateway.living import PATIENCE_S, Inside, Process, World
 from tests.gateway.servers.ports import free_port
-from tests.plugins import enable
+from tests.support.faults import eventually
+from tests.support.plugins import enable
 
 
 def _hermes(

@@ -14,8 +14,8 @@ from gateway.lanes import Lane, Lanes, Waiting
 from gateway.origin import Origin
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
-from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, Process, World
+from tests.support.faults import eventually
 
 _PATIENCE_S = 10
 

@@ -14,9 +14,9 @@ from hermes_cli import plugins
 from hermes_core.errors import ConfigError
 from hermes_state import SessionDB
 from hermes_state.repair import repair
-from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, Process, World
-from tests.plugins import DEADLY, enable
+from tests.support.faults import eventually
+from tests.support.plugins import DEADLY, enable
 
 
 def test_a_message_that_was_accepted_is_answered_after_a_kill(world: World) -> None:

@@ -18,7 +18,7 @@ from hermes_core.errors import StoreFullError
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.turns import Opening
-from tests.gateway.faults import disk_full_at
+from tests.support.faults import disk_full_at
 
 _NOON = datetime.fromisoformat("2026-07-20T12:00").timestamp()
 

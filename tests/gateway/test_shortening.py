@@ -2,8 +2,8 @@
 
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_cli import plugins
-from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, World
+from tests.support.faults import eventually
 
 _PATIENCE_S = 10
 

@@ -22,8 +22,8 @@ from hermes_state import SessionDB
 from hermes_state.inbox import Delivery
 from hermes_state.outbox import Piece
 from hermes_state.turns import Opening
-from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, World
+from tests.support.faults import eventually
 
 
 def _full(_descriptor: int) -> None:

@@ -16,8 +16,8 @@ from hermes_agent.testing.faults import Cut
 from hermes_agent.testing.scripted import Quiet, call, say, silence, together
 from hermes_cli import plugins
 from hermes_state import SessionDB
-from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, Process, World
+from tests.support.faults import eventually
 
 _BEGUN = "This is a beginning that is long enough to be shown. "
 

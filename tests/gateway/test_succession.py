@@ -11,8 +11,8 @@ from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, call, silence
 from hermes_cli import plugins
 from hermes_state import SessionDB
-from tests.gateway.faults import disk_full_at, eventually
 from tests.gateway.living import Inside, Process, World
+from tests.support.faults import disk_full_at, eventually
 
 _PATIENCE_S = 10
 

@@ -14,8 +14,8 @@ from gateway.locks import AccountLock
 from hermes_agent.testing.scripted import Quiet, silence
 from hermes_core.errors import UsageError
 from hermes_core.paths import Home
-from tests.gateway.faults import eventually
 from tests.gateway.living import PATIENCE_S, Process, World
+from tests.support.faults import eventually
 
 
 @pytest.fixture

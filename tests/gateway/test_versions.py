@@ -12,8 +12,8 @@ from gateway.source import SessionSource
 from hermes_agent.testing.scripted import Quiet, call, silence
 from hermes_cli import plugins
 from hermes_state import SessionDB
-from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, Process, World
+from tests.support.faults import eventually
 
 _PATIENCE_S = 10
 _CORRECTED = "I corrected my message. It now says:\n"

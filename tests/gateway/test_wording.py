@@ -10,8 +10,8 @@ from gateway.config import Platform
 from gateway.platforms.base import MessageEvent
 from gateway.source import SessionSource
 from hermes_agent.testing.scripted import Quiet, call, say
-from tests.gateway.faults import eventually
 from tests.gateway.living import Inside, World
+from tests.support.faults import eventually
 
 _PATIENCE_S = 10
 PNG = bytes.fromhex(

@@ -22,6 +22,7 @@ from hermes_agent.testing.scripted import Step, call, say
 from hermes_agent.testing.server import Recorded, ScriptedServer
 from hermes_core.paths import Home
 from tests.rpc.serving import PATIENCE_S, Json, Process, RefusedError, World
+from tests.support import findings
 
 ROUNDS = 10
 """Kills of one home before its last server is left to come to an end."""
@@ -33,33 +34,23 @@ _STOPPED = "Stopped by the user"
 
 
 @dataclass
-class Findings:
-    """What happened, and what is wrong."""
+class Findings(findings.Findings):
+    """What happened; every note is an error."""
 
+    harmless = frozenset({"kills", "acknowledged", "sent_again", "turns", "effects", "compactions"})
     kills: int = 0
     acknowledged: int = 0
     sent_again: int = 0
     turns: Counter[str] = field(default_factory=Counter[str])
     effects: Counter[str] = field(default_factory=Counter[str])
     compactions: int = 0
-    wrong: list[str] = field(default_factory=list[str])
-
-    def add(self, other: "Findings") -> None:
-        """Take in what was found elsewhere."""
-        self.kills += other.kills
-        self.acknowledged += other.acknowledged
-        self.sent_again += other.sent_again
-        self.turns += other.turns
-        self.effects += other.effects
-        self.compactions += other.compactions
-        self.wrong += other.wrong
 
     def __str__(self) -> str:
         counted = {**self.turns, **{f"effects {k}": n for k, n in self.effects.items()}}
         return (
             f"{self.kills} kills, {self.acknowledged} prompts acknowledged, {self.sent_again} sent"
             f" again, {self.compactions} compactions, {dict(sorted(counted.items()))},"
-            f" {len(self.wrong)} wrong"
+            f" {len(self.notes)} wrong"
         )
 
 
@@ -173,7 +164,7 @@ class Trial:
             except RefusedError as refused:
                 assert refused.number == 4007, refused
                 if talk.acknowledged:
-                    self._found.wrong.append(f"lost: {talk.name} with {len(talk.acknowledged)}")
+                    self._found.notes.append(f"lost: {talk.name} with {len(talk.acknowledged)}")
             else:
                 return resumed["session_id"] if resumed else None
         opened = _asked(process, "session.create")
@@ -213,7 +204,7 @@ class Trial:
 
     def _inspect(self) -> None:
         happened = Counter(path.stem for path in (self._world.workspace / "effects").iterdir())
-        wrong = self._found.wrong
+        wrong = self._found.notes
         wrong += [f"happened {n} times: {mark}" for mark, n in happened.items() if n > 1]
         wrong += [f"told as answered {n} times: {t}" for t, n in self._completed.items() if n > 1]
         with self._world.store() as store:
@@ -227,7 +218,7 @@ class Trial:
                 self._inspect_talk(store, talk, happened)
 
     def _inspect_talk(self, store: Any, talk: Talk, happened: Counter[str]) -> None:
-        found, wrong = self._found, self._found.wrong
+        found, wrong = self._found, self._found.notes
         found.acknowledged += len(talk.acknowledged)
         found.sent_again += talk.sent_again
         lineage = store.get_compression_lineage(talk.key) if talk.said else []
@@ -266,7 +257,7 @@ class Trial:
             state, told = effect["state"], results.get(effect["result_message_id"])
             is_missing = state == "done" and not times and not str(told).startswith(_STOPPED)
             if is_missing or (state == "cancelled" and times):
-                self._found.wrong.append(
+                self._found.notes.append(
                     f"{effect['id']} is {state}, happened {times} times: {effect['arguments']} in a"
                     f" turn that is {turn['state']} after {turn['attempts']} attempts and asked"
                     f" {store.turns.user_text(turn['id'])!r}, its result is {told!r}"
@@ -309,9 +300,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="hermes-kills-") as folder:
         found = kill(Path(folder), given.kills, given.seed)
     sys.stdout.write(f"{found}\nseed {given.seed}, {time.monotonic() - began:.0f} s\n")
-    for line in found.wrong[:20]:
+    for line in found.notes[:20]:
         sys.stdout.write(f"  {line}\n")
-    return 1 if found.wrong else 0
+    return 1 if found.notes else 0
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_core.paths import Home
 from hermes_state.turns import Opening
-from tests.plugins import DEADLY, enable
 from tests.rpc.serving import PATIENCE_S, Inside, World
+from tests.support.plugins import DEADLY, enable
 
 Told = list[tuple[str, str]]
 

@@ -10,9 +10,9 @@ from hermes_cli import plugins
 from hermes_core import config
 from hermes_core.paths import Home
 from hermes_state import SessionDB
-from tests.gateway.faults import disk_full_at, eventually
-from tests.plugins import enable
 from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
+from tests.support.faults import disk_full_at, eventually
+from tests.support.plugins import enable
 from tui_gateway import server
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)

@@ -16,9 +16,9 @@ from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_core.paths import Home
 from hermes_state import SessionDB
-from tests.gateway.faults import disk_full_at, eventually
-from tests.plugins import enable
 from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
+from tests.support.faults import disk_full_at, eventually
+from tests.support.plugins import enable
 from tui_gateway import intake, server
 
 

@@ -16,10 +16,10 @@ from hermes_agent.testing.scripted import Quiet, Step, call, fail, say, silence
 from hermes_agent.testing.server import Recorded, ScriptedServer
 from hermes_core.errors import ModelError
 from hermes_core.paths import Home
-from tests.plugins import enable
 from tests.rpc import kills
 from tests.rpc.serving import PATIENCE_S, Process, RefusedError, World
 from tests.rpc.test_requests import Fuzz
+from tests.support.plugins import enable
 from tui_gateway.transport import LONGEST_LINE
 
 KILLS = 10
@@ -256,7 +256,7 @@ def _until(wanted: Any) -> None:
 @pytest.mark.timeout(300)
 def test_kills_at_random_moments_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     found = kills.kill(tmp_path, KILLS, seed=7)
-    assert found.wrong == []
+    assert found.notes == []
     assert found.kills == KILLS
     assert found.acknowledged > KILLS
 

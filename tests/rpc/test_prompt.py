@@ -14,8 +14,8 @@ from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_core import config
 from hermes_core.paths import Home
-from tests.gateway.faults import eventually
 from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
+from tests.support.faults import eventually
 from tui_gateway import server
 from tui_gateway.pool import Pool
 

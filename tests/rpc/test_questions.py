@@ -6,8 +6,8 @@ from hermes_agent.testing.scripted import call, say
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
 from tests.agent.tools.test_facts import PLUGIN
-from tests.plugins import enable
 from tests.rpc.serving import Inside, RefusedError, World
+from tests.support.plugins import enable
 from tui_gateway import scope, server
 
 DANGEROUS = "rm -rf ../precious"

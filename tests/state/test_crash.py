@@ -1,13 +1,15 @@
 """The crash matrix, in the size that CI has time for; `make crash` runs the long one."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from hermes_state import SessionDB
-from hermes_state.testing import crash, workload
-from hermes_state.testing.crash import Pass
-from hermes_state.testing.workload import Expectation
+from tests.state import kills, workload
+from tests.state.kills import Pass
+from tests.state.workload import Expectation
+from tests.support.findings import Row, table
 
 SEED = 20_260
 
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.timeout(600)  # hundreds of processes, on whatever mach
 
 
 def test_a_kill_at_every_statement_loses_nothing(tmp_path: Path) -> None:
-    row = crash.at_every_point(tmp_path, Pass("statement", 1))
+    row = kills.at_every_point(tmp_path, Pass("statement", 1))
     assert row.found.is_clean, row.found.notes
     for point in ("BEGIN IMMEDIATE", "COMMIT", "INSERT INTO messages", "acknowledge"):
         assert row.points[point], f"{point} was never reached"
@@ -23,24 +25,24 @@ def test_a_kill_at_every_statement_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_kill_inside_a_shared_commit_loses_nothing(tmp_path: Path) -> None:
-    row = crash.at_every_point(tmp_path, Pass("statement", 3), step=3)
+    row = kills.at_every_point(tmp_path, Pass("statement", 3), step=3)
     assert row.found.is_clean, row.found.notes
     # which of the two depends on how the writers met; every third statement is a point
     assert row.points["SAVEPOINT writers_job"] + row.points["RELEASE writers_job"]
 
 
 def test_a_kill_at_every_change_of_a_file_loses_nothing(tmp_path: Path) -> None:
-    row = crash.at_every_point(tmp_path, Pass("file", 1))
+    row = kills.at_every_point(tmp_path, Pass("file", 1))
     assert row.found.is_clean, row.found.notes
     for point in ("write wal", "sync wal", "synced wal", "write database", "delete journal"):
         assert row.points[point], f"{point} was never reached"
 
 
-@pytest.mark.parametrize(("writers", "kills"), [(1, 250), (2, 125), (4, 125)])
-def test_kills_at_random_moments_lose_nothing(tmp_path: Path, writers: int, kills: int) -> None:
-    row = crash.at_random_moments(tmp_path, writers, kills, SEED)
+@pytest.mark.parametrize(("writers", "count"), [(1, 250), (2, 125), (4, 125)])
+def test_kills_at_random_moments_lose_nothing(tmp_path: Path, writers: int, count: int) -> None:
+    row = kills.at_random_moments(tmp_path, writers, count, SEED)
     assert row.found.is_clean, row.found.notes
-    assert row.found.acknowledged > kills
+    assert row.found.acknowledged > count
 
 
 def test_every_step_of_the_script_can_be_told_from_the_one_before() -> None:
@@ -111,7 +113,7 @@ class TestTheMatrixCanFail:
 
     def test_the_table_shows_what_was_found(self) -> None:
         found = self._found(self._store(), self.STEPS + 1)
-        text = crash.table([crash.Row("one", 1, found, crash.Counter())])
+        text = table([Row("one", 1, found, Counter())])
         assert text.splitlines()[-1].split()[:4] == [
             "all",
             "1",

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hermes_state import SessionDB
-from hermes_state.testing import power_loss
-from hermes_state.testing.power_loss import Disk, Event
+from tests.state import power_loss
+from tests.state.power_loss import Disk, Event
 
 
 def _recorded(folder: Path, **how: object) -> list[Event]:

@@ -1,119 +1,49 @@
 """SIGKILL in the middle of compaction: all of a rotation or none of it, and nothing lost."""
 
-import os
 import random
-import selectors
-import signal
-import subprocess
-import sys
+import time
 from collections import Counter
 from pathlib import Path
-from types import TracebackType
 
 import pytest
 
 from hermes_state import SessionDB
 from tests.agent.compaction import victim
-
-KILLS = 60
-PATIENCE_S = 30.0
-
-
-class Nursery:
-    """The process that forks victims, and what they say."""
-
-    def __init__(self, path: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, victim.__file__, str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert self._process.stdout is not None
-        self._out = self._process.stdout.fileno()
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._out, selectors.EVENT_READ)
-        self._buffer = b""
-
-    def __enter__(self) -> "Nursery":
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._selector.close()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-
-    def order(self, word: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{word}\n".encode())
-        self._process.stdin.flush()
-
-    def line(self, timeout_s: float = PATIENCE_S) -> str | None:
-        """The next line, or None when it does not come in time."""
-        while b"\n" not in self._buffer:
-            if not self._selector.select(timeout_s):
-                return None
-            self._buffer += os.read(self._out, 65_536)
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line.decode()
-
-    def until(self, word: str) -> str:
-        while (line := self.line()) is not None:
-            if line.startswith(word):
-                return line
-            assert not line.startswith("error"), line
-        raise AssertionError(f"nobody said {word!r}")
+from tests.support.nursery import Victim, listen, nursery
+from tests.support.victim import Order
 
 
-@pytest.mark.timeout(300)
-def test_kills_at_random_moments_leave_no_half_rotation_and_lose_nothing(tmp_path: Path) -> None:
+@pytest.mark.promise("P4")
+@pytest.mark.parametrize("kills", [15, pytest.param(60, marks=pytest.mark.proof)])
+def test_kills_at_random_moments_leave_no_half_rotation_and_lose_nothing(
+    tmp_path: Path, kills: int
+) -> None:
     chance = random.Random(20_261)
     path = tmp_path / "state.db"
     acknowledged, compactions = 0, 0
     moments: Counter[str] = Counter()
-    with Nursery(path) as nursery:
-        for _ in range(KILLS):
-            nursery.order("go")
-            pid = int(nursery.until("pid").split()[1])
-            nursery.until("ready")
-            seen = _until_the_moment(nursery, chance)
-            os.kill(pid, signal.SIGKILL)
-            nursery.order("reap")
-            while (line := nursery.line()) != "reaped":
-                assert line is not None and not line.startswith("error"), line
-                seen.append(line)
-            moments[seen[-1].split()[0] if seen else "ready"] += 1
-            compactions += sum(line.startswith("compacted") for line in seen)
-            said = [int(line.split()[1]) for line in seen if line.startswith("said")]
-            acknowledged = _checked(path, max([acknowledged, *said]))
-    assert compactions > KILLS / 2
-    assert moments["compacting"] >= 5, f"too few died while they compacted: {moments}"
+    with nursery(victim.__name__) as victims:
+        for _ in range(kills):
+            alive = victims.start(Order(str(path), [], 0))
+            _wait_for_the_moment(alive, chance)
+            victims.kill([alive])
+            assert not alive.errors
+            moments[alive.point] += 1
+            compactions += alive.points.count("compacted")
+            acknowledged = _check(path, max(acknowledged, alive.steps.get(0, 0)))
+    assert compactions > kills / 2
+    assert moments["compacting"] >= kills / 12, f"too few died while they compacted: {moments}"
 
 
-def _until_the_moment(nursery: Nursery, chance: random.Random) -> list[str]:
-    """Wait for a victim to begin its so manieth compaction, and then a random moment longer."""
-    seen: list[str] = []
-    for _ in range(chance.randrange(1, 4)):
-        while not seen or not seen[-1].startswith("compacting"):
-            line = nursery.line()
-            assert line is not None and not line.startswith("error"), line
-            seen.append(line)
-        seen.append("")
-    pause = chance.choice((0.0, chance.random() * 0.06))
-    while (line := nursery.line(pause)) is not None and len(seen) < 40:
-        seen.append(line)
-        pause /= 2
-    return [line for line in seen if line]
+def _wait_for_the_moment(alive: Victim, chance: random.Random) -> None:
+    """Wait until a victim begins one of its first compactions, and then a random moment longer."""
+    number = chance.randrange(1, 4)
+    assert listen([alive], lambda: alive.points.count("compacting") >= number), alive.errors
+    pause_s = chance.choice((0.0, chance.random() * 0.06))
+    listen([alive], lambda: False, time.monotonic() + pause_s)
 
 
-def _checked(path: Path, acknowledged: int) -> int:
+def _check(path: Path, acknowledged: int) -> int:
     """What was acknowledged is there in order and once, perhaps with the one that was under way."""
     with SessionDB(path) as store:
         assert store.check() == []

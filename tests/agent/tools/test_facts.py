@@ -19,7 +19,7 @@ from hermes_core.settings import Settings
 from hermes_state import SessionDB
 from tests.agent.conftest import MakeChat
 from tests.agent.test_standing import BOB
-from tests.plugins import enable
+from tests.support.plugins import enable
 
 PLUGIN = '''
 """Plants trees into files."""

@@ -11,9 +11,9 @@ import pytest
 
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
-from tests.gateway.faults import eventually
 from tests.gateway.living import PATIENCE_S, World
 from tests.gateway.platforms.test_api_server_gateway import TABLE, Gateway, said
+from tests.support.faults import eventually
 
 SESSION = "X-Hermes-Session-Id"
 

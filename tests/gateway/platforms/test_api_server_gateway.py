@@ -15,8 +15,8 @@ from gateway.platforms.api_server.adapter import ApiServerAdapter
 from hermes_agent.testing.faults import Refuse
 from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
 from hermes_cli import plugins
-from tests.gateway.faults import eventually
 from tests.gateway.living import PATIENCE_S, Inside, World
+from tests.support.faults import eventually
 
 TOKEN = "a-token-for-the-tests"
 TABLE = f"""

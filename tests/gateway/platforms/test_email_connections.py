@@ -19,9 +19,9 @@ from gateway.platforms.email.adapter import EmailAdapter
 from gateway.platforms.email.mailbox import Mailbox
 from gateway.platforms.email.manifest import EmailSettings
 from gateway.platforms.testing.network import Proxy
-from tests.gateway.faults import eventually
 from tests.gateway.platforms.scripted_ingress import PATIENCE_S, ScriptedIngress
 from tests.gateway.servers.mail import DOMAIN, MailServer, mail_server, needs_dovecot
+from tests.support.faults import eventually
 
 
 @contextmanager

@@ -33,8 +33,8 @@ import trustme
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
-from tests.gateway.faults import eventually
 from tests.gateway.servers.ports import free_port
+from tests.support.faults import eventually
 
 DOMAIN = "mail.test"
 PASSWORD = "correct-horse"

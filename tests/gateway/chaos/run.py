@@ -11,14 +11,14 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway.testing.chaos import judge, loopback, script
-from gateway.testing.chaos.judge import Findings, Talk
-from gateway.testing.chaos.place import Place
-from gateway.testing.chaos.script import Question, Script
-from gateway.testing.chaos.trouble import Disk, Troubles
-from gateway.testing.chaos.victim import MOMENTS, Moment, Victim
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
+from tests.gateway.chaos import judge, loopback, script
+from tests.gateway.chaos.judge import Findings, Talk
+from tests.gateway.chaos.place import Place
+from tests.gateway.chaos.script import Question, Script
+from tests.gateway.chaos.trouble import Disk, Troubles
+from tests.gateway.chaos.victim import MOMENTS, Moment, Victim
 
 _GLANCE_S = 0.002
 _LOOK_S = 0.5

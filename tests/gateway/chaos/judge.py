@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gateway.replies import REPEAT_MARK
-from gateway.testing.chaos import script
-from gateway.testing.chaos.place import Place, Seen
-from gateway.testing.chaos.script import Question
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.turns import MOST_ATTEMPTS
+from tests.gateway.chaos import script
+from tests.gateway.chaos.place import Place, Seen
+from tests.gateway.chaos.script import Question
 
 _CURSOR = "▉"
 _PUT_OFF = "I go on with this afterwards"

@@ -8,7 +8,7 @@ every writer, what was acknowledged, or that and the one write that was under wa
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from hermes_state.outbox import Piece
 from hermes_state.people import Stranger
 from hermes_state.turns import Accepted
 from hermes_state.usage import Spent
+from tests.support import findings
 
 View = dict[str, tuple[tuple[Any, ...], ...]]
 """What a store shows of one script: its rows by table, with names and numbers that depend on the run
@@ -235,9 +236,10 @@ def undisturbed() -> list[View]:
 
 
 @dataclass
-class Findings:
+class Findings(findings.Findings):
     """What was acknowledged, and what is wrong with a store after it was disturbed."""
 
+    harmless = frozenset({"acknowledged"})
     acknowledged: int = 0
     lost: int = 0
     doubled: int = 0
@@ -246,18 +248,6 @@ class Findings:
     half_rotations: int = 0
     illegal: int = 0
     errors: int = 0
-    notes: list[str] = field(default_factory=list[str])
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing is wrong."""
-        counted = [f.name for f in fields(self) if f.name not in ("acknowledged", "notes")]
-        return not any(getattr(self, name) for name in counted)
-
-    def add(self, other: "Findings") -> None:
-        """Take in what was found elsewhere."""
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
 class Expectation(NamedTuple):

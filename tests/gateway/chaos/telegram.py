@@ -2,7 +2,7 @@
 
 from gateway.platforms.testing.network import Proxy
 from gateway.platforms.testing.telegram import NAME, BotApi, Person
-from gateway.testing.chaos.place import Link, Place, Seen
+from tests.gateway.chaos.place import Link, Place, Seen
 
 _FORUM = -100_500
 _FIRST_PERSON = 2001

@@ -8,8 +8,8 @@ import threading
 from typing import Any
 
 from gateway.platforms.testing.network import Proxy
-from gateway.testing.chaos import script
-from gateway.testing.chaos.place import Link, Place, Seen
+from tests.gateway.chaos import script
+from tests.gateway.chaos.place import Link, Place, Seen
 
 _TOKEN = "a-token-for-the-clients"
 _PATIENCE_S = 20.0

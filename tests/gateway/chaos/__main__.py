@@ -1,32 +1,25 @@
-"""Runs the chaos: python -m gateway.testing.chaos --messages 1000 --kills 100 --seed 7"""
+"""Runs the chaos: python -m tests.gateway.chaos --messages 1000 --kills 100 --seed 7
+
+A real mail server and a real homeserver take part where this machine has them.
+"""
 
 import argparse
 import os
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from gateway.testing.chaos import judge
-from gateway.testing.chaos.api import ApiPlace
-from gateway.testing.chaos.loopback import WAYS, LoopbackPlace
-from gateway.testing.chaos.place import Place
-from gateway.testing.chaos.run import Report, run
-from gateway.testing.chaos.telegram import TelegramPlace
+from tests.gateway.chaos import judge
+from tests.gateway.chaos.run import Report, run
+from tests.gateway.chaos.servers import everywhere
 
 _SHOWN = 30
 
 
-def places() -> list[Place]:
-    """The places that need nothing that is not shipped."""
-    return [*(LoopbackPlace(way) for way in WAYS), TelegramPlace(), ApiPlace()]
-
-
-def main(
-    arguments: Sequence[str] | None = None, make: Callable[[], Sequence[Place]] = places
-) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run it, print the table, and say by the exit status whether anything is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m gateway.testing.chaos")
+    parser = argparse.ArgumentParser(prog="python -m tests.gateway.chaos")
     parser.add_argument("--messages", type=int, default=150, help="what people write (150)")
     parser.add_argument("--talks", type=int, default=50, help="conversations (50)")
     parser.add_argument("--kills", type=int, default=12, help="of the gateway (12)")
@@ -35,7 +28,7 @@ def main(
     chosen = parser.parse_args(arguments)
     seed = random.randrange(1_000_000) if chosen.seed is None else chosen.seed
     report = run(
-        make(),
+        everywhere(),
         messages=chosen.messages,
         talks=chosen.talks,
         kills=chosen.kills,

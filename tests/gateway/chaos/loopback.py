@@ -9,14 +9,14 @@ from gateway.platforms.base import BasePlatformAdapter, Manifest, Resend
 from gateway.platforms.testing.loopback.manifest import MANIFEST, LoopbackSettings
 from gateway.platforms.testing.loopback.server import LoopbackServer
 from gateway.platforms.testing.network import Proxy
-from gateway.testing.chaos.place import Link, Place, Seen
 from hermes_cli.plugin_context import PluginContext
 from hermes_core.paths import Home
+from tests.gateway.chaos.place import Link, Place, Seen
 
 WAYS: tuple[Resend, ...] = ("same", "checked", "marked")
 PLUGIN = "chaos"
 
-_CODE = "from gateway.testing.chaos.loopback import register\n\n__all__ = ['register']\n"
+_CODE = "from tests.gateway.chaos.loopback import register\n\n__all__ = ['register']\n"
 _ABOUT = f'name = "{PLUGIN}"\nversion = "1"\ndescription = "Loopback in three kinds."\n'
 
 

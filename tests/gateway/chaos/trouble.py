@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from gateway.testing.chaos.place import Link, Place
 from hermes_core.errors import StoreError
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from tests.gateway.chaos.place import Link, Place
 
 _DISK_MB = 512
 _PATIENCE_S = 30.0

@@ -5,29 +5,31 @@ about each, limits held, transcripts are valid.
 """
 
 from collections import Counter
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hermes_agent.testing import validity
-from hermes_agent.testing.crash import script
-from hermes_agent.testing.crash.victim import turns_of
 from hermes_state import SessionDB
+from tests.agent.kills import script
+from tests.agent.kills.victim import turns_of
+from tests.support import findings
 
 _ENDS = ("answered", "failed", "interrupted")
 
 
 @dataclass
-class Findings:
+class Findings(findings.Findings):
     """What happened, and what is wrong."""
 
+    harmless = frozenset({"acknowledged", "turns", "answered", "effects", "unknown"})
     acknowledged: int = 0
     turns: int = 0
     answered: int = 0
     effects: int = 0
     """Effects that did happen, by their own trace."""
     unknown: int = 0
-    """Effects that the ledger calls unknown: told to the model, so nothing is wrong with them."""
+    """Effects that the ledger calls unknown: reported to the model, so nothing is wrong with them."""
     lost: int = 0
     repeated: int = 0
     mistold: int = 0
@@ -36,26 +38,6 @@ class Findings:
     invalid: int = 0
     integrity: int = 0
     errors: int = 0
-    notes: list[str] = field(default_factory=list[str])
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing is wrong."""
-        wrong = (
-            self.lost, self.repeated, self.mistold, self.unfinished, self.exceeded, self.invalid,
-            self.integrity, self.errors,
-        )  # fmt: skip
-        return not any(wrong)
-
-    def add(self, other: "Findings") -> None:
-        """Take in what was found elsewhere."""
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
-
-    def note(self, kind: str, text: str) -> None:
-        """Count something that is wrong."""
-        setattr(self, kind, getattr(self, kind) + 1)
-        self.notes.append(f"{kind}: {text}")
 
 
 def inspect(database: Path, acknowledged: dict[str, int]) -> Findings:

@@ -1,15 +1,16 @@
-"""The process that is killed: runs scripts on a store and reports every acknowledgement.
+"""The side of a kill test that is killed: traps, and a process that forks victims.
 
-To make a kill cheap, one process (the nursery) imports everything once and forks a victim on demand;
-it is started by `crash.py` with a socket over which orders and pipes come.
+To make a kill cheap, one process imports everything once and forks a victim per order. It is started
+by `nursery.py` with a socket over which orders and pipes come. What a victim does is a function of its
+order and its pipe, in the module that is started.
 """
 
 import os
 import signal
 import socket
-import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -17,7 +18,6 @@ import apsw
 import msgspec
 
 from hermes_state import SessionDB, checkpoint
-from hermes_state.testing import workload
 
 CHECKPOINT_PAGES = 50
 """Small, so that also a short script sees checkpoints."""
@@ -33,9 +33,13 @@ class Order(msgspec.Struct):
     """How many each thread runs before it closes the store and says that it is done."""
     trap: Literal["none", "statement", "file"] = "none"
     kill_at: int = 0
-    """Die at so manieth point of the trap; 0 is never."""
+    """Die at the n-th point of the trap; 0 is never."""
     reap: int = 0
-    """Not an order to start: this process is dead, forget it."""
+    """Do not start anything: reap this dead process."""
+
+
+Live = Callable[[Order, int], None]
+"""What a victim does: obey the order, report to the pipe."""
 
 
 class Trap:
@@ -64,7 +68,7 @@ class Trap:
 class TrappedFile(apsw.VFSFile):
     """A file with a point before each change of it."""
 
-    def __init__(self, base: str, filename: Any, flags: list[int], trap: Trap) -> None:  # noqa: ANN401
+    def __init__(self, base: str, filename: Any, flags: list[int], trap: Trap) -> None:
         super().__init__(base, filename, flags)
         self._trap = trap
         self._kind = kind_of(filename)
@@ -91,7 +95,7 @@ class TrappedVFS(apsw.VFS):
         self._trap = trap
         super().__init__("hermes-trap", self._base, makedefault=True)
 
-    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:  # noqa: ANN401 -- SQLite's
+    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:
         return TrappedFile(self._base, name, flags, self._trap)
 
     def xDelete(self, filename: str, syncdir: bool) -> None:
@@ -99,7 +103,7 @@ class TrappedVFS(apsw.VFS):
         super().xDelete(filename, syncdir)
 
 
-def kind_of(filename: Any) -> str:  # noqa: ANN401 -- a text, or SQLite's object around one
+def kind_of(filename: Any) -> str:
     """Which of a store's files this is, in a word."""
     name = Path(filename if isinstance(filename, str) else filename.filename()).name
     for suffix in ("-journal", "-wal", "-shm"):
@@ -117,49 +121,51 @@ def open_store(order: Order) -> SessionDB:
     return store
 
 
-def live(order: Order, pipe: int) -> None:
-    """Do what is ordered, in as many threads as there are names; report to the pipe."""
+def reporter(pipe: int) -> Callable[[str], None]:
+    """A function that reports a line; lines are short enough to be written whole or not at all."""
 
     def report(line: str) -> None:
-        os.write(pipe, f"{line}\n".encode())  # short enough to be written whole or not at all
+        os.write(pipe, f"{line}\n".encode())
 
+    return report
+
+
+def describe(error: BaseException) -> str:
+    """An error as a line of a report."""
+    return f"error {type(error).__name__}: {error}"[:400].replace("\n", " ")
+
+
+@contextmanager
+def trapped_store(
+    order: Order, report: Callable[[str], None]
+) -> Generator[tuple[SessionDB, Callable[[str], None]]]:
+    """The store with the trap of an order, and a function to pass further points of the trap."""
     trap = Trap(order.kill_at, report)
     vfs = TrappedVFS(trap) if order.trap == "file" else None
     store = open_store(order)
     if order.trap == "statement":
         store.write(lambda c: setattr(c, "exec_trace", trap.statement))
-    together = threading.Barrier(len(order.threads))
+    yield store, trap.reach if order.trap == "statement" else lambda _point: None
+    store.close()
+    del vfs
 
-    def run(number: int, name: str) -> None:
-        try:
-            together.wait(10)
-            steps = 0
-            for script in range(order.scripts):
-                for _ in workload.conversation(store, f"{name}c{script}"):
-                    steps += 1
-                    if order.trap == "statement":
-                        trap.reach("acknowledge")
-                    report(f"{number} {steps}")
-        except BaseException as error:  # noqa: BLE001 -- whatever it is, the parent must hear of it
-            report(f"error {type(error).__name__}: {error}"[:400].replace("\n", " "))
 
+def run_threads(names: Sequence[str], run: Callable[[int, str], None]) -> None:
+    """Run each name in a thread, the first in this one."""
     others = [
         threading.Thread(target=run, args=(number, name), daemon=True)
-        for number, name in enumerate(order.threads)
+        for number, name in enumerate(names)
         if number
     ]
     for thread in others:
         thread.start()
-    run(0, order.threads[0])
+    run(0, names[0])
     for thread in others:
         thread.join()
-    store.close()
-    del vfs
-    report("done")
 
 
-def serve(descriptor: int, live: Callable[[Order, int], None] = live) -> None:
-    """The nursery: fork a victim for every order, until nobody is there to give one."""
+def serve(descriptor: int, live: Live) -> None:
+    """Fork a victim per order until the other side closes the socket."""
     with socket.socket(fileno=descriptor) as orders:
         while True:
             text, pipes, _, _ = socket.recv_fds(orders, 65_536, 1)
@@ -173,20 +179,16 @@ def serve(descriptor: int, live: Callable[[Order, int], None] = live) -> None:
             pid = os.fork()
             if pid == 0:
                 orders.close()
-                _be_born(order, pipes[0], live)
+                _run(order, pipes[0], live)
             os.close(pipes[0])
             orders.sendall(f"{pid}\n".encode())
 
 
-def _be_born(order: Order, pipe: int, live: Callable[[Order, int], None]) -> NoReturn:
+def _run(order: Order, pipe: int, live: Live) -> NoReturn:
     try:
         live(order, pipe)
     except BrokenPipeError:
         pass  # nobody listens any more
-    except BaseException as error:  # noqa: BLE001 -- as above
-        os.write(pipe, f"error {type(error).__name__}: {error}"[:400].encode() + b"\n")
+    except BaseException as error:  # noqa: BLE001 -- whatever it is, the parent must hear of it
+        reporter(pipe)(describe(error))
     os._exit(0)
-
-
-if __name__ == "__main__":
-    serve(int(sys.argv[1]))

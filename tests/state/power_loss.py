@@ -17,9 +17,9 @@ from unittest import mock
 import apsw
 
 from hermes_state import SessionDB, checkpoint
-from hermes_state.testing import workload
-from hermes_state.testing.victim import CHECKPOINT_PAGES
-from hermes_state.testing.workload import Expectation, Findings
+from tests.state import workload
+from tests.state.workload import Expectation, Findings
+from tests.support.victim import CHECKPOINT_PAGES
 
 SECTOR = 512
 """What a disk writes whole or not at all."""
@@ -51,7 +51,7 @@ class Notes:
         with self._lock:
             self.events.append(event)
 
-    def name_of(self, filename: Any) -> str | None:  # noqa: ANN401 -- text, SQLite's object, or None
+    def name_of(self, filename: Any) -> str | None:
         """The name to note, or None for what is not a file of the store; the index is derived."""
         if filename is None:
             return None
@@ -62,7 +62,7 @@ class Notes:
 class NotedFile(apsw.VFSFile):
     """A file that notes what is done to it."""
 
-    def __init__(self, base: str, filename: Any, flags: list[int], notes: Notes) -> None:  # noqa: ANN401
+    def __init__(self, base: str, filename: Any, flags: list[int], notes: Notes) -> None:
         self._notes = notes
         self._name = notes.name_of(filename)
         # A new journal or WAL: with its first sync SQLite syncs the folder.
@@ -72,7 +72,7 @@ class NotedFile(apsw.VFSFile):
             self._sync_folder = self._name.endswith(("-journal", "-wal"))
         super().__init__(base, filename, flags)
 
-    def _note(self, kind: Any, at: int = 0, data: bytes = b"") -> None:  # noqa: ANN401 -- a literal
+    def _note(self, kind: Any, at: int = 0, data: bytes = b"") -> None:
         if self._name is not None:
             self._notes.take(Event(kind, self._name, at, data))
 
@@ -98,7 +98,7 @@ class NotingVFS(apsw.VFS):
         self._base = apsw.vfs_names()[0]
         super().__init__("hermes-notes", self._base, makedefault=True)
 
-    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:  # noqa: ANN401 -- SQLite's
+    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:
         return NotedFile(self._base, name, flags, self._notes)
 
     def xDelete(self, filename: str, syncdir: bool) -> None:

@@ -4,56 +4,37 @@ For each turn it reports two acknowledgements: that the message was taken in (2n
 has ended (2n).
 """
 
-import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hermes_agent import recovery
 from hermes_agent.agent import Agent
-from hermes_agent.testing.crash import script
 from hermes_core.errors import ConversationBusyError, LeaseLostError
 from hermes_state import SessionDB, lineage
 from hermes_state import turns as ledger
-from hermes_state.testing.victim import Order, Trap, TrappedVFS, open_store, serve
+from tests.agent.kills import script
+from tests.support.victim import Order, describe, reporter, run_threads, serve, trapped_store
 
 _BUSY_S = 0.005
 
 
 def live(order: Order, pipe: int) -> None:
     """Recover, then run turns in as many conversations as there are names; report to the pipe."""
-
-    def report(line: str) -> None:
-        os.write(pipe, f"{line}\n".encode())
-
-    trap = Trap(order.kill_at, report)
-    vfs = TrappedVFS(trap) if order.trap == "file" else None
+    report = reporter(pipe)
     database = Path(order.database)
-    store = open_store(order)
-    if order.trap == "statement":
-        store.write(lambda c: setattr(c, "exec_trace", trap.statement))
-    reach = trap.reach if order.trap == "statement" else _pass
-    recovery.recover(store, lambda session_id: script.agent(store, database, session_id, reach))
+    with trapped_store(order, report) as (store, reach):
+        recovery.recover(store, lambda session_id: script.agent(store, database, session_id, reach))
 
-    def run(number: int, name: str) -> None:
-        try:
-            for step in _conversation(store, database, name, order.scripts, reach):
-                report(f"{number} {step}")
-        except BaseException as error:  # noqa: BLE001 -- whatever it is, the parent must hear of it
-            report(f"error {type(error).__name__}: {error}"[:400].replace("\n", " "))
+        def run(number: int, name: str) -> None:
+            try:
+                for step in _conversation(store, database, name, order.scripts, reach):
+                    report(f"{number} {step}")
+            except BaseException as error:  # noqa: BLE001 -- the parent must hear of it
+                report(describe(error))
 
-    threads = [
-        threading.Thread(target=run, args=(number, name), daemon=True)
-        for number, name in enumerate(order.threads)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    store.close()
-    del vfs
+        run_threads(order.threads, run)
     report("done")
 
 
@@ -94,10 +75,6 @@ def _run(agent: Agent, turn_id: str) -> None:
             time.sleep(_BUSY_S)
         else:
             return
-
-
-def _pass(_point: str) -> None:
-    """A point that is no trap."""
 
 
 if __name__ == "__main__":

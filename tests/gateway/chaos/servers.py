@@ -1,13 +1,10 @@
-"""The chaos on every server that we test with: `python -m tests.gateway.chaos --kills 100`.
-
-To the places that are shipped it adds a real mail server and a real homeserver, with encrypted rooms.
-"""
+"""The places of the chaos: doubles, and with them a real mail server and a real homeserver."""
 
 import itertools
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from email.message import Message
 from pathlib import Path
@@ -15,8 +12,10 @@ from typing import Any
 
 from gateway.platforms.testing.background import Background
 from gateway.platforms.testing.network import Proxy
-from gateway.testing.chaos.__main__ import main, places
-from gateway.testing.chaos.place import Link, Place, Seen
+from tests.gateway.chaos.api import ApiPlace
+from tests.gateway.chaos.loopback import WAYS, LoopbackPlace
+from tests.gateway.chaos.place import Link, Place, Seen
+from tests.gateway.chaos.telegram import TelegramPlace
 from tests.gateway.servers import mail, synapse
 from tests.gateway.servers.mail import DOMAIN, MailServer, letter
 from tests.gateway.servers.matrix import Person, person
@@ -180,19 +179,20 @@ class MatrixPlace(Place):
         return sum(one["sender"] == self._bot.user_id for one in list(self._ann.seen.items))
 
 
-def everywhere() -> Sequence[Place]:
+def doubles() -> list[Place]:
+    """The places that need no server."""
+    return [*(LoopbackPlace(way) for way in WAYS), TelegramPlace(), ApiPlace()]
+
+
+def everywhere() -> list[Place]:
     """Every place that this machine can have."""
-    made = list(places())
+    found = doubles()
     if mail.IS_MISSING:
         sys.stderr.write("email is left out: Dovecot is not installed\n")
     else:
-        made.append(MailPlace())
+        found.append(MailPlace())
     if synapse.is_installed():
-        made.append(MatrixPlace())
+        found.append(MatrixPlace())
     else:
         sys.stderr.write(f"matrix is left out: {synapse.MISSING}\n")
-    return made
-
-
-if __name__ == "__main__":
-    sys.exit(main(make=everywhere))
+    return found

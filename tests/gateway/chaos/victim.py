@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from gateway.testing.chaos import loopback
-from gateway.testing.chaos.place import Place
 from hermes_core.paths import Home
+from tests.gateway.chaos import loopback
+from tests.gateway.chaos.place import Place
 
 _PATIENCE_S = 60.0
 _SETTINGS = """

@@ -1,1 +1,0 @@
-"""Proofs about the whole gateway, shipped so that anybody can run them."""
