@@ -76,7 +76,3 @@ def test_lowering_lets_words_move_between_packages_but_not_grow(
     assert marks.write(after, before) == []
     assert marks.risen(after, marks.baseline()) == []
     assert marks.write(before, after) == ["names: 3 to 4"]
-
-
-def test_every_mark_is_of_a_part_that_exists() -> None:
-    assert set(marks.marks()) == set(marks.lines())
