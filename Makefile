@@ -6,9 +6,10 @@ READY  := .venv/.ready
 SMOLLM := .venv/.smollm2
 SYNAPSE := .venv-synapse/.ready
 PEER   ?=
+TIERS  := servers or proof or e2e
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check lint type imports fmt report chat screenshots bench crash docs servers
+.PHONY: help setup test check tiers fuzz cov lint type imports docs marks fmt report chat screenshots bench crash servers
 
 help: ## show the verbs
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -33,12 +34,23 @@ $(SYNAPSE):
 	.venv-synapse/bin/python -m pip install -q --disable-pip-version-check matrix-synapse==1.163.2
 	@touch $(SYNAPSE)
 
-servers: $(SYNAPSE) ## install the real servers that tests of the gateway use (dovecot comes from your system)
+servers: $(SYNAPSE) $(SMOLLM) ## install the servers that the tier of this name uses (dovecot comes from your system)
 
-test: $(READY) $(SMOLLM) ## run every test
+test: $(READY) ## the default tests: needs nothing but Python (ARGS="-k title": some of them)
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
-check: lint type imports docs test ## all that CI runs
+check: lint type imports docs tiers ## all that CI runs after `make test`
+
+tiers: $(READY) servers ## the other tests: real servers, kills and chaos, real terminals
+	$(BIN)/python -m pytest -n auto -m "$(TIERS)" $(ARGS)
+
+fuzz: $(READY) ## random tests with fresh examples (ARGS=tests/state: some of them)
+	$(BIN)/python -m pytest -n auto -m "hypothesis and not servers" --hypothesis-profile=fuzz --timeout 1200 $(ARGS) \
+	|| { echo 'To keep a find: put @example(…) with the values of its "Falsifying example" above @given,'; \
+	     echo 'or a test with the steps that a state machine printed; then fix it.'; exit 1; }
+
+cov: $(READY) ## branch coverage of the default tests, per package
+	$(BIN)/python scripts/coverage.py $(ARGS)
 
 lint: $(READY) ## ruff: rules and formatting
 	$(BIN)/ruff check .
@@ -52,6 +64,9 @@ imports: $(READY) ## the layers of ARCHITECTURE.md
 
 docs: $(READY) ## generated pages agree with the code (make docs WRITE=1 rewrites them)
 	$(BIN)/python scripts/reference.py $(if $(WRITE),--write)
+
+marks: $(READY) ## lower the counts of scripts/marks.toml to what they are now
+	$(BIN)/python scripts/marks.py --write
 
 fmt: $(READY) ## format, and fix what can be fixed
 	$(BIN)/ruff check --fix .

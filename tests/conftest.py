@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from hermes_cli import plugins
 from hermes_core import secrets
@@ -18,6 +19,21 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# Everybody sees the same examples, whatever was found before; `make fuzz` looks for others.
+settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
+settings.register_profile("fuzz", derandomize=False, deadline=None, print_blob=True)
+settings.load_profile("fixed")
+
+TIERS = {"servers": 120, "e2e": 120, "proof": 600}
+"""Tests that `make test` leaves out, and how many seconds each may take; CONTRIBUTING.md has more."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        limits = [TIERS[mark.name] for mark in item.iter_markers() if mark.name in TIERS]
+        if limits and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(max(limits)))
 
 
 @pytest.fixture(autouse=True)

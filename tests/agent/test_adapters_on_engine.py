@@ -29,6 +29,8 @@ READ = ToolSpec(
     {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
 )
 
+pytestmark = pytest.mark.servers
+
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[engine.Served]:

@@ -1,4 +1,4 @@
-"""The crash matrix over whole turns, in the size CI has time for; `make crash` runs the long one."""
+"""The crash matrix over whole turns: a few kills by default, most by `make crash`."""
 
 from pathlib import Path
 
@@ -10,9 +10,16 @@ from tests.agent.kills.victim import turns_of
 
 SEED = 20_261
 
-pytestmark = pytest.mark.timeout(600)  # hundreds of processes, on whatever machine this is
+pytestmark = pytest.mark.promise("P2", "P3", "P9")
 
 
+def test_a_kill_at_some_statements_of_a_turn_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    row = matrix.at_every_point(tmp_path, "statement", step=40)
+    assert row.found.is_clean, row.found.notes
+    assert row.kills > 5
+
+
+@pytest.mark.proof
 def test_a_kill_at_every_statement_of_a_turn_loses_and_repeats_nothing(tmp_path: Path) -> None:
     row = matrix.at_every_point(tmp_path, "statement", step=3)
     assert row.found.is_clean, row.found.notes
@@ -23,13 +30,21 @@ def test_a_kill_at_every_statement_of_a_turn_loses_and_repeats_nothing(tmp_path:
     assert row.kills > 100
 
 
+@pytest.mark.proof
 def test_a_kill_at_a_change_of_a_file_loses_and_repeats_nothing(tmp_path: Path) -> None:
     row = matrix.at_every_point(tmp_path, "file", step=16)
     assert row.found.is_clean, row.found.notes
     assert row.kills > 50
 
 
-@pytest.mark.parametrize(("processes", "kills"), [(1, 60), (2, 40)])
+@pytest.mark.parametrize(
+    ("processes", "kills"),
+    [
+        (1, 8),
+        (2, 8),
+        *(pytest.param(*run, marks=pytest.mark.proof) for run in ((1, 60), (2, 40))),
+    ],
+)
 def test_kills_at_random_moments_lose_and_repeat_nothing(
     tmp_path: Path, processes: int, kills: int
 ) -> None:

@@ -40,6 +40,8 @@ from hermes_core.settings import Settings
 PATIENCE_S = 30.0
 HEAD = "You are a helpful assistant. " + "Be kind and short. " * 40
 
+pytestmark = pytest.mark.servers
+
 
 @pytest.fixture(scope="module")
 def file() -> Iterator[Path]:

@@ -11,6 +11,8 @@ from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
 from tests.agent.conftest import MakeChat, RecordingHooks
 
+pytestmark = pytest.mark.promise("P6")
+
 
 class Remembering:
     def __init__(self) -> None:

@@ -507,6 +507,7 @@ def test_a_conversation_that_outgrows_its_window_is_compacted_in_the_middle_of_a
 # -- the prefix ----------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("P10")
 def test_the_beginning_of_every_request_is_the_same_also_after_a_restart(
     make_chat: MakeChat, tmp_path: Path
 ) -> None:

@@ -17,6 +17,8 @@ from hermes_state import SessionDB
 from tests.agent.conftest import Counting, MakeChat, RecordingHooks
 from tests.agent.test_loop import in_background, joined
 
+pytestmark = pytest.mark.promise("P8")
+
 CHANGE_TO_ONE = {"action": "change", "arguments": {"n": 1}}
 CHANGE_TO_TWO = {"action": "change", "arguments": {"n": 2}}
 CHANGE_TO_NONSENSE = {"action": "change", "arguments": {"nope": 1}}

@@ -28,6 +28,8 @@ from hermes_state.routes import Route
 from hermes_state.turns import Opening
 from tests.agent.conftest import Chat, Counting, MakeChat
 
+pytestmark = pytest.mark.promise("P3")
+
 DEAD = "somewhere-else:1:1:1"
 
 
@@ -187,6 +189,7 @@ def test_a_turn_stopped_by_the_user_stays_stopped(make_chat: MakeChat, store: Se
     assert recovery.unfinished(store) == []
 
 
+@pytest.mark.promise("P9")
 def test_limits_hold_over_a_crash(make_chat: MakeChat, store: SessionDB) -> None:
     settings = Settings(agent=AgentSettings(titles=False, max_steps=2))
     chat = make_chat(lambda _r: call("count"), [Counting().tool()], settings=settings)

@@ -25,6 +25,8 @@ from tests.agent.tools.conftest import MakeDesk, make_desk
 from tests.agent.tools.test_process import VICTIM
 from tests.agent.tools.test_terminal import has_ended, wait_for
 
+pytestmark = pytest.mark.promise("P7")
+
 __all__ = ["make_desk"]
 
 BWRAP = shutil.which("bwrap")

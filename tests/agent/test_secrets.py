@@ -17,6 +17,8 @@ from hermes_core.paths import Home
 from hermes_core.settings import ModelSettings, Settings
 from tests.agent.conftest import Counting, MakeChat
 
+pytestmark = pytest.mark.promise("P7")
+
 SECRET = "tok-9f8e7d6c5b4a"
 HIDDEN = "[secret DEPLOY_TOKEN]"
 

@@ -27,6 +27,8 @@ from hermes_core.settings import PluginSettings, Settings
 from hermes_core.slash_commands import COMMANDS
 from tests.support.plugins import enable
 
+pytestmark = pytest.mark.promise("P8")
+
 END = {
     "session_id": "s1",
     "completed": False,

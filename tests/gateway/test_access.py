@@ -31,6 +31,9 @@ from hermes_state.people import Person, Role
 from hermes_state.questions import Question
 from hermes_state.scope import Scope
 from hermes_state.turns import Opening
+from tests.support.examples import examples
+
+pytestmark = pytest.mark.promise("P7")
 
 
 @pytest.fixture
@@ -231,7 +234,7 @@ roles = st.dictionaries(
     roles=roles,
     per_user=st.tuples(st.booleans(), st.booleans()),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_nothing_of_one_person_shows_to_another_on_any_door(
     held: list[SessionSource | None],
     viewers: list[SessionSource],
@@ -356,7 +359,7 @@ def _search(surface: Surface, **args: Any) -> str:
 
 
 @given(held=st.lists(places, min_size=2, max_size=6), per_user=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_title_is_refused_only_for_what_the_person_can_see(
     held: list[SessionSource], per_user: bool
 ) -> None:

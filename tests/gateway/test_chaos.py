@@ -26,7 +26,9 @@ ONE = "k0n1 1/2 is said.\n\nk0n1 2/2 is said."
 TWO = "k0n2 1/2 is said.\n\nk0n2 2/2 is said."
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.servers
+@pytest.mark.proof
+@pytest.mark.promise("P2")
 def test_every_message_is_answered_once_while_the_gateway_dies_and_all_around_it_fails(
     tmp_path: Path,
 ) -> None:

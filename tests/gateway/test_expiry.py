@@ -19,6 +19,8 @@ from hermes_cli import plugins
 from tests.gateway.living import Inside, World
 from tests.support.faults import disk_full_at, eventually
 
+pytestmark = pytest.mark.promise("P6")
+
 _SESSION_HOOKS = ("on_session_start", "on_session_end", "on_session_finalize", "on_session_reset")
 _IDLE = 'reset = "idle"\nreset_idle_minutes = 60\n'
 

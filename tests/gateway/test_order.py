@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -15,7 +16,10 @@ from gateway.origin import Origin
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
 from tests.gateway.living import Inside, Process, World
+from tests.support.examples import examples
 from tests.support.faults import eventually
+
+pytestmark = pytest.mark.promise("P5")
 
 _PATIENCE_S = 10
 
@@ -355,5 +359,7 @@ class _Chats(RuleBasedStateMachine):
         self.lanes.close()
 
 
-_Chats.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+_Chats.TestCase.settings = settings(
+    max_examples=examples(40), stateful_step_count=25, deadline=None
+)
 TestChats = _Chats.TestCase

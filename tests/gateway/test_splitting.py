@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 from wcwidth import iter_graphemes
 
 from gateway.splitting import LEAST, cut, split
+from tests.support.examples import examples
 
 
 def utf16(text: str) -> int:
@@ -127,7 +128,7 @@ def test_a_text_that_fits_is_one_piece(text: str):
     assert [one.lstrip() for one in split(text, 100_000)] == [one.lstrip() for one in expected]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(documents, st.integers(LEAST, 100))
 def test_a_measure_only_needs_to_grow_with_the_text(text: str, limit: int):
     _check_whole(text, limit, lambda piece: 3 * len(piece.split()) + len(piece) // 2)
@@ -191,7 +192,7 @@ def _look(text: str) -> list[tuple[frozenset[str], str]]:
     return seen
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(_whole_documents, st.integers(100, 400))
 def test_a_cut_changes_nothing_of_how_the_text_looks(text: str, limit: int):
     pieces = split(text, limit)

@@ -15,6 +15,8 @@ from tests.rpc.serving import PATIENCE_S, Process, World
 from tests.rpc.test_process import WAYS_OUT, leave, speaking
 from tests.support.plugins import enable
 
+pytestmark = pytest.mark.promise("P6")
+
 LISTENER = """
 import json
 from pathlib import Path

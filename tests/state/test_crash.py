@@ -1,4 +1,4 @@
-"""The crash matrix, in the size that CI has time for; `make crash` runs the long one."""
+"""The crash matrix: a few kills by default, more in the tier `proof`, most by `make crash`."""
 
 from collections import Counter
 from pathlib import Path
@@ -13,9 +13,16 @@ from tests.support.findings import Row, table
 
 SEED = 20_260
 
-pytestmark = pytest.mark.timeout(600)  # hundreds of processes, on whatever machine this is
+pytestmark = pytest.mark.promise("P1")
 
 
+def test_a_kill_at_some_statements_loses_nothing(tmp_path: Path) -> None:
+    row = kills.at_every_point(tmp_path, Pass("statement", 1), step=20)
+    assert row.found.is_clean, row.found.notes
+    assert row.kills > 10
+
+
+@pytest.mark.proof
 def test_a_kill_at_every_statement_loses_nothing(tmp_path: Path) -> None:
     row = kills.at_every_point(tmp_path, Pass("statement", 1))
     assert row.found.is_clean, row.found.notes
@@ -24,6 +31,7 @@ def test_a_kill_at_every_statement_loses_nothing(tmp_path: Path) -> None:
     assert row.kills > 200
 
 
+@pytest.mark.proof
 def test_a_kill_inside_a_shared_commit_loses_nothing(tmp_path: Path) -> None:
     row = kills.at_every_point(tmp_path, Pass("statement", 3), step=3)
     assert row.found.is_clean, row.found.notes
@@ -31,6 +39,7 @@ def test_a_kill_inside_a_shared_commit_loses_nothing(tmp_path: Path) -> None:
     assert row.points["SAVEPOINT writers_job"] + row.points["RELEASE writers_job"]
 
 
+@pytest.mark.proof
 def test_a_kill_at_every_change_of_a_file_loses_nothing(tmp_path: Path) -> None:
     row = kills.at_every_point(tmp_path, Pass("file", 1))
     assert row.found.is_clean, row.found.notes
@@ -38,7 +47,14 @@ def test_a_kill_at_every_change_of_a_file_loses_nothing(tmp_path: Path) -> None:
         assert row.points[point], f"{point} was never reached"
 
 
-@pytest.mark.parametrize(("writers", "count"), [(1, 250), (2, 125), (4, 125)])
+@pytest.mark.parametrize(
+    ("writers", "count"),
+    [
+        (1, 10),
+        (2, 10),
+        *(pytest.param(*run, marks=pytest.mark.proof) for run in ((1, 250), (2, 125), (4, 125))),
+    ],
+)
 def test_kills_at_random_moments_lose_nothing(tmp_path: Path, writers: int, count: int) -> None:
     row = kills.at_random_moments(tmp_path, writers, count, SEED)
     assert row.found.is_clean, row.found.notes

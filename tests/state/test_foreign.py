@@ -24,6 +24,7 @@ from hermes_core.errors import (
 from hermes_state import SessionDB
 from hermes_state.foreign.importer import ForeignReport, Left, count_messages, import_hermes_agent
 from hermes_state.foreign.source import opened
+from tests.support.examples import examples
 
 SESSION_22 = """
 id TEXT PRIMARY KEY, source TEXT NOT NULL, user_id TEXT, session_key TEXT, chat_id TEXT,
@@ -1282,7 +1283,9 @@ def _names(columns: str) -> list[str]:
 
 
 @settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     sessions=st.dictionaries(st.sampled_from(_names(SESSION_22)[1:]), _VALUE, max_size=5),
@@ -1335,7 +1338,9 @@ _SESSION = st.fixed_dictionaries(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(shape=st.lists(_SESSION, max_size=8))
 def test_as_many_messages_come_out_as_go_in(

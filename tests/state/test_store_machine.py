@@ -1,10 +1,9 @@
 """A random life of a store, step by step beside a plain-Python model of what it should hold.
 
-HERMES_MACHINE_EXAMPLES=500 makes it look longer.
+`make fuzz ARGS=tests/state/test_store_machine.py` looks longer.
 """
 
 import itertools
-import os
 import re
 import shutil
 import tempfile
@@ -23,8 +22,7 @@ from hermes_core import clock
 from hermes_core.errors import NothingSaidError, StoreError, TitleError
 from hermes_state import SessionDB
 from hermes_state.maintenance import DAY_S
-
-EXAMPLES = int(os.environ.get("HERMES_MACHINE_EXAMPLES", "40"))
+from tests.support.examples import examples
 
 choices = st.integers(min_value=0, max_value=10_000)
 titles = st.sampled_from(["plan", "plan #2", "trip", "trip #7", None])
@@ -201,6 +199,7 @@ class Model:
             and s.messages
             and s.started < self.now() - 7 * DAY_S
             and s.parent is not None
+            and s.relation == "continuation"
             and self.sessions[s.parent].reason == "compression"
         ]
 
@@ -476,11 +475,9 @@ def _meant(session: Session) -> tuple[Any, ...]:
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(
-    max_examples=EXAMPLES,
+    max_examples=examples(20),
     stateful_step_count=40,
     deadline=None,
-    database=None,
-    print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-TestStoreMachine = pytest.mark.timeout(max(120, EXAMPLES * 2))(TestStoreMachine)
+TestStoreMachine = pytest.mark.promise("P5")(TestStoreMachine)

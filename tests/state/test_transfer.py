@@ -13,6 +13,7 @@ from hermes_core.errors import NothingSaidError, TitleError, UsageError
 from hermes_state import SessionDB
 from hermes_state.effects import Call
 from hermes_state.usage import Spent
+from tests.support.examples import examples
 
 Line = dict[str, Any]
 HEADER: Line = {"type": "hermes-export", "version": 1}
@@ -89,7 +90,7 @@ def test_no_key_of_a_line_becomes_sql(db: SessionDB, kind: str) -> None:
         assert "Line 2" in refused(db, line) if kind == "session" else refused(db, SESSION, line)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     where=st.sampled_from(["session", "message", "turn"]),
     change=st.dictionaries(
@@ -343,7 +344,7 @@ _STEPS = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(steps=st.lists(_STEPS, max_size=10))
 def test_a_round_trip_into_an_empty_store_loses_nothing(steps: list[Step]) -> None:
     with SessionDB.in_memory() as db, SessionDB.in_memory() as other:

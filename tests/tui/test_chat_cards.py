@@ -11,6 +11,7 @@ from hermes_core.paths import Home
 from hermes_tui.messages import ApprovalAsked, QuestionAsked, RequestExpired
 from hermes_tui.widgets import card as card_module
 from hermes_tui.widgets.card import Card
+from tests.support.examples import examples
 from tests.tui.interface import Interface, running
 
 pytestmark = pytest.mark.anyio
@@ -243,7 +244,9 @@ def scripts(draw: st.DrawFn) -> tuple[str, list[str]]:
 
 @given(st.lists(scripts(), min_size=4, max_size=4))
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(8),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_no_sentence_allows_anything_or_loses_a_letter_whatever_appears_in_it(
     tmp_path_factory: pytest.TempPathFactory, told: list[tuple[str, list[str]]]

@@ -65,6 +65,7 @@ def piped(surroundings: dict[str, str], text: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.e2e
 @needs_tmux
 def test_on_a_terminal_it_is_the_interface_and_continue_goes_on(start: Start) -> None:
     terminal = start(HERMES)
@@ -80,6 +81,7 @@ def test_on_a_terminal_it_is_the_interface_and_continue_goes_on(start: Start) ->
     terminal.press("C-q")
 
 
+@pytest.mark.e2e
 @needs_tmux
 def test_on_a_dumb_terminal_it_is_the_line_chat(start: Start) -> None:
     terminal = start(HERMES, TERM="dumb")
@@ -88,6 +90,7 @@ def test_on_a_dumb_terminal_it_is_the_line_chat(start: Start) -> None:
     terminal.wait_for("left with 0")
 
 
+@pytest.mark.e2e
 @needs_tmux
 def test_without_the_extra_it_says_so_and_is_the_line_chat(start: Start) -> None:
     terminal = start(WITHOUT_TEXTUAL)
@@ -96,6 +99,7 @@ def test_without_the_extra_it_says_so_and_is_the_line_chat(start: Start) -> None
     terminal.wait_for("left with 0")
 
 
+@pytest.mark.e2e
 @needs_tmux
 def test_without_the_extra_the_interface_itself_says_how_to_get_it(start: Start) -> None:
     terminal = start(WITHOUT_TEXTUAL, "tui")

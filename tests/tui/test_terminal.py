@@ -18,9 +18,10 @@ from tests.tui.multiplexer import PATIENCE_S, Tmux, children_of
 
 START = Path(__file__).with_name("start.py")
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("tmux") is None, reason="needs tmux: apt-get install tmux"
-)
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux: apt-get install tmux"),
+]
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ from tests.agent.compaction.transcripts import (
     user,
 )
 
+pytestmark = pytest.mark.promise("P4")
+
 TOKENS = 100_000
 PATIENT = ("good", "nothing", "huge", "no room", "copies what it is given")
 

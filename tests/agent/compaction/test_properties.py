@@ -1,8 +1,8 @@
 """What holds for every transcript, every window and every model that writes summaries."""
 
-import os
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
@@ -15,11 +15,14 @@ from hermes_agent.tokens import Estimator
 from hermes_state import SessionDB
 from tests.agent.compaction import transcripts
 from tests.agent.compaction.transcripts import Message, faults, job, stored
+from tests.support.examples import examples
 
 WINDOWS = st.sampled_from([2_048, 8_192, 8_192, 32_768])
 SUMMARIZERS = st.just("good") | st.sampled_from(list(transcripts.SUMMARIZERS))
-EXAMPLES = int(os.environ.get("HERMES_COMPACTION_EXAMPLES", "80"))
+EXAMPLES = examples(40)
 RATIOS = st.sampled_from([0.5, 1.0, 2.5])
+
+pytestmark = pytest.mark.promise("P4")
 
 relaxed = settings(
     max_examples=EXAMPLES,

@@ -19,6 +19,7 @@ from tests.agent.compaction.transcripts import (
     texts,
     user,
 )
+from tests.support.examples import examples
 
 SIZES = Estimator("m")
 
@@ -87,13 +88,13 @@ def test_too_many_messages_for_the_room_are_told_to_the_caller() -> None:
     assert shrink.fit(blocks_of(*(user(prose(100)) for _ in range(50))), 500, SIZES) is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(texts(), st.integers(0, 400))
 def test_a_cut_text_fits_whatever_it_is(text: str, tokens: int) -> None:
     assert SIZES.text(shrink.cut_text(text, tokens, SIZES, 12_345)) <= tokens
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(texts(), min_size=1, max_size=4), texts(), st.integers(50, 2_000))
 def test_a_step_that_is_cut_stays_a_step(outputs: list[str], argument: str, budget: int) -> None:
     calls = [(f"c{n}", {"text": argument}) for n in range(len(outputs))]

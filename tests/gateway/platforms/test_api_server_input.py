@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.gateway.platforms.scripted_ingress import PATIENCE_S
 from tests.gateway.platforms.test_api_server import PIXEL, TOKEN, Server, serving, user
+from tests.support.examples import examples
 
 
 @pytest.fixture
@@ -376,7 +377,9 @@ BODY = st.fixed_dictionaries(
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(body=BODY | JSON, path=st.sampled_from(["chat/completions", "responses"]))
 def test_whatever_is_sent_gets_an_answer_in_the_right_shape(
@@ -391,7 +394,9 @@ def test_whatever_is_sent_gets_an_answer_in_the_right_shape(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(body=st.binary(max_size=200))
 def test_bytes_that_mean_nothing_are_refused(server: Server, body: bytes) -> None:

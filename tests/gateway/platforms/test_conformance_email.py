@@ -126,6 +126,7 @@ def server() -> Iterator[MailServer]:
         yield made
 
 
+@pytest.mark.servers
 @needs_dovecot
 class TestEmail(PlatformConformance):
     @pytest.fixture

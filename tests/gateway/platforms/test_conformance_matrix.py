@@ -150,6 +150,7 @@ class MatrixWorld(World):
         return self._synapse.ask(method, _CLIENT + path, given, who.access_token)
 
 
+@pytest.mark.servers
 @pytest.mark.skipif(not server.is_installed(), reason=server.MISSING)
 class TestMatrix(PlatformConformance):
     @pytest.fixture

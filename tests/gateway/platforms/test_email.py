@@ -26,7 +26,7 @@ from tests.gateway.servers.mail import (
 )
 
 __all__ = ["name", "running", "server"]
-pytestmark = needs_dovecot
+pytestmark = [pytest.mark.servers, needs_dovecot]
 
 
 # -- in ---------------------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ def settings(**given: Any) -> EmailSettings:
     return EmailSettings(address=f"hermes@{DOMAIN}", imap_host="127.0.0.1", **known | given)
 
 
+@pytest.mark.servers
 @needs_dovecot
 def test_a_mailbox_that_opens_after_nobody_waits_for_it_any_more_is_closed(tmp_path: Path) -> None:
     async def scenario(proxy: Proxy, password: str) -> None:
@@ -150,6 +151,7 @@ def test_a_mail_that_is_given_up_half_way_is_not_sent_to_its_end() -> None:
     assert not received.endswith(b"\r\n.\r\n")
 
 
+@pytest.mark.servers
 @needs_dovecot
 def test_a_mail_server_that_cannot_start_says_why_and_is_taken_away() -> None:
     server = MailServer()

@@ -8,7 +8,7 @@ import pytest
 from tests.gateway.living import Process, World
 from tests.gateway.servers.mail import DOMAIN, MailServer, letter, mail_server, needs_dovecot
 
-pytestmark = needs_dovecot
+pytestmark = [pytest.mark.servers, needs_dovecot]
 
 HERMES = f"hermes@{DOMAIN}"
 PEOPLE = [f"{name}@people.test" for name in ("ann", "bob", "eve")]

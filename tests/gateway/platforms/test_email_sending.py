@@ -22,7 +22,7 @@ from tests.gateway.servers.mail import (
 )
 
 __all__ = ["name", "running", "server"]
-pytestmark = needs_dovecot
+pytestmark = [pytest.mark.servers, needs_dovecot]
 
 
 # -- out --------------------------------------------------------------------------------------------

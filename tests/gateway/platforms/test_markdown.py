@@ -14,6 +14,7 @@ from gateway.platforms.email.compose import compose
 from gateway.platforms.email.manifest import EmailSettings
 from gateway.platforms.matrix import content as matrix
 from gateway.platforms.telegram import markdown as telegram
+from tests.support.examples import examples
 
 _TAG = re.compile(r"<[^>]*>")
 
@@ -56,6 +57,7 @@ _inline = st.sampled_from(
         "http://x.example",
     ]
 )
+
 _line = st.lists(_inline, min_size=1, max_size=6).map(" ".join)
 _leaf = st.one_of(
     st.lists(_line, min_size=1, max_size=3).map("\n".join),
@@ -92,7 +94,7 @@ def _named(document: str) -> tuple[str, list[str]]:
 
 
 @everywhere
-@trying(max_examples=150, deadline=None)
+@trying(max_examples=examples(150), deadline=None)
 @given(_documents)
 def test_every_word_is_shown(shown: Callable[[str], str], document: str) -> None:
     text, words = _named(document)

@@ -25,7 +25,10 @@ from tests.gateway.servers.synapse import Synapse
 
 __all__ = ["bot", "proxy", "synapse"]
 
-pytestmark = pytest.mark.skipif(not server.is_installed(), reason=server.MISSING)
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.skipif(not server.is_installed(), reason=server.MISSING),
+]
 
 
 def test_lost_keys_make_a_new_device_of_us(synapse: Synapse, bot: Bot, tmp_path: Path) -> None:

@@ -18,7 +18,10 @@ from tests.gateway.servers.synapse import Synapse
 
 __all__ = ["bot", "synapse"]
 
-pytestmark = pytest.mark.skipif(not server.is_installed(), reason=server.MISSING)
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.skipif(not server.is_installed(), reason=server.MISSING),
+]
 in_both_kinds_of_room = pytest.mark.parametrize("encrypted", [False, True])
 
 

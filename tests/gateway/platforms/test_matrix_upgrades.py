@@ -12,7 +12,10 @@ from tests.gateway.servers.synapse import Synapse
 
 __all__ = ["bot", "synapse"]
 
-pytestmark = pytest.mark.skipif(not server.is_installed(), reason=server.MISSING)
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.skipif(not server.is_installed(), reason=server.MISSING),
+]
 
 
 def upgraded(synapse: Synapse, who: Person, room: str) -> str:

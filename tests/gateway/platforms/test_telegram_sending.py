@@ -19,6 +19,7 @@ from gateway.platforms.telegram.markdown import utf16
 from gateway.platforms.testing.telegram import ANNA, BotApi, Cut, Fail, Flood, Hold
 from hermes_core.errors import StoreBusyError
 from tests.gateway.platforms.telegram_bot import Ingress, Running, running
+from tests.support.examples import examples
 
 CHAT = str(ANNA.id)
 FORUM = -1002
@@ -397,7 +398,7 @@ def test_every_choice_fits_on_its_button(label: str, choice: str) -> None:
     assert isinstance(data, str) and 1 <= len(data.encode()) <= 64
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.text(st.characters(exclude_categories=()), max_size=6000))
 def test_what_is_sent_is_never_longer_than_both_the_text_and_the_limit(content: str) -> None:
     assert utf16(formatted(content).text) <= max(TEXT_LIMIT, utf16(content))
