@@ -34,7 +34,7 @@ PATIENT = (
 
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-_=>])")
 
-CTRL_C, CTRL_D, ENTER, ALT_ENTER = "\x03", "\x04", "\r", "\x1b\r"
+CTRL_C, CTRL_D, ENTER = "\x03", "\x04", "\r"
 
 
 class World:
@@ -56,7 +56,6 @@ class World:
             "HERMES_TOOLS_SANDBOX": "host",
             "TERM": "xterm-256color",
             "LANG": "C.UTF-8",
-            "PROMPT_TOOLKIT_NO_CPR": "1",
         }
 
     def once(

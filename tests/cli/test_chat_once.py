@@ -188,11 +188,11 @@ def test_a_dangerous_call_is_denied_where_nobody_can_be_asked(world: World) -> N
     assert not victim.exists()
 
 
-def test_one_question_loads_neither_the_line_editor_nor_the_painter(world: World) -> None:
+def test_one_question_loads_no_heavy_library(world: World) -> None:
     world.server.add("Yes.")
     code = (
         "import sys; from hermes_cli.commands.root import run; status = run(['chat', '-q', 'hi']);"
-        "heavy = {'rich', 'prompt_toolkit', 'asyncio', 'tomlkit', 'xllamacpp'} & set(sys.modules);"
+        "heavy = {'rich', 'asyncio', 'tomlkit', 'xllamacpp'} & set(sys.modules);"
         "assert not heavy, heavy; sys.exit(status)"
     )
     done = subprocess.run(

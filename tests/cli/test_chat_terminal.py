@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes_agent.testing.scripted import Quiet, Step, call, say, silence, words
-from tests.cli.chatting import ALT_ENTER, CTRL_C, CTRL_D, ENTER, World
+from tests.cli.chatting import CTRL_C, CTRL_D, ENTER, World
 
 
 def test_a_message_is_answered_and_the_conversation_ends_with_exit(world: World) -> None:
@@ -15,7 +15,7 @@ def test_a_message_is_answered_and_the_conversation_ends_with_exit(world: World)
     with world.chat() as chat:
         assert "scripted answers: OPENAI_BASE_URL is set" in chat.wait_for_prompt()
         chat.type("hello" + ENTER)
-        chat.wait_for("Some bold words.")
+        chat.wait_for("Some **bold** words.")
         chat.wait_for("tokens in")
         chat.say("/exit")
         assert chat.wait() == 0
@@ -37,9 +37,9 @@ def test_several_lines_can_be_typed_and_pasted(world: World) -> None:
     with world.chat() as chat:
         chat.say("one\\")
         chat.wait_for("one")
-        chat.type("two" + ALT_ENTER + "three" + ENTER)
+        chat.type("two" + ENTER)
         chat.wait_for("Yes.")
-        assert world.said() == ["one\ntwo\nthree"]
+        assert world.said() == ["one\ntwo"]
         chat.wait_for_prompt()
         chat.type("\x1b[200~four\nfive\n\nsix\x1b[201~" + ENTER)
         chat.wait_for("Yes.")
@@ -75,7 +75,7 @@ def test_an_approval_is_asked_in_line_and_once_means_once(world: World) -> None:
     with world.chat() as chat:
         chat.say("delete it")
         asked = chat.wait_for("allow?")
-        assert "terminal needs your yes" in asked
+        assert "Allow this call of terminal?" in asked and "Always allow" in asked
         assert f"rm-rf{victim}" in "".join(asked.split())
         chat.type("y" + ENTER)
         chat.wait_for("Gone.")
@@ -140,13 +140,13 @@ def test_ctrl_c_stops_the_turn_and_a_second_one_leaves(world: World) -> None:
     assert world.sessions()[0]["end_reason"] == "cli_close"
 
 
-def test_ctrl_c_clears_a_line_warns_on_an_empty_one_and_then_leaves(world: World) -> None:
+def test_ctrl_c_at_the_prompt_drops_the_line_and_a_second_one_leaves(world: World) -> None:
     with world.chat() as chat:
         chat.wait_for_prompt()
         chat.type("half a mess")
         chat.wait_for("half a mess")
-        chat.type(CTRL_C + CTRL_C)
-        chat.wait_for("once more")
+        chat.type(CTRL_C)
+        chat.wait_for("Ctrl-C once more")
         chat.wait_for_prompt()
         chat.type(CTRL_C)
         assert chat.wait() == 130
@@ -239,37 +239,31 @@ def test_a_turn_that_was_killed_goes_on_when_the_conversation_is_continued(world
     assert [turn["state"] for turn in world.turns()] == ["answered", "answered"]
 
 
-def test_keys_typed_during_a_turn_are_kept_and_answer_no_question(world: World) -> None:
+def test_keys_typed_before_a_question_do_not_answer_it(world: World) -> None:
     quiet = Quiet()
     step, victim = dangerous(world)
-    world.server.add(Step(calls=step.calls, quiet=quiet), "Refused.", "Heard.")
+    world.server.add(Step(calls=step.calls, quiet=quiet), "Refused.")
     with world.chat() as chat:
         chat.say("delete it")
         assert quiet.begun.wait(30)
-        chat.type("y" + ENTER + "is what I mean\x7f\x7f\x7f\x7fsaid")
+        chat.type("y" + ENTER)
         quiet.release()
         chat.wait_for("allow?")
         chat.type("n" + ENTER)
         chat.wait_for("Refused.")
-        chat.wait_for_prompt()
-        chat.wait_for("is what I said")
         assert victim.exists()
-        chat.type(ENTER)
-        chat.wait_for("Heard.")
-        assert world.said()[-1] == "y\nis what I said"
 
 
-def test_keys_typed_together_with_a_message_answer_no_question_either(world: World) -> None:
-    step, victim = dangerous(world)
-    world.server.add(step, "Refused.")
+def test_keys_typed_during_a_turn_are_the_next_message(world: World) -> None:
+    quiet = Quiet()
+    world.server.add(silence(quiet, then="Yes."), "Heard.")
     with world.chat() as chat:
-        chat.say("delete it" + ENTER + "y")
-        chat.wait_for("allow?")
-        chat.type("n" + ENTER)
-        chat.wait_for("Refused.")
-        assert victim.exists()
-        chat.wait_for_prompt()
-        chat.wait_for("y")
+        chat.say("go")
+        assert quiet.begun.wait(30)
+        chat.type("and then" + ENTER)
+        quiet.release()
+        chat.wait_for("Heard.")
+        assert world.said()[-1] == "and then"
 
 
 def test_a_question_survives_the_process_and_is_asked_again(world: World) -> None:
@@ -386,15 +380,6 @@ def test_commands_work_and_mistakes_are_told(world: World) -> None:
     assert sorted(s["end_reason"] for s in world.sessions()) == ["cli_close", "new_session"]
 
 
-def test_colours_are_left_out_where_they_are_not_wanted(world: World) -> None:
-    world.server.add("Some **bold** and `code`.")
-    with world.chat(NO_COLOR="1") as chat:
-        chat.say("hello")
-        chat.wait_for("Some bold and code.")
-        chat.wait_for("tokens in")
-    assert not any(f"\x1b[{colour}m" in chat.raw for colour in range(30, 38))
-
-
 def test_a_dumb_terminal_gets_plain_lines(world: World) -> None:
     step, victim = dangerous(world)
     world.server.add("Some **bold** words.", step, "Gone.", silence(Quiet()))
@@ -431,14 +416,14 @@ def test_without_a_model_the_person_is_asked_once_before_anything_is_fetched(wor
         assert chat.wait() == 3
 
 
-def test_one_question_on_a_terminal_is_streamed_painted_and_may_ask(world: World) -> None:
+def test_one_question_on_a_terminal_is_streamed_and_may_ask(world: World) -> None:
     step, victim = dangerous(world)
     world.server.add(step, say("", chunks=words("It is **gone**.\n\n- really")))
     with world.chat("-q", "delete it") as chat:
         chat.wait_for("allow?")
         chat.type("y\n")
-        chat.wait_for("It is gone.")
-        chat.wait_for("• really")
+        chat.wait_for("It is **gone**.")
+        chat.wait_for("- really")
         assert chat.wait() == 0
     assert not victim.exists()
 

@@ -3,7 +3,7 @@
 from hermes_agent import recovery
 from hermes_agent.agent import Agent
 from hermes_cli.chat.parts import Parts
-from hermes_cli.chat.work import View
+from hermes_cli.chat.view import View
 from hermes_cli.commands.sessions import ago
 from hermes_core.text import one_line, truncate
 from hermes_state.records import Row
@@ -22,7 +22,7 @@ def greet(view: View, parts: Parts, agent: Agent) -> None:
     if found.provider == "embedded":
         view.note(_STEP_UP)
     if unfinished := _elsewhere(agent):
-        view.note(unfinished, "yellow")
+        view.note(unfinished)
 
 
 def _elsewhere(agent: Agent) -> str:
@@ -55,7 +55,7 @@ def recall(view: View, parts: Parts, agent: Agent) -> None:
     )
     while parts.folders_lost:
         lost = parts.folders_lost.pop()
-        view.note(f"Its folder {lost} is gone; it works in {parts.workspace} now.", "yellow")
+        view.note(f"Its folder {lost} is gone; it works in {parts.workspace} now.")
     for who, text in _last_exchange(agent):
         view.note(f"{who}: {truncate(one_line(text), _LONGEST)}")
 

@@ -10,13 +10,10 @@ from hermes_agent import commands, skills
 from hermes_agent.agent import Agent
 from hermes_cli import plugins
 from hermes_cli.chat import exchange, leaving
-from hermes_cli.chat.lines import LineReader
-from hermes_cli.chat.mailbox import Mailbox
 from hermes_cli.chat.parts import Parts
-from hermes_cli.chat.plain import PlainView
-from hermes_cli.chat.questions import Questioner
-from hermes_cli.chat.signals import Leaving, Signals
-from hermes_cli.chat.work import Attendant, View
+from hermes_cli.chat.terminal import Leaving, Terminal
+from hermes_cli.chat.view import View
+from hermes_cli.chat.work import Attendant
 from hermes_core.errors import UsageError
 
 
@@ -39,36 +36,23 @@ def _piped(*, is_asked_for: bool) -> str:
 
 
 class OneShot:
-    """Asks once. The turn runs beside; this thread shows, asks and hears signals."""
+    """Asks once. The turn runs in a thread; this one shows, asks and takes signals."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._is_streaming = sys.stdout.isatty() and not parts.app.as_json
-        mailbox = Mailbox()
-        view = self._view()
+        view = View(sys.stderr, sys.stdout if self._is_streaming else None)
         can_ask = sys.stdin.isatty() and sys.stderr.isatty()
-        reader = LineReader(mailbox, sys.stdin, sys.stderr) if can_ask else None
-        asker = Questioner(view, reader) if reader else None
-        self._attendant = Attendant(view, mailbox, asker)
-        self._can_ask = can_ask
-
-    def _view(self) -> View:
-        if not self._is_streaming:
-            return PlainView(sys.stderr)
-        from hermes_cli.chat.render import TerminalView  # noqa: PLC0415 -- only a terminal pays for it
-
-        if TerminalView.is_possible(sys.stdout):
-            return TerminalView(sys.stdout, notes=sys.stderr)
-        return PlainView(sys.stderr, sys.stdout)
+        self._attendant = Attendant(view, Terminal(sys.stderr), can_ask=can_ask)
 
     def run(self, text: str) -> int:
         """Ask, print the answer, let go of the conversation; returns the exit status."""
         parts = self._parts
         agent = parts.agent(
-            parts.wanted_session(), sink=self._attendant.post, can_ask=self._can_ask
+            parts.wanted_session(), sink=self._attendant.post, can_ask=self._attendant.can_ask
         )
         status = exchange.EXIT_FAILED
-        with Signals(self._attendant.mailbox.signal):
+        with self._attendant.terminal:
             try:
                 status = self._ask(agent, text)
             except Leaving as wish:

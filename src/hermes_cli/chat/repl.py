@@ -1,4 +1,4 @@
-"""The interactive chat: read a line, have it answered or done, repeat; and every way out of it."""
+"""Line mode: read a line, answer it or run it as a command, repeat; and every way out of it."""
 
 import logging
 import sys
@@ -11,31 +11,27 @@ from hermes_agent.skills import Skill
 from hermes_agent.stop import Stop
 from hermes_cli import plugins
 from hermes_cli.chat import exchange, greeting, leaving
-from hermes_cli.chat.keys import Keys
-from hermes_cli.chat.mailbox import Mailbox
 from hermes_cli.chat.parts import Parts
-from hermes_cli.chat.questions import Questioner, Reader
-from hermes_cli.chat.signals import EXIT_HANGUP, EXIT_INTERRUPTED, Leaving, Signalled, Signals
-from hermes_cli.chat.work import Attendant, View
+from hermes_cli.chat.terminal import EXIT_HANGUP, EXIT_INTERRUPTED, Leaving, Terminal
+from hermes_cli.chat.view import View
+from hermes_cli.chat.work import Attendant
 from hermes_core.errors import HermesError
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_AGAIN = "Ctrl-C once more, Ctrl-D or /exit leaves."
+_AGAIN = "Press Ctrl-C once more to quit, or Ctrl-D."
 
 
 class Repl:
     """A chat at a terminal. It is the context of slash commands."""
 
-    def __init__(self, parts: Parts, view: View, reader: Reader, mailbox: Mailbox) -> None:
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._view = view
-        self._reader = reader
-        self._keys = Keys(sys.stdin.fileno())
-        asker = Questioner(view, reader, self._keys)
-        self._attendant = Attendant(view, mailbox, asker, self._keys)
+        self._view = View(sys.stdout, sys.stdout)
+        self._terminal = Terminal(sys.stdout)
+        self._attendant = Attendant(self._view, self._terminal, can_ask=True)
         self._agent = self._new_agent(parts.wanted_session())
         self._next: Callable[[Stop], dict[str, Any]] | None = None
         """What a command wants answered next."""
@@ -110,16 +106,16 @@ class Repl:
     def run(self) -> int:
         """Chat until the person leaves; returns the exit status."""
         status = exchange.EXIT_FAILED
-        with Signals(self._hear):
+        with self._terminal:
             try:
+                self._terminal.edit(self._parts.app.home.history, self._names)
                 status = self._chat()
             finally:
                 leaving.let_go(self._agent, self._parts, status)
         return status
 
-    def _hear(self, signalled: Signalled) -> None:
-        self._attendant.mailbox.signal(signalled)
-        self._reader.hear(signalled)
+    def _names(self) -> list[str]:
+        return commands.names(self.plugins, self.skills)
 
     def _chat(self) -> int:
         try:
@@ -149,15 +145,12 @@ class Repl:
         self._has_arrived = True
         greeting.recall(self._view, self._parts, self._agent)
         for row in recovery.unfinished(self._agent.store, self._agent.conversation_id):
-            self._view.note("Going on with the message that has no answer yet.", "yellow")
+            self._view.note("Continuing with the message that has no answer yet.")
             self._exchange(lambda stop, id_=row["id"]: self._agent.run_turn(id_, stop=stop))
 
     def _read(self) -> str:
-        while (signalled := self._attendant.mailbox.take_signal()) is not None:
-            signalled.check()
         try:
-            self._keys.keep(self._reader.early_keys())
-            line = self._reader.read(self._keys.take())
+            line = self._terminal.read()
         except KeyboardInterrupt:
             if self._was_interrupted:
                 raise Leaving(EXIT_INTERRUPTED) from None
@@ -183,21 +176,20 @@ class Repl:
         if told is None:
             return
         if told["failed"] and not self._attendant.has_ended:
-            self._view.note(told["error"], "red")
+            self._view.note(told["error"])
         self._view.summary()
 
     def _attempt(self, work: Callable[[Stop], T]) -> T | None:
-        """Do something beside; what goes wrong is told, and the chat goes on."""
+        """Run something in a thread; report what goes wrong, and go on."""
         try:
-            with self._keys:
-                return self._attendant.attend(lambda: self._agent, work)
+            return self._attendant.attend(lambda: self._agent, work)
         except (Leaving, OSError):
             raise
         except HermesError as error:
-            self._view.note(str(error), "red")
+            self._view.note(str(error))
         except Exception as error:
             logger.exception("a command or a turn failed")
-            self._view.note(f"Something went wrong inside Hermes: {error!r}", "red")
+            self._view.note(f"Something went wrong inside Hermes: {error!r}")
         finally:
             self._view.pause()
             self._was_interrupted = self._attendant.stop.is_set

@@ -1,26 +1,11 @@
 """Short words for what happens in a turn: calls of tools, times, sizes, differences."""
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
 from hermes_agent.events import Compacted, FellBack, Retrying, ToolEnded, Used
 from hermes_core.text import one_line, truncate, visible
 
-_TELLING = (
-    "command",
-    "path",
-    "pattern",
-    "query",
-    "url",
-    "task",
-    "question",
-    "action",
-    "name",
-    "code",
-)
-"""Arguments that say what a call is about; the others only matter when none of these is there."""
 _LONGEST = 200
 _SHOWN_LINES = 40
 
@@ -72,14 +57,6 @@ class Totals:
         if self.share >= 0.5:
             parts.append(f"window {self.share:.0%} full")
         return ", ".join(parts)
-
-
-def arguments_in_short(arguments: Mapping[str, object]) -> str:
-    """What a call is about, on one line."""
-    telling = [str(arguments[name]) for name in _TELLING if arguments.get(name)]
-    if not telling and arguments:
-        telling = [json.dumps(arguments, ensure_ascii=False, default=str)]
-    return truncate(one_line(visible(" ".join(telling))), _LONGEST)
 
 
 def duration(seconds: float) -> str:

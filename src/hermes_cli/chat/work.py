@@ -1,175 +1,155 @@
-"""Work beside the main thread, which meanwhile shows, asks and listens."""
+"""A turn runs in a thread; meanwhile the main thread shows events, asks questions and takes signals."""
 
 import signal
 import threading
-from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from hermes_agent.agent import Agent
-from hermes_agent.events import Event, QuestionAnswered, QuestionAsked, TextDelta, TurnEnded
+from hermes_agent.events import Event, QuestionAnswered, QuestionAsked, TurnEnded
 from hermes_agent.stop import Stop
-from hermes_cli.chat.keys import Keys
-from hermes_cli.chat.mailbox import Done, Mailbox
-from hermes_cli.chat.signals import EXIT_HANGUP, EXIT_INTERRUPTED, Leaving, Signalled
+from hermes_cli.chat.terminal import EXIT_INTERRUPTED, Done, Leaving, Terminal, Woken
+from hermes_cli.chat.view import View
 from hermes_core.errors import StoreError
+from hermes_core.text import shorten_middle, visible
 
 T = TypeVar("T")
 
-_TICK_S = 0.1
-
-
-class View(Protocol):
-    """Somebody who shows turns; `render` and `plain` have one each."""
-
-    def begin(self) -> None: ...
-    def hear(self, event: Event) -> None: ...
-    def tick(self) -> None: ...
-    def pause(self) -> None: ...
-    def note(self, text: str, style: str = "") -> None: ...
-    def plain(self, text: str, indent: int = 0) -> None: ...
-    def markdown(self, text: str) -> None: ...
-    def summary(self) -> None: ...
-
-
-class Asker(Protocol):
-    """Somebody who asks the person."""
-
-    def ask(self, question: QuestionAsked) -> str | None:
-        """The answer; None when it is not needed any more. Raises Leaving, KeyboardInterrupt."""
-        ...
-
-    def settle(self, question_id: str) -> None:
-        """The question needs no answer any more; called from any thread."""
-        ...
-
-
-class _Job(Generic[T]):
-    """A function in a thread of its own."""
-
-    def __init__(self, work: Callable[[], T], done: Callable[[], None]) -> None:
-        self._work = work
-        self._done = done
-        self._result: T | None = None
-        self._error: BaseException | None = None
-        self.is_done = False
-        self._thread = threading.Thread(target=self._run, name="turn", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._result = self._work()
-        except BaseException as error:  # noqa: BLE001 -- handed to the thread that waits
-            self._error = error
-        self._done()
-
-    def result(self) -> T:
-        """What the function returned; raises what it raised."""
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._result  # type: ignore[return-value]
+_MAX_DETAIL = 6_000
+_CHOICES = """\
+    y  Allow once
+    s  Allow for this conversation
+    a  Always allow
+    n  Deny (other words: deny, and tell the model why)"""
+_ANSWERS = {
+    **dict.fromkeys(("y", "yes", "o", "once", "/approve"), "once"),
+    **dict.fromkeys(("s", "session", "/approve session"), "session"),
+    **dict.fromkeys(("a", "always", "/approve always"), "always"),
+    **dict.fromkeys(("n", "no", "d", "deny", "/deny"), "deny"),
+}
 
 
 class Attendant:
-    """Stays in the main thread while something works: shows events, asks questions, hears signals."""
+    """Stays in the main thread while something works."""
 
-    def __init__(
-        self, view: View, mailbox: Mailbox, asker: Asker | None = None, keys: Keys | None = None
-    ) -> None:
+    def __init__(self, view: View, terminal: Terminal, *, can_ask: bool) -> None:
         self.view = view
-        self.mailbox = mailbox
-        self._asker = asker
-        self._keys = keys
-        self.is_running = False
+        self.terminal = terminal
+        self.can_ask = can_ask
         self.stop = Stop()
-        """That of the last work; set when the person interrupted it."""
+        """The stop of the last work; set when the person interrupted it."""
         self.has_ended = False
-        """Whether a turn has told its end."""
+        """Whether a turn has reported its end."""
         self._settled: set[str] = set()
         """Questions that need no answer any more."""
+
+    def post(self, event: Event) -> None:
+        """Take an event of the agent; called from the threads that work."""
+        if isinstance(event, QuestionAnswered):
+            self._settled.add(event.question_id)
+            self.terminal.wake()
+        self.terminal.items.put(event)
 
     def attend(self, agent: Callable[[], Agent], work: Callable[[Stop], T]) -> T:
         """Do the work in a thread; Ctrl-C sets the stop it is given, a second one raises Leaving."""
         self.stop = stop = Stop()
         self.has_ended = False
-        self.is_running = True
-        job = _Job(lambda: work(stop), lambda: self.mailbox.post(Done()))
-        try:
-            self._until_done(agent)
-        finally:
-            self.is_running = False
-        return job.result()
+        results: list[T] = []
+        errors: list[BaseException] = []
 
-    def _until_done(self, agent: Callable[[], Agent]) -> None:
-        while True:
-            self._listen()
-            while (signalled := self.mailbox.take_signal()) is not None:
-                self._hear(signalled)
-            while (item := self.mailbox.take()) is not None:
-                if isinstance(item, Done):
-                    return
-                self._deal_with(item, agent())
-            self.view.tick()
+        def run() -> None:
+            try:
+                results.append(work(stop))
+            except BaseException as error:  # noqa: BLE001 -- handed to the thread that waits
+                errors.append(error)
+            self.terminal.items.put(Done())
 
-    def _listen(self) -> None:
-        seconds = _TICK_S if self.mailbox.is_empty else 0
-        if self._keys is None:
-            self.mailbox.wait(seconds)
-        elif self.mailbox.wait(seconds, self._keys.descriptor) and not self._keys.read():
-            raise Leaving(EXIT_HANGUP)
+        threading.Thread(target=run, name="turn", daemon=True).start()
+        while not isinstance(item := self.terminal.items.get(), Done):
+            if isinstance(item, Woken):
+                self._take_signals()
+            elif isinstance(item, QuestionAsked):
+                self._ask(item, agent())
+            else:
+                self.has_ended = self.has_ended or isinstance(item, TurnEnded)
+                self.view.hear(item)
+        if errors:
+            raise errors[0]
+        return results[0]
 
-    def _deal_with(self, item: Event, agent: Agent) -> None:
-        if isinstance(item, QuestionAsked):
-            self.view.pause()
-            self._ask(item, agent)
-        else:
-            self.has_ended = self.has_ended or isinstance(item, TurnEnded)
-            self.view.hear(self._joined(item))
-
-    def _joined(self, event: Event) -> Event:
-        """Pieces of text that have come together are shown together."""
-        while isinstance(event, TextDelta):
-            following = self.mailbox.take_if(TextDelta)
-            if following is None:
-                break
-            event = TextDelta(event.text + following.text)
-        return event
-
-    def _hear(self, signalled: Signalled) -> None:
-        signalled.check()
-        if signalled.number == signal.SIGCONT and self._keys is not None:
-            self._keys.quiet()
-        if signalled.number == signal.SIGINT:
+    def _take_signals(self) -> None:
+        while (number := self.terminal.take_signal()) is not None:
+            if number != signal.SIGINT:
+                raise Leaving(128 + number)
             self._interrupt()
 
     def _interrupt(self) -> None:
-        """Stop the work; the second time, leave."""
+        """Interrupt the work; the second time, quit."""
         if self.stop.is_set:
             raise Leaving(EXIT_INTERRUPTED)
         self.stop.set()
 
     def _ask(self, question: QuestionAsked, agent: Agent) -> None:
-        is_moot = self.stop.is_set or question.question_id in self._settled
-        if self._asker is None or is_moot:
+        if not self.can_ask or self.stop.is_set or question.question_id in self._settled:
             return
         try:
-            answer = self._asker.ask(question)
+            answer = self._answer(question)
         except KeyboardInterrupt:
             self._interrupt()
             return
-        except Leaving as wish:
-            raise Leaving(wish.status or EXIT_INTERRUPTED) from None  # in the middle of a turn
-        if answer is None:
-            return
-        try:
-            agent.answer(question.question_id, answer)
-        except StoreError:
-            self.view.note("The question was settled elsewhere in the meantime.")
+        except Leaving as leaving:
+            raise Leaving(leaving.status or EXIT_INTERRUPTED) from None  # in the middle of a turn
+        if answer is not None:
+            try:
+                agent.answer(question.question_id, answer)
+                return
+            except StoreError:
+                pass  # somebody was faster
+        self.view.note("The question was settled elsewhere.")
 
-    def post(self, event: Event) -> None:
-        """The sink of the agent; called from the threads that work."""
-        if isinstance(event, QuestionAnswered):
-            self._settled.add(event.question_id)
-            if self._asker is not None:
-                self._asker.settle(event.question_id)
-        self.mailbox.post(event)
+    def _answer(self, question: QuestionAsked) -> str | None:
+        """Ask until there is an answer; None when the question was settled elsewhere."""
+        self.view.pause()
+        self.terminal.drop_typed()
+        prompt = self._show(question)
+        while True:
+            typed = self.terminal.ask(prompt, lambda: question.question_id in self._settled)
+            if typed is None:
+                return None
+            if typed.strip() == "/stop":
+                raise KeyboardInterrupt
+            if answer := understood(question, typed.strip()):
+                return answer
+
+    def _show(self, question: QuestionAsked) -> str:
+        if question.kind != "approval":
+            self.view.note(question.text)
+            for number, choice in enumerate(question.choices, 1):
+                self.view.plain(f"{number}. {choice}", indent=4)
+            return "answer: "
+        detail = shorten_middle(visible(question.detail), _MAX_DETAIL)
+        self.view.note(f"Allow this call of {question.tool_name}? {question.text}")
+        self.view.plain(detail, indent=4)
+        self.view.plain(_CHOICES)
+        return "allow? "
+
+
+def understood(question: QuestionAsked, typed: str) -> str:
+    """Return the answer that was typed; empty when it is none."""
+    if question.kind == "approval":
+        return understood_approval(typed)
+    return understood_choice(typed, question.choices)
+
+
+def understood_approval(typed: str) -> str:
+    """Return the choice of an approval; other words deny, and are the remark."""
+    if not typed:
+        return ""
+    return _ANSWERS.get(typed.lower()) or f"deny: {typed.removeprefix('/deny').strip()}"
+
+
+def understood_choice(typed: str, choices: Sequence[str]) -> str:
+    """Return a choice by its number, or the words."""
+    if typed.isdecimal() and 1 <= int(typed) <= len(choices):
+        return choices[int(typed) - 1]
+    return typed

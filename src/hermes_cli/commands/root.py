@@ -93,7 +93,7 @@ def _tell_version(app: App) -> None:
 
 
 def _talk(ctx: click.Context, opening: dict[str, object]) -> int:
-    """The terminal UI; the line chat where there is no terminal for it, or it is not installed."""
+    """The terminal UI; line mode where there is no terminal for it, or it is not installed."""
     app = ctx.ensure_object(App)
     if app.as_json:
         app.keep_output(ctx)
@@ -101,7 +101,7 @@ def _talk(ctx: click.Context, opening: dict[str, object]) -> int:
     if is_wanted and interface.is_installed():
         return ctx.invoke(tui.command, **opening)
     if is_wanted:
-        click.echo(f"This is the line chat. For the whole terminal: {interface.INSTALL}", err=True)
+        click.echo(f"This is line mode. For the terminal UI: {interface.INSTALL}", err=True)
     chat = importlib.import_module("hermes_cli.commands.chat")
     return ctx.invoke(chat.command, **{**opening, "resume": opening["resume"] or None})
 

@@ -147,7 +147,7 @@ def test_loading_the_tools_loads_no_heavy_library() -> None:
     code = (
         "import sys\nfrom hermes_agent.tools.registry import default_tools\n"
         "from hermes_core.settings import Settings\ndefault_tools(Settings())\n"
-        "heavy = {'httpx2', 'rich', 'prompt_toolkit', 'xllamacpp', 'asyncio', 'tomlkit'}\n"
+        "heavy = {'httpx2', 'rich', 'xllamacpp', 'asyncio', 'tomlkit'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

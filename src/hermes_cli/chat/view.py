@@ -1,4 +1,4 @@
-"""What is seen of a turn where lines can only be added: a file, a pipe, a terminal that is dumb."""
+"""What is shown of a turn: text as it streams, and a line for each tool call, notice and end."""
 
 import time
 from collections.abc import Callable
@@ -9,11 +9,12 @@ from hermes_agent.events import Event
 from hermes_cli.chat import wording
 from hermes_cli.chat.wording import Marks, Totals
 from hermes_core.text import one_line, truncate, visible
+from tui_gateway.projection import context_of
 
 _LONGEST_STEP = 300
 
 
-class PlainView:
+class View:
     """Writes the events of turns as lines, without colours and without Markdown."""
 
     def __init__(self, notes: TextIO, answers: TextIO | None = None) -> None:
@@ -48,9 +49,6 @@ class PlainView:
         if say := self._on.get(type(event)):
             say(event)
 
-    def tick(self) -> None:
-        """Time has passed; here nobody is told."""
-
     def pause(self) -> None:
         """End the line that is being written."""
         if self._in_line and self._answers is not None:
@@ -58,9 +56,8 @@ class PlainView:
             self._answers.flush()
         self._in_line = False
 
-    def note(self, text: str, style: str = "") -> None:
-        """Something a person should know."""
-        del style
+    def note(self, text: str) -> None:
+        """Write something that a person should know."""
         for line in visible(text).strip().split("\n"):
             self._say(f"{self._marks.note} {line}")
 
@@ -68,10 +65,6 @@ class PlainView:
         """Words as they are."""
         lines = visible(text).rstrip("\n").split("\n")
         self._say("\n".join(" " * indent + line for line in lines))
-
-    def markdown(self, text: str) -> None:
-        """A whole text at once."""
-        self.plain(text)
 
     def summary(self) -> None:
         """What the turn took, in one line."""
@@ -91,7 +84,7 @@ class PlainView:
         self.pause()
 
     def _start_tool(self, event: events.ToolStarted) -> None:
-        self._abouts[event.call_id] = wording.arguments_in_short(event.arguments)
+        self._abouts[event.call_id] = context_of(event.arguments)
 
     def _end_tool(self, event: events.ToolEnded) -> None:
         about = self._abouts.pop(event.call_id, "")

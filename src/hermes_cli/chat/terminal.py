@@ -1,0 +1,202 @@
+"""The terminal of a chat: lines that a person types, and the signals that arrive meanwhile."""
+
+import contextlib
+import select
+import signal
+import sys
+import termios
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from types import FrameType
+from typing import TextIO
+
+from hermes_agent.events import Event
+from hermes_core import config
+from hermes_tui.history import InputHistory
+
+EXIT_HANGUP = 128 + signal.SIGHUP
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+PROMPT = "> "
+_CONTINUATION = "  "
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_WAKING = signal.SIGUSR1
+"""Sent to ourselves when a question is settled while its answer is being typed."""
+
+
+class Leaving(Exception):
+    """The program is to end: a person or a signal wants it, or the terminal is gone."""
+
+    def __init__(self, status: int = 0) -> None:
+        super().__init__(status)
+        self.status = status
+        """The exit status; 0 when the person left of their own accord."""
+
+
+class Done:
+    """The work that was waited for has ended."""
+
+
+class Woken:
+    """There is a signal to take."""
+
+
+Item = Event | Done | Woken
+
+
+class _SettledError(Exception):
+    """The question that is being answered needs no answer any more."""
+
+
+class Terminal:
+    """Reads lines in the main thread; while it does not, events wait in `items`, and signals too.
+
+    What was ignored when the program was started stays ignored: `nohup` means it.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        """Prompts go to `out`."""
+        self.items: SimpleQueue[Item] = SimpleQueue()
+        self._signals: deque[int] = deque()
+        self._out = out
+        self._main = threading.main_thread().ident or 0
+        self._is_reading = False
+        self._is_settled: Callable[[], bool] = lambda: False
+        self._history: InputHistory | None = None
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> "Terminal":
+        for number in (signal.SIGINT, *_ENDING, _WAKING):
+            if number == _WAKING or signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._take_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def edit(self, history: Path, names: Callable[[], Sequence[str]]) -> None:
+        """Let the person edit lines, go back in the history and complete names of commands."""
+        if config.is_dumb_terminal():
+            return
+        try:
+            import readline  # noqa: PLC0415 -- only a chat at a terminal edits lines
+        except ImportError:  # a Python that was built without it
+            return
+        self._history = InputHistory(history)
+        self._history.load()
+        readline.set_auto_history(False)
+        for text in self._history.texts:
+            readline.add_history(text)
+
+        def complete(typed: str, number: int) -> str | None:
+            found = [f"/{name} " for name in names() if f"/{name}".startswith(typed)]
+            return found[number] if typed.startswith("/") and number < len(found) else None
+
+        readline.set_completer(complete)
+        readline.set_completer_delims(" \n")
+        readline.parse_and_bind("tab: complete")
+
+    def read(self) -> str:
+        """Read a message; a backslash at the end of a line continues it in the next.
+
+        Lines that were pasted together are one message. Raises Leaving, and KeyboardInterrupt at Ctrl-C.
+        """
+        lines = [self._line(PROMPT)]
+        while lines[-1].endswith("\\") or _has_input():
+            lines[-1] = lines[-1].removesuffix("\\")
+            lines.append(self._line(_CONTINUATION))
+        text = "\n".join(lines)
+        if self._history is not None and text.strip():
+            import readline  # noqa: PLC0415 -- as above
+
+            self._history.add(text)
+            readline.add_history(self._history.texts[-1])
+        return text
+
+    def drop_typed(self) -> None:
+        """Forget what was typed before a question was shown: it is no answer to it."""
+        with contextlib.suppress(termios.error):
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+    def ask(self, prompt: str, is_settled: Callable[[], bool]) -> str | None:
+        """Read a short answer; None when it is not needed any more."""
+        self._is_settled = is_settled
+        try:
+            return self._line(prompt)
+        except _SettledError:
+            self._out.write("\n")
+            return None
+        finally:
+            self._is_settled = lambda: False
+
+    def take_signal(self) -> int | None:
+        """Take the oldest signal that came while nothing was read."""
+        return self._signals.popleft() if self._signals else None
+
+    def wake(self) -> None:
+        """Look again whether an answer is still needed; called from any thread."""
+        if self._is_reading:
+            signal.pthread_kill(self._main, _WAKING)
+
+    def _line(self, prompt: str) -> str:
+        self._is_reading = True
+        try:
+            self._take_waiting()
+            return self._typed(prompt)
+        except EOFError:
+            raise Leaving(EXIT_HANGUP if _is_hung_up() else 0) from None
+        except OSError:
+            raise Leaving(EXIT_HANGUP) from None
+        except KeyboardInterrupt:
+            self._out.write("\n")
+            raise
+        finally:
+            self._is_reading = False
+
+    def _typed(self, prompt: str) -> str:
+        self._out.flush()
+        if self._out is sys.stdout and sys.stdout.isatty():
+            return input(prompt)
+        self._out.write(prompt)  # `input` would write it to a redirected stdout
+        self._out.flush()
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError
+        return line.removesuffix("\n")
+
+    def _take_waiting(self) -> None:
+        """Act on what came while nothing was read."""
+        if self._is_settled():
+            raise _SettledError
+        if (number := self.take_signal()) is not None:
+            raise _meaning(number)
+
+    def _take_signal(self, number: int, _frame: FrameType | None) -> None:
+        if number == _WAKING:
+            if self._is_reading and self._is_settled():
+                raise _SettledError
+        elif self._is_reading:
+            raise _meaning(number)
+        else:
+            self._signals.append(number)
+            self.items.put(Woken())  # a handler may call it: this queue's `put` is reentrant
+
+
+def _meaning(number: int) -> BaseException:
+    return Leaving(128 + number) if number in _ENDING else KeyboardInterrupt()
+
+
+def _has_input() -> bool:
+    """Whether more was typed or pasted already."""
+    return bool(select.select([sys.stdin], [], [], 0)[0]) and not _is_hung_up()
+
+
+def _is_hung_up() -> bool:
+    """Whether nobody is at the other end of the terminal any more."""
+    poll = select.poll()
+    poll.register(sys.stdin.fileno(), select.POLLIN)
+    gone = select.POLLHUP | select.POLLERR | select.POLLNVAL
+    return any(events & gone for _, events in poll.poll(0))
