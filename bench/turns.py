@@ -26,7 +26,6 @@ from hermes_agent.testing.faults import Hold
 from hermes_agent.testing.scripted import Quiet, ScriptedModel, say
 from hermes_agent.testing.server import ScriptedServer
 from hermes_agent.tools.registry import Toolbox, default_tools
-from hermes_core.config import Credentials
 from hermes_core.paths import Home
 from hermes_core.settings import AgentSettings, ModelSettings, Settings
 from hermes_state import SessionDB
@@ -51,7 +50,7 @@ def served(*arguments: str) -> Generator[str]:
 
 
 def _model(url: str) -> Model:
-    keys = Credentials(openai_api_key="sk-scripted-key", openai_base_url=url)
+    keys = {"OPENAI_API_KEY": "sk-scripted-key", "OPENAI_BASE_URL": url}
     return registry.build(_SETTINGS, keys, Home(Path("/none")))
 
 

@@ -274,12 +274,51 @@ def _said(kind: type) -> str:
     return " ".join(inspect.cleandoc(kind.__doc__ or "").split())
 
 
+def providers_page() -> str:
+    """Every provider of models, and the fields of the table, which plugins fill in too."""
+    providers = importlib.import_module("hermes_agent.models.providers")
+    parts = ["# Providers of models", NOTICE, "A key in the environment is enough to use one."]
+    rows = (
+        [f"`{p.name}`", p.base_url, _coded(p.key_variable), _coded(p.address_variable)]
+        + [_coded(p.default_model), p.adapter]
+        for p in providers.BUILT_IN
+        if p.base_url
+    )
+    columns = ["Provider", "Address", "Key", "Another address", "Default model", "Format"]
+    parts += [
+        _table(columns, rows),
+        "## Add one",
+        inspect.cleandoc(providers.__doc__).partition("\n\n")[2],
+    ]
+    parts += ["The facts of a provider:", _facts(providers.Provider)]
+    parts += [
+        "Each of its `models`, with prices in USD per million tokens:",
+        _facts(providers.KnownModel),
+    ]
+    return _page(parts)
+
+
+def _coded(word: str) -> str:
+    return f"`{word}`" if word else ""
+
+
+def _facts(kind: type) -> str:
+    source = inspect.getsource(kind)
+    about = dict(re.findall(r'(?m)^    (\w+): .*\n    """(.+?)"""$', source))
+    rows = (
+        [f"`{f.name}`", f"`{_type(f.type)}`", about.get(f.name, "")]
+        for f in msgspec.structs.fields(kind)
+    )
+    return _table(["Field", "Type", "What it is"], rows)
+
+
 PAGES: list[tuple[str, Callable[[], str]]] = [
     ("docs/reference/hooks.md", hooks_page),
     ("docs/reference/config.md", config_page),
     ("docs/reference/commands.md", commands_page),
     ("docs/reference/store.md", store_page),
     ("docs/reference/rpc.md", rpc_page),
+    ("docs/reference/providers.md", providers_page),
 ]
 
 

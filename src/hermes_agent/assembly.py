@@ -18,6 +18,7 @@ from hermes_agent.events import Sink
 from hermes_agent.hooks import Hooks
 from hermes_agent.models import discovery
 from hermes_agent.models.base import Facts, Model, Reply, Request
+from hermes_agent.models.providers import OURS, Provider, Providers
 from hermes_agent.models.registry import Registry
 from hermes_agent.standing import Standing, has_notes
 from hermes_agent.stop import Stop
@@ -38,12 +39,20 @@ class Made(Protocol):
     def factory(self) -> Callable[..., object]: ...
 
 
+class RegisteredProvider(Protocol):
+    """A provider of models as a plugin registers it."""
+
+    @property
+    def provider(self) -> Provider: ...
+
+
 class Plugins(Hooks, Protocol):
     """What is asked of the plugin host; the module `hermes_cli.plugins` fits."""
 
     def load_enabled(self, home: Home, settings: Settings) -> None: ...
     def tools(self) -> Mapping[str, PluginTool]: ...
     def models(self) -> Mapping[str, Made]: ...
+    def providers(self) -> Mapping[str, RegisteredProvider]: ...
     def memory_providers(self) -> Mapping[str, Made]: ...
 
 
@@ -85,12 +94,14 @@ class Assembly:
 
     def registry(self, name: str = "") -> Registry:
         """What makes models; with a name, of the one that is called so."""
-        settings = with_model(self.settings, name) if name else self.settings
+        providers = Providers(row.provider for row in self.plugins.providers().values())
+        settings = with_model(self.settings, name, providers) if name else self.settings
         return Registry(
             settings.model,
-            config.credentials(),
+            providers.credentials(),
             self.home,
             plugins={name: model.factory for name, model in self.plugins.models().items()},
+            providers=providers,
             ports=discovery.PORTS,
             patience_s=discovery.PATIENCE_S,
         )
@@ -163,12 +174,12 @@ class Assembly:
             self._models = {}
 
 
-def with_model(settings: Settings, name: str) -> Settings:
+def with_model(settings: Settings, name: str, providers: Providers = OURS) -> Settings:
     """The settings with another model; who serves it is found out anew, unless there is one server."""
     model, head = settings.model, name.partition("/")[0]
-    if discovery.is_own(model, name):
+    if discovery.is_own(model, name, providers):
         return settings
-    is_elsewhere = head in discovery.PROVIDERS and head != discovery.own_provider(model)
+    is_elsewhere = head in providers and head != discovery.own_provider(model, providers)
     base_url = "" if is_elsewhere else model.base_url
     chosen = msgspec.structs.replace(
         model, name=name, base_url=base_url, provider=model.provider if base_url else ""

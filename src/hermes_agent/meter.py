@@ -16,13 +16,11 @@ from hermes_state.usage import Spent
 _LEAST_REPLY = 256
 """A reply shorter than this is not worth asking for."""
 _DAY = "a day ends at midnight UTC"
-_FREE = ("local", "embedded", "scripted")
-"""Providers that do not send a bill."""
 
 
 def is_unpriced(facts: Facts) -> bool:
     """Whether nobody knows what a model costs, so that no limit on money can hold for it."""
-    return not (facts.output_price or facts.is_free or facts.provider in _FREE)
+    return not (facts.output_price or facts.is_free)
 
 
 def check_choice(facts: Facts, standing: Standing | None) -> None:

@@ -87,13 +87,22 @@ class Command(msgspec.Struct, frozen=True):
     """Where it exists."""
 
 
-class Provider(msgspec.Struct, frozen=True):
+class FactoryRecord(msgspec.Struct, frozen=True):
     """A model, a platform or a memory, made by its factory when it is chosen."""
 
     plugin: str
     name: str
     description: str
     factory: Callable[..., object]
+
+
+class ProviderRecord(msgspec.Struct, frozen=True):
+    """A provider of models."""
+
+    plugin: str
+    name: str
+    provider: Any
+    """A `hermes_agent.models.providers.Provider`."""
 
 
 class CliCommand(msgspec.Struct, frozen=True):
@@ -104,7 +113,7 @@ class CliCommand(msgspec.Struct, frozen=True):
     command: "click.Command"
 
 
-Record = Tool | Command | Provider | CliCommand
+Record = Tool | Command | FactoryRecord | ProviderRecord | CliCommand
 
 
 class Registrations(msgspec.Struct):
@@ -113,9 +122,12 @@ class Registrations(msgspec.Struct):
     hooks: list[tuple[str, Callback]] = msgspec.field(default_factory=list[tuple[str, Callback]])
     tools: dict[str, Tool] = msgspec.field(default_factory=dict[str, Tool])
     commands: dict[str, Command] = msgspec.field(default_factory=dict[str, Command])
-    models: dict[str, Provider] = msgspec.field(default_factory=dict[str, Provider])
-    platforms: dict[str, Provider] = msgspec.field(default_factory=dict[str, Provider])
-    memory_providers: dict[str, Provider] = msgspec.field(default_factory=dict[str, Provider])
+    models: dict[str, FactoryRecord] = msgspec.field(default_factory=dict[str, FactoryRecord])
+    providers: dict[str, ProviderRecord] = msgspec.field(default_factory=dict[str, ProviderRecord])
+    platforms: dict[str, FactoryRecord] = msgspec.field(default_factory=dict[str, FactoryRecord])
+    memory_providers: dict[str, FactoryRecord] = msgspec.field(
+        default_factory=dict[str, FactoryRecord]
+    )
     cli_commands: dict[str, CliCommand] = msgspec.field(default_factory=dict[str, CliCommand])
 
     def joined_by(self, other: "Registrations") -> "Registrations":
@@ -125,6 +137,7 @@ class Registrations(msgspec.Struct):
             _both("tool", self.tools, other.tools),
             _both("command", self.commands, other.commands),
             _both("model", self.models, other.models),
+            _both("provider", self.providers, other.providers),
             _both("platform", self.platforms, other.platforms),
             _both("memory provider", self.memory_providers, other.memory_providers),
             _both("sub-command", self.cli_commands, other.cli_commands),
@@ -215,12 +228,23 @@ class PluginContext:
 
     def model(self, name: str, factory: Callable[..., object], *, description: str = "") -> None:
         """Add a model that can be chosen by this name."""
-        model = Provider(self.name, name, description, self._held("model", name, factory))
+        model = FactoryRecord(self.name, name, description, self._held("model", name, factory))
         self._keep("model", self.registered.models, model)
+
+    def provider(self, name: str, *, base_url: str, **facts: object) -> None:
+        """Add a provider of models, which is asked in OpenAI's format unless `adapter` says otherwise.
+
+        The facts are the fields of `hermes_agent.models.providers.Provider`.
+        """
+        provider = plugin_names.provider_of(name, {"base_url": base_url, **facts})
+        record = ProviderRecord(self.name, name, provider)
+        self._keep("provider", self.registered.providers, record)
 
     def platform(self, name: str, factory: Callable[..., object], *, description: str = "") -> None:
         """Add a chat platform to the gateway."""
-        platform = Provider(self.name, name, description, self._held("platform", name, factory))
+        platform = FactoryRecord(
+            self.name, name, description, self._held("platform", name, factory)
+        )
         self._keep("platform", self.registered.platforms, platform)
 
     def memory_provider(
@@ -228,7 +252,7 @@ class PluginContext:
     ) -> None:
         """Add a memory that learns from every conversation, beside the others."""
         held = self._held("memory provider", name, factory)
-        provider = Provider(self.name, name, description, held)
+        provider = FactoryRecord(self.name, name, description, held)
         self._keep("memory provider", self.registered.memory_providers, provider)
 
     def cli_command(self, command: "click.Command") -> None:

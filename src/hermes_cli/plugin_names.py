@@ -5,18 +5,19 @@ function, and only when a plugin registers something of that kind.
 """
 
 import importlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 from hermes_core.loading import loading
 
-Kind = Literal["tool", "command", "model", "platform", "memory provider", "sub-command"]
+Kind = Literal["tool", "command", "model", "provider", "platform", "memory provider", "sub-command"]
 
 OWNERS: Mapping[Kind, str] = {
     "tool": "hermes_agent.tools.registry:names",
     "command": "hermes_core.slash_commands:names",
     "model": "hermes_agent.models.registry:names",
+    "provider": "hermes_agent.models.providers:names",
     "platform": "gateway.platforms.registry:names",
     "sub-command": "hermes_cli.commands.root:names",
 }
@@ -28,7 +29,16 @@ def reserved(kind: Kind) -> Collection[str]:
     """Return the names of a kind that plugins may not register."""
     if kind not in OWNERS:
         return ()
-    module, _, function = OWNERS[kind].partition(":")
-    with loading:
-        names: Collection[str] = getattr(importlib.import_module(module), function)()
+    names: Collection[str] = _owner(OWNERS[kind])()
     return names
+
+
+def provider_of(name: str, facts: Mapping[str, object]) -> object:
+    """Return the provider that the facts describe; raises PluginError."""
+    return _owner("hermes_agent.models.providers:from_facts")(name, facts)
+
+
+def _owner(path: str) -> Callable[..., Any]:
+    module, _, function = path.partition(":")
+    with loading:
+        return getattr(importlib.import_module(module), function)

@@ -18,8 +18,9 @@ from hermes_cli.hook_answers import AnswerError
 from hermes_cli.plugin_context import (
     Callback,
     Command,
+    FactoryRecord,
     PluginContext,
-    Provider,
+    ProviderRecord,
     Registrations,
     Tool,
     callback_of,
@@ -40,7 +41,7 @@ __all__ = [
     "PluginContext",
     "PluginError",
     "PluginHost",
-    "Provider",
+    "FactoryRecord",
     "Tool",
     "cli_commands",
     "commands",
@@ -276,17 +277,22 @@ def commands(surface: "Surface | None" = None) -> dict[str, Command]:
     }
 
 
-def models() -> dict[str, Provider]:
+def models() -> dict[str, FactoryRecord]:
     """The models of plugins, by name."""
     return dict(host.registered.models)
 
 
-def platforms() -> dict[str, Provider]:
+def providers() -> dict[str, ProviderRecord]:
+    """Return the providers of models of plugins, by name."""
+    return dict(host.registered.providers)
+
+
+def platforms() -> dict[str, FactoryRecord]:
     """The chat platforms of plugins, by name."""
     return dict(host.registered.platforms)
 
 
-def memory_providers() -> dict[str, Provider]:
+def memory_providers() -> dict[str, FactoryRecord]:
     """The memories of plugins, by name."""
     return dict(host.registered.memory_providers)
 

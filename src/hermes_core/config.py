@@ -94,28 +94,10 @@ def variable(name: str, environment: Mapping[str, str] | None = None) -> str:
     return env.get(name, "").strip()
 
 
-class Credentials(msgspec.Struct, frozen=True):
-    """What the environment says about model providers, under the names their own tools use."""
-
-    openai_api_key: str = ""
-    openai_base_url: str = ""
-    anthropic_api_key: str = ""
-    anthropic_base_url: str = ""
-    openrouter_api_key: str = ""
-
-
-def credentials(environment: Mapping[str, str] | None = None) -> Credentials:
-    """The keys and addresses of model providers that are in the environment."""
+def variables(more: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> list[str]:
+    """Return the variables of the environment that are about a setting, or among `more`."""
     env = os.environ if environment is None else environment
-    names = [field.name for field in msgspec.structs.fields(Credentials)]
-    return Credentials(**{name: env.get(name.upper(), "").strip() for name in names})
-
-
-def variables(environment: Mapping[str, str] | None = None) -> list[str]:
-    """The variables of the environment that say something about a setting or a model provider."""
-    env = os.environ if environment is None else environment
-    providers = (field.name.upper() for field in msgspec.structs.fields(Credentials))
-    known = (*_SHORT, *(option.variable for option in options()), *providers)
+    known = (*_SHORT, *(option.variable for option in options()), *more)
     return [name for name in known if env.get(name)]
 
 

@@ -63,8 +63,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _says("The model, for example gpt-6.1-terra, claude-sonnet-5-5 or embedded."),
     ] = ""
     provider: Annotated[
-        Literal["", "openai", "anthropic", "openrouter", "local", "embedded"],
-        _says("Who serves it; empty: found out from keys, base_url and local servers."),
+        str,
+        _says("Provider of the model; empty: found from keys, base_url and local servers."),
     ] = ""
     base_url: Annotated[str, _says("Address of an OpenAI-compatible server.")] = ""
     api_key: Annotated[str, _says("Key for base_url; better kept in the environment variable.")] = (

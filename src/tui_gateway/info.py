@@ -69,11 +69,12 @@ def describe(rt: Runtime, session: LiveSession) -> Payload:
         info["offer"] = offer.made(rt, live)
     if warning := " ".join(filter(None, (live.warning, _failed_plugins(session)))):
         info["config_warning"] = warning
-    if facts is not None and facts.provider == "embedded":
+    if facts is not None:
         with loading:
-            from hermes_agent.models import embedded  # noqa: PLC0415 -- loaded with the agent anyway
+            from hermes_agent.models import embedded, providers  # noqa: PLC0415 -- loaded with the agent
 
-        info["advice"] = embedded.advice()
+        if facts.provider == providers.EMBEDDED:
+            info["advice"] = embedded.advice()
     return info
 
 

@@ -4,11 +4,8 @@ import threading
 import time
 from typing import Any
 
-from hermes_agent.assembly import with_model
-from hermes_agent.models import discovery
 from hermes_agent.models.embedded import catalogue, pull
 from hermes_agent.models.embedded.progress import Step
-from hermes_core import config
 from hermes_core.errors import ModelMissingError
 from tui_gateway.protocol import NO_AGENT, RpcError
 from tui_gateway.runtime import Live, Runtime
@@ -18,9 +15,9 @@ _NEWS_EVERY_S = 0.1
 
 def made(rt: Runtime, live: Live) -> dict[str, Any]:
     """What can be fetched for a session that nobody answers; empty when that would not help."""
-    wanted = with_model(rt.settings, live.model_name) if live.model_name else rt.settings
-    is_next = discovery.is_embedded_next(wanted.model, config.credentials())
-    if not isinstance(live.error, ModelMissingError) or not is_next:
+    if not isinstance(live.error, ModelMissingError):
+        return {}
+    if not rt.assembly().registry(live.model_name).discovery.is_embedded_next:
         return {}
     choice = pull.choose(rt.home)
     entry = catalogue.get(choice.name)

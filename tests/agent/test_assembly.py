@@ -32,6 +32,9 @@ class Host(RecordingHooks):
     def models(self) -> dict[str, Any]:
         return {"scripted": SimpleNamespace(factory=lambda: self._model)}
 
+    def providers(self) -> dict[str, Any]:
+        return {}
+
     def memory_providers(self) -> dict[str, Any]:
         def fail() -> object:
             raise RuntimeError("no memory today")

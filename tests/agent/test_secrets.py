@@ -12,7 +12,6 @@ from hermes_agent.testing.scripted import call
 from hermes_agent.testing.server import ScriptedServer
 from hermes_agent.tools.base import Args, Call, Result
 from hermes_core import config, log, secrets
-from hermes_core.config import Credentials
 from hermes_core.paths import Home
 from hermes_core.settings import ModelSettings, Settings
 from tests.agent.conftest import Counting, MakeChat
@@ -56,7 +55,7 @@ def test_a_secret_does_not_reach_a_model_server_even_when_it_was_stored_before(
 ) -> None:
     with ScriptedServer(["ok"]) as server:
         settings = Settings(model=ModelSettings(name="scripted", provider="openai"))
-        keys = Credentials(openai_api_key="sk-another-key", openai_base_url=server.openai_url)
+        keys = {"OPENAI_API_KEY": "sk-another-key", "OPENAI_BASE_URL": server.openai_url}
         chat = make_chat([])
         secrets.forget()
         chat.store.create_session("old", "cli")

@@ -6,11 +6,11 @@ import pytest
 
 from hermes_agent.models import discovery
 from hermes_agent.models.embedded import shelf
+from hermes_agent.models.providers import OURS
 from hermes_agent.testing.scripted import PATIENCE_S
 from hermes_agent.testing.server import ScriptedServer
 from hermes_cli.commands import root
 from hermes_cli.commands.group import Entry
-from hermes_core.config import Credentials
 from hermes_core.paths import Home
 from tests.cli.conftest import Shell
 
@@ -18,8 +18,8 @@ from tests.cli.conftest import Shell
 @pytest.fixture(autouse=True)
 def bare_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """No keys in the environment and no servers on the usual ports."""
-    for name in Credentials.__struct_fields__:
-        monkeypatch.delenv(name.upper(), raising=False)
+    for name in OURS.variables():
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(discovery, "PORTS", {})
     monkeypatch.setattr(discovery, "PATIENCE_S", PATIENCE_S)
     monkeypatch.setitem(root.COMMANDS, "model", Entry("model", "Show and switch the model."))

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from gateway.platforms.registry import built_in
+from hermes_agent.models.providers import BUILT_IN
 from hermes_agent.tools.registry import Toolbox, default_tools
 from hermes_cli import hook_answers, plugin_names, plugins
 from hermes_cli.commands import root
@@ -498,6 +499,7 @@ def test_every_name_of_ours_is_kept_from_plugins() -> None:
         | {tool.name for tool in default_tools(Settings())},
         "command": {name for one in COMMANDS for name in (one.name, *one.aliases)},
         "model": {"embedded"},
+        "provider": {provider.name for provider in BUILT_IN},
         "platform": {*built_in(), "cli", "local", "tui"},
         "sub-command": set(root.COMMANDS),
     }

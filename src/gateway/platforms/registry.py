@@ -15,7 +15,7 @@ from gateway.config import Platform, PlatformConfig
 from gateway.platforms.base import BasePlatformAdapter, Manifest, PlatformError
 from hermes_cli import plugins
 from hermes_cli.plugin_calls import contained
-from hermes_cli.plugins import Provider
+from hermes_cli.plugins import FactoryRecord
 from hermes_core import config, secrets
 from hermes_core.errors import ConfigError, PluginError, in_words
 from hermes_core.paths import Home, make_folder
@@ -71,7 +71,7 @@ def _of_plugins() -> tuple[dict[str, Manifest], dict[str, str]]:
     return usable, unusable
 
 
-def _made(provider: Provider) -> Manifest:
+def _made(provider: FactoryRecord) -> Manifest:
     """The manifest that a plugin gives, with an adapter whose making harms only itself."""
     made = provider.factory()
     if not isinstance(made, Manifest) or made.name != provider.name:

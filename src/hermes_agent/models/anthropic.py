@@ -13,6 +13,7 @@ from hermes_agent.models.base import Facts, Finish, Reply, Request, ToolSpec, Us
 from hermes_agent.models.calls import PartialCall, complete
 from hermes_agent.models.http_client import Endpoint, Response, encode
 from hermes_agent.models.limits import BLOCK_CHARS, Allowance, GrowingText
+from hermes_agent.models.providers import OURS, Provider
 from hermes_agent.stop import Stop
 from hermes_core.errors import ModelError, ModelUnreachableError
 
@@ -86,20 +87,20 @@ class Anthropic:
         self,
         facts: Facts,
         *,
-        base_url: str = "https://api.anthropic.com",
+        base_url: str,
+        provider: Provider | None = None,
         api_key: str = "",
-        key_name: str = "ANTHROPIC_API_KEY",
+        key_name: str = "",
         timeout_s: float = 300.0,
     ) -> None:
-        """`key_name` is where the key comes from, for whoever must mend it."""
+        """Take the arguments of `OpenAIChat`."""
+        provider = provider or OURS.get(facts.provider)
         self._facts = facts
         headers = {"anthropic-version": _VERSION}
         if api_key:
             headers["x-api-key"] = api_key
         address = base_url.rstrip("/").removesuffix("/v1")
-        self._endpoint = Endpoint(
-            address, headers, provider=refusals.spoken(facts.provider), timeout_s=timeout_s
-        )
+        self._endpoint = Endpoint(address, headers, provider=provider.subject, timeout_s=timeout_s)
         self._key_name = key_name if api_key else ""
 
     @property
@@ -175,7 +176,7 @@ class Anthropic:
 
     def _who(self, stop: Stop) -> refusals.Who:
         return refusals.Who(
-            refusals.spoken(self._facts.provider),
+            self._endpoint.provider,
             self._facts.name,
             self._key_name,
             self._endpoint.base_url,

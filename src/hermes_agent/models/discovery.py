@@ -8,14 +8,20 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import msgspec
 
-from hermes_agent.models import windows
-from hermes_core.config import Credentials
+from hermes_agent.models.providers import (
+    EMBEDDED,
+    LOCAL,
+    OURS,
+    PLUGIN,
+    Credentials,
+    Provider,
+    Providers,
+)
 from hermes_core.errors import ModelError, ModelMissingError
 from hermes_core.paths import Home
 from hermes_core.settings import ModelSettings
@@ -29,30 +35,14 @@ PATIENCE_S = 0.3
 """How long a local server may take to say what it has."""
 _LISTING_S = 1.0
 """How long the server of the settings may take to say what it has, for who chooses among it."""
-_ADDRESSES = {
-    "openai": "https://api.openai.com/v1",
-    "anthropic": "https://api.anthropic.com",
-    "openrouter": "https://openrouter.ai/api/v1",
-}
-PROVIDERS = (*_ADDRESSES, "local", "embedded")
-"""What may stand before the slash in the name of a model."""
-_KEYS = {
-    "openai": "OPENAI_API_KEY",
-    "anthropic": "ANTHROPIC_API_KEY",
-    "openrouter": "OPENROUTER_API_KEY",
-}
 _OWN_KEY = "model.api_key"
-_GPT = re.compile(r"(?:gpt-(?!oss)|o\d\b|chatgpt)", re.IGNORECASE)
-_STEP_UP = (
-    "Or set OPENAI_API_KEY, ANTHROPIC_API_KEY or OPENROUTER_API_KEY, or start a local server."
-)
 
 
 class Finding(msgspec.Struct, frozen=True):
     """A model that can be asked: where it is, and why it is considered."""
 
     provider: str
-    """openai, anthropic, openrouter, local, embedded, plugin, or the host of another service."""
+    """A name in the table of providers, or the host of another service."""
     model: str
     """Empty: there is a place, but no model can be used there; the reason says why."""
     reason: str
@@ -61,11 +51,6 @@ class Finding(msgspec.Struct, frozen=True):
     """The variable or setting with the key; empty: none is needed."""
     others: list[str] = []
     """Further models at the same place."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it runs on this machine or in this house, and costs nothing."""
-        return self.provider in ("local", "embedded")
 
     @property
     def label(self) -> str:
@@ -83,6 +68,7 @@ class Discovery:
         home: Home,
         *,
         plugins: Collection[str] = (),
+        providers: Providers = OURS,
         ports: Mapping[int, str] = PORTS,
         patience_s: float = PATIENCE_S,
     ) -> None:
@@ -91,6 +77,7 @@ class Discovery:
         self._credentials = credentials
         self._home = home
         self._plugins = plugins
+        self.providers = providers
         self._ports = ports
         self._patience_s = patience_s
 
@@ -102,10 +89,18 @@ class Discovery:
         for look in self._places():
             for finding in look():
                 return finding
+        pull = "Fetch the small one that runs here with `hermes model pull`."
         raise ModelMissingError(
-            "There is no model to ask.",
-            fix=f"Fetch the small one that runs here with `hermes model pull`. {_STEP_UP}",
+            "There is no model to ask.", fix=f"{pull} {self.providers.step_up()}"
         )
+
+    @property
+    def is_embedded_next(self) -> bool:
+        """Whether the embedded model would answer if it were here."""
+        wanted = self._settings
+        if EMBEDDED in (wanted.name, wanted.provider):
+            return True
+        return not (wanted.name or wanted.provider or wanted.base_url or self._credentials)
 
     def found(self) -> list[Finding]:
         """Everything there is, in the order in which it would be used."""
@@ -115,30 +110,29 @@ class Discovery:
                 everything += look()
             except ModelMissingError as error:
                 everything.append(Finding("", "", error.message))
-        plugins = (Finding("plugin", name, "a plugin offers it") for name in sorted(self._plugins))
+        plugins = (Finding(PLUGIN, name, "a plugin offers it") for name in sorted(self._plugins))
         return [*everything, *plugins]
 
     def named(self, name: str, provider: str = "", base_url: str = "") -> Finding:
         """The model of that name (`provider/model` or `model`); raises ModelMissingError."""
         is_label = name.startswith("local/")
         provider, name = self._sorted_out(name, provider, base_url)
-        if provider == "plugin":
-            return Finding("plugin", name, "the settings name it")
-        if provider == "embedded":
+        if provider == PLUGIN:
+            return Finding(PLUGIN, name, "the settings name it")
+        if provider == EMBEDDED:
             return self._named_embedded(name)
-        if provider == "local":
+        if provider == LOCAL:
             return self._labelled(name, base_url) if is_label else self._named_local(name, base_url)
         return self._named_service(provider, name, base_url)
 
     def _places(self) -> list[Callable[[], Iterable[Finding]]]:
         """Where to look, in order; each is a question that may take a moment."""
+        hosted = [partial(self._in_environment, provider) for provider in self.providers.hosted]
         return [
-            lambda: self._in_environment("openai"),
-            lambda: self._in_environment("anthropic"),
-            lambda: self._in_environment("openrouter"),
+            *hosted,
             lambda: self.local,
             lambda: [
-                Finding("embedded", name, "it was pulled", others=self._embedded[1:])
+                Finding(EMBEDDED, name, "it was pulled", others=self._embedded[1:])
                 for name in self._embedded[:1]
             ],
         ]
@@ -149,8 +143,8 @@ class Discovery:
         A service that is well known has too many to list, and one that is down has what is named.
         """
         wanted = self._settings
-        provider = own_provider(wanted)
-        if not provider or provider in _ADDRESSES:
+        provider = own_provider(wanted, self.providers)
+        if not provider or self.providers.get(provider).base_url:
             return []
         key_name = self._key_at(wanted.base_url, provider)
         key = key_of(key_name, wanted, self._credentials)
@@ -163,10 +157,10 @@ class Discovery:
             for name in names[:1]
         ]
 
-    def _in_environment(self, provider: str) -> list[Finding]:
-        for variable in (f"{provider}_base_url", f"{provider}_api_key"):
-            if getattr(self._credentials, variable, ""):
-                return [self._hosted(provider, "", f"{variable.upper()} is set")]
+    def _in_environment(self, provider: Provider) -> list[Finding]:
+        for variable in (provider.address_variable, provider.key_variable):
+            if variable in self._credentials:
+                return [self._hosted(provider, "", f"{variable} is set")]
         return []
 
     @cached_property
@@ -178,7 +172,7 @@ class Discovery:
             base_url = f"http://127.0.0.1:{port}/v1"
             if names := _names_at(base_url, "", self._patience_s):
                 reason = f"{kind} answers on port {port}"
-                answers[port] = Finding("local", names[0], reason, base_url, others=names[1:])
+                answers[port] = Finding(LOCAL, names[0], reason, base_url, others=names[1:])
 
         threads = [
             threading.Thread(target=ask, args=item, daemon=True) for item in self._ports.items()
@@ -199,69 +193,90 @@ class Discovery:
         return shelf.installed(self._home)
 
     def _sorted_out(self, name: str, provider: str, base_url: str) -> tuple[str, str]:
-        """Who serves a name, and what it is called there."""
+        """Return who serves a name, and what it is called there."""
         if provider:
             return provider, _without(provider, name)
         if name in self._plugins:
-            return "plugin", name
-        if name == "embedded" or name in self._embedded:
-            return "embedded", "" if name == "embedded" else name
+            return PLUGIN, name
+        if name == EMBEDDED or name in self._embedded:
+            return EMBEDDED, "" if name == EMBEDDED else name
         head = name.partition("/")[0]
-        if base_url and head not in ("anthropic", "embedded"):
-            host = _host_of(base_url)
-            return host, _without(host, _without("local", name))
-        if head in PROVIDERS:
-            if head in ("openai", "anthropic") and self._only_router_has(head):
-                return "openrouter", name
+        if base_url and self.providers.get(head).adapter == "openai":
+            host = self.providers.at(base_url)
+            return host, _without(host, _without(LOCAL, name))
+        if head in self.providers:
+            if router := self._router_for(head):
+                return router, name
             return head, _without(head, name)
-        given = self._credentials.openai_base_url
-        if given and head == _host_of(given):
-            return "openai", _without(head, name)
+        if head == self._standard_host:
+            return self.providers.standard.name, _without(head, name)
         return self._guessed(name), name
 
-    def _only_router_has(self, provider: str) -> bool:
-        known = self._credentials
-        is_reachable = known.openai_api_key or known.openai_base_url
-        if provider == "anthropic":
-            is_reachable = known.anthropic_api_key or known.anthropic_base_url
-        return bool(known.openrouter_api_key) and not is_reachable
+    @property
+    def _standard_host(self) -> str:
+        """Who serves the address in the variable that serves for any server; mostly empty."""
+        address = self._credentials.get(self.providers.standard.address_variable, "")
+        return self.providers.at(address) if address else ""
+
+    def _router_for(self, name: str) -> str:
+        """Return the router to ask for the models of a provider that has no key here; or nothing."""
+        provider = self.providers.get(name)
+        if not provider.base_url or provider.is_router or self._is_configured(provider):
+            return ""
+        return self._router
+
+    @property
+    def _router(self) -> str:
+        """The router that there is a key for."""
+        routers = (p.name for p in self.providers if p.is_router and self._is_configured(p))
+        return next(routers, "")
+
+    def _is_configured(self, provider: Provider) -> bool:
+        return not self._credentials.keys().isdisjoint(
+            (provider.key_variable, provider.address_variable)
+        )
 
     def _guessed(self, name: str) -> str:
-        known = self._credentials
-        is_claude = name.lower().startswith("claude")
-        if is_claude and (known.anthropic_api_key or not known.openai_base_url):
-            return "anthropic"
-        if known.openai_base_url or _GPT.match(name):
-            return "openai"
-        return "openrouter" if "/" in name and known.openrouter_api_key else "local"
+        """Return who probably serves a name."""
+        standard, has_address = self.providers.standard, bool(self._standard_host)
+        for provider in self.providers.hosted:
+            is_its = provider.model_pattern and re.match(
+                provider.model_pattern, name, re.IGNORECASE
+            )
+            if is_its and (provider.key_variable in self._credentials or not has_address):
+                return provider.name
+        if has_address:
+            return standard.name
+        return (self._router if "/" in name else "") or LOCAL
 
     def _named_embedded(self, name: str) -> Finding:
         if not self._embedded:
             raise ModelMissingError(
                 "The embedded model is not here yet.",
-                fix=f"Fetch it with `hermes model pull`. {_STEP_UP}",
+                fix=f"Fetch it with `hermes model pull`. {self.providers.step_up()}",
             )
         if name and name not in self._embedded:
             raise ModelMissingError(
                 f"There is no embedded model {name}.",
                 fix=f"Use one of: {', '.join(self._embedded)}. `hermes model pull` fetches others.",
             )
-        return Finding("embedded", name or self._embedded[0], "the settings name it")
+        return Finding(EMBEDDED, name or self._embedded[0], "the settings name it")
 
     def _labelled(self, name: str, base_url: str) -> Finding:
         """What is listed as `local/name`: at an address that was given, or on a usual port."""
-        given = {"model.base_url": base_url, "OPENAI_BASE_URL": self._credentials.openai_base_url}
-        near = {url: why for why, url in given.items() if url and _host_of(url) == "local"}
+        variable = self.providers.standard.address_variable
+        given = {"model.base_url": base_url, variable: self._credentials.get(variable, "")}
+        near = {url: why for why, url in given.items() if url and self.providers.at(url) == LOCAL}
         for url, why in near.items():
-            key = key_of(self._key_at(url, "local"), self._settings, self._credentials)
+            key = key_of(self._key_at(url, LOCAL), self._settings, self._credentials)
             if name in _names_at(url, key, self._patience_s):
-                return self._at(url, name, f"{why} is set", "local")
+                return self._at(url, name, f"{why} is set", LOCAL)
         is_elsewhere = any(name in (found.model, *found.others) for found in self.local)
         return self._named_local(name, "" if is_elsewhere else base_url)
 
     def _named_local(self, name: str, base_url: str) -> Finding:
         if base_url:
-            return self._at(base_url, name, "model.base_url is set", "local")
+            return self._at(base_url, name, "model.base_url is set", LOCAL)
         for finding in self.local:
             names = [finding.model, *finding.others]
             for served in (name or names[0], f"{name}:latest"):
@@ -273,85 +288,89 @@ class Discovery:
         raise ModelMissingError(
             f"No local server has {asked}; models found: {there}.",
             fix="Start the server, set model.base_url, or write provider/model"
-            " (openai/…, anthropic/…, openrouter/…).",
+            f" ({', '.join(f'{provider.name}/…' for provider in self.providers.hosted)}).",
         )
 
-    def _named_service(self, provider: str, name: str, base_url: str) -> Finding:
-        if provider in _ADDRESSES and not base_url:
-            return self._hosted(provider, name, "the settings name it")
-        return self._at(base_url, name, "model.base_url is set", provider)
-
-    def _hosted(self, provider: str, name: str, reason: str) -> Finding:
-        """A model of a well-known service, at the address the environment may give."""
-        base_url = _ADDRESSES[provider]
-        own: str = getattr(self._credentials, f"{provider}_base_url", "")
-        key_name = self._key_name(provider)
-        if own and provider == "openai":
-            return self._at(own, name, reason)
-        if not key_name and not own:
+    def _named_service(self, name: str, model: str, base_url: str) -> Finding:
+        provider = self.providers.get(name)
+        if not base_url and provider.base_url:
+            return self._hosted(provider, model, "the settings name it")
+        if not base_url:
             raise ModelMissingError(
-                f"{provider} is to be asked and there is no key for it.",
-                fix=f"Set {_KEYS[provider]}, or choose another model with `hermes model use`.",
+                f"{name} is not a known provider.",
+                fix=f"Use one of these, or set model.base_url: {', '.join(self._nameable())}.",
             )
-        model = name or windows.default_model(provider)
-        return Finding(provider, model, reason, own or base_url, key_name)
+        return self._at(base_url, model, "model.base_url is set", name)
 
-    def _key_name(self, provider: str) -> str:
-        """Where a service's key is; empty when there is none."""
-        if self._settings.api_key and self._settings.provider == provider:
+    def _nameable(self) -> list[str]:
+        return [provider.name for provider in self.providers if provider.name != PLUGIN]
+
+    def _hosted(self, provider: Provider, model: str, reason: str) -> Finding:
+        """A model of a well-known service, at the address that the environment may give."""
+        address = self._credentials.get(provider.address_variable, "")
+        key_name = self._key_name(provider)
+        if address and provider.is_standard:
+            return self._at(address, model, reason)
+        if not key_name and not address:
+            raise ModelMissingError(
+                f"There is no key for {provider.name}.",
+                fix=f"Set {provider.key_variable or _OWN_KEY}, or choose another model with"
+                " `hermes model use`.",
+            )
+        base_url = address or provider.base_url
+        if not model and not provider.default_model:
+            return self._at(base_url, "", reason, provider.name)
+        return Finding(provider.name, model or provider.default_model, reason, base_url, key_name)
+
+    def _key_name(self, provider: Provider) -> str:
+        """Return where the key of a service is; empty when there is none."""
+        if self._settings.api_key and self._settings.provider == provider.name:
             return _OWN_KEY
-        is_there = getattr(self._credentials, f"{provider}_api_key", "")
-        return _KEYS[provider] if is_there else ""
+        return provider.key_variable if provider.key_variable in self._credentials else ""
 
-    def _key_at(self, base_url: str, provider: str) -> str:
+    def _key_at(self, base_url: str, name: str) -> str:
         """A key goes to the address it was given for, and to no other."""
         if self._settings.api_key and base_url == self._settings.base_url:
             return _OWN_KEY
-        if provider in _KEYS:
+        provider, standard = self.providers.get(name), self.providers.standard
+        if provider.key_variable:
             return self._key_name(provider)
-        is_given = base_url == self._credentials.openai_base_url
-        return _KEYS["openai"] if is_given and self._credentials.openai_api_key else ""
+        is_given = base_url == self._credentials.get(standard.address_variable)
+        is_there = standard.key_variable in self._credentials
+        return standard.key_variable if is_given and is_there else ""
 
-    def _at(self, base_url: str, name: str, reason: str, provider: str = "") -> Finding:
+    def _at(self, base_url: str, model: str, reason: str, name: str = "") -> Finding:
         """A model at an address; without a name, the first that is listed there."""
-        provider = provider or _host_of(base_url)
-        key_name = self._key_at(base_url, provider)
-        if name or provider in _ADDRESSES:
-            name = name or windows.default_model(provider)
-            return Finding(provider, name, reason, base_url, key_name)
+        name = name or self.providers.at(base_url)
+        key_name = self._key_at(base_url, name)
+        model = model or self.providers.get(name).default_model
+        if model:
+            return Finding(name, model, reason, base_url, key_name)
         names = _names_at(base_url, key_of(key_name, self._settings, self._credentials), 3.0)
         if not names:
             raise ModelMissingError(
                 f"{base_url} does not say which models it has.",
                 fix="Start it, correct the address, or name the model: hermes model use NAME.",
             )
-        return Finding(provider, names[0], reason, base_url, key_name, names[1:])
+        return Finding(name, names[0], reason, base_url, key_name, names[1:])
 
 
-def own_provider(settings: ModelSettings) -> str:
-    """How the address in the settings is called as a provider; empty when there is none."""
-    return (settings.provider or _host_of(settings.base_url)) if settings.base_url else ""
+def own_provider(settings: ModelSettings, providers: Providers = OURS) -> str:
+    """Return the provider at the address in the settings; empty when there is none."""
+    return (settings.provider or providers.at(settings.base_url)) if settings.base_url else ""
 
 
-def is_own(settings: ModelSettings, name: str) -> bool:
+def is_own(settings: ModelSettings, name: str, providers: Providers = OURS) -> bool:
     """Whether a name is that of the model which the settings name with its address, or its label."""
-    provider = own_provider(settings)
+    provider = own_provider(settings, providers)
     return bool(provider) and _without(provider, name) == _without(provider, settings.name)
-
-
-def is_embedded_next(settings: ModelSettings, credentials: Credentials) -> bool:
-    """Whether the embedded model would answer if it were here."""
-    if "embedded" in (settings.name, settings.provider):
-        return True
-    is_open = not (settings.name or settings.provider or settings.base_url)
-    return is_open and credentials == Credentials()
 
 
 def key_of(key_name: str, settings: ModelSettings, credentials: Credentials) -> str:
     """The key that has this name."""
     if not key_name:
         return ""
-    return settings.api_key if key_name == _OWN_KEY else getattr(credentials, key_name.lower())
+    return settings.api_key if key_name == _OWN_KEY else credentials[key_name]
 
 
 def server_at(base_url: str, key: str, patience_s: float) -> "Server":
@@ -375,16 +394,3 @@ def _names_at(base_url: str, key: str, patience_s: float) -> list[str]:
 def _without(provider: str, name: str) -> str:
     """The name without its provider; `openrouter/auto` is a name of its own."""
     return name if name == "openrouter/auto" else name.removeprefix(f"{provider}/")
-
-
-_HOUSE = re.compile(r"127\.|10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|169\.254\.")
-
-
-def _host_of(base_url: str) -> str:
-    """How an address is called as a provider: `local`, a known service, or its host."""
-    host = (urlsplit(base_url).hostname or base_url).lower()
-    is_near = host in ("localhost", "::1", "host.docker.internal") or "." not in host
-    if is_near or host.endswith((".local", ".localhost", ".lan")) or _HOUSE.match(host):
-        return "local"
-    known = {urlsplit(address).hostname: name for name, address in _ADDRESSES.items()}
-    return known.get(host, host)

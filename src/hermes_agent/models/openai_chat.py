@@ -18,6 +18,7 @@ from hermes_agent.models.calls import PartialCall, complete
 from hermes_agent.models.http_client import Endpoint, Response, encode
 from hermes_agent.models.limits import BLOCK_CHARS, Allowance
 from hermes_agent.models.openai_messages import WANTED_BACK, messages_of, tools_of
+from hermes_agent.models.providers import OURS, Provider
 from hermes_agent.stop import Stop
 from hermes_core.errors import ModelError, ModelRefusedError, ModelUnreachableError
 from hermes_core.types import ToolCall
@@ -87,19 +88,22 @@ class OpenAIChat:
         self,
         facts: Facts,
         *,
+        provider: Provider | None = None,
         base_url: str,
         api_key: str = "",
         key_name: str = "",
         timeout_s: float = 300.0,
     ) -> None:
-        """`key_name` is where the key comes from, for whoever must mend it."""
+        """`provider` is the one of that name in our table unless it is given.
+
+        `key_name` is where the key comes from, for messages about it.
+        """
+        provider = provider or OURS.get(facts.provider)
         self._facts = facts
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._endpoint = Endpoint(
-            base_url, headers, provider=refusals.spoken(facts.provider), timeout_s=timeout_s
-        )
+        self._endpoint = Endpoint(base_url, headers, provider=provider.subject, timeout_s=timeout_s)
         self._key_name = key_name if api_key else ""
-        self._dialect = _Dialect(is_openai=facts.provider == "openai")
+        self._dialect = _Dialect(provider.output_limit)
 
     @property
     def facts(self) -> Facts:
@@ -188,7 +192,7 @@ class OpenAIChat:
 
     def _who(self, stop: Stop) -> refusals.Who:
         return refusals.Who(
-            refusals.spoken(self._facts.provider),
+            self._endpoint.provider,
             self._facts.name,
             self._key_name,
             self._endpoint.base_url,
@@ -203,7 +207,8 @@ class OpenAIChat:
 class _Dialect(msgspec.Struct):
     """What this server does not take, as found out so far."""
 
-    is_openai: bool
+    output_limit: str
+    """OpenAI's own name for it is newer than what most other servers know."""
     has_usage: bool = True
     has_schemas: bool = True
     wanted_back: Sequence[str] = WANTED_BACK
@@ -213,9 +218,9 @@ class _Dialect(msgspec.Struct):
 
     @property
     def limit(self) -> str:
-        """OpenAI's own name for the limit is newer than what most other servers know."""
-        is_new = self.is_openai is not self.switched_limit
-        return "max_completion_tokens" if is_new else "max_tokens"
+        """The field that limits the reply."""
+        other = {"max_tokens": "max_completion_tokens"}.get(self.output_limit, "max_tokens")
+        return other if self.switched_limit else self.output_limit
 
     def drop(self, error: ModelRefusedError, body: dict[str, Any]) -> bool:
         """Leave out what a refusal complains of; False when there is nothing to leave out."""

@@ -32,11 +32,6 @@ class Who(NamedTuple):
     """Asks for the names of the models there are; may raise ModelError."""
 
 
-def spoken(provider: str) -> str:
-    """A provider as the subject of a sentence."""
-    return "The local server" if provider == "local" else provider
-
-
 # Made into patterns when a server refuses something: that takes longer than loading this module.
 _TOO_LONG = (
     r"context_length_exceeded|exceed_context_size|request_too_large|model_max_prompt_tokens_exceeded"

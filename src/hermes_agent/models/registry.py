@@ -1,5 +1,6 @@
 """From settings to the model that answers: the one place where all surfaces get it from."""
 
+import importlib
 import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -12,11 +13,11 @@ from hermes_agent.models import windows
 from hermes_agent.models.base import Facts, Model, Reply, Request
 from hermes_agent.models.chain import Chain
 from hermes_agent.models.discovery import PATIENCE_S, PORTS, Discovery, Finding, key_of, server_at
+from hermes_agent.models.providers import ADAPTERS, EMBEDDED, OURS, Credentials, Provider, Providers
 from hermes_agent.models.retry import Persistent
 from hermes_agent.models.windows import Told
 from hermes_agent.stop import Stop
 from hermes_cli.plugin_calls import is_of_a_person
-from hermes_core.config import Credentials
 from hermes_core.errors import (
     BudgetSpent,
     HermesError,
@@ -25,6 +26,7 @@ from hermes_core.errors import (
     ModelMissingError,
     in_words,
 )
+from hermes_core.loading import loading
 from hermes_core.paths import Home
 from hermes_core.settings import ModelSettings, Settings
 
@@ -43,6 +45,7 @@ def build(
     home: Home,
     *,
     plugins: Mapping[str, Factory] | None = None,
+    providers: Providers = OURS,
     ports: Mapping[int, str] = PORTS,
 ) -> Model:
     """The model that the settings and the surroundings give, with retries and fallbacks.
@@ -50,12 +53,15 @@ def build(
     `plugins` are the models that plugins registered, each with a function that makes it. Raises
     ModelMissingError when there is nobody to ask.
     """
-    return Registry(settings.model, credentials, home, plugins=plugins, ports=ports).build()
+    registry = Registry(
+        settings.model, credentials, home, plugins=plugins, providers=providers, ports=ports
+    )
+    return registry.build()
 
 
 def names() -> frozenset[str]:
     """Return the names that plugins may not give their models."""
-    return frozenset({"embedded"})
+    return frozenset({EMBEDDED})
 
 
 class Registry:
@@ -68,6 +74,7 @@ class Registry:
         home: Home,
         *,
         plugins: Mapping[str, Factory] | None = None,
+        providers: Providers = OURS,
         ports: Mapping[int, str] = PORTS,
         patience_s: float = PATIENCE_S,
     ) -> None:
@@ -81,6 +88,7 @@ class Registry:
             credentials,
             home,
             plugins=self._plugins,
+            providers=providers,
             ports=ports,
             patience_s=patience_s,
         )
@@ -95,22 +103,28 @@ class Registry:
         try:
             return self.make(finding)
         except ModelError as error:
-            if finding.provider != "plugin" or not self._settings.fallbacks:
+            if self.provider(finding).adapter != "plugin" or not self._settings.fallbacks:
                 raise
             return _Unmade(self.facts(finding, Told()), error)
 
     def make(self, finding: Finding) -> Model:
         """The model of a finding, ready to be asked."""
-        if finding.provider == "plugin":
+        provider = self.provider(finding)
+        if provider.adapter == "plugin":
             return Persistent(self._from_plugin(finding.model), retries=self._settings.retries)
-        model = self._embedded(finding) if finding.provider == "embedded" else self._remote(finding)
+        if provider.adapter == "embedded":
+            model = self._embedded(finding)
+        else:
+            model = self._remote(finding, provider)
         return _small(model) if model.facts.is_small else model
+
+    def provider(self, finding: Finding) -> Provider:
+        """The provider of a finding."""
+        return self.discovery.providers.get(finding.provider)
 
     def facts(self, finding: Finding, told: Told) -> Facts:
         """What is known about a model, with what its server told."""
-        return windows.facts_for(
-            finding.model, finding.provider, self._settings, is_local=finding.is_local, told=told
-        )
+        return windows.facts_for(finding.model, self.provider(finding), self._settings, told)
 
     def told(self, finding: Finding) -> Told:
         """What the server says, where it knows better than the table."""
@@ -127,20 +141,20 @@ class Registry:
             server.close()
 
     def _is_asked(self, finding: Finding) -> bool:
-        if finding.provider in ("openai", "anthropic", "embedded", "plugin"):
+        provider = self.provider(finding)
+        if not provider.lists_facts:
             return False
         if self._settings.context_window and self._settings.small != "auto":
             return False
-        return finding.is_local or windows.known(finding.model) is None
+        return provider.is_local or windows.known(finding.model, provider) is None
 
-    def _remote(self, finding: Finding) -> Model:
-        # an adapter is loaded when it is used: commands without a model, and other models, need it not
-        if finding.provider == "anthropic":
-            from hermes_agent.models.anthropic import Anthropic as adapter  # noqa: PLC0415
-        else:
-            from hermes_agent.models.openai_chat import OpenAIChat as adapter  # noqa: PLC0415
-        model = adapter(
+    def _remote(self, finding: Finding, provider: Provider) -> Model:
+        module, _, name = ADAPTERS[provider.adapter].partition(":")
+        with loading:
+            adapter = getattr(importlib.import_module(module), name)
+        model: Model = adapter(
             self.facts(finding, self.told(finding)),
+            provider=provider,
             base_url=finding.base_url,
             api_key=key_of(finding.key_name, self._settings, self._credentials),
             key_name=finding.key_name,

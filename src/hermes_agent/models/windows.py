@@ -4,7 +4,7 @@ The table is `known.json`. What a server says about itself comes before it, and 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from hermes_agent.models.base import Facts
+from hermes_agent.models.providers import KnownModel, Provider
 from hermes_core.settings import ModelSettings
 
 UNKNOWN_LOCAL_WINDOW = 8192
@@ -21,19 +22,6 @@ _SMALL_BILLIONS = 3.0
 _MOST_OUTPUT_SHARE = 4
 """A reply may take at most one of so many parts of the window."""
 _LEAST_OUTPUT = 512
-
-
-class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One row of the table. Prices are in USD per million tokens."""
-
-    match: str
-    window: int
-    max_output: int
-    input: float = 0.0
-    output: float = 0.0
-    cache_read: float = 0.0
-    cache_write: float = 0.0
-    images: bool = False
 
 
 class Prices(NamedTuple):
@@ -61,8 +49,7 @@ class Told(msgspec.Struct, frozen=True):
 
 class _Table(msgspec.Struct, frozen=True):
     note: str
-    defaults: Mapping[str, str]
-    models: list[Known]
+    models: list[KnownModel]
 
 
 @cache
@@ -71,20 +58,19 @@ def _table() -> _Table:
 
 
 @cache
-def _by_length() -> list[tuple[str, Known]]:
-    rows = [(_plain(row.match), row) for row in _table().models]
-    return sorted(rows, key=lambda row: -len(row[0]))
+def _by_length() -> list[tuple[str, KnownModel]]:
+    return _longest_first(_table().models)
 
 
-def default_model(provider: str) -> str:
-    """The model that is asked when only a key is there."""
-    return _table().defaults[provider]
+def _longest_first(rows: Iterable[KnownModel]) -> list[tuple[str, KnownModel]]:
+    return sorted(((_plain(row.match), row) for row in rows), key=lambda row: -len(row[0]))
 
 
-def known(name: str) -> Known | None:
-    """The row whose match is the longest beginning of the name, whoever serves it."""
+def known(name: str, provider: Provider | None = None) -> KnownModel | None:
+    """Return the row whose match is the longest beginning of the name: the provider's, or any."""
     plain = _plain(name.rpartition("/")[2])
-    return next((row for match, row in _by_length() if plain.startswith(match)), None)
+    own = _longest_first(provider.models) if provider is not None else []
+    return next((row for match, row in (*own, *_by_length()) if plain.startswith(match)), None)
 
 
 def _plain(name: str) -> str:
@@ -102,30 +88,30 @@ def billions_in(name: str) -> float:
 
 
 def facts_for(
-    name: str, provider: str, settings: ModelSettings, *, is_local: bool, told: Told | None = None
+    name: str, provider: Provider, settings: ModelSettings, told: Told | None = None
 ) -> Facts:
     """All that is known about a model: from the user, from its server, from the table, or a guess."""
-    told = told or Told()
-    row = known(name)
+    told, is_local = told or Told(), provider.is_local
+    row = known(name, provider)
     window = settings.context_window or told.window or _guess(row, is_local)
     most = told.max_output or (row.max_output if row else window // _MOST_OUTPUT_SHARE)
-    prices = Prices() if is_local else told.prices or _prices(row)
+    prices = Prices() if is_local or provider.is_free else told.prices or _prices(row)
     return Facts(
         name=name,
-        provider=provider,
+        provider=provider.name,
         window=window,
         max_output=settings.max_output_tokens or _fitting(most, window),
         input_price=prices.input,
         output_price=prices.output,
         cache_read_price=prices.cache_read,
         cache_write_price=prices.cache_write,
-        is_free=is_local or told.prices == Prices(),
+        is_free=is_local or provider.is_free or told.prices == Prices(),
         is_small=_is_small(name, settings, is_local, told),
         takes_images=told.images if told.images is not None else _sees(row, is_local),
     )
 
 
-def _guess(row: Known | None, is_local: bool) -> int:
+def _guess(row: KnownModel | None, is_local: bool) -> int:
     """A local server has often less room than its model was made for, and cuts without a word."""
     if is_local:
         return min(row.window, UNKNOWN_LOCAL_WINDOW) if row else UNKNOWN_LOCAL_WINDOW
@@ -136,11 +122,11 @@ def _fitting(most: int, window: int) -> int:
     return max(min(most, window // _MOST_OUTPUT_SHARE), min(_LEAST_OUTPUT, window))
 
 
-def _prices(row: Known | None) -> Prices:
+def _prices(row: KnownModel | None) -> Prices:
     return Prices(row.input, row.output, row.cache_read, row.cache_write) if row else Prices()
 
 
-def _sees(row: Known | None, is_local: bool) -> bool:
+def _sees(row: KnownModel | None, is_local: bool) -> bool:
     """A model that nobody knows is taken to see when it is hosted: its server says if it does not."""
     return row.images if row else not is_local
 

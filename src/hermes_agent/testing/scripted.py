@@ -160,7 +160,7 @@ class ScriptedModel:
         """`wait` replaces the pauses; a strict window refuses what does not fit, as providers do."""
         self._make = script if callable(script) else None
         self._steps = deque[Step | str]() if callable(script) else deque(script)
-        self._facts = facts or Facts(name="scripted", provider="scripted", window=window)
+        self._facts = facts or Facts("scripted", "scripted", window, is_free=True)
         self._wait = wait
         self._strict = strict_window
         self._lock = threading.Lock()

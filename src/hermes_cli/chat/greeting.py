@@ -2,6 +2,7 @@
 
 from hermes_agent import recovery
 from hermes_agent.agent import Agent
+from hermes_agent.models.providers import EMBEDDED
 from hermes_cli.chat.parts import Parts
 from hermes_cli.chat.view import View
 from hermes_cli.commands.sessions import ago
@@ -19,7 +20,7 @@ def greet(view: View, parts: Parts, agent: Agent) -> None:
     """Say which model answers and why, and what is unfinished elsewhere."""
     found = parts.finding
     view.note(f"{found.label} answers: {found.reason}. /help shows the commands.")
-    if found.provider == "embedded":
+    if found.provider == EMBEDDED:
         view.note(_STEP_UP)
     if unfinished := _elsewhere(agent):
         view.note(unfinished)

@@ -8,16 +8,15 @@ import click
 import msgspec
 
 from hermes_agent.agent import Agent
-from hermes_agent.assembly import Assembly, Lent, with_model
+from hermes_agent.assembly import Assembly, Lent
 from hermes_agent.events import Sink
-from hermes_agent.models import discovery, embedded
+from hermes_agent.models import embedded
 from hermes_agent.models.discovery import Finding
 from hermes_cli import plugins
 from hermes_cli.commands.app import App
 from hermes_cli.commands.sessions import chosen
-from hermes_core import config, log
+from hermes_core import log
 from hermes_core.errors import ModelMissingError, SessionNotFoundError, UsageError
-from hermes_core.settings import Settings
 from hermes_state import SessionDB
 
 SOURCE = "cli"
@@ -138,15 +137,11 @@ def _find_model(app: App, assembly: Assembly, wishes: Wishes) -> None:
         assembly.model(wishes.model)
     except ModelMissingError:
         can_agree = sys.stdin.isatty() and sys.stderr.isatty()
-        if not _is_embedded_next(app.settings, wishes) or not (wishes.pull or can_agree):
+        is_next = assembly.registry(wishes.model).discovery.is_embedded_next
+        if not is_next or not (wishes.pull or can_agree):
             raise
         _obtain(app, yes=wishes.pull)
         assembly.model(wishes.model)
-
-
-def _is_embedded_next(settings: Settings, wishes: Wishes) -> bool:
-    wanted = with_model(settings, wishes.model) if wishes.model else settings
-    return discovery.is_embedded_next(wanted.model, config.credentials())
 
 
 def _obtain(app: App, *, yes: bool) -> None:

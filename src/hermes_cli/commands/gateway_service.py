@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from gateway import house, status
+from hermes_agent.models.providers import Providers
 from hermes_cli import plugins
 from hermes_cli.commands.app import App, pass_app
 from hermes_core import config
@@ -224,11 +225,15 @@ def variables(app: App) -> Path:
     return app.home.root / "gateway.env"
 
 
+def _providers() -> Providers:
+    return Providers(record.provider for record in plugins.providers().values())
+
+
 def _unseen(app: App) -> list[str]:
     """The variables that the gateway would use if it were started here, and the service lacks."""
     plugins.load_enabled(app.home, app.settings)
     tables = app.settings.gateway.platforms
-    found = [name for name in config.variables() if name != "HERMES_HOME"]
+    found = [name for name in config.variables(_providers().variables()) if name != "HERMES_HOME"]
     for manifest in house.configured(app.settings.gateway):
         table = tables.get(manifest.name, {})
         found += [

@@ -9,6 +9,7 @@ import msgspec
 from hermes_agent.models import discovery, embedded
 from hermes_agent.models.base import Facts
 from hermes_agent.models.discovery import Finding
+from hermes_agent.models.providers import EMBEDDED, PLUGIN, Providers
 from hermes_agent.models.registry import Factory, Registry
 from hermes_agent.models.windows import Told
 from hermes_cli import plugins
@@ -83,12 +84,14 @@ def use(app: App, name: str) -> None:
 
 def registry_of(app: App) -> Registry:
     """What makes models for this home; plugins have their say."""
-    credentials = config.credentials()
+    factories = _factories(app)  # loads the plugins, which may bring providers
+    providers = Providers(record.provider for record in plugins.providers().values())
     return Registry(
         app.settings.model,
-        credentials,
+        providers.credentials(),
         app.home,
-        plugins=_factories(app),
+        plugins=factories,
+        providers=providers,
         ports=discovery.PORTS,
         patience_s=discovery.PATIENCE_S,
     )
@@ -109,7 +112,7 @@ def _switch(app: App, name: str) -> str:
     if kept and name in _names_at(registry, kept):
         return _write(app, name=name, base_url=kept)
     finding = _known(registry, name) or registry.discovery.named(name)
-    is_plain = finding.provider == "plugin" or finding.provider not in discovery.PROVIDERS
+    is_plain = finding.provider == PLUGIN or finding.provider not in registry.discovery.providers
     return _write(app, name=finding.model if is_plain else finding.label, base_url="")
 
 
@@ -151,7 +154,7 @@ def _show(app: App) -> None:
         app.say("".join(f"  {line}\n" for line in _lines(app, facts, told.note)))
     if found:
         app.say(table.render(("", "MODEL", "WHERE", "WHY"), [_row(f, used) for f in found]))
-    if used is not None and used.provider == "embedded":
+    if used is not None and used.provider == EMBEDDED:
         app.say(f"\n{embedded.advice()}")
     if problem is not None:
         raise problem
@@ -187,7 +190,7 @@ def _row(finding: Finding, used: Finding | None) -> tuple[str, str, str, str]:
     is_used = finding is used
     more = f" and {len(finding.others)} more" if finding.others else ""
     model = f"{finding.label}{more}" if finding.model else "none"
-    where = finding.base_url or {"embedded": "this process"}.get(finding.provider, "")
+    where = finding.base_url or {EMBEDDED: "this process"}.get(finding.provider, "")
     return "*" if is_used else "", model, where, finding.reason
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypedDict
 
 from hermes_agent.models import embedded
 from hermes_agent.models.discovery import Finding
+from hermes_agent.models.providers import EMBEDDED, PLUGIN
 from hermes_agent.models.registry import Registry
 from hermes_core.errors import HermesError, ModelError
 from tui_gateway import agents, offer
@@ -75,9 +76,7 @@ def _used(registry: Registry) -> tuple[Finding | None, str]:
 
 def _labels(finding: Finding) -> list[str]:
     names = [name for name in (finding.model, *finding.others) if name]
-    return [
-        name if finding.provider == "plugin" else f"{finding.provider}/{name}" for name in names
-    ]
+    return [name if finding.provider == PLUGIN else f"{finding.provider}/{name}" for name in names]
 
 
 def _providers(found: list[Finding]) -> list[dict[str, Any]]:
@@ -145,7 +144,7 @@ def check(rt: Runtime, rid: Rid, params: Ask) -> Checked:
         "model": used.model,
         "source": used.reason,
         "error": "",
-        "advice": embedded.advice() if used.provider == "embedded" else "",
+        "advice": embedded.advice() if used.provider == EMBEDDED else "",
     }
 
 

@@ -7,15 +7,15 @@ import pytest
 
 from hermes_agent.models.discovery import Discovery, Finding, key_of
 from hermes_agent.models.embedded import shelf
+from hermes_agent.models.providers import OURS, Credentials
 from hermes_agent.testing.scripted import PATIENCE_S
 from hermes_agent.testing.server import ScriptedServer
-from hermes_core.config import Credentials
 from hermes_core.errors import ModelMissingError
 from hermes_core.paths import Home
 from hermes_core.settings import ModelSettings
 
-NOTHING = Credentials()
-KEYS = Credentials(openai_api_key="sk-o", anthropic_api_key="sk-a", openrouter_api_key="sk-r")
+NOTHING = {}
+KEYS = {"OPENAI_API_KEY": "sk-o", "ANTHROPIC_API_KEY": "sk-a", "OPENROUTER_API_KEY": "sk-r"}
 
 
 @pytest.fixture
@@ -73,11 +73,11 @@ def test_nothing_found_is_told_with_every_way_out(home: Home):
     [
         (KEYS, "openai", "OPENAI_API_KEY"),
         (
-            Credentials(anthropic_api_key="x", openrouter_api_key="y"),
+            {"ANTHROPIC_API_KEY": "x", "OPENROUTER_API_KEY": "y"},
             "anthropic",
             "ANTHROPIC_API_KEY",
         ),
-        (Credentials(openrouter_api_key="x"), "openrouter", "OPENROUTER_API_KEY"),
+        ({"OPENROUTER_API_KEY": "x"}, "openrouter", "OPENROUTER_API_KEY"),
     ],
 )
 def test_a_key_in_the_environment_is_enough(
@@ -87,13 +87,13 @@ def test_a_key_in_the_environment_is_enough(
     assert (finding.provider, finding.key_name) == (provider, key_name)
     assert finding.reason == f"{key_name} is set"
     assert finding.model
-    assert not finding.is_local
+    assert not OURS.get(finding.provider).is_local
 
 
 def test_a_key_comes_before_a_local_server_and_that_before_the_embedded_model(home: Home):
     put_embedded(home, "tiny")
     with serving(["a", "b"]) as ports:
-        everything = look(home, Credentials(anthropic_api_key="x"), ports=ports)
+        everything = look(home, {"ANTHROPIC_API_KEY": "x"}, ports=ports)
         assert [f.provider for f in everything.found()] == ["anthropic", "local", "embedded"]
         assert everything.chosen().provider == "anthropic"
         without_key = look(home, ports=ports).chosen()
@@ -104,7 +104,7 @@ def test_a_key_comes_before_a_local_server_and_that_before_the_embedded_model(ho
         )
         assert without_key.reason.startswith("Kind0 answers on port")
     embedded = look(home).chosen()
-    assert (embedded.provider, embedded.model, embedded.is_local) == ("embedded", "tiny", True)
+    assert (embedded.provider, embedded.model) == ("embedded", "tiny")
 
 
 def test_no_server_is_asked_when_a_key_decides(home: Home):
@@ -125,7 +125,7 @@ def test_a_server_that_is_silent_is_not_waited_for(home: Home):
 
 def test_the_address_in_the_environment_is_asked_what_it_has(home: Home):
     with ScriptedServer([], key="sk-x", models={"theirs": {}, "too": {}}) as server:
-        given = Credentials(openai_base_url=server.openai_url, openai_api_key="sk-x")
+        given = {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "sk-x"}
         finding = look(home, given).chosen()
     assert finding == Finding(
         "local",
@@ -140,7 +140,7 @@ def test_the_address_in_the_environment_is_asked_what_it_has(home: Home):
 def test_an_address_where_nobody_answers_is_told(home: Home):
     with ScriptedServer([]) as server:
         url = server.openai_url
-    given = Credentials(openai_base_url=url)
+    given = {"OPENAI_BASE_URL": url}
     with pytest.raises(ModelMissingError, match=url):
         look(home, given).chosen()
     assert [finding.model for finding in look(home, given).found()] == [""]
@@ -159,7 +159,7 @@ def test_an_address_where_nobody_answers_is_told(home: Home):
         ("qwen/qwen3-32b", KEYS, "openrouter", "qwen/qwen3-32b"),
         (
             "anthropic/claude-opus-4.5",
-            Credentials(openrouter_api_key="x"),
+            {"OPENROUTER_API_KEY": "x"},
             "openrouter",
             "anthropic/claude-opus-4.5",
         ),
@@ -174,7 +174,7 @@ def test_a_name_says_who_serves_it(
 
 def test_a_service_without_its_key_is_told_with_the_variable(home: Home):
     with pytest.raises(ModelMissingError) as caught:
-        look(home, Credentials(openai_api_key="x"), name="claude-opus-4-5").chosen()
+        look(home, {"OPENAI_API_KEY": "x"}, name="claude-opus-4-5").chosen()
     assert "ANTHROPIC_API_KEY" in caught.value.fix
 
 
@@ -200,7 +200,7 @@ def test_what_is_listed_at_an_address_is_found_there_under_its_label(home: Home)
     url = "https://models.example/v1"
     for found in (
         look(home, name="m", base_url=url).named("models.example/m", base_url=url),
-        look(home, Credentials(openai_base_url=url)).named("models.example/m"),
+        look(home, {"OPENAI_BASE_URL": url}).named("models.example/m"),
     ):
         assert (found.provider, found.model, found.base_url) == ("models.example", "m", url)
 
@@ -228,12 +228,13 @@ def test_a_key_is_sent_to_no_address_it_was_not_given_for(home: Home):
 def test_other_people_in_the_house_count_as_local(home: Home):
     for host in ("192.168.1.5", "box.local", "localhost", "10.0.0.2", "gpu"):
         url = f"http://{host}:8000/v1"
-        assert look(home, name="m", base_url=url).chosen().is_local
-    assert not look(home, name="m", base_url="https://api.groq.com/openai/v1").chosen().is_local
+        assert look(home, name="m", base_url=url).chosen().provider == "local"
+    groq = look(home, name="m", base_url="https://api.groq.com/openai/v1").chosen()
+    assert groq.provider == "api.groq.com"
 
 
 def test_anthropic_may_have_another_address(home: Home):
-    given = Credentials(anthropic_base_url="http://127.0.0.1:9", anthropic_api_key="k")
+    given = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "ANTHROPIC_API_KEY": "k"}
     finding = look(home, given).chosen()
     assert (finding.provider, finding.base_url) == ("anthropic", "http://127.0.0.1:9")
     named = look(home, KEYS, provider="anthropic", base_url="http://127.0.0.1:9", api_key="own")

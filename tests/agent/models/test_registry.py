@@ -7,13 +7,13 @@ import pytest
 from hermes_agent.events import FellBack, Retrying, Sink, ignore
 from hermes_agent.models.base import Facts, Model, Reply, Request
 from hermes_agent.models.embedded import shelf
+from hermes_agent.models.providers import Credentials
 from hermes_agent.models.registry import Registry, build
 from hermes_agent.models.small import SmallModel
 from hermes_agent.stop import Stop
 from hermes_agent.testing import faults
 from hermes_agent.testing.scripted import PATIENCE_S, RecordingSink, ScriptedModel
 from hermes_agent.testing.server import ScriptedServer
-from hermes_core.config import Credentials
 from hermes_core.errors import ConfigError, ModelError, ModelMissingError, ModelRefusedError
 from hermes_core.paths import Home
 from hermes_core.settings import ModelSettings, Settings
@@ -30,16 +30,12 @@ def built(
     home: Home, credentials: Credentials | None = None, plugins: Any = None, **settings: Any
 ) -> Model:
     model = ModelSettings(**settings)
-    return build(
-        Settings(model=model), credentials or Credentials(), home, plugins=plugins, ports={}
-    )
+    return build(Settings(model=model), credentials or {}, home, plugins=plugins, ports={})
 
 
 def test_an_address_in_the_environment_gives_a_model_that_answers(home: Home):
     with ScriptedServer(["Hi."], models={"theirs": {"max_model_len": 4000}}) as server:
-        model = built(
-            home, Credentials(openai_base_url=server.openai_url, openai_api_key="k1234567")
-        )
+        model = built(home, {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "k1234567"})
         assert model.facts.name == "theirs"
         assert model.facts.window == 4000
         assert model.ask(HELLO, Stop(), ignore).text == "Hi."
@@ -65,7 +61,7 @@ def test_the_settings_reach_the_model(home: Home):
 
 def test_anthropic_is_asked_in_its_own_format(home: Home):
     with ScriptedServer(["Hi."]) as server:
-        given = Credentials(anthropic_base_url=server.url, anthropic_api_key="sk-ant-key")
+        given = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "sk-ant-key"}
         model = built(home, given, name="claude-opus-4-5")
         assert (model.facts.provider, model.facts.window) == ("anthropic", 200_000)
         assert model.ask(HELLO, Stop(), ignore).text == "Hi."
@@ -85,7 +81,7 @@ def test_a_failed_call_is_made_again(home: Home):
 
 def test_a_fallback_answers_under_its_name_and_price(home: Home):
     with ScriptedServer([faults.no_quota()]) as first, ScriptedServer(["Hi."]) as second:
-        given = Credentials(anthropic_base_url=second.url, anthropic_api_key="sk-ant-key")
+        given = {"ANTHROPIC_BASE_URL": second.url, "ANTHROPIC_API_KEY": "sk-ant-key"}
         model = built(
             home,
             given,
@@ -114,7 +110,7 @@ def test_a_fallback_that_is_not_there_leaves_the_first_error(home: Home):
 def test_a_weak_local_model_is_led_by_the_hand(home: Home):
     with ScriptedServer([], models={"tiny-1b": {}}) as server:
         registry = Registry(
-            ModelSettings(), Credentials(), home, ports={server.port: "Kind"}, patience_s=PATIENCE_S
+            ModelSettings(), {}, home, ports={server.port: "Kind"}, patience_s=PATIENCE_S
         )
         model = registry.make(registry.discovery.chosen())
         assert isinstance(model, SmallModel)

@@ -3,13 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_agent.models.base import Usage
+from hermes_agent.models.providers import OURS, Provider
 from hermes_agent.models.windows import (
     UNKNOWN_HOSTED_WINDOW,
     UNKNOWN_LOCAL_WINDOW,
     Prices,
     Told,
     billions_in,
-    default_model,
     facts_for,
     known,
 )
@@ -47,13 +47,13 @@ def test_a_name_that_nobody_knows_is_not_known():
     assert known("my-own-model") is None
 
 
-def test_every_row_is_the_match_of_its_own_name_and_makes_sense():
-    for provider in ("openai", "anthropic", "openrouter"):
-        assert default_model(provider)
-    for name in (default_model("openai"), default_model("anthropic")):
-        row = known(name)
-        assert row is not None
-        assert row.input > 0
+def test_the_default_models_of_the_providers_are_known_and_priced():
+    for provider in OURS.hosted:
+        assert provider.default_model
+        if not provider.is_router:
+            row = known(provider.default_model)
+            assert row is not None
+            assert row.input > 0
 
 
 @given(st.text())
@@ -64,31 +64,31 @@ def test_any_name_can_be_looked_up(name: str):
 
 def test_the_user_comes_before_the_server_and_the_server_before_the_table():
     told = Told(window=40_000, images=False, max_output=999)
-    facts = facts_for("gpt-4o", "x", AUTO, is_local=False, told=told)
+    facts = facts_for("gpt-4o", Provider("x"), AUTO, told=told)
     assert (facts.window, facts.takes_images, facts.max_output) == (40_000, False, 999)
     own = ModelSettings(context_window=9000, max_output_tokens=100)
-    facts = facts_for("gpt-4o", "x", own, is_local=False, told=told)
+    facts = facts_for("gpt-4o", Provider("x"), own, told=told)
     assert (facts.window, facts.max_output) == (9000, 100)
 
 
 def test_what_nobody_knows_is_guessed_with_care():
-    hosted = facts_for("mine", "x", AUTO, is_local=False)
+    hosted = facts_for("mine", Provider("x"), AUTO)
     assert (hosted.window, hosted.takes_images) == (UNKNOWN_HOSTED_WINDOW, True)
-    local = facts_for("mine", "local", AUTO, is_local=True)
+    local = facts_for("mine", Provider("local", is_local=True), AUTO)
     assert (local.window, local.takes_images) == (UNKNOWN_LOCAL_WINDOW, False)
     assert local.max_output == UNKNOWN_LOCAL_WINDOW // 4
 
 
 def test_a_local_server_may_have_less_room_than_its_model_was_made_for():
-    facts = facts_for("llama3.1:8b", "local", AUTO, is_local=True)
+    facts = facts_for("llama3.1:8b", Provider("local", is_local=True), AUTO)
     assert facts.window == UNKNOWN_LOCAL_WINDOW
 
 
 def test_local_models_cost_nothing_and_hosted_ones_what_is_told():
     used = Usage(1_000_000, 1_000_000)
-    assert facts_for("deepseek-chat", "local", AUTO, is_local=True).cost_usd(used) == 0
+    assert facts_for("deepseek-chat", Provider("local", is_local=True), AUTO).cost_usd(used) == 0
     told = Told(prices=Prices(1, 2, 0.1, 1))
-    assert facts_for("mine", "x", AUTO, is_local=False, told=told).cost_usd(used) == 3
+    assert facts_for("mine", Provider("x"), AUTO, told=told).cost_usd(used) == 3
 
 
 @pytest.mark.parametrize(
@@ -119,14 +119,16 @@ def test_a_name_tells_its_size(name: str, billions: float):
 )
 def test_weak_local_models_are_small(name: str, told: Told, small: str, expected: bool):
     settings = ModelSettings(small=small)  # pyright: ignore[reportArgumentType]
-    assert facts_for(name, "local", settings, is_local=True, told=told).is_small is expected
+    assert (
+        facts_for(name, Provider("local", is_local=True), settings, told=told).is_small is expected
+    )
 
 
 def test_hosted_models_are_never_small_by_themselves():
-    assert not facts_for("some-1b", "openrouter", AUTO, is_local=False).is_small
+    assert not facts_for("some-1b", Provider("openrouter"), AUTO).is_small
 
 
 @given(st.integers(1, 2_000_000))
 def test_a_reply_always_leaves_room_for_the_request(window: int):
-    facts = facts_for("mine", "x", ModelSettings(context_window=window), is_local=True)
+    facts = facts_for("mine", Provider("x", is_local=True), ModelSettings(context_window=window))
     assert 0 < facts.max_output <= max(window // 4, min(window, 512))

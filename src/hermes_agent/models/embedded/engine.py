@@ -23,6 +23,7 @@ from hermes_agent.events import Event, Notice, Sink
 from hermes_agent.models.embedded import machine
 from hermes_agent.models.embedded.progress import megabytes
 from hermes_agent.models.embedded.slots import Slots
+from hermes_agent.models.providers import EMBEDDED
 from hermes_agent.stop import Stop
 from hermes_core import config
 from hermes_core.errors import (
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     import xllamacpp
 
 logger = logging.getLogger(__name__)
-
-PROVIDER = "embedded"
 
 _BATCH = 64
 """Tokens of the prompt between two questions whether to go on."""
@@ -269,7 +268,7 @@ def _deal_with(
 ) -> None:
     if isinstance(item, ValueError | RuntimeError):  # how the engine says no to a request
         raise ModelRefusedError(
-            f"The embedded model cannot answer this: {item}.", provider=PROVIDER
+            f"The embedded model cannot answer this: {item}.", provider=EMBEDDED
         ) from item
     if isinstance(item, Exception):
         raise item
@@ -285,10 +284,10 @@ def _error(said: Mapping[str, Any]) -> ModelError:
     status = int(said.get("code") or 500)
     message = f"The embedded model cannot answer: {said.get('message') or 'no reason given'}."
     if said.get("type") == "exceed_context_size_error":
-        return ContextTooLongError(message, status=status, provider=PROVIDER)
+        return ContextTooLongError(message, status=status, provider=EMBEDDED)
     if status < 500:
-        return ModelRefusedError(message, status=status, provider=PROVIDER)
-    return ModelError(message, status=status, provider=PROVIDER, retryable=True)
+        return ModelRefusedError(message, status=status, provider=EMBEDDED)
+    return ModelError(message, status=status, provider=EMBEDDED, retryable=True)
 
 
 def _library() -> Any:  # noqa: ANN401 -- the module

@@ -7,7 +7,8 @@ from typing import Any
 from hermes_agent.events import Sink, TextDelta
 from hermes_agent.models.base import Facts, Finish, Reply, Request, Usage
 from hermes_agent.models.embedded import engine, gguf, machine, shelf
-from hermes_agent.models.embedded.engine import PROVIDER, Chunk, Engine
+from hermes_agent.models.embedded.engine import Chunk, Engine
+from hermes_agent.models.providers import EMBEDDED
 from hermes_agent.models.small_prompt import text_of
 from hermes_agent.stop import Stop
 from hermes_core.paths import Home
@@ -40,9 +41,10 @@ class EmbeddedModel:
         window = window or _window_for(gguf.read(path), path.stat().st_size)
         self._facts = Facts(
             path.stem,
-            PROVIDER,
+            EMBEDDED,
             window=window,
             max_output=min(_MOST_OUTPUT, window // 4),
+            is_free=True,
             is_small=True,
         )
 

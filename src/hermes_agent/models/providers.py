@@ -1,0 +1,202 @@
+"""The providers of models: every fact about each of them, in one table.
+
+A further provider that speaks OpenAI's format is one row here, or one call in a plugin:
+
+    ctx.provider("acme", base_url="https://api.acme.example/v1", key_variable="ACME_API_KEY")
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from hermes_core import config
+from hermes_core.errors import PluginError
+
+Credentials = Mapping[str, str]
+"""The keys and addresses of providers, by the names of their variables."""
+
+ADAPTERS: Mapping[str, str] = {
+    "openai": "hermes_agent.models.openai_chat:OpenAIChat",
+    "anthropic": "hermes_agent.models.anthropic:Anthropic",
+}
+"""The class for each wire format, as module:class; it is loaded when it is used."""
+
+
+class KnownModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is known about models whose names begin alike. Prices are in USD per million tokens."""
+
+    match: str
+    """The beginning of the names."""
+    window: int
+    """Tokens of request and reply together."""
+    max_output: int
+    """Tokens of the longest reply."""
+    input: float = 0.0
+    """The price of tokens in the request."""
+    output: float = 0.0
+    """The price of tokens in the reply."""
+    cache_read: float = 0.0
+    """The price of tokens that the provider had cached."""
+    cache_write: float = 0.0
+    """The price of tokens that it caches."""
+    images: bool = False
+    """Whether they see images."""
+
+
+class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A service, a local server or an engine that serves models."""
+
+    name: str
+    """What may stand before the slash in the name of a model."""
+    base_url: str = ""
+    """Empty: it has no address of its own."""
+    key_variable: str = ""
+    """The environment variable with the key."""
+    address_variable: str = ""
+    """The environment variable with another address."""
+    adapter: Literal["openai", "anthropic", "embedded", "plugin"] = "openai"
+    """The wire format, or what makes the model."""
+    default_model: str = ""
+    """Asked when no model is named; empty: the first that the server lists."""
+    model_pattern: str = ""
+    """A regular expression for the beginning of model names that nobody else serves."""
+    models: list[KnownModel] = []
+    """What is known about its models, before the table for all providers."""
+    output_limit: str = "max_tokens"
+    """The field of a request that limits the reply."""
+    lists_facts: bool = True
+    """Its list of models tells windows or prices."""
+    is_local: bool = False
+    """Runs on this machine or in this house; its models cost nothing."""
+    is_free: bool = False
+    """Sends no bill."""
+    is_router: bool = False
+    """Serves the models of other providers, under provider/model."""
+    is_standard: bool = False
+    """Its variables also serve for any other server with its wire format."""
+
+    @property
+    def subject(self) -> str:
+        """The provider as the subject of a sentence."""
+        return "The local server" if self.name == LOCAL else self.name
+
+
+LOCAL, EMBEDDED, PLUGIN = "local", "embedded", "plugin"
+
+BUILT_IN = (
+    Provider(
+        "openai",
+        "https://api.openai.com/v1",
+        key_variable="OPENAI_API_KEY",
+        address_variable="OPENAI_BASE_URL",
+        default_model="gpt-6.1-terra",
+        model_pattern=r"gpt-(?!oss)|o\d\b|chatgpt",
+        output_limit="max_completion_tokens",
+        lists_facts=False,
+        is_standard=True,
+    ),
+    Provider(
+        "anthropic",
+        "https://api.anthropic.com",
+        key_variable="ANTHROPIC_API_KEY",
+        address_variable="ANTHROPIC_BASE_URL",
+        adapter="anthropic",
+        default_model="claude-sonnet-5-5",
+        model_pattern="claude",
+        lists_facts=False,
+    ),
+    Provider(
+        "openrouter",
+        "https://openrouter.ai/api/v1",
+        key_variable="OPENROUTER_API_KEY",
+        default_model="openrouter/auto",
+        is_router=True,
+    ),
+    Provider(LOCAL, is_local=True),
+    Provider(EMBEDDED, adapter="embedded", lists_facts=False, is_local=True),
+    Provider(PLUGIN, adapter="plugin", lists_facts=False),
+)
+"""In the order in which their keys are looked for."""
+
+
+class Providers:
+    """The table of providers: ours, then those of plugins."""
+
+    def __init__(self, of_plugins: Iterable[Provider] = ()) -> None:
+        self._by_name = {provider.name: provider for provider in (*BUILT_IN, *of_plugins)}
+
+    def __iter__(self) -> Iterator[Provider]:
+        return iter(self._by_name.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def get(self, name: str) -> Provider:
+        """Return the provider of this name; any other is a server that speaks OpenAI's format."""
+        return self._by_name.get(name) or Provider(name)
+
+    @property
+    def hosted(self) -> list[Provider]:
+        """The providers with an address of their own."""
+        return [provider for provider in self if provider.base_url]
+
+    @property
+    def standard(self) -> Provider:
+        """The provider whose variables serve for any server."""
+        return next(provider for provider in self if provider.is_standard)
+
+    def at(self, base_url: str) -> str:
+        """Return the name of who serves an address: a provider, `local`, or the host."""
+        host = (urlsplit(base_url).hostname or base_url).lower()
+        is_near = host in ("localhost", "::1", "host.docker.internal") or "." not in host
+        if is_near or host.endswith((".local", ".localhost", ".lan")) or _HOUSE.match(host):
+            return LOCAL
+        hosts = {urlsplit(provider.base_url).hostname: provider.name for provider in self.hosted}
+        return hosts.get(host, host)
+
+    def variables(self) -> list[str]:
+        """Return the environment variables of all providers."""
+        named = (name for p in self for name in (p.key_variable, p.address_variable) if name)
+        return list(dict.fromkeys(named))
+
+    def credentials(self, environment: Mapping[str, str] | None = None) -> Credentials:
+        """Return the keys and addresses that are in the environment."""
+        found = ((name, config.variable(name, environment)) for name in self.variables())
+        return {name: value for name, value in found if value}
+
+    def step_up(self) -> str:
+        """Return the advice for somebody without a model, or with a small one."""
+        keys = [provider.key_variable for provider in self.hosted if provider.key_variable]
+        return f"Or set {', '.join(keys[:-1])} or {keys[-1]}, or start a local server."
+
+
+OURS = Providers()
+"""The table without the providers of plugins."""
+
+_HOUSE = re.compile(r"127\.|10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|169\.254\.")
+
+
+def from_facts(name: str, facts: Mapping[str, Any]) -> Provider:
+    """Return the provider that a plugin describes; raises PluginError."""
+    try:
+        provider = msgspec.convert({"name": name, **facts}, Provider)
+        re.compile(provider.model_pattern)
+    except (msgspec.ValidationError, re.error) as error:
+        raise PluginError(f"The provider {name!r} is not described correctly: {error}.") from error
+    if provider.adapter not in ADAPTERS or urlsplit(provider.base_url).scheme not in (
+        "http",
+        "https",
+    ):
+        raise PluginError(
+            f"The provider {name!r} has no usable base_url or adapter.",
+            fix=f"Give an http or https address, and one of these adapters: {', '.join(ADAPTERS)}.",
+        )
+    return provider
+
+
+def names() -> Collection[str]:
+    """Return the names that plugins may not register."""
+    return frozenset(provider.name for provider in BUILT_IN)
