@@ -16,7 +16,18 @@ from hermes_agent import compaction, lease, meter, policy, prompt
 from hermes_agent.approval import Gate
 from hermes_agent.asking import Asker
 from hermes_agent.delegation import SubAgents
-from hermes_agent.events import Event, Notice, Sink, TextDelta, TurnEnded, ignore
+from hermes_agent.events import (
+    Compacted,
+    Event,
+    Notice,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionWithdrawn,
+    Sink,
+    TextDelta,
+    TurnEnded,
+    ignore,
+)
 from hermes_agent.hooks import Hooks, NoHooks
 from hermes_agent.loop import Loop, left_open, tell_unseen
 from hermes_agent.meter import Meter
@@ -36,6 +47,8 @@ from hermes_cli.plugin_calls import is_of_a_person
 from hermes_core import clock, config
 from hermes_core.errors import (
     BudgetSpent,
+    ConversationBusyError,
+    EarlierTurnError,
     IllegalTransitionError,
     LeaseLostError,
     StoreBusyError,
@@ -311,11 +324,36 @@ class Agent:
     ) -> Outcome:
         """Run an accepted turn, for the first time or after a crash.
 
+        Earlier turns of the conversation that have no end are completed first, whoever accepted them.
         A turn that has ended returns its recorded outcome; one that its chat moved to another
         conversation returns as interrupted. `stop` is the caller's, who may set it before the turn
         starts. Raises ConversationBusyError.
         """
-        report = _streaming(self.sink, stream_callback)
+        report, completed = _streaming(self.sink, stream_callback), dict[str, Outcome]()
+        while True:
+            try:
+                return self._run_next(turn_id, stop, report)
+            except EarlierTurnError as blocked:
+                if blocked.turn_id in completed:  # it is still open: suspended, or a full disk
+                    return completed[blocked.turn_id]
+                completed[blocked.turn_id] = self._complete(blocked.turn_id, stop)
+
+    def _complete(self, turn_id: str, stop: Stop | None) -> Outcome:
+        """Run a turn that another process left open; its reply is not shown here but stored.
+
+        Only the person at the machine completes messages of others: the rest have other rights.
+        """
+        if self.standing is not None and self.store.inbox.of_turn(turn_id) is not None:
+            raise ConversationBusyError(
+                f"An earlier message of the conversation {self.conversation_id} comes first.",
+                fix="Wait for its answer.",
+            )
+        self.sink(
+            Notice("An earlier message of this conversation has no answer yet; it comes first.")
+        )
+        return self._run_next(turn_id, stop, _without_reply(self.sink))
+
+    def _run_next(self, turn_id: str, stop: Stop | None, report: Sink) -> Outcome:
         self._is_idle.clear()
         try:
             with self._stoppable(stop) as own:
@@ -676,3 +714,14 @@ def _streaming(sink: Sink, callback: Callable[[str], None] | None) -> Sink:
         sink(event)
 
     return both
+
+
+def _without_reply(sink: Sink) -> Sink:
+    """A sink that passes on only what needs a person or moves the conversation."""
+
+    def report(event: Event) -> None:
+        kinds = Notice | Compacted | QuestionAsked | QuestionAnswered | QuestionWithdrawn
+        if isinstance(event, kinds):
+            sink(event)
+
+    return report

@@ -25,6 +25,7 @@ from hermes_agent.meter import Meter
 from hermes_agent.models.base import Model, Reply, Request, ToolSpec
 from hermes_agent.streamed import Streamed
 from hermes_agent.tokens import Estimator
+from hermes_agent.tool_results import paired
 from hermes_agent.tools.execute import Executor
 from hermes_agent.turn import Deliver, Outcome, Steer, Turn, deliver_nothing
 from hermes_core.errors import (
@@ -179,14 +180,11 @@ class Loop(msgspec.Struct):
             tokens = self.estimator.count(request)
         return request, tokens
 
-    def _history(self) -> list[Row]:
+    def _history(self) -> Sequence[Row]:
         """What was said up to this turn; what waits behind it is not shown to the model yet."""
         last = self.turn.user_message_id
-        return [
-            message
-            for message in self.store.get_messages_as_conversation(self.turn.session_id)
-            if _exchange(message) <= last
-        ]
+        messages = self.store.get_messages_as_conversation(self.turn.session_id)
+        return paired([message for message in messages if _exchange(message) <= last])
 
     def _call(self, request: Request, tokens: int) -> tuple[Reply, Receipt]:
         """Ask, within the limits: set aside, call, and make out what it cost."""

@@ -230,6 +230,17 @@ class IllegalTransitionError(StoreError):
     code = "store.transition"
 
 
+class EarlierTurnError(StoreError):
+    """A turn cannot start because an earlier one of its conversation has no end yet."""
+
+    code = "store.earlier_turn"
+
+    def __init__(self, message: str, turn_id: str, *, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.turn_id = turn_id
+        """The earliest turn without an end."""
+
+
 class TurnMovedError(StoreError):
     """A turn is not in this conversation any more: its chat has taken it along into another one."""
 

@@ -18,6 +18,7 @@ from hermes_core.errors import (
     AlreadySettledError,
     ConversationBusyError,
     ConversationOverError,
+    EarlierTurnError,
     IllegalTransitionError,
     StoreError,
     TurnMovedError,
@@ -251,7 +252,9 @@ def take(
     """Take the lease of a turn's conversation and begin to run it; None when somebody else has it.
 
     Raises IllegalTransitionError when the turn has ended, TurnMovedError when its chat has taken it
-    along into another conversation: under the lease of this one, two could run it.
+    along into another conversation: under the lease of this one, two could run it. Raises
+    EarlierTurnError when an earlier turn of the conversation has no end: that one comes first, as a
+    model must not be shown a tool call without its result.
     """
     row = fetch(conn, turn_id)
     if row["ended_at"] is not None:
@@ -259,7 +262,21 @@ def take(
     if lineage.root(conn, row["session_id"]) != conversation_id:
         raise TurnMovedError(f"Turn {turn_id} is answered in {row['session_id']}.")
     lease = leases.acquire(conn, conversation_id, holder)
-    return None if lease is None else Taken(lease, start(conn, turn_id, is_same=is_same), row)
+    if lease is None:
+        return None
+    if (earlier := _first_open(conn, conversation_id, row["user_message_id"])) is not None:
+        raise EarlierTurnError(f"Turn {earlier} comes before turn {turn_id}.", earlier)
+    return Taken(lease, start(conn, turn_id, is_same=is_same), row)
+
+
+def _first_open(conn: apsw.Connection, conversation_id: str, before: int) -> str | None:
+    """Return the first turn without an end that a message before this one began."""
+    return conn.execute(
+        "SELECT turns.id FROM turns JOIN sessions ON sessions.id = turns.session_id"
+        " WHERE turns.state IN ('accepted', 'running') AND sessions.conversation_id = ?"
+        " AND turns.user_message_id < ? ORDER BY turns.user_message_id LIMIT 1",
+        (conversation_id, before),
+    ).get
 
 
 def put_off(conn: apsw.Connection, turn_id: str, lease: Lease | None = None) -> None:

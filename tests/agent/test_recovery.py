@@ -10,7 +10,8 @@ import pytest
 
 from hermes_agent import lease, recovery
 from hermes_agent.delegation import SubAgents
-from hermes_agent.events import QuestionAsked, ToolEnded
+from hermes_agent.events import QuestionAsked, TextDelta, ToolEnded
+from hermes_agent.standing import Standing
 from hermes_agent.stop import Stop
 from hermes_agent.testing import validity
 from hermes_agent.testing.scripted import PATIENCE_S, Quiet, call, silence, together
@@ -25,6 +26,7 @@ from hermes_state import SessionDB
 from hermes_state.effects import Call
 from hermes_state.inbox import Delivery
 from hermes_state.routes import Route
+from hermes_state.scope import Scope
 from hermes_state.turns import Opening
 from tests.agent.conftest import Chat, Counting, MakeChat
 
@@ -317,3 +319,65 @@ def test_what_its_chat_took_along_is_left_to_the_conversation_that_it_is_in(
     assert [one["completed"] for one in told] == [False, True]
     assert [row["id"] for row in store.turns.still_open()] == [moves]
     assert len(chat.model.requests) == 1
+
+
+def test_an_earlier_turn_of_another_process_is_completed_first(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    first = crashed(store)
+    chat = make_chat(["I will check.", "Here."], [Counting().tool()], session_id="s")
+    second = chat.agent.accept("and now?")
+    assert chat.agent.run(second.turn_id).text == "Here."
+    row = store.turns.get(first)
+    assert row is not None and row["state"] == "answered"
+    assert [content for role, content in chat.transcript() if role == "assistant"] == [
+        None, "I will check.", "Here."
+    ]  # fmt: skip
+    shown = [one.text for one in chat.sink.events if isinstance(one, TextDelta)]
+    assert "".join(shown) == "Here.", "the reply of the earlier turn is not shown as this one's"
+    requests = chat.model.requests
+    assert [validity.problems(request.messages) for request in requests] == [[], []]
+
+
+def test_an_earlier_turn_that_stays_open_keeps_the_later_one_waiting(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    first, stop = crashed(store), Stop()
+    chat = make_chat(["never"], [Counting().tool()], session_id="s")
+    second = chat.agent.accept("and now?")
+    stop.suspend()
+    assert chat.agent.run(second.turn_id, stop=stop).status == "suspended"
+    assert [row["id"] for row in recovery.unfinished(store)] == [first, second.turn_id]
+    assert chat.states() == ["running", "accepted"]
+
+
+def test_whoever_has_limits_leaves_the_message_of_another_person_to_its_platform(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    store.create_session("s", "cli")
+    said = {"role": "user", "content": "go"}
+    store.turns.accept("s", said, delivery=Delivery("p", "c", "1", "{}"))
+    guest = Standing("p:guest", "guest", Scope("p", "guest"), is_private=True)
+    chat = make_chat(["never"], session_id="s", standing=guest)
+    second = chat.agent.accept("and now?")
+    with pytest.raises(ConversationBusyError):
+        chat.agent.run(second.turn_id)
+    assert chat.states() == ["accepted", "accepted"]
+    assert store.leases.held() == {}
+
+
+def test_a_request_answers_every_tool_call_whatever_the_store_holds(
+    make_chat: MakeChat, store: SessionDB, caplog: pytest.LogCaptureFixture
+) -> None:
+    turn_id = crashed(store, states=("started", "done"))
+    store.write(
+        lambda c: c.execute(
+            "UPDATE turns SET state = 'failed', reason = 'lost', ended_at = 1 WHERE id = ?",
+            (turn_id,),
+        )
+    )
+    chat = make_chat(["Here."], session_id="s")
+    chat.say("and now?")
+    (request,) = chat.model.requests
+    assert validity.problems(request.messages) == []
+    assert "c0 has no result" in caplog.text

@@ -142,7 +142,7 @@ def blocks(rows: Sequence[Row]) -> list[Block]:
 
     What somebody said between a call and its result comes after the result: models take it no other way.
     """
-    results = _results(rows)
+    results_of_step = results(rows)
     last_step = max((i for i, row in enumerate(rows) if row.get("tool_calls")), default=-1)
     found: list[Block] = []
     for position, row in enumerate(rows):
@@ -151,17 +151,17 @@ def blocks(rows: Sequence[Row]) -> list[Block]:
         if row["role"] != "assistant" or not row.get("tool_calls"):
             found.append(Block((Entry(row),)))
             continue
-        answered = results.get(position, {})
+        answered = results_of_step.get(position, {})
         step = _sendable(row, None if position == last_step else answered)
         if step is not None:
             found.append(Block((step, *(Entry(result) for result in answered.values()))))
     return found
 
 
-def _results(rows: Sequence[Row]) -> dict[int, dict[str, Row]]:
+def results(rows: Sequence[Row]) -> dict[int, dict[str, Row]]:
     """For each step, the result of each call. An id may come again; the nearest step before counts."""
     asked_by: dict[str, int] = {}
-    results: dict[int, dict[str, Row]] = {}
+    found: dict[int, dict[str, Row]] = {}
     for position, row in enumerate(rows):
         if row["role"] == "assistant":
             for call in row.get("tool_calls") or ():
@@ -172,8 +172,8 @@ def _results(rows: Sequence[Row]) -> dict[int, dict[str, Row]]:
                 asked, None
             )  # popped: a second result of the same call is one too many
             if step is not None:
-                results.setdefault(step, {})[asked] = row
-    return results
+                found.setdefault(step, {})[asked] = row
+    return found
 
 
 def _sendable(row: Row, answered: Mapping[str, Row] | None) -> Entry | None:

@@ -23,7 +23,7 @@ import msgspec
 
 from hermes_agent.models.base import Usage
 from hermes_agent.stop import Stop
-from hermes_agent.testing import echo
+from hermes_agent.testing import echo, validity
 from hermes_agent.testing.faults import (
     Answer,
     Break,
@@ -79,10 +79,12 @@ class ScriptedServer:
         key: str = "",
         models: Mapping[str, Mapping[str, Any]] | None = None,
         strict_models: bool = False,
+        strict_transcripts: bool = False,
         pages: Mapping[str, object] | None = None,
     ) -> None:
         """Without a key every key is right. `models` are listed with their further fields; `pages`
-        are other paths and the JSON found there."""
+        are other paths and the JSON found there. `strict_transcripts` refuses a request in which a
+        tool call has no result."""
         self._make = script if callable(script) else None if script is not None else echo.step
         self._steps = deque(cast("Iterable[Play]", script) if self._make is None else ())
         self._key = key
@@ -90,6 +92,9 @@ class ScriptedServer:
             {"scripted": {}} if models is None else models
         )
         self._strict = strict_models
+        self._is_strict_about_calls = strict_transcripts
+        self.refused: list[str] = []
+        """What was wrong with transcripts that were refused."""
         self._pages = dict(pages or {})
         self.requests: list[Recorded] = []
         self.flooded: list[int] = []
@@ -172,6 +177,9 @@ class ScriptedServer:
         model = str(request.json.get("model", ""))
         if self._strict and model not in self.models:
             return unknown_model(model)
+        if self._is_strict_about_calls and (found := validity.problems_of_request(request)):
+            self.refused += found
+            return Refuse(400, f"An assistant message with tool_calls: {'; '.join(found)}.")
         with self.news:
             if self._make is not None:
                 play = self._make(request)

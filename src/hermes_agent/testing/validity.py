@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol, cast
 
 from hermes_agent.models import anthropic_messages, openai_messages
 from hermes_agent.models.base import Request
@@ -40,13 +40,47 @@ def problems_on_the_wire(messages: Sequence[Mapping[str, Any]]) -> list[str]:
         f"chat: {problem}" for problem in problems([m for m in openai if m["role"] != "system"])
     ]
     turns = anthropic_messages.messages_of(messages, takes_images=True)
-    end: dict[str, Any] = {"role": "user", "content": []}
-    for position, (turn, following) in enumerate(pairwise([*turns, end])):
+    for position, turn in enumerate(turns):
         expected = "assistant" if position % 2 else "user"
         if turn["role"] != expected:
             found.append(f"messages: turn {position} is of {turn['role']}, not {expected}")
-        wanted = {block["id"] for block in turn["content"] if block["type"] == "tool_use"}
-        given = {b["tool_use_id"] for b in following["content"] if b["type"] == "tool_result"}
+    return found + _unmatched_blocks(turns)
+
+
+class ModelRequest(Protocol):
+    """A request to a model server, with its JSON body."""
+
+    @property
+    def wire(self) -> str: ...
+    @property
+    def json(self) -> dict[str, Any]: ...
+
+
+def problems_of_request(request: ModelRequest) -> list[str]:
+    """Return what is wrong with the tool calls and results of a request to a model server."""
+    messages = request.json["messages"]
+    if request.wire == "anthropic":
+        return _unmatched_blocks(messages)
+    return [one for one in problems(_spoken(messages)) if "result" in one]
+
+
+def _spoken(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [one for one in messages if one["role"] not in ("system", "developer")]
+
+
+def _unmatched_blocks(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the messages whose tool calls are not answered by the message right behind them."""
+    found: list[str] = []
+    end: dict[str, Any] = {"content": []}
+    for position, (message, following) in enumerate(pairwise([*messages, end])):
+        wanted = _ids(message, "tool_use", "id")
+        given = _ids(following, "tool_result", "tool_use_id")
         if wanted != given:
-            found.append(f"messages: turn {position} wants {wanted} and is given {given}")
+            found.append(f"messages: message {position} wants {wanted} and is given {given}")
     return found
+
+
+def _ids(message: Mapping[str, Any], kind: str, name: str) -> set[str]:
+    content: object = message["content"]
+    blocks = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
+    return {block[name] for block in blocks if block["type"] == kind}

@@ -3,6 +3,7 @@
 from hermes_core.errors import (
     AlreadySettledError,
     ConversationOverError,
+    EarlierTurnError,
     IllegalTransitionError,
     LeaseLostError,
     SessionNotFoundError,
@@ -33,6 +34,19 @@ from hermes_state.turns import End, Opening
 
 class TurnRules:
     """Turns: accepted once, ended once."""
+
+    def test_a_turn_does_not_start_before_the_earlier_ones_have_ended(self, store: Store) -> None:
+        store.create_session("s", "cli")
+        first, second = accepted(store, "s"), accepted(store, "s")
+        try:
+            store.turns.take(second, "s", "me")
+        except EarlierTurnError as error:
+            assert error.turn_id == first
+        else:
+            raise AssertionError("it started")
+        assert store.leases.holder_of("s") is None
+        store.turns.finish(first, "interrupted")
+        assert store.turns.take(second, "s", "me") is not None
 
     def test_a_delivery_that_was_dealt_with_is_not_accepted_again(self, store: Store) -> None:
         store.create_session("s", "cli")
