@@ -70,10 +70,10 @@ def completed(typed: str, items: list[Item]) -> list[Item]:
     """What the server offers, and our own commands that begin like what is typed."""
     if " " in typed:
         return items
-    known = {item.text.strip() for item in items}
+    known = {item.text for item in items}
     ours = [
-        Item(f"/{one.name}", f"/{one.name}", one.help)
+        Item(one.name, f"/{one.name}", one.help)
         for one in COMMANDS
-        if f"/{one.name}".startswith(typed) and f"/{one.name}" not in known
+        if f"/{one.name}".startswith(typed) and one.name not in known
     ]
-    return sorted([*items, *ours], key=lambda item: (item.text.strip() != typed, item.text))
+    return sorted([*items, *ours], key=lambda item: (f"/{item.text}" != typed, item.text))

@@ -185,6 +185,14 @@ class Notification(TypedDict):
     kind: str
 
 
+class BackgroundDone(TypedDict):
+    """A prompt of `prompt.background` was answered; its conversation is `stored_session_id`."""
+
+    task_id: str
+    text: str
+    stored_session_id: str
+
+
 class Failure(TypedDict):
     """Something went wrong in a turn."""
 
@@ -251,6 +259,7 @@ EVENTS: dict[str, Any] = {
     "status.update": Status,
     "usage.update": UsageUpdate,
     "model.progress": Progress,
+    "background.complete": BackgroundDone,
     "notification.show": Notification,
     "error": Failure,
 }

@@ -40,7 +40,7 @@ def describe(rt: Runtime, session: LiveSession) -> Payload:
         "model": facts.name if facts else live.model_name or rt.settings.model.name,
         "provider": facts.provider if facts else rt.settings.model.provider,
         "tools": _tools(agent),
-        "skills": {},
+        "skills": _skills(rt) if agent is not None else {},
         "cwd": str(live.cwd),
         "branch": git_branch(live.cwd),
         "project": live.cwd.name,
@@ -76,6 +76,14 @@ def describe(rt: Runtime, session: LiveSession) -> Payload:
         if facts.provider == providers.EMBEDDED:
             info["advice"] = embedded.advice()
     return info
+
+
+def _skills(rt: Runtime) -> dict[str, list[str]]:
+    """The names of the skills, under the one category that clients show."""
+    with loading:
+        from tui_gateway import skill_commands  # noqa: PLC0415 -- loaded with the agent
+
+    return skill_commands.by_category(rt.home)
 
 
 def _failed_plugins(session: LiveSession) -> str:

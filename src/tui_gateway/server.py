@@ -388,7 +388,7 @@ def _handle(frame: Frame, rid: Rid) -> Frame | None:
         raise RpcError(protocol.INVALID_PARAMS, "The parameters have to be an object.")
     method = _methods.get(name)
     if method is None:
-        raise RpcError(protocol.UNKNOWN_METHOD, f"There is no method {name[:_SHOWN]!r}.")
+        raise methods.unknown(name[:_SHOWN])
     return method(rid, cast("Frame", params or {}))
 
 

@@ -154,7 +154,7 @@ def test_the_catalogue_has_every_command_and_those_of_plugins(client: Inside, ho
     assert resolved["canonical"] == "branch"
     assert client.call("command.resolve", name="greet")["category"] == "Plugins"
     items = client.call("complete.slash", text="/gr")["items"]
-    assert items == [{"text": "/greet", "display": "/greet", "meta": "Greets."}]
+    assert items == [{"text": "greet", "display": "/greet", "meta": "Greets."}]
 
 
 @pytest.mark.parametrize(

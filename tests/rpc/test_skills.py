@@ -39,6 +39,6 @@ def test_skills_are_in_the_catalogue_and_complete_a_line(world: World) -> None:
     assert "broken/SKILL.md" in catalog["warning"]
     assert client.call("command.resolve", name="/code-review")["category"] == "Skills"
     (item,) = client.call("complete.slash", text="/code")["items"]
-    assert (item["text"], item["meta"]) == ("/code-review", "Looks at a change with fresh eyes.")
+    assert (item["text"], item["meta"]) == ("code-review", "Looks at a change with fresh eyes.")
     sid = client.open()
     assert "\nSkills\n" in client.call("slash.exec", session_id=sid, command="/help")["output"]

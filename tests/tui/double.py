@@ -615,11 +615,11 @@ class Double:
     def complete_slash(self, params: Json) -> Json:
         known = {"/help": "Show the commands.", "/title": "Set the title.", "/undo": "Take back."}
         items = [
-            {"text": name, "display": name, "meta": help}
+            {"text": name[1:], "display": name, "meta": help}
             for name, help in known.items()
             if name.startswith(params["text"])
         ]
-        return {"items": items, "replace_from": 0}
+        return {"items": items, "replace_from": 1}
 
     def complete_path(self, params: Json) -> Json:
         known = ["@src/", "@src/greet.py", "@README.md"]

@@ -79,7 +79,7 @@ async def test_the_history_is_kept_in_a_private_file_without_secrets(
 async def test_commands_are_completed_ours_and_the_servers(ui: Interface) -> None:
     await ui.press("/", "t")
     offered = ui.app.chat.desk.completions
-    wanted = ["/theme", "/title", "/tree"]
+    wanted = ["theme", "title", "tree"]
     await ui.until(lambda: offered.is_shown and [one.text for one in offered.items] == wanted)
     await ui.press("down", "tab")
     assert ui.composer.text == "/title "
@@ -88,7 +88,7 @@ async def test_commands_are_completed_ours_and_the_servers(ui: Interface) -> Non
 async def test_enter_completes_first_and_sends_then(ui: Interface) -> None:
     await ui.press("/", "h", "e")
     offered = ui.app.chat.desk.completions
-    await ui.until(lambda: offered.is_shown and [one.text for one in offered.items] == ["/help"])
+    await ui.until(lambda: offered.is_shown and [one.text for one in offered.items] == ["help"])
     await ui.press("enter")
     assert ui.composer.text == "/help "
     await ui.press("enter")

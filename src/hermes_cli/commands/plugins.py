@@ -1,37 +1,17 @@
 """`hermes plugins`: which plugins there are, switching them on and off, and making a new one."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import msgspec
 
-from hermes_cli import plugin_sources, plugin_template, plugins
+from hermes_cli import plugin_sources, plugin_switch, plugin_template, plugins
 from hermes_cli.commands import root, table
 from hermes_cli.commands.app import App, json_option, pass_app
-from hermes_cli.plugins import Found, PluginHost
 from hermes_core import config, log
-from hermes_core.errors import PluginError, UsageError
+from hermes_core.errors import UsageError
 from hermes_core.paths import make_folder
-from hermes_core.settings import Settings
 from hermes_core.text import typed
 from hermes_core.version import VERSION
-
-_KEY = "plugins.enabled"
-
-
-class Row(msgspec.Struct, frozen=True):
-    """One plugin as the list shows it."""
-
-    name: str
-    version: str
-    source: str
-    state: str
-    """on, off, or failed: enabled and not usable."""
-    description: str
-    location: str
-    error: str
-    hides: tuple[str, ...]
 
 
 @click.group("plugins")
@@ -44,7 +24,10 @@ def command() -> None:
 @pass_app
 def show(app: App) -> None:
     """Show every known plugin, and why one that is enabled cannot be used."""
-    rows = list(_rows(app))
+    if app.settings.plugins.enabled:
+        _log_to_file(app)
+        plugins.load_enabled(app.home, app.settings)
+    rows = list(plugin_switch.statuses(app.home))
     if app.as_json:
         app.emit(rows)
         return
@@ -66,15 +49,9 @@ def show(app: App) -> None:
 @pass_app
 def enable(app: App, name: str) -> None:
     """Load a plugin from now on, if it can be loaded."""
-    if name in _enabled_in_file(app):
-        _report(app, name, "on", f"{name} is enabled already.")
-        return
-    if name not in plugins.discover(app.home):
-        known = ", ".join(plugins.discover(app.home))
-        raise PluginError(f"There is no plugin {name}.", fix=f"Known plugins: {known}.")
-    _try_out(app, name)
-    config.change_by(app.home, _KEY, lambda now: [*_without(now, name), name])
-    _report(app, name, "on", f"Enabled {name}.")
+    _log_to_file(app)
+    is_new = plugin_switch.enable(app.home, app.settings, name)
+    _report(app, name, "on", f"Enabled {name}." if is_new else f"{name} is enabled already.")
 
 
 @command.command("disable")
@@ -83,16 +60,8 @@ def enable(app: App, name: str) -> None:
 @pass_app
 def disable(app: App, name: str) -> None:
     """Load a plugin no longer; its files and its data stay."""
-    enabled = _enabled_in_file(app)
-    if name in enabled:
-        config.change_by(app.home, _KEY, lambda now: _without(now, name))
-        _report(app, name, "off", f"Disabled {name}.")
-    elif name in plugins.discover(app.home):
-        _report(app, name, "off", f"{name} is off already.")
-    else:
-        raise PluginError(
-            f"There is no plugin {name}.", fix=f"Enabled plugins: {', '.join(enabled) or 'none'}."
-        )
+    is_new = plugin_switch.disable(app.home, name)
+    _report(app, name, "off", f"Disabled {name}." if is_new else f"{name} is off already.")
 
 
 @command.command("new")
@@ -131,55 +100,9 @@ def new(app: App, name: str, parent: Path | None) -> None:
     app.say(f"  switch it on   hermes plugins enable {name}\n  use it         hermes {name}")
 
 
-def _rows(app: App) -> Iterator[Row]:
-    if app.settings.plugins.enabled:
-        _log_to_file(app)
-        plugins.load_enabled(app.home, app.settings)
-    known, failures = plugins.discover(app.home), plugins.failures()
-    missing = [name for name in failures if name not in known]
-    for name in (*known, *missing):
-        found = known.get(name) or Found(name, "missing", "")
-        state = "failed" if name in failures else "on" if name in plugins.loaded() else "off"
-        error = failures.get(name) or found.error
-        yield Row(
-            name=name,
-            version=found.version,
-            source=found.source,
-            state=state,
-            description=found.description,
-            location=found.location,
-            error=error,
-            hides=found.hides,
-        )
-
-
 def _log_to_file(app: App) -> None:
     """Keep the traceback of a failing plugin for its author; the user is told the reason."""
     log.set_up(app.home.logs, app.settings.log.level)
-
-
-def _enabled_in_file(app: App) -> list[str]:
-    """What config.toml enables; the environment must not leak into the file by a change to it."""
-    return config.load(app.home, environment={}).plugins.enabled
-
-
-def _try_out(app: App, name: str) -> None:
-    """Load the plugin beside those that are on already, in a host of its own."""
-    _log_to_file(app)
-    trial = PluginHost()
-    trial.load_enabled(app.home, _with(app.settings, name))
-    if reason := trial.failures.get(name):
-        raise PluginError(f"{name} was not enabled, for it cannot be loaded. {reason}")
-
-
-def _with(settings: Settings, name: str) -> Settings:
-    enabled = [*_without(settings.plugins.enabled, name), name]
-    chosen = msgspec.structs.replace(settings.plugins, enabled=enabled)
-    return msgspec.structs.replace(settings, plugins=chosen)
-
-
-def _without(enabled: list[str], name: str) -> list[str]:
-    return [other for other in enabled if other != name]
 
 
 def _report(app: App, name: str, state: str, sentence: str) -> None:

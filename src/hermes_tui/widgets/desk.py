@@ -184,7 +184,7 @@ class Desk(Vertical):
     async def _attach_path(self, text: str) -> None:
         """Attach a picture that was dropped; any other path is text, and so is one that was sent."""
         try:
-            dropped = await self._session.call("input.detect_drop", text=text)
+            dropped = await self._session.call("input.detect_drop", text=text, attach=False)
             path = str(dropped.get("path") or "")
             is_picture = dropped.get("matched") and dropped.get("is_image") and path
             if is_picture and self.composer.take_out(text):

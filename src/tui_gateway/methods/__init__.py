@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hermes_core.loading import loading
-from tui_gateway.protocol import INVALID_PARAMS, SERVER_ERROR, Rid, RpcError
+from tui_gateway.protocol import INVALID_PARAMS, SERVER_ERROR, UNKNOWN_METHOD, Rid, RpcError
 from tui_gateway.runtime import Runtime
 
 Function = Callable[[Runtime, Rid, Any], Any]
@@ -68,6 +68,7 @@ TABLE: dict[str, Entry] = {
     "session.cwd.set": Entry("session", "set_cwd"),
     "terminal.resize": Entry("session", "resize"),
     "prompt.submit": Entry("prompt", "submit"),
+    "prompt.background": Entry("background", "submit", is_long=True),
     "prompt.queue": Entry("prompt", "queue"),
     "prompt.unqueue": Entry("prompt", "unqueue"),
     "approval.respond": Entry("questions", "approve", code=5004),
@@ -96,7 +97,42 @@ TABLE: dict[str, Entry] = {
     "process.list": Entry("tools", "list_processes", is_long=True),
     "process.kill": Entry("tools", "kill_process", is_long=True),
     "process.stop": Entry("tools", "stop_processes", is_long=True),
+    "shell.exec": Entry("shell", "execute", is_long=True, waits=True),
+    "skills.manage": Entry("extensions", "manage_skills", is_long=True),
+    "skills.reload": Entry("extensions", "reload_skills", is_long=True),
+    "plugins.list": Entry("extensions", "list_plugins", is_long=True, waits=True),
+    "plugins.manage": Entry("extensions", "manage_plugins", is_long=True, waits=True),
+    "pet.cells": Entry("absent", "pet"),
+    "delegation.status": Entry("absent", "delegation"),
 }
+
+_UNSUPPORTED = {
+    "billing": "billing",
+    "browser": "a browser",
+    "clipboard": "reading the clipboard; paste the name of a file instead",
+    "delegation.pause": "pausing sub-agents",
+    "learning": "a learning journal",
+    "model.disconnect": "keys typed here; set them in the environment",
+    "model.save_key": "keys typed here; set them in the environment",
+    "pet": "pets",
+    "reload": "reloading while it runs; start it again",
+    "rollback": "checkpoints",
+    "secret": "questions for a secret",
+    "spawn_tree": "a history of sub-agents",
+    "subagent": "stopping a single sub-agent",
+    "subscription": "subscriptions",
+    "sudo": "questions for a password",
+    "tools.configure": "switching tools here; set tools.disabled",
+    "voice": "voice",
+}
+"""What other servers have by method, or by the first part of its name, in words for a person."""
+
+
+def unknown(name: str) -> RpcError:
+    """The error for a method that is not in the table."""
+    feature = _UNSUPPORTED.get(name) or _UNSUPPORTED.get(name.partition(".")[0])
+    text = f"Hermes does not support {feature}." if feature else f"There is no method {name!r}."
+    return RpcError(UNKNOWN_METHOD, text)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What goes along with the next prompt: attached, detached, pasted, dropped."""
+"""Attachments of the next prompt: attach, detach, paste, drop."""
 
 from pathlib import Path
 from typing import Annotated, TypedDict
@@ -28,7 +28,8 @@ def attach_image(rt: Runtime, rid: Rid, params: Named) -> Attached:
     """Have a picture go along with the next prompt."""
     del rid
     session = rt.session(params.session_id)
-    path = attachment.named(params.path, rt.live(session).cwd)
+    cwd = rt.live(session).cwd
+    path = attachment.dropped(params.path, cwd) or attachment.named(params.path, cwd)
     count = attachment.attach(session, path)
     return {"attached": True, "path": str(path), "name": path.name, "count": count}
 
@@ -129,21 +130,34 @@ def collapse(rt: Runtime, rid: Rid, params: Text) -> Collapsed:
     return {"placeholder": placeholder, "path": str(path), "lines": lines}
 
 
+class Dropped(Text, frozen=True):
+    """Text from the terminal."""
+
+    attach: Annotated[bool, says("Attach a picture to the next prompt.")] = True
+
+
 class Drop(TypedDict, total=False):
-    """Whether a file was dropped, and which."""
+    """The file that was dropped, if any. `text` is what the prompt says of it; `count` pictures are
+    attached now."""
 
     matched: bool
     is_image: bool
     path: str
     name: str
+    text: str
+    count: int
 
 
-def detect_drop(rt: Runtime, rid: Rid, params: Text) -> Drop:
-    """Whether what came in is the name of a file that was dropped on the terminal."""
+def detect_drop(rt: Runtime, rid: Rid, params: Dropped) -> Drop:
+    """Find out whether a text names a file that was dropped on the terminal; attach a picture."""
     del rid
     session = rt.session(params.session_id)
     path = attachment.dropped(params.text, rt.live(session).cwd)
     if path is None:
         return {"matched": False}
     is_image = attachment.is_image(path)
-    return {"matched": True, "is_image": is_image, "path": str(path), "name": path.name}
+    drop: Drop = {"matched": True, "is_image": is_image, "path": str(path), "name": path.name}
+    drop["text"] = f"[Picture {path.name}]" if is_image else f"[File {path}]"
+    if is_image and params.attach:
+        drop["count"] = attachment.attach(session, path)
+    return drop

@@ -1,6 +1,5 @@
 """Slash commands: the table that all surfaces share, and how a client runs them."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from hermes_agent import commands, skills
@@ -16,6 +15,7 @@ from tui_gateway.params import Nothing, Params, Session, says
 from tui_gateway.projection import text_of
 from tui_gateway.protocol import BAD_ARGUMENT, UNKNOWN_COMMAND, USE_DISPATCH, Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime, Steering
+from tui_gateway.skill_commands import usable
 
 COMMANDS = slash_commands.of("rpc")
 OURS = {one.name for one in COMMANDS} - {one.name for one in commands.COMMANDS}
@@ -219,11 +219,6 @@ def _categories(shelf: Shelf) -> dict[str, list[tuple[str, str, tuple[str, ...]]
     theirs = [(c.name, c.description, ()) for c in plugins.commands("rpc").values()]
     instructions = [(skill.name, skill.description, ()) for skill in usable(shelf.skills)]
     return {"Hermes": ours, "Plugins": theirs, "Skills": instructions}
-
-
-def usable(found: Mapping[str, Skill]) -> list[Skill]:
-    """The skills that are commands here."""
-    return commands.skills_of(found, {*plugins.commands("rpc"), *OURS})
 
 
 class Said(TypedDict):

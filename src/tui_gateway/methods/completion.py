@@ -9,10 +9,11 @@ from hermes_agent import commands, skills
 from hermes_cli import plugins
 from hermes_core.paths import Home
 from tui_gateway import folder
-from tui_gateway.methods.commands import COMMANDS, usable
+from tui_gateway.methods.commands import COMMANDS
 from tui_gateway.params import Params, says
 from tui_gateway.protocol import Rid
 from tui_gateway.runtime import Runtime
+from tui_gateway.skill_commands import usable
 
 _MOST = 30
 _MOST_LOOKED_AT = 20_000
@@ -141,7 +142,7 @@ class SlashText(Params, frozen=True):
 
 
 class Completions(TypedDict):
-    """Possibilities, and the character from which on they replace the text."""
+    """Possibilities. The `text` of the chosen one replaces what stands from `replace_from` on."""
 
     items: list[Item]
     replace_from: int
@@ -153,11 +154,11 @@ def slash(rt: Runtime, rid: Rid, params: SlashText) -> Completions:
     rt.assembly()  # loads the plugins, which may have commands
     text = params.text
     if not text.startswith("/"):
-        return {"items": [], "replace_from": 0}
+        return {"items": [], "replace_from": len(text)}
     name, blank, argument = text[1:].partition(" ")
     if blank:
         return {"items": _arguments(rt, name, argument), "replace_from": len(name) + 2}
-    return {"items": list(_commands(name, rt.home)), "replace_from": 0}
+    return {"items": list(_commands(name, rt.home)), "replace_from": 1}
 
 
 def _commands(start: str, home: Home) -> Iterator[Item]:
@@ -167,7 +168,7 @@ def _commands(start: str, home: Home) -> Iterator[Item]:
     helps |= {skill.name: skill.description for skill in usable(skills.found(home))}
     for name in sorted(helps):
         if name.startswith(start.lower()):
-            yield {"text": f"/{name}", "display": f"/{name}", "meta": helps[name]}
+            yield {"text": name, "display": f"/{name}", "meta": helps[name]}
 
 
 def _arguments(rt: Runtime, name: str, start: str) -> list[Item]:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, TypedDict
 
 from hermes_agent.stop import Stop
 from hermes_core.errors import Interrupted, TitleError
-from tui_gateway import agents, attachment, folder, info, intake, rewinding, turns, view
+from tui_gateway import agents, attachment, folder, info, intake, rewinding, shell, turns, view
 from tui_gateway.params import AnyId, Cols, Params, Session, says
 from tui_gateway.projection import projected
 from tui_gateway.protocol import (
@@ -107,8 +107,12 @@ class Stopped(TypedDict):
 
 
 def interrupt(rt: Runtime, rid: Rid, params: Session) -> Stopped:
-    """Stop the running turn at once; prompts that wait are not run, and questions are withdrawn."""
+    """Stop the running turn and the shell commands of the client at once.
+
+    Prompts that wait are not run, and questions are withdrawn.
+    """
     del rid
+    shell.interrupt(rt.transport)
     turns.interrupt(rt, rt.session(params.session_id), drops_queue=True)
     return {"status": "interrupted"}
 

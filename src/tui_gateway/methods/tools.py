@@ -89,11 +89,17 @@ def kill_process(rt: Runtime, rid: Rid, params: Kill) -> Killed:
     return {"killed": int(was_running)}
 
 
-def stop_processes(rt: Runtime, rid: Rid, params: Session) -> Killed:
-    """End every background process of a session's conversation."""
+def stop_processes(rt: Runtime, rid: Rid, params: Ask) -> Killed:
+    """End every background process of a session's conversation; without one, of all that are open."""
     del rid
-    agent = _agent(rt, params.session_id)
-    running = [p for p in agent.bench.processes.of(agent.conversation_id) if p.is_running]
+    ready = [sid for sid, session in list(rt.sessions.items()) if session.get("agent") is not None]
+    sids = [params.session_id] if params.session_id else ready
+    running = [
+        process
+        for agent in [_agent(rt, sid) for sid in sids]
+        for process in agent.bench.processes.of(agent.conversation_id)
+        if process.is_running
+    ]
     for process in running:
         process.kill()
     return {"killed": len(running)}

@@ -1,0 +1,36 @@
+"""Methods that clients poll and Hermes has no feature for: no error, which they would show."""
+
+from typing import Any, TypedDict
+
+from tui_gateway.params import Params
+from tui_gateway.protocol import Rid
+from tui_gateway.runtime import Runtime
+
+
+class Poll(Params, frozen=True):
+    """Nothing of it matters."""
+
+
+class Pet(TypedDict):
+    """There is no pet."""
+
+    enabled: bool
+
+
+def pet(rt: Runtime, rid: Rid, params: Poll) -> Pet:
+    """Report that there is no pet to draw."""
+    del rt, rid, params
+    return {"enabled": False}
+
+
+class Delegation(TypedDict):
+    """Sub-agents that can be paused: none."""
+
+    active: list[Any]
+    paused: bool
+
+
+def delegation(rt: Runtime, rid: Rid, params: Poll) -> Delegation:
+    """Report that no sub-agent can be paused."""
+    del rt, rid, params
+    return {"active": [], "paused": False}

@@ -1,0 +1,94 @@
+"""Prompts that are answered in a conversation of their own, in the background."""
+
+from contextlib import ExitStack
+from typing import Annotated, NamedTuple, TypedDict
+
+from hermes_core import clock
+from hermes_state import sessions
+from hermes_state.records import Row
+from tui_gateway import attachment, intake
+from tui_gateway.params import Session, says
+from tui_gateway.projection import text_of
+from tui_gateway.protocol import BAD_ARGUMENT, Rid, RpcError
+from tui_gateway.runtime import Live, Runtime, Waiting, at_rest
+
+_END_REASON = "background_done"
+
+
+class Background(Session, frozen=True):
+    """A prompt."""
+
+    text: Annotated[str, says("What the agent is to do.")] = ""
+
+
+class Task(TypedDict):
+    """The task; `background.complete` names it. Its conversation is kept like any other."""
+
+    task_id: str
+    session_id: str
+    stored_session_id: str
+
+
+def submit(rt: Runtime, rid: Rid, params: Background) -> Task:
+    """Answer a prompt in a new conversation; its text is sent when it is done.
+
+    The prompt is on disk when this is answered. What it asks a person is asked in its own session, which
+    `session.active_list` shows as waiting.
+    """
+    del rid
+    if not params.text.strip():
+        raise RpcError(BAD_ARGUMENT, "There is nothing to do.")
+    of_client = rt.live(rt.session(params.session_id))
+    live = Live(
+        source=of_client.source,
+        cwd=of_client.cwd,
+        model_name=of_client.model_name,
+        detached_at=clock.now(),
+    )
+    session = at_rest(sessions.new_id(), live)
+    sid = rt.register(session)
+    with ExitStack() as stack:
+        stack.callback(rt.close, sid, _END_REASON)
+        text = attachment.with_pasted(rt.home, params.text)
+        turn_id = str(intake.submit(rt, sid, session, text)["turn_id"])
+        stack.pop_all()  # the prompt is on disk: from now on its task closes the session
+    task = _Task(f"bg_{sid}", params.session_id, sid, turn_id)
+    current = live.current
+    rt.afterwards(lambda: rt.spawn(lambda: _follow(rt, task, live, current)))
+    return {
+        "task_id": task.id,
+        "session_id": sid,
+        "stored_session_id": session["session_key"],
+    }
+
+
+class _Task(NamedTuple):
+    """A prompt in the background."""
+
+    id: str
+    client_sid: str
+    """The session that is told of its end."""
+    sid: str
+    turn_id: str
+
+
+def _follow(rt: Runtime, task: _Task, live: Live, current: Waiting | None) -> None:
+    """Wait for the end of a task, report it, and close its session unless somebody opened it."""
+    if current is not None:
+        current.done.wait()
+    row = rt.db().turns.get(task.turn_id)
+    if row is None or row["ended_at"] is None:
+        return  # the server shuts down; the turn continues when its conversation is resumed
+    payload = {"task_id": task.id, "text": _text(rt, row), "stored_session_id": row["session_id"]}
+    rt.emit("background.complete", task.client_sid, payload)
+    if not live.watchers:
+        rt.close(task.sid, _END_REASON)
+
+
+def _text(rt: Runtime, turn: Row) -> str:
+    """The reply of a turn that has ended, or why there is none."""
+    if turn["final_message_id"] is not None:
+        around = rt.db().get_messages_around(turn["session_id"], turn["final_message_id"], 0)
+        if text := text_of(around["window"][0]["content"]):
+            return text
+    return f"The task ended without a reply: {turn['reason'] or turn['state']}."
