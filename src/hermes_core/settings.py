@@ -87,7 +87,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retries: Annotated[int, _says("Times a failed call is made again.", ge=0)] = 4
     hub: Annotated[
         str,
-        _says("Model hub that `hermes model pull` asks first; empty: it is not asked."),
+        _says("Model hub that `hermes model pull` asks; empty: none is asked."),
     ] = "https://huggingface.co"
     small: Annotated[
         Literal["auto", "on", "off"],

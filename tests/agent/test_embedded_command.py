@@ -73,8 +73,6 @@ def test_a_source_that_cannot_be_reached_ends_with_what_to_do(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HERMES_MODEL_HUB", "http://127.0.0.1:9")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", "")
     assert root.run(["model", "pull", "qwen2.5-coder-0.5b", "--yes"]) == 3
     errors = capsys.readouterr().err
     assert "http://127.0.0.1:9 did not give" in errors

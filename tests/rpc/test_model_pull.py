@@ -71,7 +71,6 @@ def poor(home: Home, hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         bytes=len(FILE),
         context=2048,
         memory_bytes=1,
-        parts=[],
     )
     monkeypatch.setattr(catalogue, "entries", lambda: (tiny,))
     monkeypatch.setattr(machine, "available_bytes", lambda: None)

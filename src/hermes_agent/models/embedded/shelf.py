@@ -24,7 +24,7 @@ class Record(msgspec.Struct, frozen=True):
     bytes: int
     mtime_ns: int
     source: str
-    """Where it came from: the user's path, the hub's address, or the package index."""
+    """Where it came from: the user's path, or the address of the hub."""
     notice: str
     """Whose work it is."""
 
