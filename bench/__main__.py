@@ -24,9 +24,9 @@ from bench import (
     turns,
     upkeep,
 )
-from bench.result import Bench, Result
+from bench.result import Result, ToolContext
 
-ROWS: dict[str, Callable[[Bench], list[Result]]] = {
+ROWS: dict[str, Callable[[ToolContext], list[Result]]] = {
     "version": startup.version,
     "sessions-list": startup.sessions_list,
     "append": append.one_writer,
@@ -80,7 +80,7 @@ def _arguments() -> argparse.Namespace:
     return given
 
 
-def _measure(name: str, bench: Bench) -> list[Result]:
+def _measure(name: str, bench: ToolContext) -> list[Result]:
     began = time.perf_counter()
     print(f"{name} …", end=" ", file=sys.stderr, flush=True)
     try:
@@ -99,7 +99,7 @@ def main() -> int:
     results: list[Result] = []
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="hermes-bench-") as folder:
-        bench = Bench(Path(folder), given.scale)
+        bench = ToolContext(Path(folder), given.scale)
         if given.peer:
             try:
                 bench.peer = peer.prepare(given.peer)

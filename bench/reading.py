@@ -9,7 +9,7 @@ import apsw
 import msgspec
 
 from bench import raw
-from bench.result import Bench, Result, side_by_side, timed
+from bench.result import Result, ToolContext, side_by_side, timed
 from bench.text import Writer, conversation
 from bench.threads import on_worker
 from hermes_state import SessionDB, connection
@@ -21,7 +21,7 @@ CONVERSATIONS = 100_000
 ROUTES = 100_000
 
 
-def size(bench: Bench) -> list[Result]:
+def size(bench: ToolContext) -> list[Result]:
     path = bench.place("size") / "state.db"
     count = bench.size(SIZE_MESSAGES, 200)
     writer = Writer()
@@ -52,7 +52,7 @@ def _checkpointed(path: Path) -> int:
     return path.stat().st_size
 
 
-def load(bench: Bench) -> list[Result]:
+def load(bench: ToolContext) -> list[Result]:
     path = bench.place("load") / "state.db"
     count = bench.size(CONVERSATION, 40)
     with SessionDB(path) as db:
@@ -94,7 +94,7 @@ def _load_raw(conn: apsw.Connection) -> list[list[Any]]:
     return found
 
 
-def listed(bench: Bench) -> list[Result]:
+def listed(bench: ToolContext) -> list[Result]:
     path = bench.place("list") / "state.db"
     count = bench.size(CONVERSATIONS, 100)
     conn = raw.store(path, 0)
@@ -138,7 +138,7 @@ def fill_sessions(conn: apsw.Connection, count: int) -> None:
         )  # fmt: skip
 
 
-def route(bench: Bench) -> list[Result]:
+def route(bench: ToolContext) -> list[Result]:
     folder = bench.place("routes")
     count = bench.size(ROUTES, 100)
     upsert = (

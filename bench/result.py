@@ -58,7 +58,7 @@ class Result:
 
 
 @dataclass
-class Bench:
+class ToolContext:
     """What a row needs to run."""
 
     folder: Path

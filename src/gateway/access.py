@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from gateway.source import SessionSource, fields_of
-from hermes_agent.standing import Standing
+from hermes_agent.permissions import Permissions
 from hermes_core.errors import ConfigError
 from hermes_core.settings import GatewaySettings, RoleSettings, Settings
 from hermes_state.people import Role
@@ -83,7 +83,7 @@ class Access:
         }[role]
         return Limits(None if ALL_TOOLS in tools else frozenset(tools), usd)
 
-    def standing_of(self, source: SessionSource) -> Standing:
+    def permissions_of(self, source: SessionSource) -> Permissions:
         """What somebody may see, use, spend and allow there.
 
         Who may not speak (any more) is a guest: a message that was accepted is still to be answered.
@@ -91,7 +91,7 @@ class Access:
         role = self.role_of(source) or "guest"
         limits = self.limits_of(role)
         platform = source.platform.value
-        return Standing(
+        return Permissions(
             person=f"{platform}:{source.person}" if source.person else platform,
             role=role,
             scope=self.scope_of(source, role),
@@ -121,14 +121,14 @@ class Access:
         )
 
 
-def may_answer(theirs: Standing, asker: Standing) -> bool:
+def may_answer(theirs: Permissions, asker: Permissions) -> bool:
     """Whether somebody may tell a turn what it wants to know: its own person, who may do the same as
     they, and an owner, whose words it takes with the rights of its own person.
     """
     return theirs.is_owner or are_alike(theirs, asker)
 
 
-def are_alike(one: Standing, other: Standing) -> bool:
+def are_alike(one: Permissions, other: Permissions) -> bool:
     """Whether two people may speak into each other's turns: they may use and see the same there, and
     what one asks for is not paid from a limit that the other has for themselves.
     """

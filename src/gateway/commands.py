@@ -16,13 +16,14 @@ from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
 from gateway.turns import STOPPED, Turns
 from gateway.wording import Wording
-from hermes_agent import answers, commands, meter, recovery, skills, standing
+from hermes_agent import commands, meter, permissions, recovery, skills
 from hermes_agent.agent import Agent
+from hermes_agent.approval import rights
 from hermes_agent.assembly import Assembly
 from hermes_agent.commands import Context, PluginCommand
 from hermes_agent.conversation import Asleep, Conversation
+from hermes_agent.permissions import Permissions
 from hermes_agent.skills import Skill
-from hermes_agent.standing import Standing
 from hermes_agent.stop import Stop
 from hermes_core.errors import (
     ConfigError,
@@ -62,7 +63,7 @@ class House(Protocol):
     def describe(self, came_from: Origin) -> str: ...
     def pair(self, came_from: Origin, argument: str) -> str: ...
     def set_home(self, came_from: Origin) -> str: ...
-    def standing_of(self, came_from: Origin) -> Standing: ...
+    def permissions_of(self, came_from: Origin) -> Permissions: ...
     def may_answer(self, came_from: Origin, asker: SessionSource) -> bool: ...
     def fields_of(self, came_from: Origin, session_key: str) -> dict[str, Any]: ...
     def tell_reset(self, entry: SessionEntry, came_from: Origin) -> None: ...
@@ -194,8 +195,8 @@ class Chat:
         return skills.found(self.house.assembly.home)
 
     @property
-    def standing(self) -> Standing | None:
-        return self.house.standing_of(self.came_from)
+    def permissions(self) -> Permissions | None:
+        return self.house.permissions_of(self.came_from)
 
     def open(self, session_id: str | None, end_reason: str) -> None:
         del end_reason
@@ -374,7 +375,7 @@ class Chat:
         try:
             is_first = here.store.name_session(here.session_id, title, routes.opening(entry))
         except TitleError as error:
-            scope = self.house.standing_of(self.came_from).scope
+            scope = self.house.permissions_of(self.came_from).scope
             if not error.holder or here.store.is_visible(error.holder, scope):
                 raise
             raise TitleError(f"The title {title!r} is taken.", fix=error.fix) from None
@@ -397,12 +398,12 @@ class Chat:
         store, entry = self.house.assembly.store, self.house.sessions.peek(self.key)
         self._check_asked(event.answers or "")
         here = [store.get_conversation_root(entry.session_id)] if entry is not None else []
-        answers.give(
+        rights.give(
             store,
             event.answers or "",
             event.text,
             conversations=[*here, *self.beside],
-            standing=self.standing,
+            permissions=self.permissions,
         )
         return ""
 
@@ -430,7 +431,7 @@ class Chat:
 
     def use_model(self, name: str) -> str:
         made = self.house.assembly.model(name)
-        meter.check_choice(made.facts, self.standing)
+        meter.check_choice(made.facts, self.permissions)
         self._choose({"model": name})
         return made.facts.name
 
@@ -620,7 +621,7 @@ def _start(_context: Context, _argument: str) -> str:
 
 
 def _help(context: Context, _argument: str) -> str:
-    is_owner = standing.is_owner(context.standing)
+    is_owner = permissions.is_owner(context.permissions)
     usable = [one for one in TABLE if is_owner or not one.owner_only]
     return commands.help_text(context, usable)
 

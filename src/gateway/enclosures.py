@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gateway.source import SessionSource
-from hermes_agent.danger import places
-from hermes_agent.standing import Standing
+from hermes_agent.approval.danger import places
+from hermes_agent.permissions import Permissions
 from hermes_core.paths import Home
 
 MARK = "MEDIA:"
@@ -42,35 +42,35 @@ class Enclosures:
         self,
         home: Home,
         limit_bytes: int,
-        standing_of: Callable[[SessionSource], Standing],
+        permissions_of: Callable[[SessionSource], Permissions],
     ) -> None:
         self._home = home
         self._limit = limit_bytes
-        self._standing_of = standing_of
+        self._permissions_of = permissions_of
 
     def of(self, text: str, place: SessionSource, workspace: Path) -> Enclosed:
         """The files of a reply to somebody, and what is left of its text."""
         if MARK not in text:
             return Enclosed(text, [])
-        standing = self._standing_of(place)
+        permissions = self._permissions_of(place)
         lines: list[str] = []
         files: list[str] = []
         for line, path in _read(text):
             if path is None:
                 lines.append(line)
-            elif refusal := self._refusal(path, standing, workspace, len(files)):
+            elif refusal := self._refusal(path, permissions, workspace, len(files)):
                 lines.append(f"[{Path(path).name or path} is not sent: {refusal}.]")
             else:
                 files.append(os.path.realpath(path))
         names = ", ".join(Path(one).name for one in files)
         return Enclosed("\n".join(lines).strip() or (names and f"📎 {names}"), files)
 
-    def _refusal(self, path: str, standing: Standing, workspace: Path, so_far: int) -> str:
+    def _refusal(self, path: str, permissions: Permissions, workspace: Path, so_far: int) -> str:
         """Why a file does not go along; empty when it does."""
-        if not may_send(standing):
+        if not may_send(permissions):
             return "who asked may not read files here"
         real = os.path.realpath(path)
-        if not Path(path).is_absolute() or not self._is_open(real, standing, workspace):
+        if not Path(path).is_absolute() or not self._is_open(real, permissions, workspace):
             return "only files of the workspace that are not hidden are"
         if not Path(real).is_file():
             return "there is no such file"
@@ -78,11 +78,11 @@ class Enclosures:
             return f"it has {size >> 20} MB, and {self._limit >> 20} MB are the most"
         return f"{_MOST} files are the most" if so_far >= _MOST else ""
 
-    def _is_open(self, path: str, standing: Standing, workspace: Path) -> bool:
+    def _is_open(self, path: str, permissions: Permissions, workspace: Path) -> bool:
         """Whether a file may leave: by where it lies, with every link followed."""
         place = places.place_of(workspace, self._home.root)
         if places.is_under(path, os.path.realpath(self._home.attachments)):
-            return standing.is_owner and standing.is_private  # others may have sent it
+            return permissions.is_owner and permissions.is_private  # others may have sent it
         if not places.is_under(path, place.workspace) or places.is_under(path, place.home):
             return False
         inside = Path(path).relative_to(place.workspace).parts
@@ -90,9 +90,9 @@ class Enclosures:
         return not is_hidden and not places.is_secret(path, place)
 
 
-def may_send(standing: Standing) -> bool:
+def may_send(permissions: Permissions) -> bool:
     """Whether files of the machine may go to somebody."""
-    return standing.tools is None or _READING in standing.tools
+    return permissions.tools is None or _READING in permissions.tools
 
 
 def without(text: str) -> str:

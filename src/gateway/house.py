@@ -61,7 +61,7 @@ from hermes_agent import commands as shared
 from hermes_agent import skills
 from hermes_agent.assembly import Assembly
 from hermes_agent.events import Event
-from hermes_agent.standing import Standing
+from hermes_agent.permissions import Permissions
 from hermes_cli import plugins
 from hermes_core import clock
 from hermes_core import config as core
@@ -137,7 +137,7 @@ class House:
         self.access = Access(self.store, assembly.settings, trusted)
         self.pairing = Pairing(self.store, assembly.settings)
         limit_bytes = settings.attachment_limit_mb * 1024 * 1024
-        enclosures = Enclosures(assembly.home, limit_bytes, self.access.standing_of)
+        enclosures = Enclosures(assembly.home, limit_bytes, self.access.permissions_of)
         names = [one.name for one in commands.TABLE]
         self.replies = Replies(self.store, self._abilities.get, enclosures, Path.home(), names)
         self.moves = Moves(self.store, [one.name for one in manifests], sessions.is_spoken_in)
@@ -152,7 +152,7 @@ class House:
             self.watchers,
             on_moved=on_moved,
             wake_delivery=self.delivery.wake,
-            standing_of=self.access.standing_of,
+            permissions_of=self.access.permissions_of,
             workspace=Path.home(),
         )
         self.turns.on_change = self._stir
@@ -436,8 +436,8 @@ class House:
         agent = self.turns.running.get(lane.key) if lane is not None else None
         if running is None or agent is None or running is waiting:
             return ""
-        theirs = self.standing_of(waiting.origin)
-        if agent.standing is not None and not are_alike(agent.standing, theirs):
+        theirs = self.permissions_of(waiting.origin)
+        if agent.permissions is not None and not are_alike(agent.permissions, theirs):
             return _OTHER_RIGHTS
         if not waiting.text:
             return _NOT_WORDS
@@ -584,18 +584,18 @@ class House:
         return f"You are {name} ({place.user_id}), {role} on {place.description}."
 
     def pair(self, came_from: Origin, argument: str) -> str:
-        standing = self.standing_of(came_from)
-        return self.pairing.command(argument, standing.role, standing.person)
+        permissions = self.permissions_of(came_from)
+        return self.pairing.command(argument, permissions.role, permissions.person)
 
     def set_home(self, came_from: Origin) -> str:
         return self.homes.choose(came_from)
 
-    def standing_of(self, came_from: Origin) -> Standing:
-        return self.access.standing_of(came_from.place)
+    def permissions_of(self, came_from: Origin) -> Permissions:
+        return self.access.permissions_of(came_from.place)
 
     def may_answer(self, came_from: Origin, asker: SessionSource) -> bool:
         """Whether somebody may tell the turn of another one what it wants to know."""
-        return may_answer(self.standing_of(came_from), self.access.standing_of(asker))
+        return may_answer(self.permissions_of(came_from), self.access.permissions_of(asker))
 
     def fields_of(self, came_from: Origin, session_key: str) -> dict[str, Any]:
         """What a session that a command makes says about whose it is."""

@@ -418,8 +418,8 @@ class Pipeline:
         return session_id
 
     def _may_answer(self, source: SessionSource, asker: SessionSource) -> bool:
-        theirs = self.access.standing_of(source)
-        return may_answer(theirs, self.access.standing_of(asker))
+        theirs = self.access.permissions_of(source)
+        return may_answer(theirs, self.access.permissions_of(asker))
 
     # -- something to say -----------------------------------------------------------------------
 
@@ -541,7 +541,7 @@ class Pipeline:
     def _check_visible(self, event: MessageEvent, source: SessionSource) -> None:
         """Raise SessionNotFoundError for a session that a program names and may not see."""
         named = event.options.get("session_id")
-        if named and not self.store.is_visible(named, self.access.standing_of(source).scope):
+        if named and not self.store.is_visible(named, self.access.permissions_of(source).scope):
             raise SessionNotFoundError(f"There is no session {named}.")
 
     def _check_own(self, event: MessageEvent, source: SessionSource, key: str) -> None:

@@ -18,7 +18,7 @@ from gateway.origin import Origin
 from gateway.platforms.base import Abilities, Button
 from gateway.splitting import split
 from hermes_agent.events import Notice, QuestionAsked
-from hermes_agent.standing import Standing
+from hermes_agent.permissions import Permissions
 from hermes_agent.turn import Outcome
 from hermes_cli import plugins
 from hermes_cli.hook_answers import Answer
@@ -114,9 +114,9 @@ class Replies:
             pieces = self.deliver(row["id"], results.outcome_of(self._store, row))
             self._store.outbox.put(pieces, turn_id=row["id"])
 
-    def manner(self, platform: str, standing: Standing) -> str:
+    def manner(self, platform: str, permissions: Permissions) -> str:
         """What the model is told of how it is heard on a platform."""
-        is_told = self.abilities(platform).can_send_files and enclosures.may_send(standing)
+        is_told = self.abilities(platform).can_send_files and enclosures.may_send(permissions)
         return enclosures.MANNER if is_told else ""
 
     def _with_files(self, came_from: Origin, turn_id: str, text: str) -> list[Piece]:

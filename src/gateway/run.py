@@ -32,7 +32,7 @@ from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
 from hermes_agent.tools.registry import default_tools
 from hermes_cli import plugins
-from hermes_core import memory
+from hermes_core import gc_tuning
 from hermes_core.paths import Home
 from hermes_core.settings import Settings, ToolSettings
 from hermes_core.text import counted
@@ -152,8 +152,8 @@ class GatewayRunner:
         self._teller = asyncio.create_task(self._keep_told(made))
         logger.info("gateway started", extra={"connected": ", ".join(connected)})
         await run_blocking(lambda: plugins.invoke_hook("on_gateway_start", platforms=connected))
-        memory.search_often()
-        memory.settle()
+        gc_tuning.use_small_generations()
+        gc_tuning.freeze()
         return connected
 
     def _check_people(self, assembly: Assembly) -> None:
@@ -189,7 +189,7 @@ class GatewayRunner:
 
     async def run(self, on_ready: Callable[[list[str]], None] = lambda _platforms: None) -> int:
         """Serve until a signal or a command ends it; returns the exit status."""
-        memory.share()
+        gc_tuning.limit_arenas()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._wish_to_stop, signal.Signals(number).name)
@@ -240,7 +240,7 @@ class GatewayRunner:
             await self._house.close()
         reason = self._exit_reason or "stopped"
         await run_blocking(lambda: plugins.invoke_hook("on_gateway_stop", reason=reason))
-        memory.unsettle()
+        gc_tuning.unfreeze()
         status.remove_pid_file()
         self._update_runtime_status(self._last_state)
         logger.info("gateway stopped", extra={"reason": reason})
@@ -435,7 +435,7 @@ class GatewayRunner:
         now = time.time()
         if now - self._last_session_store_prune_ts > _PRUNE_EVERY_S:
             self._last_session_store_prune_ts = now
-            memory.settle()
+            gc_tuning.freeze()
             self.session_store.prune_old_entries(self.config.session_store_max_age_days)
 
 

@@ -27,7 +27,7 @@ from hermes_agent.events import (
     QuestionAsked,
     TurnEnded,
 )
-from hermes_agent.standing import Standing
+from hermes_agent.permissions import Permissions
 from hermes_agent.turn import Outcome
 from hermes_cli import plugins
 from hermes_core.errors import ConversationBusyError, HermesError, StoreError
@@ -60,7 +60,7 @@ class Turns:
         *,
         on_moved: Moved,
         wake_delivery: Callable[[], None],
-        standing_of: Callable[[SessionSource], Standing],
+        permissions_of: Callable[[SessionSource], Permissions],
         workspace: Path,
     ) -> None:
         self._assembly = assembly
@@ -70,7 +70,7 @@ class Turns:
         self._watchers = watchers
         self._on_moved = on_moved
         self._wake_delivery = wake_delivery
-        self._standing_of = standing_of
+        self._permissions_of = permissions_of
         self._workspace = workspace
         self.loop: asyncio.AbstractEventLoop | None = None
         self.on_change: Callable[[], None] = lambda: None
@@ -95,7 +95,7 @@ class Turns:
 
         Raises ModelError.
         """
-        standing = self._standing_of(place)
+        permissions = self._permissions_of(place)
 
         def make() -> Agent:
             made = self._assembly.agent(
@@ -105,13 +105,13 @@ class Turns:
                 sink=lambda event: self._report(key, event),
                 model_name=model_name,
                 deliver=partial(self._deliver, key),
-                standing=standing,
+                permissions=permissions,
             )
-            made.bench.manner = self._replies.manner(place.platform.value, standing)
+            made.bench.manner = self._replies.manner(place.platform.value, permissions)
             return made
 
         root = self._store.get_conversation_root(session_id)
-        agent = self.agents.get(key, (root, standing), make)
+        agent = self.agents.get(key, (root, permissions), make)
         if not self._is_at_work(agent):  # what it has started goes on, whichever model answers
             agent.model = self._assembly.model(model_name)
         return agent
@@ -239,7 +239,7 @@ class Turns:
         place = waiting.origin.place
         agent = self.agent(lane.key, waiting.session_id, place, waiting.model_name)
         if waiting.model_name:  # the model of the house is its owner's choice
-            meter.check_choice(agent.model.facts, agent.standing)
+            meter.check_choice(agent.model.facts, agent.permissions)
         self._current[lane.key] = waiting
         self.running[lane.key] = agent
         self.on_change()

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from hermes_agent import compaction, lease, meter, policy, prompt
-from hermes_agent.approval import Gate
-from hermes_agent.asking import Asker
+from hermes_agent import compaction, lease, meter, prompt
+from hermes_agent.approval import policy
+from hermes_agent.approval.gate import Gate
+from hermes_agent.approval.questions import Asker
 from hermes_agent.delegation import SubAgents
 from hermes_agent.events import (
     Compacted,
@@ -32,13 +33,13 @@ from hermes_agent.hooks import Hooks, NoHooks
 from hermes_agent.loop import Loop, left_open, tell_unseen
 from hermes_agent.meter import Meter
 from hermes_agent.models.base import Model, Reply, Request, ToolSpec
+from hermes_agent.permissions import Permissions
 from hermes_agent.prompt import Place
-from hermes_agent.sandbox import Sandbox
-from hermes_agent.standing import Standing
+from hermes_agent.sandbox.sandboxes import Sandbox
 from hermes_agent.stop import Stop
 from hermes_agent.titles import Titler
 from hermes_agent.tokens import Estimator
-from hermes_agent.tools.base import Bench
+from hermes_agent.tools.base import ToolContext
 from hermes_agent.tools.execute import DelegateFor, Executor
 from hermes_agent.tools.processes import Processes
 from hermes_agent.tools.registry import Toolbox
@@ -101,7 +102,7 @@ class Agent:
         fields: Mapping[str, Any] | None = None,
         paid_by: str | None = None,
         deliver: Deliver = deliver_nothing,
-        standing: Standing | None = None,
+        permissions: Permissions | None = None,
     ) -> None:
         self.model = model
         self.store = store
@@ -114,7 +115,7 @@ class Agent:
         self._fields = dict(fields or {})
         self._paid_by = paid_by
         self._deliver = deliver
-        self.standing = standing
+        self.permissions = permissions
         """What the person that it works for may see, use and spend; None: there are no limits."""
         self._memory = list(memory)
         self._lock = threading.Lock()
@@ -135,7 +136,7 @@ class Agent:
             is_wanted=settings.agent.titles and not paid_by,
             report=lambda event: self.sink(event),
         )
-        tools = toolbox.restricted_to(standing)
+        tools = toolbox.restricted_to(permissions)
         self._executor = self._make_executor(tools, home, workspace, can_ask=can_ask)
 
     def _tip_of(self, session_id: str) -> str:
@@ -146,7 +147,7 @@ class Agent:
     ) -> Executor:
         row = self.store.get_session(self.session_id)
         place = Path(row["cwd"]) if row and row["cwd"] else (workspace or Path.cwd())
-        bench = Bench(
+        bench = ToolContext(
             home=home,
             settings=self.settings,
             store=self.store,
@@ -154,7 +155,7 @@ class Agent:
             workspace=place,
             cwd=place,
             environment=config.child_environment(),
-            standing=self.standing,
+            permissions=self.permissions,
         )
         rules = self.settings.approvals
         asker = Asker(self.store, can_ask=can_ask, timeout_s=rules.timeout_s)
@@ -163,9 +164,9 @@ class Agent:
         return Executor(toolbox, bench, gate, asker, self.hooks, delegates)
 
     def _choose_sandbox(self) -> Sandbox:
-        from hermes_agent import probing  # noqa: PLC0415 -- many conversations run no command
+        from hermes_agent.sandbox import detect  # noqa: PLC0415 -- many conversations run no command
 
-        return probing.choose(self.settings)
+        return detect.choose(self.settings)
 
     # -- what surfaces know ---------------------------------------------------------------------
 
@@ -174,7 +175,7 @@ class Agent:
         return self._executor.toolbox
 
     @property
-    def bench(self) -> Bench:
+    def bench(self) -> ToolContext:
         return self._executor.bench
 
     @property
@@ -183,7 +184,7 @@ class Agent:
 
     @property
     def _limits(self) -> Limits:
-        return meter.limits_of(self.settings.agent, self.standing)
+        return meter.limits_of(self.settings.agent, self.permissions)
 
     @property
     def is_interrupted(self) -> bool:
@@ -229,7 +230,7 @@ class Agent:
             can_ask=self.asker.can_ask,
             sink=sink,
             paid_by=paid_by,
-            standing=self.standing,
+            permissions=self.permissions,
         )
 
     # -- a turn ---------------------------------------------------------------------------------
@@ -343,7 +344,7 @@ class Agent:
 
         Only the person at the machine completes messages of others: the rest have other rights.
         """
-        if self.standing is not None and self.store.inbox.of_turn(turn_id) is not None:
+        if self.permissions is not None and self.store.inbox.of_turn(turn_id) is not None:
             raise ConversationBusyError(
                 f"An earlier message of the conversation {self.conversation_id} comes first.",
                 fix="Wait for its answer.",

@@ -20,7 +20,7 @@ from hermes_agent.models import discovery
 from hermes_agent.models.base import Facts, Model, Reply, Request
 from hermes_agent.models.providers import OURS, Provider, Providers
 from hermes_agent.models.registry import Registry
-from hermes_agent.standing import Standing, has_notes
+from hermes_agent.permissions import Permissions, has_notes
 from hermes_agent.stop import Stop
 from hermes_agent.tools.registry import PluginTool, Toolbox, default_tools, plugin_tools
 from hermes_agent.turn import Deliver, deliver_nothing
@@ -123,11 +123,11 @@ class Assembly:
         can_ask: bool = True,
         model_name: str = "",
         deliver: Deliver = deliver_nothing,
-        standing: Standing | None = None,
+        permissions: Permissions | None = None,
     ) -> Agent:
         """A conversation to talk in: a new one, or one that was there before.
 
-        Who comes through a messenger has a standing, and the agent sees, does and spends no more.
+        Who comes through a messenger has a permissions, and the agent sees, does and spends no more.
         """
         with self._lock:
             model, toolbox = self.model(model_name), self.toolbox
@@ -144,8 +144,8 @@ class Assembly:
             can_ask=can_ask,
             sink=sink,
             deliver=deliver,
-            memory=self._memory() if has_notes(standing) else (),
-            standing=standing,
+            memory=self._memory() if has_notes(permissions) else (),
+            permissions=permissions,
         )
 
     def _memory(self) -> list[MemoryProvider]:

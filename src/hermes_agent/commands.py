@@ -11,12 +11,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from hermes_agent import answers, lease, recovery, requests
+from hermes_agent import lease, recovery, undo
 from hermes_agent.agent import Agent
+from hermes_agent.approval import rights
 from hermes_agent.compaction import expand_text
 from hermes_agent.conversation import Conversation
+from hermes_agent.permissions import Permissions, has_notes
 from hermes_agent.skills import Skill, prompt, slug
-from hermes_agent.standing import Standing, has_notes
 from hermes_agent.stop import Stop
 from hermes_core import clock, slash_commands
 from hermes_core.errors import (
@@ -50,12 +51,12 @@ class Context(Protocol):
 
     @property
     def agent(self) -> Agent:
-        """Who answers in it. Raises ModelError where nobody can."""
+        """Return who answers in it. Raises ModelError where nobody can."""
         ...
 
     @property
     def is_running(self) -> bool:
-        """Whether a turn of it runs now."""
+        """Return whether a turn of it runs now."""
         ...
 
     @property
@@ -69,8 +70,8 @@ class Context(Protocol):
         ...
 
     @property
-    def standing(self) -> Standing | None:
-        """What the person who typed it may see and allow; None: the one at the machine, everything."""
+    def permissions(self) -> Permissions | None:
+        """Return what the person who typed it may see and allow; None at the machine: everything."""
         ...
 
     @property
@@ -94,7 +95,7 @@ class Context(Protocol):
         ...
 
     def models(self) -> str:
-        """Which models can be used here, in words."""
+        """Return which models can be used here, in words."""
         ...
 
     def use_model(self, name: str) -> str:
@@ -184,7 +185,7 @@ def run(context: Context, parsed: Parsed, table: Sequence[Command] | None = None
 
 
 def _run_of_plugin(command: PluginCommand, argument: str) -> str:
-    """What a plugin's command says; whatever it fails over is no failure of the surface."""
+    """Return what a plugin's command says; whatever it fails over is no failure of the surface."""
     try:
         return without_surrogates(str(command.handler(argument) or ""))
     except (HermesError, Interrupted):
@@ -290,7 +291,7 @@ def _title(context: Context, title: str) -> str:
 
 
 def title_text(title: str | None) -> str:
-    """What a person is told about a title."""
+    """Return what a person is told about a title."""
     return f"This conversation is called {title!r}." if title else "It has no title yet."
 
 
@@ -355,7 +356,7 @@ def _retry(context: Context, _argument: str) -> str:
     _ = context.agent  # when nobody can answer, nothing is taken back
     store, session_id, last = _request(context, 1, "retry")
     lease.expire_dead_leases(store)
-    context.send(requests.content_of(store, session_id, last), replaces=last["id"])
+    context.send(undo.content_of(store, session_id, last), replaces=last["id"])
     return ""
 
 
@@ -373,7 +374,7 @@ def _request(context: Context, number: int, purpose: str) -> tuple[Store, str, R
         raise UsageError(
             "A message of this conversation has no answer yet.", fix="Wait for it, or resume it."
         )
-    return store, session_id, requests.last(store, session_id, number, purpose)
+    return store, session_id, undo.last(store, session_id, number, purpose)
 
 
 def _held(context: Context) -> AbstractContextManager[Lease]:
@@ -415,7 +416,7 @@ def _compress(context: Context, focus: str) -> str:
 def _expand(context: Context, which: str) -> str:
     store, session_id = _spoken(context)
     text = expand_text(store, session_id, which)
-    asked = requests.asked(store.get_messages_as_conversation(session_id))
+    asked = undo.asked(store.get_messages_as_conversation(session_id))
     answered = {"answers": asked[-1]["id"]} if asked else {}
     said = f"Earlier messages of this conversation, word for word:\n{text}"
     store.append_message(session_id, "user", said, **answered)
@@ -430,11 +431,11 @@ def _usage(context: Context, _argument: str) -> str:
         f" ${row['cost_usd']:.4f}"
         for row in store.usage.of_conversation(session_id)
     ]
-    if (standing := context.standing) is not None:
-        yours = store.budgets.today_usd(standing.person)
-        limit = f" of {usd(standing.usd_per_day)}" if standing.usd_per_day else ""
+    if (permissions := context.permissions) is not None:
+        yours = store.budgets.today_usd(permissions.person)
+        limit = f" of {usd(permissions.usd_per_day)}" if permissions.usd_per_day else ""
         lines.append(f"Today, all your conversations together: ${yours:.4f}{limit}.")
-    if has_notes(standing):
+    if has_notes(permissions):
         lines.append(f"Today, all conversations together: ${store.budgets.today_usd():.4f}.")
     return "\n".join(lines)
 
@@ -444,7 +445,7 @@ def _status(context: Context, _argument: str) -> str:
 
 
 def status_text(context: Context, doing: str) -> str:
-    """Where things stand in a conversation, with what is being done in it."""
+    """Return where things stand in a conversation, with what is being done in it."""
     here = at_tip(context.conversation)
     row = here.store.get_session(here.session_id)
     title = (row and row["title"]) or "no title"
@@ -510,12 +511,12 @@ def _answer(context: Context, answer: str) -> str:
     waiting, here = _approvals(context), context.conversation
     if not waiting:
         return "No question waits for an answer."
-    answers.give(
+    rights.give(
         here.store,
         waiting[0]["id"],
         answer,
         conversations=_asking(context),
-        standing=context.standing,
+        permissions=context.permissions,
         by=here.platform,
     )
     more = f" {len(waiting) - 1} more wait." if len(waiting) > 1 else ""
@@ -523,7 +524,7 @@ def _answer(context: Context, answer: str) -> str:
 
 
 def _approvals(context: Context) -> list[Row]:
-    return answers.waiting(context.conversation.store, _asking(context), "approval")
+    return rights.waiting(context.conversation.store, _asking(context), "approval")
 
 
 def _asking(context: Context) -> set[str]:
@@ -531,7 +532,7 @@ def _asking(context: Context) -> set[str]:
 
 
 def _scope(context: Context) -> Scope | None:
-    return context.standing.scope if context.standing is not None else None
+    return context.permissions.scope if context.permissions is not None else None
 
 
 def _exit(context: Context, _argument: str) -> str:

@@ -4,7 +4,7 @@ import time
 
 from hermes_agent.events import ignore
 from hermes_agent.models.base import Facts, Model, Reply, Request
-from hermes_agent.standing import Standing
+from hermes_agent.permissions import Permissions
 from hermes_agent.stop import Stop
 from hermes_core import text
 from hermes_core.errors import BudgetSpent, UsageError
@@ -23,17 +23,17 @@ def is_unpriced(facts: Facts) -> bool:
     return not (facts.output_price or facts.is_free)
 
 
-def check_choice(facts: Facts, standing: Standing | None) -> None:
+def check_choice(facts: Facts, permissions: Permissions | None) -> None:
     """Raises UsageError when somebody whose money is limited chose a model without a price."""
-    if standing is not None and standing.usd_per_day and is_unpriced(facts):
+    if permissions is not None and permissions.usd_per_day and is_unpriced(facts):
         raise UsageError(
-            f"What {facts.name} costs is not known, and you may spend {text.usd(standing.usd_per_day)}"
-            " a day: a limit that could not be kept.",
-            fix="/model shows what there is; choose a model whose price is known.",
+            f"{facts.name} has no known price, so your limit of {text.usd(permissions.usd_per_day)}"
+            " per day cannot be enforced.",
+            fix="Choose a model with a known price; /model lists them.",
         )
 
 
-def limits_of(settings: AgentSettings, standing: Standing | None = None) -> Limits:
+def limits_of(settings: AgentSettings, permissions: Permissions | None = None) -> Limits:
     """The limits of a turn as the settings have them, and those of the person it is for."""
     return Limits(
         steps=settings.max_steps,
@@ -41,8 +41,8 @@ def limits_of(settings: AgentSettings, standing: Standing | None = None) -> Limi
         cost_usd=settings.max_cost_usd,
         seconds=settings.max_seconds,
         cost_per_day_usd=settings.max_cost_per_day_usd,
-        person=standing.person if standing else "",
-        person_cost_per_day_usd=standing.usd_per_day if standing else 0.0,
+        person=permissions.person if permissions else "",
+        person_cost_per_day_usd=permissions.usd_per_day if permissions else 0.0,
     )
 
 

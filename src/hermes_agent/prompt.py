@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes_agent.models.base import Facts
-from hermes_agent.standing import has_notes
-from hermes_agent.tools.base import Bench
+from hermes_agent.permissions import has_notes
+from hermes_agent.tools.base import ToolContext
 from hermes_agent.tools.registry import Toolbox
 from hermes_core import clock
 from hermes_core.text import shorten_middle
@@ -48,7 +48,7 @@ class Place(NamedTuple):
     started_at: float
 
 
-def build(facts: Facts, toolbox: Toolbox, bench: Bench, place: Place) -> str:
+def build(facts: Facts, toolbox: Toolbox, bench: ToolContext, place: Place) -> str:
     """The prompt of a new session."""
     if facts.is_small:
         return f"{_SMALL}\nYou work in {place.workspace}."
@@ -58,7 +58,7 @@ def build(facts: Facts, toolbox: Toolbox, bench: Bench, place: Place) -> str:
         bench.manner,
         _toolsets(toolbox),
         bench.settings.agent.instructions.strip(),
-        _memory(bench) if has_notes(bench.standing) else "",
+        _memory(bench) if has_notes(bench.permissions) else "",
         _guide(place.workspace) if facts.window >= _GUIDE_WINDOW else "",
     ]
     return "\n\n".join(part for part in parts if part)
@@ -83,7 +83,7 @@ def _toolsets(toolbox: Toolbox) -> str:
     return f"Further tools, shown by more_tools and run by call_tool: {listed}."
 
 
-def _memory(bench: Bench) -> str:
+def _memory(bench: ToolContext) -> str:
     """The notes the agent keeps about its user and its work, as they were when the session began."""
     kept: list[str] = []
     for name, title in (("USER.md", "About the user"), ("MEMORY.md", "Your notes")):

@@ -92,7 +92,7 @@ def slug(name: str) -> str:
 
 
 def prompt(skill: Skill, words: str) -> str:
-    """What is said when a skill is used: its name and the person's words first, as lists show these."""
+    """Return the message of a used skill; its name and the person's words come first, for lists."""
     said = f"[skill {skill.name}] {words}".rstrip()
     return (
         f"{said}\n\nFollow the instructions of this skill. Files that they name are in"

@@ -12,17 +12,17 @@ INSTALL = "pip install 'hermes[tui]'"
 
 
 def is_possible() -> bool:
-    """Whether this terminal, if it is one, can show the interface."""
+    """Return whether this terminal, if it is one, can show the interface."""
     return sys.stdin.isatty() and sys.stdout.isatty() and not config.is_dumb_terminal()
 
 
 def is_installed() -> bool:
-    """Whether the `tui` extra is there."""
+    """Return whether the `tui` extra is there."""
     return importlib.util.find_spec("textual") is not None
 
 
 def alone() -> int:
-    """What `hermes` without any argument does on a terminal; returns the exit status."""
+    """Return what `hermes` without any argument does on a terminal; returns the exit status."""
     opening = importlib.import_module("hermes_tui.opening").Opening()
     transport = importlib.import_module("hermes_tui.transport")
     return run(config.home(), transport.ChildTransport.start, opening)

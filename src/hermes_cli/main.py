@@ -34,7 +34,7 @@ def _tell_version() -> None:
 
 
 def _have_streams() -> None:
-    """Who starts us may have closed them; what is printed then goes nowhere."""
+    """Return who starts us may have closed them; what is printed then goes nowhere."""
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 -- for good
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
 

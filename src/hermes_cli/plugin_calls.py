@@ -65,7 +65,7 @@ def contained(plugin: str, what: str, function: Callable[Params, Made]) -> Calla
 
 
 def is_of_a_person(error: BaseException) -> bool:
-    """Whether somebody pressed Ctrl-C while the plugin's code ran.
+    """Return whether somebody pressed Ctrl-C while the plugin's code ran.
 
     That comes to the main thread alone, and between two instructions or out of a handler of signals:
     that of `asyncio.run` has an instruction for it, as has a plugin that raises the same by itself.
@@ -77,7 +77,7 @@ def is_of_a_person(error: BaseException) -> bool:
 
 
 def _is_raised_by_others(traceback: TracebackType | None) -> bool:
-    """Whether an instruction raised it in code that is neither Python's nor ours."""
+    """Return whether an instruction raised it in code that is neither Python's nor ours."""
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
     if traceback is None:

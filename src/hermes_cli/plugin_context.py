@@ -353,7 +353,7 @@ def callback_of(plugin: str, hook: str, function: Callable[..., object]) -> Call
 
 
 def _is_unfinished(function: Callable[..., object]) -> bool:
-    """Whether a call of it runs nothing yet; also of an object whose call is such a function."""
+    """Return whether a call of it runs nothing yet; also of an object whose call is such a function."""
     import inspect  # noqa: PLC0415 -- as above
 
     forms = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)

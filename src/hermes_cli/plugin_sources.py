@@ -70,7 +70,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def is_name(text: str) -> bool:
-    """Whether a plugin may be called so: lower-case letters, digits, dashes, underscores."""
+    """Return whether a plugin may be called so: lower-case letters, digits, dashes, underscores."""
     return NAME.fullmatch(text) is not None
 
 
@@ -206,7 +206,7 @@ def _installed() -> Iterator[Found]:
 
 
 def _entry_points() -> "Iterable[EntryPoint]":
-    """What installed packages offer; a package whose metadata is broken is passed over."""
+    """Return what installed packages offer; a package whose metadata is broken is passed over."""
     from importlib import metadata  # noqa: PLC0415 -- slow, and often not needed
 
     try:
@@ -272,7 +272,7 @@ def _described(found: Found, manifest: Manifest) -> Found:
 
 
 def _fits(wanted: str, version: str) -> bool:
-    """Whether a version meets every clause of a specifier such as ">=0.1, <2"."""
+    """Return whether a version meets every clause of a specifier such as ">=0.1, <2"."""
     return all(_meets(clause.strip(), version) for clause in wanted.split(",") if clause.strip())
 
 

@@ -97,7 +97,7 @@ class PluginHost:
         self._take_over(added)
 
     def has_hook(self, name: str) -> bool:
-        """Whether anybody listens, for callers whose arguments are costly to make."""
+        """Return whether anybody listens, for callers whose arguments are costly to make."""
         return bool(self._callbacks[name])
 
     def load_enabled(self, home: Home, settings: "Settings") -> None:
@@ -176,7 +176,7 @@ class PluginHost:
 
 
 def _call(hook: str, callback: Callback, kwargs: dict[str, object]) -> object:
-    """What a callback answers; none when it fails or answers what it may not, which is logged."""
+    """Return what a callback answers; none when it fails or answers what it may not, which is logged."""
     wanted = callback.wanted
     given = kwargs if wanted is None else {k: v for k, v in kwargs.items() if k in wanted}
     try:
@@ -239,7 +239,7 @@ def register_hook(name: str, callback: Callable[..., object], *, plugin: str = "
 
 
 def has_hook(name: str) -> bool:
-    """Whether anybody listens to a hook, for callers whose arguments are costly to make."""
+    """Return whether anybody listens to a hook, for callers whose arguments are costly to make."""
     return host.has_hook(name)
 
 

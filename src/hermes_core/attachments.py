@@ -19,7 +19,7 @@ _SHARED = re.compile(r"[0-9a-f]{32}\.\w+", re.ASCII)
 
 
 def place(home: Home, session_id: str, number: int, name: str) -> Path:
-    """Where a session's file of this number and name is kept."""
+    """Return where a session's file of this number and name is kept."""
     return home.attachments / f"{_stem(session_id)}.{number}_{name}"
 
 
@@ -40,7 +40,7 @@ def owner(name: str) -> str:
 
 
 def is_shared(name: str) -> bool:
-    """Whether a file is named after its content."""
+    """Return whether a file is named after its content."""
     return _SHARED.fullmatch(name) is not None
 
 

@@ -44,7 +44,7 @@ class Home(NamedTuple):
 
     @property
     def cache(self) -> Path:
-        """What may be deleted at any time and is made again."""
+        """Return what may be deleted at any time and is made again."""
         return self.root / "cache"
 
     @property
@@ -62,17 +62,17 @@ class Home(NamedTuple):
 
     @property
     def history(self) -> Path:
-        """What was typed into `hermes chat`."""
+        """Return what was typed into `hermes chat`."""
         return self.root / "history"
 
     @property
     def sessions(self) -> Path:
-        """Where the gateway's readable list of routes lies."""
+        """Return where the gateway's readable list of routes lies."""
         return self.root / "sessions"
 
     @property
     def gateway(self) -> Path:
-        """What the gateway and its platforms keep: state of the process, keys, cursors."""
+        """Return what the gateway and its platforms keep: state of the process, keys, cursors."""
         return self.root / "gateway"
 
     @property

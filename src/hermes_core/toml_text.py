@@ -29,18 +29,18 @@ class _Statement(NamedTuple):
     is_header: bool = False
 
     def holds(self, path: Keys) -> bool:
-        """Whether a value is set here: as the whole, or inside braces."""
+        """Return whether a value is set here: as the whole, or inside braces."""
         return bool(self.path) and not self.is_header and path[: len(self.path)] == self.path
 
     def is_in(self, table: Keys) -> bool:
-        """Whether a key of the table can follow: after its header, or after another of its keys."""
+        """Return whether a key of the table can follow: after its header or another of its keys."""
         if self.is_header:
             return self.path == table
         return bool(self.path) and table == self.path[: max(len(table), len(self.table))]
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[Keys, object]]:
-    """What to set and to take out to come from one table to the other."""
+    """Return what to set and to take out to come from one table to the other."""
     found: list[tuple[Keys, object]] = [((key,), GONE) for key in old if key not in new]
     for key, value in new.items():
         before = old.get(key, GONE)

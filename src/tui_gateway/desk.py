@@ -48,7 +48,7 @@ class Desk:
         return ()
 
     @property
-    def standing(self) -> None:
+    def permissions(self) -> None:
         """Who is at the machine may see everything."""
 
     @property

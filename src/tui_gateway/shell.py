@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from hermes_agent.child import Child, Ending
+from hermes_agent.sandbox.child import Child, Ending
 from hermes_agent.stop import Stop
 from hermes_agent.tools.output import Capture, Plain
 from hermes_core import config

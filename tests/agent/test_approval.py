@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.approval import Permit
-from hermes_agent.child import Child
-from hermes_agent.danger import Danger
+from hermes_agent.approval.danger import Danger
+from hermes_agent.approval.gate import Permit
 from hermes_agent.events import QuestionAsked, ToolStarted
-from hermes_agent.sandbox import Host, Job
+from hermes_agent.sandbox.child import Child
+from hermes_agent.sandbox.sandboxes import Host, Job
 from hermes_agent.testing.scripted import PATIENCE_S, call
 from hermes_agent.tools import execute_code, terminal
-from hermes_agent.tools.base import Args, Bench, Call, Result, Tool
+from hermes_agent.tools.base import Args, Call, Result, Tool, ToolContext
 from hermes_core.settings import AgentSettings, ApprovalSettings, Settings
 from hermes_state import SessionDB
 from tests.agent.conftest import Chat, Counting, MakeChat
 
 
-def risky(_args: Args, _bench: Bench) -> list[Danger]:
+def risky(_args: Args, _bench: ToolContext) -> list[Danger]:
     return [Danger("destructive", "deletes everything", "count:all")]
 
 

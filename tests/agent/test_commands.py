@@ -11,11 +11,11 @@ import pytest
 
 from hermes_agent import commands, ending
 from hermes_agent.agent import Agent
+from hermes_agent.approval.danger import Danger
 from hermes_agent.commands import COMMANDS, PluginCommand
-from hermes_agent.danger import Danger
 from hermes_agent.events import QuestionAsked
+from hermes_agent.permissions import Permissions
 from hermes_agent.skills import Skill
-from hermes_agent.standing import Standing
 from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import call
 from hermes_agent.tools.base import Tool
@@ -43,7 +43,7 @@ class Surface:
     sent: list[Any] = field(default_factory=list[Any])
     has_left: bool = False
     beside: Sequence[str] = ()
-    standing: Standing | None = None
+    permissions: Permissions | None = None
     plugins: Mapping[str, PluginCommand] = field(default_factory=dict[str, PluginCommand])
     skills: Mapping[str, Skill] = field(default_factory=dict[str, Skill])
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_agent.danger import Danger, of_code, of_command, of_path
+from hermes_agent.approval.danger import Danger, of_code, of_command, of_path
 from tests.support.examples import examples
 
 pytestmark = pytest.mark.promise("P7")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_agent import policy
+from hermes_agent.approval import policy
 from hermes_agent.tools.process import TOOL as PROCESS
 from hermes_agent.tools.read_file import TOOL as READ_FILE
 from hermes_agent.tools.terminal import TOOL as TERMINAL

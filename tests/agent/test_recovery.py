@@ -11,7 +11,7 @@ import pytest
 from hermes_agent import lease, recovery
 from hermes_agent.delegation import SubAgents
 from hermes_agent.events import QuestionAsked, TextDelta, ToolEnded
-from hermes_agent.standing import Standing
+from hermes_agent.permissions import Permissions
 from hermes_agent.stop import Stop
 from hermes_agent.testing import validity
 from hermes_agent.testing.scripted import PATIENCE_S, Quiet, call, silence, together
@@ -357,8 +357,8 @@ def test_whoever_has_limits_leaves_the_message_of_another_person_to_its_platform
     store.create_session("s", "cli")
     said = {"role": "user", "content": "go"}
     store.turns.accept("s", said, delivery=Delivery("p", "c", "1", "{}"))
-    guest = Standing("p:guest", "guest", Scope("p", "guest"), is_private=True)
-    chat = make_chat(["never"], session_id="s", standing=guest)
+    guest = Permissions("p:guest", "guest", Scope("p", "guest"), is_private=True)
+    chat = make_chat(["never"], session_id="s", permissions=guest)
     second = chat.agent.accept("and now?")
     with pytest.raises(ConversationBusyError):
         chat.agent.run(second.turn_id)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from hermes_agent import probing
-from hermes_agent.approval import Permit
-from hermes_agent.child import Child
-from hermes_agent.sandbox import Bubblewrap, Container, Host, Job, Sandbox
+from hermes_agent.approval.gate import Permit
+from hermes_agent.sandbox import detect
+from hermes_agent.sandbox.child import Child
+from hermes_agent.sandbox.sandboxes import Bubblewrap, Container, Host, Job, Sandbox
 from hermes_agent.tools.execute_code import TOOL as CODE
 from hermes_agent.tools.read_file import TOOL as READ
 from hermes_agent.tools.terminal import TOOL as TERMINAL
@@ -349,7 +349,7 @@ def test_leaving_the_sandbox_needs_a_yes(make_desk: MakeDesk, box: Bubblewrap) -
 
 
 def chosen(**tools: object) -> Sandbox:
-    return probing.choose(Settings(tools=ToolSettings(**tools)))  # pyright: ignore[reportArgumentType]
+    return detect.choose(Settings(tools=ToolSettings(**tools)))  # pyright: ignore[reportArgumentType]
 
 
 @needs_bwrap

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from gateway.access import Access, Limits
 from gateway.config import Platform
 from gateway.source import SessionSource, is_shared_multi_user_session
-from hermes_agent import answers, commands
+from hermes_agent import commands
 from hermes_agent.agent import Agent
-from hermes_agent.approval import Permit
+from hermes_agent.approval import rights
+from hermes_agent.approval.gate import Permit
 from hermes_agent.commands import PluginCommand
+from hermes_agent.permissions import Permissions
 from hermes_agent.skills import Skill
-from hermes_agent.standing import Standing
 from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import ScriptedModel
 from hermes_agent.tools.base import Call, Result
@@ -145,10 +146,10 @@ def test_each_role_has_its_tools_and_its_money(store: SessionDB) -> None:
 
 
 def test_who_may_not_speak_any_more_has_the_standing_of_a_guest(store: SessionDB) -> None:
-    standing = made(store).standing_of(chat())
-    assert (standing.role, standing.person) == ("guest", "telegram:1")
-    assert standing.scope == Scope("telegram", "1")
-    assert standing.tools == frozenset({"clarify"})
+    permissions = made(store).permissions_of(chat())
+    assert (permissions.role, permissions.person) == ("guest", "telegram:1")
+    assert permissions.scope == Scope("telegram", "1")
+    assert permissions.tools == frozenset({"clarify"})
 
 
 def test_somebody_without_a_name_sees_the_one_chat_only(store: SessionDB) -> None:
@@ -156,8 +157,8 @@ def test_somebody_without_a_name_sees_the_one_chat_only(store: SessionDB) -> Non
     assert made(store).scope_of(unknown, "guest") == Scope("telegram", None, "5")
     token = SessionSource(Platform.API_SERVER, "5")
     access = made(store, ("api_server",))
-    assert access.standing_of(token).scope == Scope("api_server", with_local=True)
-    assert access.standing_of(token).person == "api_server"
+    assert access.permissions_of(token).scope == Scope("api_server", with_local=True)
+    assert access.permissions_of(token).person == "api_server"
 
 
 # -- nothing of one shows to another ------------------------------------------------------------------
@@ -178,7 +179,7 @@ class Surface:
     """A chat as commands see it."""
 
     agent: Agent
-    standing: Standing
+    permissions: Permissions
     is_running: bool = False
     stop: Stop = field(default_factory=Stop)
     beside: tuple[str, ...] = ()
@@ -250,18 +251,21 @@ def test_nothing_of_one_person_shows_to_another_on_any_door(
             let_in(store, user, role, platform)
         talks = [_talk(store, access, number, place) for number, place in enumerate(held)]
         for viewer in viewers:
-            standing = access.standing_of(viewer)
-            seen = [talk for talk in talks if _may_see(viewer, standing, talk.place, gateway)]
+            permissions = access.permissions_of(viewer)
+            seen = [talk for talk in talks if _may_see(viewer, permissions, talk.place, gateway)]
             with closing(_agent(store, access, viewer)) as agent:
-                _look_through_every_door(Surface(agent, standing), talks, seen)
+                _look_through_every_door(Surface(agent, permissions), talks, seen)
 
 
 def _may_see(
-    viewer: SessionSource, standing: Standing, place: SessionSource | None, how: GatewaySettings
+    viewer: SessionSource,
+    permissions: Permissions,
+    place: SessionSource | None,
+    how: GatewaySettings,
 ) -> bool:
     """The rule, in words of its own: what is said above, not how it is looked up."""
     if place is None:
-        return standing.role == "owner" and not viewer.is_group
+        return permissions.role == "owner" and not viewer.is_group
     if place.platform is not viewer.platform:
         return False
     is_shared = is_shared_multi_user_session(
@@ -297,7 +301,7 @@ def _agent(store: SessionDB, access: Access, viewer: SessionSource) -> Agent:
         config.home(),
         source=viewer.platform.value,
         fields=access.fields_of(viewer),
-        standing=access.standing_of(viewer),
+        permissions=access.permissions_of(viewer),
     )
 
 
@@ -317,12 +321,12 @@ def _look_through_every_door(surface: Surface, talks: list[Talk], seen: list[Tal
                     surface.type(f"/resume {way}")
         # A question is answered in its own conversation and nowhere else, whoever sees it.
         with pytest.raises(UsageError, match="does not wait"):
-            answers.give(
+            rights.give(
                 surface.agent.store,
                 talk.question_id,
                 "once",
                 conversations=[surface.agent.conversation_id],
-                standing=surface.standing,
+                permissions=surface.permissions,
             )
     assert surface.type("/approve always") == "No question waits for an answer."
     with suppress(SessionNotFoundError):

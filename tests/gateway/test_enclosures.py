@@ -13,7 +13,7 @@ from gateway.origin import Origin
 from gateway.platforms.base import Abilities
 from gateway.replies import Replies, decode
 from gateway.source import SessionSource
-from hermes_agent.standing import Standing
+from hermes_agent.permissions import Permissions
 from hermes_agent.testing.scripted import say
 from hermes_agent.turn import Outcome
 from hermes_core.paths import Home
@@ -22,7 +22,7 @@ from hermes_state.people import Role
 from hermes_state.scope import Scope
 from tests.gateway.living import Inside, Process, World
 
-OWNER = Standing("x:1", "owner", Scope("x", "1"), is_private=True)
+OWNER = Permissions("x:1", "owner", Scope("x", "1"), is_private=True)
 PLACE = SessionSource(Platform.register("loopback"), "a")
 
 
@@ -137,8 +137,8 @@ def test_what_people_sent_goes_to_an_owner_in_private_alone(
     home: Home, workspace: Path, role: Role, is_private: bool, goes: bool
 ) -> None:
     home.create()
-    standing = msgspec.structs.replace(OWNER, role=role, is_private=is_private)
-    chosen = Enclosures(home, 1024 * 1024, lambda _place: standing)
+    permissions = msgspec.structs.replace(OWNER, role=role, is_private=is_private)
+    chosen = Enclosures(home, 1024 * 1024, lambda _place: permissions)
     picture = home.attachments / "abc.png"
     picture.parent.mkdir(exist_ok=True)
     picture.write_bytes(b"picture")

@@ -13,7 +13,7 @@ from gateway.platforms.telegram import markdown
 from gateway.replies import Extra, Replies, decode
 from gateway.source import SessionSource
 from hermes_agent.events import QuestionAsked
-from hermes_agent.standing import Standing
+from hermes_agent.permissions import Permissions
 from hermes_agent.testing.scripted import Step, call, say
 from hermes_core.paths import Home
 from hermes_state import SessionDB
@@ -23,7 +23,7 @@ from tests.gateway.living import Inside, World
 _GROUP: dict[str, Any] = {"chat_type": "group", "mention": False}
 
 
-def _standing(_place: SessionSource) -> Standing:
+def _standing(_place: SessionSource) -> Permissions:
     raise AssertionError("nobody is asked about files")
 
 

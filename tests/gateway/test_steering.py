@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gateway.access import are_alike
-from hermes_agent.standing import Standing
+from hermes_agent.permissions import Permissions
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_cli import plugins
 from hermes_state.scope import Scope
@@ -153,11 +153,11 @@ def test_what_went_along_to_a_new_conversation_is_not_said_to_a_turn_of_the_last
 
 
 def test_people_are_alike_who_may_use_the_same_and_pay_from_no_purse_of_their_own() -> None:
-    anna = Standing("telegram:1", "member", Scope("telegram"), is_private=False)
-    ben = Standing("telegram:2", "member", Scope("telegram"), is_private=False)
-    frugal = Standing("telegram:2", "member", Scope("telegram"), False, usd_per_day=1.0)
-    busy = Standing("telegram:2", "member", Scope("telegram"), False, tools=frozenset({"todo"}))
-    guest = Standing("telegram:2", "guest", Scope("telegram"), is_private=False)
+    anna = Permissions("telegram:1", "member", Scope("telegram"), is_private=False)
+    ben = Permissions("telegram:2", "member", Scope("telegram"), is_private=False)
+    frugal = Permissions("telegram:2", "member", Scope("telegram"), False, usd_per_day=1.0)
+    busy = Permissions("telegram:2", "member", Scope("telegram"), False, tools=frozenset({"todo"}))
+    guest = Permissions("telegram:2", "guest", Scope("telegram"), is_private=False)
     assert are_alike(anna, ben)
     assert are_alike(frugal, frugal)
     assert not any(are_alike(anna, other) for other in (frugal, busy, guest))

@@ -1,4 +1,4 @@
-"""What a tool is: a schema for the model, a function, and what it declares about itself.
+"""The definition of a tool: a schema for the model, a function, and what it declares about itself.
 
 A tool's function gets its arguments, checked against the schema, and the `Call` it runs under. It
 returns text or a Result, raises ToolError for what the model should know, and comes back soon after
@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from hermes_agent.danger import Danger, of_command, of_path
+from hermes_agent.approval.danger import Danger, of_command, of_path
 from hermes_agent.models.base import ToolSpec
-from hermes_agent.standing import Standing
+from hermes_agent.permissions import Permissions
 from hermes_agent.stop import Stop
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
 from hermes_state.protocol import Store
 
 if TYPE_CHECKING:
-    from hermes_agent.approval import Permit
+    from hermes_agent.approval.gate import Permit
     from hermes_agent.tools.processes import Processes
 
 Args = dict[str, Any]
 
 
 class Result(NamedTuple):
-    """What a tool found or did."""
+    """The result of a tool call."""
 
     text: str
     is_error: bool = False
@@ -39,8 +39,8 @@ class Result(NamedTuple):
     """What a command ended with, when it was not 0."""
 
 
-class Bench(msgspec.Struct):
-    """What outlives a call: where a conversation works, and what it has running. One a conversation."""
+class ToolContext(msgspec.Struct):
+    """State of a conversation that outlives a call: where it works, and what it has running."""
 
     home: Home
     settings: Settings
@@ -52,7 +52,7 @@ class Bench(msgspec.Struct):
     """Where the next command starts; `cd` in one command is kept for the next."""
     environment: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     """For commands: ours without the secrets."""
-    standing: Standing | None = None
+    permissions: Permissions | None = None
     """What the person that it works for may see; None: everything."""
     manner: str = ""
     """What the prompt says of how replies are heard on the surface."""
@@ -82,7 +82,7 @@ class Call(msgspec.Struct, frozen=True):
     id: str
     session_id: str
     turn_id: str
-    bench: Bench
+    bench: ToolContext
     stop: Stop
     permit: "Permit"
     """Proof that the gate was passed; starting a process asks for it."""
@@ -116,7 +116,7 @@ class Tool(msgspec.Struct, frozen=True):
     """May be started again after a crash although it changes things: it finds its own work."""
     inner: Callable[[str], str] | None = None
     """For a tool that runs another: the name of that one, from the text of the arguments."""
-    dangers: Callable[[Args, Bench], Sequence[Danger]] | None = None
+    dangers: Callable[[Args, ToolContext], Sequence[Danger]] | None = None
     """What about these arguments needs an approval. None: what is dangerous about the subject, when that
     is a path or a command."""
     reads_notes: bool = False
@@ -133,8 +133,8 @@ class Tool(msgspec.Struct, frozen=True):
     def spec(self) -> ToolSpec:
         return ToolSpec(self.name, self.description, self.parameters, self.writes)
 
-    def dangers_of(self, args: Args, bench: Bench) -> Sequence[Danger]:
-        """What about these arguments needs an approval."""
+    def dangers_of(self, args: Args, bench: ToolContext) -> Sequence[Danger]:
+        """Return what about these arguments needs an approval."""
         if self.dangers is not None:
             return self.dangers(args, bench)
         place = (bench.cwd, bench.workspace, bench.home.root)

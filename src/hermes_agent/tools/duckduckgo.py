@@ -69,7 +69,7 @@ class _Results(HTMLParser):
         self._inside = ""
 
     def _target(self, href: str) -> str:
-        """Where a link leads past the engine's own redirect; empty for advertisements."""
+        """Return where a link leads past the engine's own redirect; empty for advertisements."""
         url = urljoin(self._address, href)
         parts = urlsplit(url)
         if parts.path == "/l/":

@@ -11,14 +11,14 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from hermes_agent.approval import Applicant, Gate, Permit
-from hermes_agent.asking import Asker
+from hermes_agent.approval.gate import CallRef, Gate, Permit
+from hermes_agent.approval.questions import Asker
 from hermes_agent.events import ToolEnded, ToolProgress, ToolStarted
 from hermes_agent.hooks import Hooks
 from hermes_agent.models import arguments
 from hermes_agent.stop import Stop
 from hermes_agent.tools import schema
-from hermes_agent.tools.base import Args, Bench, Call, Delegate, Result, Tool
+from hermes_agent.tools.base import Args, Call, Delegate, Result, Tool, ToolContext
 from hermes_agent.tools.registry import Toolbox
 from hermes_agent.turn import Turn
 from hermes_cli import hook_answers
@@ -37,7 +37,7 @@ _LONGEST_DIFF = 20_000
 Status = Literal["done", "failed", "blocked", "denied"]
 
 
-class Ready(NamedTuple):
+class ApprovedCall(NamedTuple):
     """A call that was let through."""
 
     effect: Row
@@ -46,7 +46,7 @@ class Ready(NamedTuple):
     permit: Permit
 
 
-class Refused(NamedTuple):
+class RejectedCall(NamedTuple):
     """A call that will not run, and what the model is told."""
 
     effect: Row
@@ -55,7 +55,7 @@ class Refused(NamedTuple):
     text: str
 
 
-class Inner(msgspec.Struct):
+class NestedCall(msgspec.Struct):
     """A call that a tool made of another one; plugins are told of it when the outer call is settled."""
 
     tool_name: str
@@ -68,7 +68,7 @@ class Inner(msgspec.Struct):
         self.outcome = (status, text, time.monotonic() - self.began)
 
 
-class Ran(NamedTuple):
+class CallResult(NamedTuple):
     """A call that has run."""
 
     result: Result
@@ -77,14 +77,14 @@ class Ran(NamedTuple):
     """False when the tool was left behind."""
     refusal: Status | None = None
     """Why a call that was all about another one came to nothing: that one was blocked or denied."""
-    inner: Sequence[Inner] = ()
+    inner: Sequence[NestedCall] = ()
 
 
 class Executor(msgspec.Struct):
     """Runs tools for one conversation."""
 
     toolbox: Toolbox
-    bench: Bench
+    bench: ToolContext
     gate: Gate
     asker: Asker
     hooks: Hooks
@@ -102,25 +102,25 @@ class Executor(msgspec.Struct):
         for effect in effects:
             turn.stop.check()
             call = self._prepare(turn, effect)
-            if isinstance(call, Refused):
+            if isinstance(call, RejectedCall):
                 self._refuse(turn, call)
             else:
                 self._begin(turn, call)
                 self._settle(turn, call, self._run(turn, call))
 
-    def _run_together(self, turn: Turn, calls: Sequence[Ready | Refused]) -> None:
+    def _run_together(self, turn: Turn, calls: Sequence[ApprovedCall | RejectedCall]) -> None:
         """Run calls at the same time; results are stored in the order of the calls."""
-        ready = [call for call in calls if isinstance(call, Ready)]
+        ready = [call for call in calls if isinstance(call, ApprovedCall)]
         for call in ready:
             self._begin(turn, call)
         running = {call.effect["id"]: _Worker(self, turn, call) for call in ready}
         for call in calls:
-            if isinstance(call, Refused):
+            if isinstance(call, RejectedCall):
                 self._refuse(turn, call)
             else:
                 self._settle(turn, call, running[call.effect["id"]].outcome())
 
-    def _prepare(self, turn: Turn, effect: Row) -> Ready | Refused:
+    def _prepare(self, turn: Turn, effect: Row) -> ApprovedCall | RejectedCall:
         """Read and check a call, let plugins see it, and lead it through the gate."""
         args: Args = {}
         try:
@@ -131,12 +131,12 @@ class Executor(msgspec.Struct):
             args = self._after_hooks(turn, effect, tool, args)
             permit = self._admit(turn, tool, args, effect["tool_call_id"])
         except _Blocked as blocked:
-            return Refused(effect, args, "blocked", str(blocked))
+            return RejectedCall(effect, args, "blocked", str(blocked))
         except ToolDeniedError as error:
-            return Refused(effect, args, "denied", str(error))
+            return RejectedCall(effect, args, "denied", str(error))
         except ToolError as error:
-            return Refused(effect, args, "failed", str(error))
-        return Ready(effect, tool, args, permit)
+            return RejectedCall(effect, args, "failed", str(error))
+        return ApprovedCall(effect, tool, args, permit)
 
     def _tool(self, name: str) -> Tool:
         tool = self.toolbox.get(name)
@@ -162,20 +162,22 @@ class Executor(msgspec.Struct):
         return schema.check(tool.parameters, answer["arguments"])
 
     def _admit(self, turn: Turn, tool: Tool, args: Args, call_id: str) -> Permit:
-        who = Applicant(turn.conversation_id, turn.session_id, turn.id, call_id)
+        who = CallRef(turn.conversation_id, turn.session_id, turn.id, call_id)
         return self.gate.admit(tool, args, self.bench, who, turn.stop, turn.report)
 
-    def _begin(self, turn: Turn, call: Ready) -> None:
+    def _begin(self, turn: Turn, call: ApprovedCall) -> None:
         turn.stop.check()
         self.bench.store.effects.start(call.effect["id"], turn.lease)
         shown = {name: _shown(value) for name, value in call.args.items()}
         turn.report(ToolStarted(call.effect["tool_call_id"], call.tool.name, shown))
 
-    def _run(self, turn: Turn, call: Ready) -> Ran:
+    def _run(self, turn: Turn, call: ApprovedCall) -> CallResult:
         return _Worker(self, turn, call).outcome()
 
-    def call_for(self, turn: Turn, ready: Ready, stop: Stop, inner: list[Inner]) -> Call:
-        """What the tool's function is handed; the calls that it makes itself are noted in `inner`."""
+    def call_for(
+        self, turn: Turn, ready: ApprovedCall, stop: Stop, inner: list[NestedCall]
+    ) -> Call:
+        """Make the `Call` for the tool's function; calls that it makes itself are added to `inner`."""
         call_id = ready.effect["tool_call_id"]
 
         def progress(text: str) -> None:
@@ -207,14 +209,20 @@ class Executor(msgspec.Struct):
         )
 
     def _nested(
-        self, turn: Turn, outer: Ready, stop: Stop, inner: list[Inner], name: str, args: Args
+        self,
+        turn: Turn,
+        outer: ApprovedCall,
+        stop: Stop,
+        inner: list[NestedCall],
+        name: str,
+        args: Args,
     ) -> Result:
         """A tool called by a tool: the same hooks and the same gate, inside the same effect."""
         tool = self._tool(name)
         if tool.name == outer.tool.name:
             raise ToolError(f"{name} cannot call itself.")
         args = schema.check(tool.parameters, args)
-        noted = Inner(tool.name, args, time.monotonic())
+        noted = NestedCall(tool.name, args, time.monotonic())
         inner.append(noted)
         try:
             noted.args = self._after_hooks(turn, outer.effect, tool, args)
@@ -228,7 +236,7 @@ class Executor(msgspec.Struct):
         noted.end("failed" if result.is_error else "done", self._capped(result).text)
         return result
 
-    def _settle(self, turn: Turn, call: Ready, ran: Ran) -> None:
+    def _settle(self, turn: Turn, call: ApprovedCall, ran: CallResult) -> None:
         """Store how a call came out, and tell whoever listens."""
         result = self._capped(ran.result)
         message = _message(call.effect, result)
@@ -244,7 +252,7 @@ class Executor(msgspec.Struct):
         status = ran.refusal or ("failed" if result.is_error else "done")
         self._tell(turn, call.effect, call.args, status, result, ran.seconds)
 
-    def _refuse(self, turn: Turn, call: Refused) -> None:
+    def _refuse(self, turn: Turn, call: RejectedCall) -> None:
         result = Result(call.text, is_error=True)
         effects, message = self.bench.store.effects, _message(call.effect, result)
         if call.effect["state"] == "started":  # begun before a crash; now it may not go on
@@ -311,7 +319,7 @@ class DelegateFor:
     """Makes the `delegate` of a call; the agent gives the real one, this one has no sub-agents."""
 
     def of(self, turn: Turn, call_id: str, stop: Stop) -> Delegate:
-        """What a tool of this call may use to have a task done."""
+        """Return what a tool of this call may use to have a task done."""
         del turn, call_id, stop
 
         def refuse(task: str, context: str) -> Result:
@@ -334,7 +342,7 @@ class Failure(NamedTuple):
 
 
 def failure(error: BaseException) -> Failure:
-    """What an error of a tool means; one that fails harms only itself."""
+    """Return what an error of a tool means; one that fails harms only itself."""
     if isinstance(error, Interrupted):
         text = "Stopped by the user before it was done."
         return Failure(Result(text, is_error=True), is_cut_off=True)
@@ -348,7 +356,7 @@ def failure(error: BaseException) -> Failure:
 class _Worker:
     """One tool in a thread of its own."""
 
-    def __init__(self, executor: Executor, turn: Turn, call: Ready) -> None:
+    def __init__(self, executor: Executor, turn: Turn, call: ApprovedCall) -> None:
         self._turn = turn
         self._call = call
         self._stop = Stop()
@@ -357,7 +365,7 @@ class _Worker:
         self._is_back = threading.Event()
         self._result: Result | None = None
         self._failure: Failure | None = None
-        self._inner: list[Inner] = []
+        self._inner: list[NestedCall] = []
         self._stopped_at = 0.0
         context = executor.call_for(turn, call, self._stop, self._inner)
         name = f"tool-{call.tool.name}"
@@ -373,7 +381,7 @@ class _Worker:
             self._is_back.set()
             self._wake.set()
 
-    def outcome(self) -> Ran:
+    def outcome(self) -> CallResult:
         """Wait for the tool, but not past a stop or its time.
 
         Raises Interrupted when the turn is put off before it was done: the call stays open, and what
@@ -392,10 +400,10 @@ class _Worker:
         if self._turn.stop.is_suspended and (is_cut_off or self._result is None):
             raise Interrupted
         if self._result is not None:
-            return Ran(self._result, seconds, refusal=failed and failed.refusal, inner=inner)
+            return CallResult(self._result, seconds, refusal=failed and failed.refusal, inner=inner)
         why = "was stopped" if self._turn.stop.is_set else f"gave no answer within {seconds:.0f} s"
         text = f"The tool {why}. Whether it took effect is unknown; check before you repeat it."
-        return Ran(Result(text, is_error=True), seconds, is_known=False, inner=inner)
+        return CallResult(Result(text, is_error=True), seconds, is_known=False, inner=inner)
 
     def _stopped(self) -> None:
         self._stopped_at = time.monotonic()
@@ -407,7 +415,7 @@ class _Worker:
 
 
 def as_result(value: Result | str) -> Result:
-    """What a tool returned, as a result."""
+    """Return what a tool returned, as a result."""
     return value if isinstance(value, Result) else Result(value)
 
 

@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from hermes_agent.child import Child
-from hermes_agent.danger import Danger, of_code
-from hermes_agent.sandbox import Job
+from hermes_agent.approval.danger import Danger, of_code
+from hermes_agent.sandbox.child import Child
+from hermes_agent.sandbox.sandboxes import Job
 from hermes_agent.tools import code_runner, output, schema
-from hermes_agent.tools.base import Args, Bench, Call, Result, Tool
+from hermes_agent.tools.base import Args, Call, Result, Tool, ToolContext
 from hermes_core.errors import Interrupted, ToolError
 
 _LONGEST_S = 3600.0
@@ -18,7 +18,7 @@ _MOST_CALLS = 200
 _NOTES_ROOM = 300
 
 
-def _dangers(args: Args, bench: Bench) -> list[Danger]:
+def _dangers(args: Args, bench: ToolContext) -> list[Danger]:
     return of_code(args["code"], bench.cwd, bench.workspace, bench.home.root)
 
 

@@ -6,8 +6,8 @@ import os
 import stat
 from pathlib import Path
 
-from hermes_agent.danger import places
-from hermes_agent.tools.base import Bench
+from hermes_agent.approval.danger import places
+from hermes_agent.tools.base import ToolContext
 from hermes_core.errors import ToolError
 
 _MOST_DIFF_LINES = 20_000
@@ -15,7 +15,7 @@ _MOST_DIFF_CHARACTERS = 40_000
 _BINARY_PROBE = 8_192
 
 
-def resolve(bench: Bench, path: str) -> Path:
+def resolve(bench: ToolContext, path: str) -> Path:
     """The file that is meant, every link followed; relative paths start where commands start."""
     if not path or "\0" in path:
         raise ToolError(f"{path!r} is no path.", fix="Give the path of a file.")
@@ -26,7 +26,7 @@ def resolve(bench: Bench, path: str) -> Path:
     return Path(os.path.realpath(meant))
 
 
-def shown(bench: Bench, path: Path) -> str:
+def shown(bench: ToolContext, path: Path) -> str:
     """A path as a person would name it: relative inside the workspace."""
     with contextlib.suppress(ValueError):
         return str(path.relative_to(os.path.realpath(bench.workspace)))
@@ -70,7 +70,7 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether this is no text."""
+    """Return whether this is no text."""
     return b"\0" in data[:_BINARY_PROBE]
 
 

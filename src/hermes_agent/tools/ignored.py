@@ -46,7 +46,7 @@ class Ignored(NamedTuple):
         return Ignored((*self.rules, *((folder, rule) for rule in rules)))
 
     def covers(self, path: Path, *, is_folder: bool) -> bool:
-        """Whether git would pass it by; the last rule that fits decides."""
+        """Return whether git would pass it by; the last rule that fits decides."""
         for folder, rule in reversed(self.rules):
             if rule.only_folders and not is_folder:
                 continue

@@ -6,7 +6,7 @@ import os
 from collections.abc import Generator
 from pathlib import Path
 
-from hermes_agent.standing import has_notes
+from hermes_agent.permissions import has_notes
 from hermes_agent.tools import schema
 from hermes_agent.tools.base import Args, Call, Result, Tool
 from hermes_agent.tools.files import diff
@@ -20,7 +20,7 @@ _LONGEST = 500
 
 
 def _run(args: Args, call: Call) -> Result:
-    if not has_notes(call.bench.standing):
+    if not has_notes(call.bench.permissions):
         raise ToolDeniedError("The notes belong to the owner, and this chat is not theirs alone.")
     name, most = _FILES[args.get("about", "memory")]
     path = call.bench.home.memories / name

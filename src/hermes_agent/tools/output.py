@@ -124,7 +124,7 @@ class Progress:
 
 
 def shown(text: str, limit: int, home: Home) -> str:
-    """What the model is shown: all of it, or both ends and where the whole was saved."""
+    """Return what the model is shown: all of it, or both ends and where the whole was saved."""
     text = redact(text)
     if len(text) <= limit:
         return text

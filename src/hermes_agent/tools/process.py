@@ -1,8 +1,8 @@
 """`process`: look after what runs in the background."""
 
-from hermes_agent.danger import Danger, lines_of, of_code, of_command
+from hermes_agent.approval.danger import Danger, lines_of, of_code, of_command
 from hermes_agent.tools import output, schema
-from hermes_agent.tools.base import Args, Bench, Call, Tool
+from hermes_agent.tools.base import Args, Call, Tool, ToolContext
 from hermes_agent.tools.processes import Process
 from hermes_core import clock
 from hermes_core.errors import ToolError
@@ -16,14 +16,14 @@ _OTHERS = frozenset({
 })  # fmt: skip
 
 
-def _dangers(args: Args, bench: Bench) -> list[Danger]:
+def _dangers(args: Args, bench: ToolContext) -> list[Danger]:
     """Typing into an interpreter runs what is typed."""
     process = bench.processes.find(args.get("id", "")) if args["action"] == "write" else None
     if process is None:
         return []
     text = args.get("text", "")
     place = (bench.cwd, bench.workspace, bench.home.root)
-    from hermes_agent.danger.rules import base_name  # noqa: PLC0415 -- only for one that listens
+    from hermes_agent.approval.danger.rules import base_name  # noqa: PLC0415 -- only for one that listens
 
     names = {base_name(line.partition(" ")[0]) for line in lines_of(process.command).all}
     if names & _SHELLS:
@@ -63,7 +63,7 @@ def _line(process: Process) -> str:
     return f"{process.id} ({process.state}, {age:.0f} s old): {truncate(process.command, 100)}"
 
 
-def _news(process: Process, bench: Bench) -> str:
+def _news(process: Process, bench: ToolContext) -> str:
     text = output.shown(process.read(), bench.settings.tools.output_limit - 100, bench.home)
     return f"{text.rstrip() or '(no new output)'}\n[{process.id} {process.state}]"
 

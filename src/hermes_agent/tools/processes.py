@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from functools import cached_property
 
-from hermes_agent.child import Child
-from hermes_agent.sandbox import Host, Sandbox
+from hermes_agent.sandbox.child import Child
+from hermes_agent.sandbox.sandboxes import Host, Sandbox
 from hermes_agent.stop import Stop
 from hermes_agent.tools.output import Plain
 from hermes_core import clock
@@ -50,7 +50,7 @@ class Process:
         return "running" if self.exit_code is None else f"ended with exit code {self.exit_code}"
 
     def read(self) -> str:
-        """What it printed since the last time."""
+        """Return what it printed since the last time."""
         with self._changed:
             text = "".join(self._unread)
             gap = f"[… {self._lost} characters were not kept …]\n" if self._lost else ""
@@ -157,7 +157,7 @@ class Processes:
             return self._processes.get(process_id)
 
     def has_running(self, conversation_id: str) -> bool:
-        """Whether something of the conversation still runs."""
+        """Return whether something of the conversation still runs."""
         return any(process.is_running for process in self.of(conversation_id))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Which tools there are: the ones that come with Hermes, those of plugins, and what a model is offered.
+"""The registry of tools: the ones that come with Hermes, those of plugins, and what a model is offered.
 
 The core is offered in every request, in a fixed order, so that the prefix stays the same; further tools
 lie in toolsets that the model is told of by name (`toolbox`).
@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from hermes_agent.models.base import MAX_SMALL_TOOLS, ToolSpec
-from hermes_agent.standing import Standing
+from hermes_agent.permissions import Permissions
 from hermes_agent.tools.base import Args, Call, Result, Tool
 from hermes_agent.tools.toolbox import disclosure
 from hermes_core.settings import Settings
@@ -101,16 +101,16 @@ class Toolbox:
             for tool in disclosure(self.toolsets):
                 self._tools.setdefault(tool.name, tool)
 
-    def restricted_to(self, standing: Standing | None) -> "Toolbox":
+    def restricted_to(self, permissions: Permissions | None) -> "Toolbox":
         """The tools that somebody may use; what opens further toolsets opens these alone."""
-        if standing is None:
+        if permissions is None:
             return self
-        allowed = standing.tools
+        allowed = permissions.tools
         return Toolbox(
             tool
             for tool in self._given
             if (allowed is None or tool.name in allowed)
-            and (standing.has_notes or not tool.reads_notes)
+            and (permissions.has_notes or not tool.reads_notes)
         )
 
     def get(self, name: str) -> Tool | None:
@@ -119,7 +119,7 @@ class Toolbox:
 
     @cached_property
     def toolsets(self) -> dict[str, tuple[Tool, ...]]:
-        """What is not in the core, by the name of its set."""
+        """Return what is not in the core, by the name of its set."""
         further: dict[str, list[Tool]] = {}
         for tool in self._tools.values():
             if tool.toolset != "core":
@@ -128,7 +128,7 @@ class Toolbox:
 
     @cached_property
     def core(self) -> tuple[ToolSpec, ...]:
-        """What every request offers."""
+        """Return what every request offers."""
         return tuple(tool.spec for tool in self._tools.values() if tool.toolset == "core")
 
     @cached_property

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from hermes_agent.danger import places
+from hermes_agent.approval.danger import places
 from hermes_agent.stop import Stop
 from hermes_agent.tools import files, schema
 from hermes_agent.tools.base import Args, Call, Result, Tool
@@ -56,7 +56,7 @@ class _Search:
             self._note = f"[searched as plain text, because as a regex: {error}]"
 
     def hits(self) -> Iterator[str]:
-        """What was found, a line each, and one more than is shown to know that there are more."""
+        """Return what was found, a line each, and one more than is shown to know that there are more."""
         count = 0
         for path in self._files():
             name = self._name(path)

@@ -35,8 +35,8 @@ def _run(args: Args, call: Call) -> str:
 
 
 def _scope(call: Call) -> Scope | None:
-    standing = call.bench.standing
-    return standing.scope if standing is not None else None
+    permissions = call.bench.permissions
+    return permissions.scope if permissions is not None else None
 
 
 def _seen(session_id: str, call: Call) -> str:

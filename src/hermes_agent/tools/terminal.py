@@ -6,11 +6,11 @@ import shlex
 import time
 from pathlib import Path
 
-from hermes_agent.child import Child
-from hermes_agent.danger import Danger, of_command
-from hermes_agent.sandbox import Host, Job, Sandbox
+from hermes_agent.approval.danger import Danger, of_command
+from hermes_agent.sandbox.child import Child
+from hermes_agent.sandbox.sandboxes import Host, Job, Sandbox
 from hermes_agent.tools import output, schema
-from hermes_agent.tools.base import Args, Bench, Call, Result, Tool
+from hermes_agent.tools.base import Args, Call, Result, Tool, ToolContext
 from hermes_core.errors import Interrupted, ToolError
 
 _LONGEST_S = 3600.0
@@ -22,7 +22,7 @@ _UNSET = ("BASH_ENV", "ENV", "PROMPT_COMMAND", "CDPATH")
 _NOTES_ROOM = 400
 
 
-def _dangers(args: Args, bench: Bench) -> list[Danger]:
+def _dangers(args: Args, bench: ToolContext) -> list[Danger]:
     found = of_command(args["command"], bench.cwd, bench.workspace, bench.home.root)
     if args.get("unsandboxed") and not isinstance(bench.processes.sandbox, Host):
         key = "terminal:unsandboxed"
@@ -116,7 +116,7 @@ def _sandbox_hint(text: str, sandbox: Sandbox) -> list[str]:
     return ["[this ran in a sandbox; unsandboxed=true asks the user to run it outside]"]
 
 
-def _settle_folder(bench: Bench) -> list[str]:
+def _settle_folder(bench: ToolContext) -> list[str]:
     """Start in the workspace when the folder of the last command is gone."""
     real = bench.processes.sandbox.real(bench.cwd, bench.workspace)
     if real.is_dir():
@@ -125,7 +125,7 @@ def _settle_folder(bench: Bench) -> list[str]:
     return [f"[{gone} is gone; this ran in {bench.workspace}]"]
 
 
-def _keep_folder(bench: Bench, sandbox: Sandbox, marker: str) -> list[str]:
+def _keep_folder(bench: ToolContext, sandbox: Sandbox, marker: str) -> list[str]:
     """Remember where the command ended up, and say so when that is elsewhere."""
     place = sandbox.private / marker
     try:

@@ -145,7 +145,7 @@ def _ask(client: "httpx2.Client", url: str, addresses: list[Address]) -> "httpx2
 
 
 def is_public(address: Address) -> bool:
-    """Whether anybody may reach it: no private, local, reserved or metadata address, however wrapped."""
+    """Return whether an address is public: not private, local, reserved or metadata, however wrapped."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
         if inner is None and address.teredo:

@@ -18,7 +18,7 @@ from hermes_core.errors import UsageError
 
 
 def question_of(query: str | None) -> str:
-    """What is asked: the words of the command line, and what is piped in."""
+    """Return what is asked: the words of the command line, and what is piped in."""
     piped = "" if sys.stdin.isatty() else _piped(is_asked_for=query in (None, "-"))
     words = "" if query in (None, "-") else query or ""
     text = "\n\n".join(part for part in (words.strip(), piped.strip()) if part)
@@ -28,7 +28,7 @@ def question_of(query: str | None) -> str:
 
 
 def _piped(*, is_asked_for: bool) -> str:
-    """What stands in the pipe or file before us; a device that is no terminal holds nothing."""
+    """Return what stands in the pipe or file before us; a device that is no terminal holds nothing."""
     mode = os.fstat(sys.stdin.fileno()).st_mode
     if is_asked_for or stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode):
         return sys.stdin.buffer.read().decode("utf-8", "replace")
@@ -72,7 +72,7 @@ class OneShot:
         return exchange.status_of(told)
 
     def _with_skill(self, text: str) -> str:
-        """What is asked; of all commands a script may use skills."""
+        """Return what is asked; of all commands a script may use skills."""
         parsed = commands.parse(text)
         if parsed is None:
             return text

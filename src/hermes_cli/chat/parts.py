@@ -61,7 +61,7 @@ class Parts:
 
     @property
     def finding(self) -> Finding:
-        """Where the model is, and why it is used."""
+        """Return where the model is, and why it is used."""
         return self.assembly.registry(self.model_name).discovery.chosen()
 
     @property

@@ -65,8 +65,8 @@ class Repl:
         return ()
 
     @property
-    def standing(self) -> None:
-        """Who is at the machine may see everything."""
+    def permissions(self) -> None:
+        """Return who is at the machine may see everything."""
 
     @property
     def plugins(self) -> Mapping[str, commands.PluginCommand]:

@@ -190,12 +190,12 @@ def _meaning(number: int) -> BaseException:
 
 
 def _has_input() -> bool:
-    """Whether more was typed or pasted already."""
+    """Return whether more was typed or pasted already."""
     return bool(select.select([sys.stdin], [], [], 0)[0]) and not _is_hung_up()
 
 
 def _is_hung_up() -> bool:
-    """Whether nobody is at the other end of the terminal any more."""
+    """Return whether nobody is at the other end of the terminal any more."""
     poll = select.poll()
     poll.register(sys.stdin.fileno(), select.POLLIN)
     gone = select.POLLHUP | select.POLLERR | select.POLLNVAL

@@ -67,7 +67,7 @@ class View:
         self._say("\n".join(" " * indent + line for line in lines))
 
     def summary(self) -> None:
-        """What the turn took, in one line."""
+        """Return what the turn took, in one line."""
         if words := self._totals.in_words(time.monotonic() - self._began):
             self.note(words)
 

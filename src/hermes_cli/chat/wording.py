@@ -76,7 +76,7 @@ def count(tokens: int) -> str:
 
 
 def outcome(event: ToolEnded) -> str:
-    """How a call came out, after its name and arguments: the time, or what went wrong."""
+    """Return how a call came out, after its name and arguments: the time, or what went wrong."""
     if not event.is_error:
         return duration(event.seconds)
     first = next((line for line in event.result.splitlines() if line.strip()), "failed")
@@ -98,12 +98,12 @@ def retrying(event: Retrying) -> str:
 
 
 def fell_back(event: FellBack) -> str:
-    """Who is asked instead."""
+    """Return who is asked instead."""
     return f"{one_line(event.reason)} Asking {event.model} instead."
 
 
 def compacted(event: Compacted) -> str:
-    """What a compaction brought."""
+    """Return what a compaction brought."""
     return (
         f"The conversation was shortened from {count(event.tokens_before)} to"
         f" {count(event.tokens_after)} tokens ({event.strategy}). Nothing is lost:"

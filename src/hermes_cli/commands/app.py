@@ -72,7 +72,7 @@ class App:
             yield store
 
     def _may_only_read(self) -> bool:
-        """Whether the home cannot be written, as on a mounted backup."""
+        """Return whether the home cannot be written, as on a mounted backup."""
         database = self.home.database
         return os.access(database, os.F_OK) and not (
             os.access(database, os.W_OK) and os.access(database.parent, os.W_OK)
@@ -129,5 +129,5 @@ def progress(length: int, label: str) -> Generator[Callable[[int], None]]:
 
 
 def is_terminal() -> bool:
-    """Whether a person is at the other end of the output."""
+    """Return whether a person is at the other end of the output."""
     return sys.stdout.isatty()

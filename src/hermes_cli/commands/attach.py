@@ -72,7 +72,7 @@ def find(home: Home) -> Address:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process is there; one that is not ours counts."""
+    """Return whether a process is there; one that is not ours counts."""
     if pid <= 0:
         return False
     try:

@@ -76,7 +76,7 @@ def _home(app: App, fix: bool) -> Iterator[Finding]:
 
 
 def _is_shut(root: Path) -> bool:
-    """Whether the home is a folder that its mode keeps us out of."""
+    """Return whether the home is a folder that its mode keeps us out of."""
     return root.is_dir() and not os.access(root, os.R_OK | os.X_OK)
 
 
@@ -107,7 +107,7 @@ def _made_private(path: Path, mode: int, wanted: int, fix: bool) -> Finding:
 
 
 def _private_paths(root: Path) -> Iterator[tuple[Path, int, int]]:
-    """What lies in the home, its mode and the mode it should have.
+    """Return what lies in the home, its mode and the mode it should have.
 
     Links are left out: what they lead to lies elsewhere, and is what its owner wants it to be.
     """
@@ -164,7 +164,7 @@ def _store(app: App, fix: bool) -> Iterator[Finding]:
 
 
 def _patience(app: App) -> float:
-    """How long to wait for a lock; settings that cannot be read are a finding of their own."""
+    """Return how long to wait for a lock; settings that cannot be read are a finding of their own."""
     try:
         return app.settings.store.busy_timeout_s
     except HermesError:
@@ -219,10 +219,10 @@ def _repaired(path: Path, problem: str, fix: bool) -> Iterator[Finding]:
 
 
 def _sandbox(app: App, _fix: bool) -> Iterator[Finding]:
-    from hermes_agent import probing  # noqa: PLC0415 -- costs more than all other checks together
+    from hermes_agent.sandbox import detect  # noqa: PLC0415 -- costs more than all other checks together
 
     try:
-        chosen = probing.choose(app.settings)
+        chosen = detect.choose(app.settings)
     except HermesError as error:
         yield Finding("sandbox", "problem", str(error))
     else:

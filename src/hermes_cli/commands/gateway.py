@@ -91,7 +91,7 @@ def _accounts(app: App, platforms: Sequence[Manifest]) -> list[locks.AccountLock
 
 
 def _patience(app: App) -> float:
-    """How long a gateway may take to stop."""
+    """Return how long a gateway may take to stop."""
     return app.settings.gateway.drain_s + 15.0
 
 

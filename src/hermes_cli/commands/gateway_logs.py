@@ -51,7 +51,7 @@ def _lines(file: BinaryIO) -> list[bytes]:
 
 
 def _growing(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    """What is written to the log from now on, also when it makes room for itself meanwhile."""
+    """Return what is written to the log from now on, also when it makes room for itself meanwhile."""
     while True:
         is_full = not _is_at(path, file)  # before reading, so that it is read to its end
         lines = _lines(file)

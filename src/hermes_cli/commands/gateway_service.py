@@ -133,7 +133,7 @@ def unit(app: App) -> str:
 
 
 def is_installed(app: App) -> bool:
-    """Whether the gateway of this home is a service."""
+    """Return whether the gateway of this home is a service."""
     try:
         return _home(app) in _path().read_text("utf-8").splitlines()
     except OSError:
@@ -184,7 +184,7 @@ def when_up(find: Callable[[], int | None]) -> int | None:
 
 
 def _is_up(pid: int) -> bool:
-    """Whether a process is a gateway that has come up, with all its platforms or not."""
+    """Return whether a process is a gateway that has come up, with all its platforms or not."""
     said = status.read_runtime_status()
     return said.get("pid") == pid and said.get("gateway_state") in ("running", "degraded")
 
@@ -198,7 +198,7 @@ def tell_not_connected() -> int:
 
 
 def has_started_us() -> bool:
-    """Whether systemd runs this very process, and so starts it again.
+    """Return whether systemd runs this very process, and so starts it again.
 
     Its variable alone says nothing: terminals that systemd has started pass it on to all in them.
     """
@@ -253,7 +253,7 @@ def _path() -> Path:
 
 
 def _state() -> str:
-    """What systemd says of the service; empty when it says nothing."""
+    """Return what systemd says of the service; empty when it says nothing."""
     with contextlib.suppress(UsageError):
         return _systemctl("show", "--property=SubState", "--value", _NAME)
     return ""

@@ -155,8 +155,8 @@ def _check(manifest: Manifest, key: str, value: str) -> None:
 def _is_spared(
     manifest: Manifest, field: msgspec.structs.FieldInfo, values: dict[str, Any]
 ) -> bool:
-    """Whether a setting need not be asked for: it is one of several ways to be let in, as a token is
-    instead of a password, and another one is there.
+    """Return whether a setting may be skipped, since another credential is given: a token or a password,
+    for example.
     """
     fields = msgspec.structs.fields(manifest.settings)
     needed = {one.encode_name for one in fields if one.required}
@@ -200,7 +200,7 @@ def _first_table(manifest: Manifest, key: str, known: Collection[str]) -> dict[s
 
 
 def _asked(field: msgspec.structs.FieldInfo) -> str:
-    """What a person types for a setting; empty where it is not needed, also when nobody is there."""
+    """Return what a person types for a setting; empty where it is not needed or nobody is there."""
     try:
         return click.prompt(
             _question(field.encode_name, field.type),
@@ -351,5 +351,5 @@ class _Listening:
 
 
 def _only_looking() -> StoreError:
-    """What keeps an adapter from acknowledging a message."""
+    """Return what keeps an adapter from acknowledging a message."""
     return StoreError("A setup only looks; the gateway takes it in when it runs.")

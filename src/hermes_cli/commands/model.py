@@ -161,7 +161,7 @@ def _show(app: App) -> None:
 
 
 def _with(used: Finding | None, found: list[Finding]) -> list[Finding]:
-    """What was found, and before it the one that is used."""
+    """Return what was found, and before it the one that is used."""
     if used is None:
         return found
     return [used, *(finding for finding in found if _place(finding) != _place(used))]

@@ -143,7 +143,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _named(error: OSError) -> str:
-    """What the system refused, and to which file."""
+    """Return what the system refused, and to which file."""
     reason = error.strerror or str(error)
     return f"{error.filename}: {reason}" if error.filename else reason
 

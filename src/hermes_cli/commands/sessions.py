@@ -133,7 +133,7 @@ def _turns(store: SessionDB, session_id: str, *, full: bool) -> list[dict[str, A
 
 
 def _trouble(turn: dict[str, Any]) -> list[str]:
-    """What a person should know about a turn that did not simply end in an answer."""
+    """Return what a person should know about a turn that did not simply end in an answer."""
     about = truncate(one_line(visible(turn["user_text"])), 60)
     lines: list[str] = []
     if turn["state"] in ("accepted", "running"):
@@ -323,7 +323,7 @@ def delete(app: App, sessions: tuple[str, ...], yes: bool) -> None:
 
 
 def _lost_with(store: SessionDB, doomed: Collection[str]) -> str:
-    """What somebody still waits for and would not get when sessions go."""
+    """Return what somebody still waits for and would not get when sessions go."""
     unanswered = sum(turn["session_id"] in doomed for turn in store.turns.still_open())
     waiting = {piece["turn_id"] for piece in store.outbox.waiting() if piece["turn_id"]}
     unsent = sum((store.turns.get(one) or {}).get("session_id") in doomed for one in waiting)
@@ -336,7 +336,7 @@ def _lost_with(store: SessionDB, doomed: Collection[str]) -> str:
 
 
 def _refuse_running(store: SessionDB, ids: list[str]) -> None:
-    """What a living process is answering is not taken away under it."""
+    """Return what a living process is answering is not taken away under it."""
     from hermes_agent import ending  # noqa: PLC0415 -- lists need it not, and start faster
 
     for id_ in ids:
@@ -483,7 +483,7 @@ def moment(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """How long something is past, in the largest unit that fits."""
+    """Return how long something is past, in the largest unit that fits."""
     passed = clock.now() - seconds
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if passed >= size:

@@ -82,7 +82,7 @@ def new(app: App, name: str) -> None:
 
 
 def problems(shelf: Shelf) -> Iterator[str]:
-    """What is wrong with skills, in words with what to do."""
+    """Return what is wrong with skills, in words with what to do."""
     yield from map(str, shelf.broken)
     for row in _rows(shelf):
         if row.state == "shadowed":

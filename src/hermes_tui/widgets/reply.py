@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownFence
 
-from hermes_core import memory
+from hermes_core import gc_tuning
 from hermes_tui.entries import Reply
 from hermes_tui.host import app_of
 from hermes_tui.widgets.plain import TAB
@@ -136,9 +136,9 @@ class ReplyView(Markdown):
         self._is_waiting = True
         rest_s = max(_DRAW_EVERY_S, _REST * ReplyView.cost_s)
         self.set_timer(rest_s, self._draw)
-        if memory.is_untidy():
+        if gc_tuning.full_collection_due():
             # Not at once: the thread that writes to the terminal would have to wait.
-            self.set_timer(rest_s / 3, memory.tidy)
+            self.set_timer(rest_s / 3, gc_tuning.collect)
 
     async def _draw(self) -> None:
         began = time.thread_time()

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
 
-from hermes_core import memory
+from hermes_core import gc_tuning
 from hermes_core.errors import HermesError
 from hermes_tui import messages as m
 from hermes_tui.entries import Entry, Note, Said, Tone, Welcome, last_reply
@@ -61,14 +61,14 @@ class Stage(Vertical):
         yield self.transcript
 
     def on_unmount(self) -> None:
-        memory.unsettle()
+        gc_tuning.unfreeze()
 
     @on(Set)
     async def _set(self, event: Set) -> None:
         event.stop()
         await self.transcript.show(event.entries, event.fetch)
         self._turn.begin(event.entries)
-        self.set_timer(_SETTLE_AFTER_S, memory.settle)
+        self.set_timer(_SETTLE_AFTER_S, gc_tuning.freeze)
         for entry in event.entries:
             if isinstance(entry, Welcome):
                 self._tell_unanswered(entry)

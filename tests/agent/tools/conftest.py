@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.approval import Permit
-from hermes_agent.danger import Danger, Kind
-from hermes_agent.sandbox import Host, Sandbox
+from hermes_agent.approval.danger import Danger, Kind
+from hermes_agent.approval.gate import Permit
+from hermes_agent.sandbox.sandboxes import Host, Sandbox
 from hermes_agent.stop import Stop
 from hermes_agent.tools import schema
-from hermes_agent.tools.base import Args, Bench, Call, Result, Tool
+from hermes_agent.tools.base import Args, Call, Result, Tool, ToolContext
 from hermes_agent.tools.processes import Processes
 from hermes_core import config
 from hermes_core.errors import ToolError
@@ -25,7 +25,7 @@ from hermes_state import SessionDB
 class Desk:
     """A bench, and what a test wants to see of calls."""
 
-    bench: Bench
+    bench: ToolContext
     session_id: str = "s1"
     shown: list[str] = field(default_factory=list)
     asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
@@ -94,7 +94,7 @@ def make_desk(home: Home, tmp_path: Path) -> Iterator[MakeDesk]:
         workspace.mkdir(exist_ok=True)
         processes = Processes(sandbox or Host())
         opened.append(processes)
-        bench = Bench(
+        bench = ToolContext(
             home=home.create(),
             settings=Settings(tools=ToolSettings(**tools)),
             store=store,

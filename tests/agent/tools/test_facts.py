@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_agent import policy
+from hermes_agent.approval import policy
 from hermes_agent.events import Event, QuestionAsked
 from hermes_agent.models.base import Request
 from hermes_agent.models.small import SmallModel
@@ -18,7 +18,7 @@ from hermes_core.paths import Home
 from hermes_core.settings import Settings
 from hermes_state import SessionDB
 from tests.agent.conftest import MakeChat
-from tests.agent.test_standing import BOB
+from tests.agent.test_permissions import BOB
 from tests.support.plugins import enable
 
 PLUGIN = '''

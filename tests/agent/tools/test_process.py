@@ -132,9 +132,9 @@ def test_closing_ends_every_child_and_may_be_done_twice(make_desk: MakeDesk) -> 
 VICTIM = """
 import os, sys, signal, threading
 from pathlib import Path
-from hermes_agent.approval import Permit
-from hermes_agent.probing import choose
-from hermes_agent.sandbox import Job
+from hermes_agent.approval.gate import Permit
+from hermes_agent.sandbox.detect import choose
+from hermes_agent.sandbox.sandboxes import Job
 from hermes_agent.tools.processes import Processes
 from hermes_core.settings import Settings, ToolSettings
 

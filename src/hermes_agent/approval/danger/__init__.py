@@ -1,0 +1,36 @@
+"""What makes a call dangerous: destruction, privilege, data leaving, secrets, work outside its place.
+
+Reading shell and Python is loaded with the first command that has to be read: most turns have none.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_agent.approval.danger.kinds import Danger, Kind
+from hermes_agent.approval.danger.places import of_path
+
+if TYPE_CHECKING:
+    from hermes_agent.approval.danger.command import Lines
+
+__all__ = ["Danger", "Kind", "lines_of", "of_code", "of_command", "of_path"]
+
+
+def of_command(command: str, cwd: Path, workspace: Path, home: Path) -> list[Danger]:
+    """The dangers of a line of shell."""
+    from hermes_agent.approval.danger import command as reading  # noqa: PLC0415 -- see above
+
+    return reading.of_command(command, cwd, workspace, home)
+
+
+def of_code(source: str, cwd: Path, workspace: Path, home: Path) -> list[Danger]:
+    """The dangers of a piece of Python."""
+    from hermes_agent.approval.danger import command as reading  # noqa: PLC0415 -- see above
+
+    return reading.of_code(source, cwd, workspace, home)
+
+
+def lines_of(command: str) -> "Lines":
+    """The single commands of a line of shell."""
+    from hermes_agent.approval.danger import command as reading  # noqa: PLC0415 -- see above
+
+    return reading.lines_of(command)

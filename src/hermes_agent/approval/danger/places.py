@@ -1,0 +1,211 @@
+"""Where a path lies: in the workspace, among temporary files, among secrets, in Hermes's own home."""
+
+import fnmatch
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from hermes_agent.approval.danger.kinds import Danger
+
+_SECRET_FOLDERS = (
+    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store", ".config/gcloud", ".config/gh",
+    ".config/hub", ".config/op", ".local/share/keyrings", "Library/Keychains", ".mozilla",
+    ".config/google-chrome", ".config/chromium", ".config/rclone", ".terraform.d",
+)  # fmt: skip
+_SECRET_FILES = (
+    ".docker/config.json", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".git-credentials",
+    ".config/git/credentials", ".npmrc", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml",
+    ".gem/credentials", ".vault-token", ".bash_history", ".zsh_history", ".python_history",
+    ".psql_history", ".mysql_history", ".config/fish/fish_history",
+)  # fmt: skip
+"""Relative to the person's own home."""
+
+_SECRET_NAMES = (
+    ".env", ".env.*", "*.env", ".envrc", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore",
+    "*.kdbx", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".htpasswd", "credentials.json",
+    "client_secret*.json", "service-account*.json", "service_account*.json", "secrets.yml",
+    "secrets.yaml", "secrets.json", "secrets.toml", ".netrc", ".pgpass", ".git-credentials",
+)  # fmt: skip
+_HARMLESS_NAMES = ("*.example", "*.sample", "*.template", "*.dist", "*.pub", "cacert.pem")
+_SYSTEM_SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssl/private")
+_PUBLIC_FOLDERS = ("/etc/ssl/certs", "/usr/share/ca-certificates", "/usr/lib/ssl")
+
+_SYSTEM_FOLDERS = (
+    "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/boot", "/sys", "/proc", "/System",
+    "/Library", "/private/etc",
+)  # fmt: skip
+_START_FILES = (
+    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv",
+    ".zprofile", ".zlogin", ".kshrc", ".xinitrc", ".xprofile", ".pam_environment", ".inputrc",
+    ".gitconfig", ".vimrc",
+)  # fmt: skip
+_START_FOLDERS = (
+    ".config/autostart", ".config/systemd", ".config/fish", ".config/git", ".ssh", "bin", ".local/bin",
+    "Library/LaunchAgents",
+)  # fmt: skip
+_OPEN_TO_ALL = ("outputs", "memories", "skills")
+"""Folders of Hermes's home that tools may read: what they themselves wrote."""
+
+_HARMLESS_DEVICES = (
+    "/dev/null",
+    "/dev/stdout",
+    "/dev/stderr",
+    "/dev/stdin",
+    "/dev/tty",
+    "/dev/zero",
+)
+
+
+class Place(NamedTuple):
+    """Where a conversation works, with every link resolved."""
+
+    workspace: str
+    home: str
+    """Hermes's own home."""
+
+
+def place_of(workspace: Path, home: Path) -> Place:
+    """The place of a conversation."""
+    return Place(os.path.realpath(workspace), os.path.realpath(home))
+
+
+def of_path(
+    path: str | Path, cwd: Path, workspace: Path, home: Path, *, writing: bool
+) -> list[Danger]:
+    """Return what is dangerous about reading or writing one path; links are followed first."""
+    place = place_of(workspace, home)
+    resolved = resolve(str(path), str(cwd))
+    return of_write(resolved, place) if writing else of_read(resolved, place)
+
+
+def resolve(path: str, cwd: str) -> str:
+    """The absolute path that is meant, every link followed; `~` is the person's home."""
+    meant = os.path.normpath(Path(cwd) / expand(path))
+    # A stream's name is a link into /proc, which says nothing.
+    return meant if _is_harmless_device(meant) else os.path.realpath(meant)
+
+
+def expand(path: str) -> str:
+    """The path with a leading `~` replaced by the person's home."""
+    if path == "~" or path.startswith("~/"):
+        return own_home() + path[1:]
+    return path
+
+
+def own_home() -> str:
+    """The person's home folder."""
+    return str(Path.home())
+
+
+def of_read(path: str, place: Place) -> list[Danger]:
+    """Reading is dangerous where secrets are."""
+    if is_secret(path, place):
+        return [Danger("secrets", f"Reads {path}, which may hold secrets", f"read:{path}")]
+    return []
+
+
+def of_write(path: str, place: Place) -> list[Danger]:
+    """Writing is dangerous outside the workspace, and where it changes what others run."""
+    if _is_of_hermes(path, place):
+        return [Danger("privilege", f"Changes Hermes's own file {path}", f"write:{path}")]
+    if path.startswith("/dev/") and not _is_harmless_device(path):
+        return [Danger("destructive", f"Writes to the device {path}", f"write:{path}")]
+    if _is_harmless_device(path):
+        return []
+    if _starts_something(path):
+        return [Danger("privilege", f"Changes {path}, which other programs run", f"write:{path}")]
+    if is_inside(path, place):
+        if is_secret(path, place) and Path(path).exists():
+            return [Danger("secrets", f"Changes {path}, which may hold secrets", f"write:{path}")]
+        return []
+    if is_of_system(path):
+        return [Danger("privilege", f"Changes the system's {path}", f"write:{path}")]
+    folder = str(Path(path).parent)
+    return [Danger("outside", f"Writes {path}, outside the workspace", f"write:{folder}")]
+
+
+def is_inside(path: str, place: Place) -> bool:
+    """Return whether changes there are the conversation's own: its workspace, or a temporary file."""
+    return is_under(path, place.workspace) or is_temporary(path, place)
+
+
+def is_temporary(path: str, place: Place) -> bool:
+    """Return whether it is a temporary file; not so when the workspace itself lies among those."""
+    return any(
+        is_under(path, folder) and path != folder and not is_under(place.workspace, folder)
+        for folder in _temporary_folders()
+    )
+
+
+@lru_cache(maxsize=1)
+def _temporary_folders() -> tuple[str, ...]:
+    import tempfile  # noqa: PLC0415 -- slow to load, and only commands need it
+
+    named = (tempfile.gettempdir(), "/tmp", "/var/tmp")
+    return tuple(dict.fromkeys(os.path.realpath(folder) for folder in named))
+
+
+def is_secret(path: str, place: Place) -> bool:
+    """Return whether a path may hold secrets, by where it lies and what it is called."""
+    if _is_of_hermes(path, place):
+        return not any(is_under(path, f"{place.home}/{name}") for name in _OPEN_TO_ALL)
+    if any(is_under(path, folder) for folder in _SYSTEM_SECRETS):
+        return True
+    if path.startswith("/proc/") and path.endswith(("/environ", "/mem")):
+        return True
+    home = os.path.realpath(own_home())
+    if any(is_under(path, f"{home}/{name}") for name in (*_SECRET_FOLDERS, *_SECRET_FILES)):
+        return not path.endswith(".pub")
+    name = Path(path).name
+    if any(fnmatch.fnmatch(name, pattern) for pattern in _HARMLESS_NAMES):
+        return False
+    if any(is_under(path, folder) for folder in _PUBLIC_FOLDERS):
+        return False
+    return any(fnmatch.fnmatch(name, pattern) for pattern in _SECRET_NAMES)
+
+
+def secret_places(place: Place) -> list[str]:
+    """Folders and files that a sandbox hides."""
+    home = os.path.realpath(own_home())
+    return [place.home, *(f"{home}/{name}" for name in (*_SECRET_FOLDERS, *_SECRET_FILES))]
+
+
+def holds_secrets_below(path: str, place: Place) -> bool:
+    """Return whether going through this folder would go through secrets too."""
+    return any(is_under(secret, path) and Path(secret).exists() for secret in secret_places(place))
+
+
+def is_of_system(path: str) -> bool:
+    """Return whether it came with the system."""
+    return any(is_under(path, folder) for folder in _SYSTEM_FOLDERS)
+
+
+def is_broad(path: str, place: Place) -> bool:
+    """Return whether everything that matters would go with this folder."""
+    kept = (place.workspace, place.home, os.path.realpath(own_home()))
+    return any(is_under(folder, path) for folder in kept) or path.count("/") <= 1
+
+
+def is_under(path: str, folder: str) -> bool:
+    """Return whether a resolved path is the folder or lies in it."""
+    return path == folder or path.startswith(folder if folder.endswith("/") else folder + "/")
+
+
+def _is_of_hermes(path: str, place: Place) -> bool:
+    """Return whether it is in Hermes's home, and not in a workspace that somebody put there."""
+    own = is_under(place.workspace, place.home) and is_under(path, place.workspace)
+    return is_under(path, place.home) and not own
+
+
+def _is_harmless_device(path: str) -> bool:
+    return path in _HARMLESS_DEVICES or path.startswith(("/dev/fd/", "/dev/pts/", "/dev/shm/"))
+
+
+def _starts_something(path: str) -> bool:
+    home = os.path.realpath(own_home())
+    if any(path == f"{home}/{name}" for name in _START_FILES):
+        return True
+    if any(is_under(path, f"{home}/{name}") for name in _START_FOLDERS):
+        return True
+    return "/.git/hooks/" in path or path.endswith("/.git/config")

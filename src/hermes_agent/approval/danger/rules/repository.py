@@ -1,0 +1,210 @@
+"""git: what it throws away, what it sends, and what it runs."""
+
+import re
+
+from hermes_agent.approval.danger.rules.files import Rule
+from hermes_agent.approval.danger.run import Report, Run, Value, run_of
+
+_GLOBAL_VALUED = (
+    "-C",
+    "-c",
+    "--git-dir",
+    "--work-tree",
+    "--namespace",
+    "--exec-path",
+    "--config-env",
+)
+_RUNS = re.compile(
+    r"^(?:core\.(?:sshcommand|pager|editor|fsmonitor|hookspath|askpass|gitproxy)|pager\..*|alias\..*"
+    r"|diff\.external|.*\.(?:textconv|command|driver|smudge|clean|process|cmd|program|helper)"
+    r"|sequence\.editor|credential\.helper|gpg\.program|protocol\.ext\.allow|init\.templatedir)$",
+    re.IGNORECASE,
+)
+_HARMLESS_VALUES = frozenset({"", "cat", "less", "true", "false", ":", "cache", "store", "never"})
+
+
+def _git(run: Run, report: Report) -> None:
+    position = _verb_position(run)
+    for setting in run.values_of("-c", "--config-env") if position != 0 else []:
+        _setting(setting.text, report)
+    if run.value_of("--exec-path") is not None:
+        report.doubt("git takes its programs from another folder.")
+    if position is None:
+        return
+    verb = run.args[position].text
+    rest = run_of((Value(f"git {verb}"), *run.args[position + 1 :]))
+    rest = rest._replace(name=f"git {verb}")
+    rule = _VERBS.get(verb)
+    if rule is not None:
+        rule(rest, report)
+
+
+def _verb_position(run: Run) -> int | None:
+    skip = False
+    for position, value in enumerate(run.args):
+        if skip:
+            skip = False
+        elif value.text.startswith("-"):
+            skip = value.text in _GLOBAL_VALUED
+        else:
+            return position
+    return None
+
+
+def _setting(text: str, report: Report) -> None:
+    name, _, value = text.partition("=")
+    if _RUNS.match(name) and value not in _HARMLESS_VALUES:
+        report.doubt(f"git is told to run a program: {name}={value}.")
+
+
+def _loses(run: Run, report: Report, what: str, key: str) -> None:
+    report.danger("destructive", f"{what}: {run.line}.", f"terminal:{key}")
+
+
+def _reset(run: Run, report: Report) -> None:
+    if run.has("--hard", "--merge", "--keep"):
+        _loses(run, report, "Throws away changes", "git reset --hard")
+
+
+def _clean(run: Run, report: Report) -> None:
+    if not run.has("-n", "--dry-run"):
+        _loses(run, report, "Deletes files that git does not know", "git clean")
+
+
+def _checkout(run: Run, report: Report) -> None:
+    words = [value.text for value in run.args]
+    creates = run.has("-b", "-B", "--orphan", "-t", "--track")
+    if "--" in words or run.has("-f", "--force") or ("." in words and not creates):
+        _loses(run, report, "Throws away changes", "git checkout --")
+
+
+def _switch(run: Run, report: Report) -> None:
+    if run.has("-f", "--force", "--discard-changes"):
+        _loses(run, report, "Throws away changes", "git switch -f")
+
+
+def _restore(run: Run, report: Report) -> None:
+    if not run.has("--staged", "-S") or run.has("--worktree", "-W"):
+        _loses(run, report, "Throws away changes", "git restore")
+
+
+def _push(run: Run, report: Report) -> None:
+    operands = run.operands(("-o", "--push-option", "--receive-pack", "--exec", "--repo"))
+    target = operands[0].shown if operands else "its remote"
+    report.danger(
+        "exfiltration", f"Sends commits to {target}: {run.line}.", f"terminal:git push {target}"
+    )
+    forced = any(option.startswith("--force") for option in run.options())
+    removes = run.has("-f", "--delete", "-d", "--mirror", "--prune")
+    if forced or removes or any(v.text.startswith(("+", ":")) for v in operands[1:]):
+        _loses(run, report, "Overwrites or deletes what others have", "git push --force")
+    if run.has("--receive-pack", "--exec"):
+        report.doubt("git is told which program to run.")
+
+
+def _branch(run: Run, report: Report) -> None:
+    if run.has("-D") or (run.has("-d", "--delete") and run.has("-f", "--force")):
+        _loses(run, report, "Deletes a branch that may not be merged", "git branch -D")
+
+
+def _stash(run: Run, report: Report) -> None:
+    operands = run.operands()
+    if operands and operands[0].text in ("drop", "clear"):
+        _loses(run, report, "Throws away stashed changes", "git stash drop")
+
+
+def _history(run: Run, report: Report) -> None:
+    words = [value.text for value in run.args]
+    harmless = run.name == "git reflog" and (not words or words[0] not in ("expire", "delete"))
+    if not harmless and (run.name != "git gc" or run.has("--prune")):
+        _loses(run, report, "Rewrites or deletes history", run.name)
+
+
+def _worktree(run: Run, report: Report) -> None:
+    words = [value.text for value in run.operands()]
+    if words[:1] == ["remove"] and run.has("-f", "--force"):
+        _loses(run, report, "Deletes a working tree", "git worktree remove --force")
+    if words[:1] == ["add"] and len(words) > 1:
+        report.writes(run.operands()[1])
+
+
+def _config(run: Run, report: Report) -> None:
+    operands = run.operands(("-f", "--file", "--type", "--default"))
+    if len(operands) > 1:
+        _setting(f"{operands[0].text}={operands[1].text}", report)
+    if run.has("--global", "--system") and (len(operands) > 1 or run.has("--unset", "--add")):
+        report.danger(
+            "outside",
+            f"Changes settings for all repositories: {run.line}.",
+            "terminal:git config --global",
+        )
+
+
+def _clone(run: Run, report: Report) -> None:
+    operands = run.operands(
+        ("-b", "--branch", "-o", "--origin", "--depth", "-c", "--config", "-j", "--filter")
+    )
+    if len(operands) > 1:
+        report.writes(operands[1])
+    if run.has("-u", "--upload-pack") or any(v.text.startswith("ext::") for v in operands):
+        report.doubt("git is told which program to run.")
+    for setting in run.values_of("-c", "--config"):
+        _setting(setting.text, report)
+
+
+def _fetch(run: Run, report: Report) -> None:
+    if run.has("--upload-pack") or any(value.text.startswith("ext::") for value in run.operands()):
+        report.doubt("git is told which program to run.")
+
+
+def _bisect(run: Run, report: Report) -> None:
+    words = [value.text for value in run.args]
+    if words[:1] == ["run"]:
+        report.runs(run.args[1:])
+
+
+def _rebase(run: Run, report: Report) -> None:
+    for script in run.values_of("-x", "--exec"):
+        report.runs_script(script)
+
+
+def _submodule(run: Run, report: Report) -> None:
+    words = [value.text for value in run.operands()]
+    if words[:1] == ["foreach"]:
+        for script in run.operands()[1:2]:
+            report.runs_script(script)
+    if words[:1] == ["deinit"] and run.has("-f", "--force", "--all"):
+        _loses(run, report, "Deletes submodules", "git submodule deinit")
+
+
+def _credential(run: Run, report: Report) -> None:
+    report.danger("secrets", f"Reads stored passwords: {run.line}.", "terminal:git credential")
+
+
+def _grep(run: Run, report: Report) -> None:
+    if run.has("-O", "--open-files-in-pager"):
+        report.doubt("git opens what it finds in another program.")
+
+
+def _send_mail(run: Run, report: Report) -> None:
+    report.danger("exfiltration", f"Sends data away: {run.line}.", f"terminal:{run.name}")
+
+
+def _diff(run: Run, report: Report) -> None:
+    target = run.value_of("--output", "-o")
+    if target is not None:
+        report.writes(target)
+
+
+_VERBS: dict[str, Rule] = {
+    "reset": _reset, "clean": _clean, "checkout": _checkout, "switch": _switch, "restore": _restore,
+    "push": _push, "branch": _branch, "stash": _stash, "reflog": _history, "gc": _history,
+    "prune": _history, "filter-branch": _history, "filter-repo": _history, "update-ref": _history,
+    "replace": _history, "worktree": _worktree, "config": _config, "clone": _clone, "fetch": _fetch,
+    "pull": _fetch, "ls-remote": _fetch, "bisect": _bisect, "rebase": _rebase,
+    "submodule": _submodule, "credential": _credential, "grep": _grep, "send-email": _send_mail,
+    "imap-send": _send_mail, "request-pull": _send_mail, "diff": _diff, "log": _diff, "show": _diff,
+    "format-patch": _diff, "archive": _diff,
+}  # fmt: skip
+
+RULES: dict[str, Rule] = {"git": _git}

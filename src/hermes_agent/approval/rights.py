@@ -1,0 +1,82 @@
+"""Answers to what the agent asks: which questions wait in conversations, and who may answer them how.
+
+A question is answered where its conversation is, or at the machine. An owner may allow anything; a
+member may allow a call in a conversation that is theirs alone, and not for all times; a guest may allow
+nothing. Whoever may speak in a conversation may say no; who may answer what the agent wants to know, the
+surface decides, which knows for whom the turn works.
+"""
+
+from collections.abc import Collection
+
+from hermes_agent.permissions import Permissions, is_owner
+from hermes_core.errors import UsageError
+from hermes_state.protocol import Store
+from hermes_state.questions import Kind
+from hermes_state.records import Row
+from hermes_state.scope import DELEGATE
+
+_YES = ("once", "session", "always")
+
+
+def waiting(store: Store, conversations: Collection[str], kind: Kind | None = None) -> list[Row]:
+    """Questions that conversations wait for, the oldest first; those of sub-agents included."""
+    return [
+        question
+        for question in store.questions.pending()
+        if kind in (None, question["kind"])
+        and _origin(store, question["session_id"])["conversation_id"] in conversations
+    ]
+
+
+def give(
+    store: Store,
+    question_id: str,
+    text: str,
+    *,
+    conversations: Collection[str],
+    permissions: Permissions | None = None,
+    by: str = "",
+) -> Row:
+    """Answer a question of these conversations and return it; raises UsageError when it is not to be.
+
+    A question of another conversation is told as one that is not there.
+    """
+    found = [one for one in waiting(store, conversations) if one["id"] == question_id]
+    if not found:
+        raise UsageError("This question does not wait for an answer here.")
+    question = found[0]
+    if question["kind"] == "approval":
+        _check(store, question, text, permissions)
+    store.questions.answer(question_id, text, by=permissions.person if permissions else by)
+    return question
+
+
+def _check(store: Store, question: Row, text: str, permissions: Permissions | None) -> None:
+    if permissions is None or is_owner(permissions) or _choice(text) not in _YES:
+        return
+    session = _origin(store, question["session_id"])
+    is_theirs = (session["source"], session["user_id"]) == (
+        permissions.scope.source,
+        permissions.scope.user_id,
+    )
+    if permissions.role == "guest" or permissions.scope.user_id is None or not is_theirs:
+        raise UsageError("Only an owner may allow this.", fix="/deny says no to it.")
+    if _choice(text) == "always":
+        raise UsageError(
+            "Only an owner may allow something for all times.",
+            fix="Write /approve or /approve session.",
+        )
+
+
+def _choice(text: str) -> str:
+    """Return what an answer comes to: a remark may follow it, as the gate reads it."""
+    return text.partition(":")[0]
+
+
+def _origin(store: Store, session_id: str) -> Row:
+    """The session that a person sees of one that asks: a sub-agent's is its parent's."""
+    session = store.get_session(session_id)
+    while session is not None and session["source"] == DELEGATE:
+        above = session["parent_session_id"]
+        session = store.get_session(above) if above else None
+    return session or {"conversation_id": session_id, "source": "", "user_id": None}

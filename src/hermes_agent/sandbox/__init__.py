@@ -1,0 +1,1 @@
+"""Sandboxes that commands run in, their detection, and the end of what would outlive us."""
