@@ -60,6 +60,7 @@ def _accepted(bench: ToolContext, model_s: int, beside: str, must: float) -> Res
         against="one raw commit at the same pace, p99",
         note=f"half took {_quiet(ours, 0.5) * 1e3:.1f} ms, raw commits"
         f" {_quiet(limit, 0.5) * 1e3:.1f} ms; {_CHATS} chats",
+        reason="the turns beside it share one interpreter with the writer",
     )  # fmt: skip
 
 

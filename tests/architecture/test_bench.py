@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from bench import page
+from bench.result import Result
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -49,3 +53,25 @@ def test_an_unknown_row_is_refused() -> None:
 
     assert done.returncode == 2
     assert "no-such-row" in done.stderr
+
+
+def test_a_row_that_measured_nothing_is_named_and_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "PAGE", tmp_path / "benchmarks.md")
+    empty, full = Result("memory of a turn", 0, "bytes", 10), Result("append", 5, "s", 10)
+
+    page.write([empty, full], None, 1.0, [])
+
+    text = page.PAGE.read_text("utf-8")
+    assert "0 bytes" not in text
+    assert "- memory of a turn: not measured in this run" in text
+    assert "| append | 5 s |" in text
+    assert not empty.ok
+
+
+def test_a_missed_target_says_why_in_its_row() -> None:
+    assert Result("a", 5, "s", 10, reason="slow disk").verdict == "ok"
+    assert Result("a", 50, "s", 10, reason="slow disk").verdict == "MISSED: slow disk"
+    assert Result("a", 50, "s", 10).verdict == "MISSED: the reason is not known yet"
+    assert Result("a", 5, "s", 10, failure="3 messages lost").verdict == "MISSED: 3 messages lost"
