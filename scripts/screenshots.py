@@ -20,7 +20,7 @@ from textual.pilot import Pilot
 from textual.widgets import TextArea
 
 from hermes_agent.models.base import Usage
-from hermes_agent.models.embedded import catalogue
+from hermes_agent.models.embedded import catalog
 from hermes_agent.testing.scripted import Step, call, say, together
 from hermes_agent.testing.server import Play, ScriptedServer
 from hermes_core.paths import Home
@@ -266,7 +266,7 @@ async def _running(
 @contextlib.contextmanager
 def _slow_hub(folder: Path) -> Generator[str]:
     """A model hub that has brought two fifths of the file and brings no more."""
-    entry = catalogue.entries()[0]
+    entry = catalog.entries()[0]
     have, over = int(entry.bytes * 0.4), threading.Event()
     partial = folder / ".hermes" / "models" / f".{entry.name}.part"
     partial.parent.mkdir(parents=True)

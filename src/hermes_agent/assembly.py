@@ -32,8 +32,8 @@ from hermes_state.protocol import Store
 logger = logging.getLogger(__name__)
 
 
-class Made(Protocol):
-    """A model or a memory as plugins register it."""
+class Factory(Protocol):
+    """A model or a memory provider as a plugin registers it."""
 
     @property
     def factory(self) -> Callable[..., object]: ...
@@ -51,13 +51,13 @@ class Plugins(Hooks, Protocol):
 
     def load_enabled(self, home: Home, settings: Settings) -> None: ...
     def tools(self) -> Mapping[str, PluginTool]: ...
-    def models(self) -> Mapping[str, Made]: ...
+    def models(self) -> Mapping[str, Factory]: ...
     def providers(self) -> Mapping[str, RegisteredProvider]: ...
-    def memory_providers(self) -> Mapping[str, Made]: ...
+    def memory_providers(self) -> Mapping[str, Factory]: ...
 
 
-class Lent:
-    """A model that outlives the conversations which use it: their end does not close it."""
+class SharedModel:
+    """A model that conversations share; closing a conversation does not close it."""
 
     def __init__(self, model: Model) -> None:
         self.owned = model
@@ -83,7 +83,7 @@ class Assembly:
         self.store = store
         self.plugins = plugins
         self._lock = threading.RLock()
-        self._models: dict[str, Lent] = {}
+        self._models: dict[str, SharedModel] = {}
         secrets.register(config.secrets(settings))
         plugins.load_enabled(home, settings)
 
@@ -93,7 +93,7 @@ class Assembly:
         return Toolbox(tools, self.settings.tools.disabled)
 
     def registry(self, name: str = "") -> Registry:
-        """What makes models; with a name, of the one that is called so."""
+        """Return the registry of models, with the model of this name chosen if one is given."""
         providers = Providers(row.provider for row in self.plugins.providers().values())
         settings = with_model(self.settings, name, providers) if name else self.settings
         return Registry(
@@ -103,14 +103,14 @@ class Assembly:
             plugins={name: model.factory for name, model in self.plugins.models().items()},
             providers=providers,
             ports=discovery.PORTS,
-            patience_s=discovery.PATIENCE_S,
+            probe_timeout_s=discovery.PROBE_TIMEOUT_S,
         )
 
-    def model(self, name: str = "") -> Lent:
-        """The model of this name, or the one that the settings give; raises ModelError."""
+    def model(self, name: str = "") -> SharedModel:
+        """Return the model of this name, or that of the settings; raises ModelError."""
         with self._lock:
             if name not in self._models:
-                self._models[name] = Lent(self.registry(name).build())
+                self._models[name] = SharedModel(self.registry(name).build())
             return self._models[name]
 
     def agent(
@@ -169,8 +169,8 @@ class Assembly:
     def close(self) -> None:
         """Let go of the models."""
         with self._lock:
-            for lent in self._models.values():
-                lent.owned.close()
+            for model in self._models.values():
+                model.owned.close()
             self._models = {}
 
 

@@ -63,7 +63,7 @@ def describe(rt: Runtime, session: LiveSession) -> Payload:
         info["usage"] = usage(rt, session)
     if live.error is not None:
         with loading:
-            from tui_gateway import offer  # noqa: PLC0415 -- brings the catalogue of models
+            from tui_gateway import offer  # noqa: PLC0415 -- brings the catalog of models
 
         info["credential_warning"] = str(live.error)
         info["offer"] = offer.made(rt, live)

@@ -4,7 +4,7 @@ import threading
 import time
 from typing import Any
 
-from hermes_agent.models.embedded import catalogue, pull
+from hermes_agent.models.embedded import catalog, pull
 from hermes_agent.models.embedded.progress import Step
 from hermes_core.errors import ModelMissingError
 from tui_gateway.protocol import NO_AGENT, RpcError
@@ -20,7 +20,7 @@ def made(rt: Runtime, live: Live) -> dict[str, Any]:
     if not rt.assembly().registry(live.model_name).discovery.is_embedded_next:
         return {}
     choice = pull.choose(rt.home)
-    entry = catalogue.get(choice.name)
+    entry = catalog.get(choice.name)
     return {"name": entry.name, "title": entry.title, "bytes": entry.bytes, "why": choice.reason}
 
 

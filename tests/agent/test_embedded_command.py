@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hermes_agent.models import embedded
-from hermes_agent.models.embedded import shelf
+from hermes_agent.models.embedded import model_files
 from hermes_agent.models.embedded.progress import Step
 from hermes_cli.commands import root
 from hermes_cli.commands.model_pull import Bar
@@ -34,9 +34,9 @@ def test_a_file_of_ones_own_is_taken_and_said_to_be_ready(
     assert root.run(["model", "pull", "--gguf", str(own)]) == 0
     output, errors = capsys.readouterr()
     assert output == f"mine is ready: {home.models / 'mine.gguf'}\n"
-    assert "not in the catalogue" in errors
+    assert "not in the catalog" in errors
     assert embedded.advice() in errors
-    assert shelf.installed(home) == ["mine"]
+    assert model_files.installed(home) == ["mine"]
 
 
 def test_a_program_gets_json(home: Home, own: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ import pytest
 from hermes_agent.events import Event, Notice, Sink, TextDelta, ignore
 from hermes_agent.models import small_prompt
 from hermes_agent.models.base import Reply, Request
-from hermes_agent.models.embedded import engine, machine
+from hermes_agent.models.embedded import engine, hardware
 from hermes_agent.models.embedded.engine import Engine
 from hermes_agent.models.embedded.model import EmbeddedModel, open_model
 from hermes_agent.models.embedded.pull import pull
@@ -343,8 +343,8 @@ def test_a_missing_system_library_is_named(
 
 
 def test_the_machine_has_memory_and_cores() -> None:
-    assert machine.cores() >= 1
-    assert (machine.available_bytes() or 1) > 0
+    assert hardware.cores() >= 1
+    assert (hardware.available_bytes() or 1) > 0
 
 
 # -- the process, and the port ---------------------------------------------------------------------

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hermes_agent.models.embedded import catalogue, gguf, machine, pull, shelf
-from hermes_agent.models.embedded.catalogue import Entry
+from hermes_agent.models.embedded import catalog, gguf, hardware, model_files, pull
+from hermes_agent.models.embedded.catalog import Entry
 from hermes_agent.models.embedded.progress import Step
 from hermes_core.errors import ModelMissingError, UsageError
 from hermes_core.paths import Home
@@ -104,7 +104,7 @@ def test_a_file_from_the_hub_is_checked_private_and_found_again(home: Home, hub:
     assert any("its authors" in step.text and "MIT" in step.text for step in steps)
     assert pull.fetch(model(), home, hub=hub.address) == path
     assert len(hub.paths) == 1
-    record = shelf.record(home, "tiny")
+    record = model_files.record(home, "tiny")
     assert record is not None
     assert record.sha256 == model().sha256
     assert record.source == hub.address
@@ -142,7 +142,7 @@ def test_a_wrong_hash_removes_the_file_and_says_so(home: Home, hub: Hub) -> None
     ):
         pull.fetch(model(), home, hub=hub.address)
     assert list(home.models.glob("*.gguf")) == []
-    assert shelf.installed(home) == []
+    assert model_files.installed(home) == []
 
 
 def test_another_file_under_the_name_is_not_even_begun(home: Home, hub: Hub) -> None:
@@ -201,7 +201,7 @@ def test_a_file_that_was_brought_by_hand_is_checked_and_kept(home: Home, hub: Hu
 def test_a_file_that_changed_since_is_not_trusted(home: Home, hub: Hub) -> None:
     path = pull.fetch(model(), home, hub=hub.address)
     path.write_bytes(bytes(len(FILE)))
-    assert shelf.record(home, "tiny") is None
+    assert model_files.record(home, "tiny") is None
     assert pull.fetch(model(), home, hub=hub.address).read_bytes() == FILE
 
 
@@ -266,10 +266,10 @@ def test_a_file_of_the_users_own_is_linked_and_nobody_vouches_for_it(
     found = pull.pull(None, home, gguf=path, progress=steps.append)
     assert found == home.models / "my-model-v2.gguf"
     assert found.resolve() == path
-    assert shelf.installed(home) == ["my-model-v2"]
-    assert shelf.path_of(home) == found
+    assert model_files.installed(home) == ["my-model-v2"]
+    assert model_files.path_of(home) == found
     said = " ".join(step.text for step in steps)
-    assert "not in the catalogue" in said
+    assert "not in the catalog" in said
     assert "licence mit" in said
 
 
@@ -280,12 +280,12 @@ def test_a_file_of_the_users_own_that_went_away_is_no_longer_there(
     path.write_bytes(OWN)
     pull.pull("first", home, gguf=path)
     path.unlink()
-    assert shelf.installed(home) == []
+    assert model_files.installed(home) == []
     with pytest.raises(ModelMissingError, match="not here yet"):
-        shelf.path_of(home)
+        model_files.path_of(home)
 
 
-def test_a_name_of_the_catalogue_is_kept_for_its_file(home: Home, tmp_path: Path) -> None:
+def test_a_name_of_the_catalog_is_kept_for_its_file(home: Home, tmp_path: Path) -> None:
     path = tmp_path / "mine.gguf"
     path.write_bytes(OWN)
     with pytest.raises(UsageError, match="sha256 is another"):
@@ -298,23 +298,23 @@ def test_an_unknown_name_is_told_the_known_ones(home: Home) -> None:
     assert "qwen2.5-coder-1.5b" in raised.value.fix
 
 
-def test_the_catalogue_holds_together() -> None:
-    for entry in catalogue.entries():
+def test_the_catalog_holds_together() -> None:
+    for entry in catalog.entries():
         assert len(base64.b16decode(entry.sha256, casefold=True)) == 32
         assert entry.bytes < entry.memory_bytes
-        assert catalogue.get(entry.file) is entry
+        assert catalog.get(entry.file) is entry
 
 
 def test_the_choice_says_why(home: Home) -> None:
     choice = pull.choose(home)
-    assert choice.name in [entry.name for entry in catalogue.entries()]
+    assert choice.name in [entry.name for entry in catalog.entries()]
     assert choice.reason
 
 
 def test_where_memory_is_short_the_light_model_is_chosen(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "available_bytes", lambda: 1_000_000_000)
+    monkeypatch.setattr(hardware, "available_bytes", lambda: 1_000_000_000)
     choice = pull.choose(home)
     assert choice.name == "qwen2.5-coder-0.5b"
     assert "memory" in choice.reason
@@ -323,11 +323,11 @@ def test_where_memory_is_short_the_light_model_is_chosen(
 def test_a_container_that_limits_memory_is_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "_GROUP", tmp_path)
+    monkeypatch.setattr(hardware, "_GROUP", tmp_path)
     (tmp_path / "memory.max").write_text("1000000\n")
     (tmp_path / "memory.current").write_text("400000\n")
     (tmp_path / "cpu.max").write_text("50000 100000\n")
-    assert machine.available_bytes() == 600_000
-    assert machine.cores() == 1
+    assert hardware.available_bytes() == 600_000
+    assert hardware.cores() == 1
     (tmp_path / "memory.max").write_text("max\n")
-    assert (machine.available_bytes() or 0) > 600_000
+    assert (hardware.available_bytes() or 0) > 600_000

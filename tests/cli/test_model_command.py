@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from hermes_agent.models import discovery
-from hermes_agent.models.embedded import shelf
+from hermes_agent.models.embedded import model_files
 from hermes_agent.models.providers import OURS
 from hermes_agent.testing.scripted import PATIENCE_S
 from hermes_agent.testing.server import ScriptedServer
@@ -21,7 +21,7 @@ def bare_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in OURS.variables():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(discovery, "PORTS", {})
-    monkeypatch.setattr(discovery, "PATIENCE_S", PATIENCE_S)
+    monkeypatch.setattr(discovery, "PROBE_TIMEOUT_S", PATIENCE_S)
     monkeypatch.setitem(root.COMMANDS, "model", Entry("model", "Show and switch the model."))
 
 
@@ -125,8 +125,8 @@ def test_an_address_where_nobody_answers_can_be_left(shell: Shell, local: Script
 
 def test_the_embedded_model_says_what_it_is_good_for(shell: Shell, home: Home):
     home.models.mkdir(parents=True)
-    shelf.file_of(home, "tiny").write_bytes(b"GGUF")
-    shelf.put_record(home, "tiny", sha256="0", source="test", notice="")
+    model_files.file_of(home, "tiny").write_bytes(b"GGUF")
+    model_files.put_record(home, "tiny", sha256="0", source="test", notice="")
     shown = shell.run("model")
     assert "embedded/tiny is used: it was pulled." in shown
     assert "this process" in shown

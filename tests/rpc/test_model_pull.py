@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes_agent.models.embedded import catalogue, machine
-from hermes_agent.models.embedded.catalogue import Entry
+from hermes_agent.models.embedded import catalog, hardware
+from hermes_agent.models.embedded.catalog import Entry
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from tests.rpc.serving import Inside, RefusedError
@@ -72,8 +72,8 @@ def poor(home: Home, hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         context=2048,
         memory_bytes=1,
     )
-    monkeypatch.setattr(catalogue, "entries", lambda: (tiny,))
-    monkeypatch.setattr(machine, "available_bytes", lambda: None)
+    monkeypatch.setattr(catalog, "entries", lambda: (tiny,))
+    monkeypatch.setattr(hardware, "available_bytes", lambda: None)
     monkeypatch.setenv("HERMES_HOME", str(home.root))
     monkeypatch.setenv("HERMES_MODEL_HUB", hub)
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "OPENROUTER_API_KEY"):

@@ -20,7 +20,7 @@ from hermes_core.errors import ModelError, ModelUnreachableError
 logger = logging.getLogger(__name__)
 
 _VERSION = "2023-06-01"
-_LIST_S = 3.0
+_LIST_TIMEOUT_S = 3.0
 """How long a list of names is waited for, when one is not known."""
 _FORM = "reply"
 """The tool whose input is the reply, where a reply has to have a shape."""
@@ -184,7 +184,7 @@ class Anthropic:
         )
 
     def _names(self, stop: Stop) -> list[str]:
-        page = self._endpoint.get("/v1/models", stop, timeout_s=_LIST_S)
+        page = self._endpoint.get("/v1/models", stop, timeout_s=_LIST_TIMEOUT_S)
         return refusals.names_in(page.body) if page.status == 200 else []
 
 

@@ -54,7 +54,7 @@ class Usage(NamedTuple):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is known about a model before it is asked. Prices are in USD per million tokens."""
+    """Facts about a model before it is asked. Prices are in USD per million tokens."""
 
     name: str
     provider: str
@@ -83,7 +83,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What a model said."""
+    """The reply of a model."""
 
     text: str
     tool_calls: list[ToolCall] = []
@@ -94,14 +94,14 @@ class Reply(msgspec.Struct, frozen=True):
     """What the provider wants back word for word with this message, under keys of its own
     (`reasoning_details`, signed thinking); stored with the message and found again in it."""
     model: str = ""
-    """Who answered, when it may have been a fallback; empty: the model that was asked."""
+    """The model that answered, when it may have been a fallback; empty: the one that was asked."""
     provider: str = ""
     cost_usd: float | None = None
-    """Set when the one who answered has other prices than the one who was asked."""
+    """Set when the model that answered has other prices than the one that was asked."""
 
 
 class Model(Protocol):
-    """Somebody who answers."""
+    """Answers requests."""
 
     @property
     def facts(self) -> Facts: ...
@@ -111,5 +111,5 @@ class Model(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         ...

@@ -1,4 +1,4 @@
-"""Which models there are on this machine, which one is used, and why.
+"""Find the models that can be asked from this machine, and choose one.
 
 In this order: what the settings name; a key or an address in the environment; a local server on its
 usual port; the embedded model. Servers are asked only when nothing before them decided.
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 PORTS: Mapping[int, str] = {11434: "Ollama", 8080: "llama.cpp", 1234: "LM Studio", 8000: "vLLM"}
 """Where local servers usually listen."""
-PATIENCE_S = 0.3
-"""How long a local server may take to say what it has."""
-_LISTING_S = 1.0
-"""How long the server of the settings may take to say what it has, for who chooses among it."""
+PROBE_TIMEOUT_S = 0.3
+"""For asking a local server what it has."""
+_LIST_TIMEOUT_S = 1.0
+"""For asking the server of the settings what it has, to choose from."""
 _OWN_KEY = "model.api_key"
 
 
@@ -59,7 +59,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Discovery:
-    """Looks around once; what was found is kept."""
+    """Search once and keep the findings."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Discovery:
         plugins: Collection[str] = (),
         providers: Providers = OURS,
         ports: Mapping[int, str] = PORTS,
-        patience_s: float = PATIENCE_S,
+        probe_timeout_s: float = PROBE_TIMEOUT_S,
     ) -> None:
         """`plugins` are the names of the models that plugins have registered."""
         self._settings = settings
@@ -79,14 +79,14 @@ class Discovery:
         self._plugins = plugins
         self.providers = providers
         self._ports = ports
-        self._patience_s = patience_s
+        self._patience_s = probe_timeout_s
 
     def chosen(self) -> Finding:
-        """The model that is used; raises ModelMissingError when there is none."""
+        """Return the model to use; raises ModelMissingError when there is none."""
         wanted = self._settings
         if wanted.name or wanted.provider or wanted.base_url:
             return self.named(wanted.name, wanted.provider, wanted.base_url)
-        for look in self._places():
+        for look in self._searches():
             for finding in look():
                 return finding
         pull = "Fetch the small one that runs here with `hermes model pull`."
@@ -103,9 +103,9 @@ class Discovery:
         return not (wanted.name or wanted.provider or wanted.base_url or self._credentials)
 
     def found(self) -> list[Finding]:
-        """Everything there is, in the order in which it would be used."""
+        """Return all findings, in the order in which they would be used."""
         everything: list[Finding] = []
-        for look in (self._at_own_address, *self._places()):
+        for look in (self._at_own_address, *self._searches()):
             try:
                 everything += look()
             except ModelMissingError as error:
@@ -114,9 +114,9 @@ class Discovery:
         return [*everything, *plugins]
 
     def named(self, name: str, provider: str = "", base_url: str = "") -> Finding:
-        """The model of that name (`provider/model` or `model`); raises ModelMissingError."""
+        """Return the model of that name (`provider/model` or `model`); raises ModelMissingError."""
         is_label = name.startswith("local/")
-        provider, name = self._sorted_out(name, provider, base_url)
+        provider, name = self._provider_of(name, provider, base_url)
         if provider == PLUGIN:
             return Finding(PLUGIN, name, "the settings name it")
         if provider == EMBEDDED:
@@ -125,8 +125,8 @@ class Discovery:
             return self._labelled(name, base_url) if is_label else self._named_local(name, base_url)
         return self._named_service(provider, name, base_url)
 
-    def _places(self) -> list[Callable[[], Iterable[Finding]]]:
-        """Where to look, in order; each is a question that may take a moment."""
+    def _searches(self) -> list[Callable[[], Iterable[Finding]]]:
+        """Return the searches in order; each may take a moment."""
         hosted = [partial(self._in_environment, provider) for provider in self.providers.hosted]
         return [
             *hosted,
@@ -148,7 +148,7 @@ class Discovery:
             return []
         key_name = self._key_at(wanted.base_url, provider)
         key = key_of(key_name, wanted, self._credentials)
-        names = _names_at(wanted.base_url, key, _LISTING_S)
+        names = _names_at(wanted.base_url, key, _LIST_TIMEOUT_S)
         if own := _without(provider, wanted.name):
             names = [own, *(name for name in names if name != own)]
         reason = "model.base_url is set"
@@ -188,11 +188,11 @@ class Discovery:
     def _embedded(self) -> list[str]:
         if not self._home.models.is_dir():
             return []
-        from hermes_agent.models.embedded import shelf  # noqa: PLC0415 -- hashing and more, rarely needed
+        from hermes_agent.models.embedded import model_files  # noqa: PLC0415 -- hashing and more, rarely needed
 
-        return shelf.installed(self._home)
+        return model_files.installed(self._home)
 
-    def _sorted_out(self, name: str, provider: str, base_url: str) -> tuple[str, str]:
+    def _provider_of(self, name: str, provider: str, base_url: str) -> tuple[str, str]:
         """Return who serves a name, and what it is called there."""
         if provider:
             return provider, _without(provider, name)
@@ -367,22 +367,22 @@ def is_own(settings: ModelSettings, name: str, providers: Providers = OURS) -> b
 
 
 def key_of(key_name: str, settings: ModelSettings, credentials: Credentials) -> str:
-    """The key that has this name."""
+    """Return the key of this name."""
     if not key_name:
         return ""
     return settings.api_key if key_name == _OWN_KEY else credentials[key_name]
 
 
-def server_at(base_url: str, key: str, patience_s: float) -> "Server":
-    """Somebody to ask about models."""
+def server_at(base_url: str, key: str, probe_timeout_s: float) -> "Server":
+    """Return a client for questions about models."""
     from hermes_agent.models.servers import Server  # noqa: PLC0415 -- brings the HTTP library
 
-    return Server(base_url, key, patience_s=patience_s)
+    return Server(base_url, key, probe_timeout_s=probe_timeout_s)
 
 
-def _names_at(base_url: str, key: str, patience_s: float) -> list[str]:
-    """The models that can chat at an address; none when nobody answers."""
-    server = server_at(base_url, key, patience_s)
+def _names_at(base_url: str, key: str, probe_timeout_s: float) -> list[str]:
+    """Return the models that can chat at an address; none when there is no answer."""
+    server = server_at(base_url, key, probe_timeout_s)
     try:
         return [served.name for served in server.models() if "embed" not in served.name.lower()]
     except ModelError:
@@ -392,5 +392,5 @@ def _names_at(base_url: str, key: str, patience_s: float) -> list[str]:
 
 
 def _without(provider: str, name: str) -> str:
-    """The name without its provider; `openrouter/auto` is a name of its own."""
+    """Strip the provider from a name; `openrouter/auto` is a name of its own."""
     return name if name == "openrouter/auto" else name.removeprefix(f"{provider}/")

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 _DONE = b"[DONE]"
 _FINISHED = ("stop", "length", "content_filter")
 """Reasons to finish after which no tool call may follow."""
-_LIST_S = 3.0
+_LIST_TIMEOUT_S = 3.0
 """How long a list of names is waited for, when one is not known."""
 
 
@@ -200,7 +200,7 @@ class OpenAIChat:
         )
 
     def _names(self, stop: Stop) -> list[str]:
-        page = self._endpoint.get("/models", stop, timeout_s=_LIST_S)
+        page = self._endpoint.get("/models", stop, timeout_s=_LIST_TIMEOUT_S)
         return refusals.names_in(page.body) if page.status == 200 else []
 
 

@@ -1,4 +1,4 @@
-"""From settings to the model that answers: the one place where all surfaces get it from."""
+"""Build the model that answers from the settings; every surface gets it here."""
 
 import importlib
 import logging
@@ -9,13 +9,20 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from hermes_agent.events import Sink
-from hermes_agent.models import windows
+from hermes_agent.models import model_facts
 from hermes_agent.models.base import Facts, Model, Reply, Request
-from hermes_agent.models.chain import Chain
-from hermes_agent.models.discovery import PATIENCE_S, PORTS, Discovery, Finding, key_of, server_at
+from hermes_agent.models.discovery import (
+    PORTS,
+    PROBE_TIMEOUT_S,
+    Discovery,
+    Finding,
+    key_of,
+    server_at,
+)
+from hermes_agent.models.fallback import FallbackModel
+from hermes_agent.models.model_facts import ServerFacts
 from hermes_agent.models.providers import ADAPTERS, EMBEDDED, OURS, Credentials, Provider, Providers
-from hermes_agent.models.retry import Persistent
-from hermes_agent.models.windows import Told
+from hermes_agent.models.retry import RetryingModel
 from hermes_agent.stop import Stop
 from hermes_cli.plugin_calls import is_of_a_person
 from hermes_core.errors import (
@@ -32,8 +39,8 @@ from hermes_core.settings import ModelSettings, Settings
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE_S = 2.0
-"""For what a server says about its model; without it a guess is used."""
+_FACTS_TIMEOUT_S = 2.0
+"""For asking a server about its model; without an answer a guess is used."""
 
 Factory = Callable[..., object]
 Given = TypeVar("Given")
@@ -48,10 +55,10 @@ def build(
     providers: Providers = OURS,
     ports: Mapping[int, str] = PORTS,
 ) -> Model:
-    """The model that the settings and the surroundings give, with retries and fallbacks.
+    """Build the model that settings and environment give, with retries and fallbacks.
 
-    `plugins` are the models that plugins registered, each with a function that makes it. Raises
-    ModelMissingError when there is nobody to ask.
+    `plugins` are the factories of the models that plugins registered. Raises ModelMissingError when
+    there is no model.
     """
     registry = Registry(
         settings.model, credentials, home, plugins=plugins, providers=providers, ports=ports
@@ -65,7 +72,7 @@ def names() -> frozenset[str]:
 
 
 class Registry:
-    """Makes models of what discovery finds."""
+    """Build models from what discovery finds."""
 
     def __init__(
         self,
@@ -76,9 +83,9 @@ class Registry:
         plugins: Mapping[str, Factory] | None = None,
         providers: Providers = OURS,
         ports: Mapping[int, str] = PORTS,
-        patience_s: float = PATIENCE_S,
+        probe_timeout_s: float = PROBE_TIMEOUT_S,
     ) -> None:
-        """`patience_s` is for each local server when it is asked what it has."""
+        """`probe_timeout_s` is for asking each local server what it has."""
         self._settings = settings
         self._credentials = credentials
         self._home = home
@@ -90,28 +97,28 @@ class Registry:
             plugins=self._plugins,
             providers=providers,
             ports=ports,
-            patience_s=patience_s,
+            probe_timeout_s=probe_timeout_s,
         )
 
     def build(self) -> Model:
-        """The first model and its fallbacks, which are looked at when they are needed."""
+        """Build the first model and its fallbacks, which are built when they are needed."""
         first = self._first(self.discovery.chosen())
-        return Chain([first, *(self._later(name) for name in self._settings.fallbacks)])
+        return FallbackModel([first, *(self._later(name) for name in self._settings.fallbacks)])
 
     def _first(self, finding: Finding) -> Model:
-        """The model that was chosen; one that its plugin cannot make leaves the answer to a fallback."""
+        """Build the chosen model; if its plugin fails to, a fallback answers."""
         try:
             return self.make(finding)
         except ModelError as error:
             if self.provider(finding).adapter != "plugin" or not self._settings.fallbacks:
                 raise
-            return _Unmade(self.facts(finding, Told()), error)
+            return UnavailableModel(self.facts(finding, ServerFacts()), error)
 
     def make(self, finding: Finding) -> Model:
-        """The model of a finding, ready to be asked."""
+        """Build the model of a finding."""
         provider = self.provider(finding)
         if provider.adapter == "plugin":
-            return Persistent(self._from_plugin(finding.model), retries=self._settings.retries)
+            return RetryingModel(self._from_plugin(finding.model), retries=self._settings.retries)
         if provider.adapter == "embedded":
             model = self._embedded(finding)
         else:
@@ -119,24 +126,24 @@ class Registry:
         return _small(model) if model.facts.is_small else model
 
     def provider(self, finding: Finding) -> Provider:
-        """The provider of a finding."""
+        """Return the provider of a finding."""
         return self.discovery.providers.get(finding.provider)
 
-    def facts(self, finding: Finding, told: Told) -> Facts:
-        """What is known about a model, with what its server told."""
-        return windows.facts_for(finding.model, self.provider(finding), self._settings, told)
+    def facts(self, finding: Finding, served: ServerFacts) -> Facts:
+        """Return what is known about a model, given what its server says."""
+        return model_facts.facts_for(finding.model, self.provider(finding), self._settings, served)
 
-    def told(self, finding: Finding) -> Told:
-        """What the server says, where it knows better than the table."""
+    def server_facts(self, finding: Finding) -> ServerFacts:
+        """Ask the server about the model, where it knows better than the table."""
         if not self._is_asked(finding):
-            return Told()
+            return ServerFacts()
         key = key_of(finding.key_name, self._settings, self._credentials)
-        server = server_at(finding.base_url, key, _PATIENCE_S)
+        server = server_at(finding.base_url, key, _FACTS_TIMEOUT_S)
         try:
             served = next((s for s in server.models() if s.name == finding.model), None)
-            return server.told(served) if served is not None else Told()
+            return server.facts(served) if served is not None else ServerFacts()
         except ModelError:
-            return Told()  # whoever asks the model will hear what is wrong
+            return ServerFacts()  # the first request to the model will say what is wrong
         finally:
             server.close()
 
@@ -146,21 +153,21 @@ class Registry:
             return False
         if self._settings.context_window and self._settings.small != "auto":
             return False
-        return provider.is_local or windows.known(finding.model, provider) is None
+        return provider.is_local or model_facts.known(finding.model, provider) is None
 
     def _remote(self, finding: Finding, provider: Provider) -> Model:
         module, _, name = ADAPTERS[provider.adapter].partition(":")
         with loading:
             adapter = getattr(importlib.import_module(module), name)
         model: Model = adapter(
-            self.facts(finding, self.told(finding)),
+            self.facts(finding, self.server_facts(finding)),
             provider=provider,
             base_url=finding.base_url,
             api_key=key_of(finding.key_name, self._settings, self._credentials),
             key_name=finding.key_name,
             timeout_s=self._settings.timeout_s,
         )
-        return Persistent(model, retries=self._settings.retries)
+        return RetryingModel(model, retries=self._settings.retries)
 
     def _embedded(self, finding: Finding) -> Model:
         from hermes_agent.models.embedded.model import open_model  # noqa: PLC0415 -- brings the engine
@@ -174,16 +181,16 @@ class Registry:
         except ModelError:
             raise
         except BaseException as error:
-            is_told = isinstance(error, HermesError) and not self._settings.fallbacks
-            if is_told or is_of_a_person(error):
+            is_explained = isinstance(error, HermesError) and not self._settings.fallbacks
+            if is_explained or is_of_a_person(error):
                 raise
             raise ModelError(f"The model {name} of a plugin failed. {in_words(error)}") from error
         if not isinstance(facts, Facts):
-            raise ModelError(f"What a plugin gives as the model {name} is none: it has no facts.")
-        return _OfPlugin(name, cast("Model", made), _checked(name, "facts", facts, Facts))
+            raise ModelError(f"The model {name} of a plugin is not a valid model: it has no facts.")
+        return PluginModel(name, cast("Model", made), _checked(name, "facts", facts, Facts))
 
     def _later(self, name: str) -> Model:
-        return _Later(lambda: self.make(self._fallback(name)))
+        return LazyModel(lambda: self.make(self._fallback(name)))
 
     def _fallback(self, name: str) -> Finding:
         try:
@@ -199,8 +206,8 @@ def _small(model: Model) -> Model:
     return SmallModel(model)
 
 
-class _OfPlugin:
-    """A model of a plugin: whatever it raises, this model has failed, and a fallback may answer."""
+class PluginModel:
+    """A model of a plugin; whatever it raises becomes a ModelError, so a fallback may answer."""
 
     def __init__(self, name: str, model: Model, facts: Facts) -> None:
         self._name = name
@@ -232,7 +239,7 @@ class _OfPlugin:
 
 
 def _checked(name: str, what: str, given: object, kind: type[Given]) -> Given:
-    """What a model of a plugin gives, with fields that are as they have to be; raises ModelError."""
+    """Check the types of what a model of a plugin returned; raises ModelError."""
     try:
         if not isinstance(given, kind):
             raise TypeError(f"a {type(given).__name__} in place of a {kind.__name__}")
@@ -242,8 +249,8 @@ def _checked(name: str, what: str, given: object, kind: type[Given]) -> Given:
         raise ModelError(said) from error
 
 
-class _Unmade:
-    """A model that could not be made: whoever asks it hears why."""
+class UnavailableModel:
+    """A model that could not be built; every request raises the reason."""
 
     def __init__(self, facts: Facts, error: ModelError) -> None:
         self.facts = facts
@@ -256,8 +263,8 @@ class _Unmade:
     def close(self) -> None: ...
 
 
-class _Later:
-    """A model that is made when it is first asked: most fallbacks never are."""
+class LazyModel:
+    """A model that is built on its first use; most fallbacks have none."""
 
     def __init__(self, make: Callable[[], Model]) -> None:
         self._make = make

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from hermes_agent.models.http_client import Endpoint, Page
-from hermes_agent.models.windows import UNKNOWN_LOCAL_WINDOW, Prices, Told
+from hermes_agent.models.model_facts import UNKNOWN_LOCAL_WINDOW, Prices, ServerFacts
 from hermes_agent.stop import Stop
 from hermes_core.errors import ModelError
 
@@ -33,15 +33,19 @@ class Served(NamedTuple):
 class Server:
     """One address that lists models in OpenAI's way."""
 
-    def __init__(self, base_url: str, api_key: str = "", *, patience_s: float = 3.0) -> None:
-        """`base_url` usually ends in /v1; `patience_s` is for each question."""
+    def __init__(self, base_url: str, api_key: str = "", *, probe_timeout_s: float = 3.0) -> None:
+        """`base_url` usually ends in /v1; `probe_timeout_s` is for each question."""
         self.base_url = base_url.rstrip("/")
-        self._patience_s = patience_s
+        self._patience_s = probe_timeout_s
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         parts = urlsplit(self.base_url)
         root = f"{parts.scheme}://{parts.netloc}"
         self._endpoint = Endpoint(
-            root, headers, provider="server", timeout_s=patience_s, connect_timeout_s=patience_s
+            root,
+            headers,
+            provider="server",
+            timeout_s=probe_timeout_s,
+            connect_timeout_s=probe_timeout_s,
         )
         self._prefix = self.base_url.removeprefix(root)
 
@@ -57,7 +61,7 @@ class Server:
         entries = _entries(listed["data"])
         return [Served(str(entry["id"]), entry) for entry in entries if entry.get("id")]
 
-    def told(self, served: Served, stop: Stop | None = None) -> Told:
+    def facts(self, served: Served, stop: Stop | None = None) -> ServerFacts:
         """What the server knows about one of its models; nothing where it is silent."""
         listed = _listed(served.fields)
         if listed.window:
@@ -72,14 +76,14 @@ class Server:
         except ModelError:
             return listed
 
-    def _ollama(self, name: str, stop: Stop | None) -> Told:
+    def _ollama(self, name: str, stop: Stop | None) -> ServerFacts:
         shown = _object(self._post("/api/show", {"model": name}, stop).body)
         skills = _texts(shown.get("capabilities")) or []
         loaded = self._loaded_by_ollama(name, stop)
         asked = _NUM_CTX.search(str(shown.get("parameters") or ""))
         window = loaded or (int(asked[1]) if asked else OLLAMA_WINDOW)
         details = _fields(shown.get("details"))
-        return Told(
+        return ServerFacts(
             window=window,
             images="vision" in skills if skills else None,
             tools="tools" in skills if skills else None,
@@ -92,24 +96,24 @@ class Server:
         found = (model for model in running if name in (model.get("name"), model.get("model")))
         return _whole(next(found, Fields()).get("context_length"))
 
-    def _llama_cpp(self, fields: Fields, stop: Stop | None) -> Told:
+    def _llama_cpp(self, fields: Fields, stop: Stop | None) -> ServerFacts:
         props = _object(self._get("/props", stop).body)
         settings = _fields(props.get("default_generation_settings"))
         meta = _fields(fields.get("meta"))
         modes = _fields(props.get("modalities"))
-        return Told(
+        return ServerFacts(
             window=_whole(settings.get("n_ctx")) or _whole(meta.get("n_ctx_train")),
             images=bool(modes["vision"]) if "vision" in modes else None,
             billions=_whole(meta.get("n_params")) / 1e9,
         )
 
-    def _lm_studio(self, name: str, stop: Stop | None) -> Told:
+    def _lm_studio(self, name: str, stop: Stop | None) -> ServerFacts:
         entries = _entries(_object(self._get("/api/v0/models", stop).body).get("data"))
         entry = next((entry for entry in entries if entry.get("id") == name), Fields())
         skills = _texts(entry.get("capabilities"))
         # One that is not loaded yet will be loaded with less than it could have.
         most = min(_whole(entry.get("max_context_length")), UNKNOWN_LOCAL_WINDOW)
-        return Told(
+        return ServerFacts(
             window=_whole(entry.get("loaded_context_length")) or most,
             images=entry["type"] == "vlm" if "type" in entry else None,
             tools="tool_use" in skills if skills is not None else None,
@@ -123,7 +127,7 @@ class Server:
             return Page(answer.status, answer.read())
 
 
-def _listed(fields: Fields) -> Told:
+def _listed(fields: Fields) -> ServerFacts:
     """What the list itself says: vLLM, llama.cpp, OpenRouter and others."""
     meta = _fields(fields.get("meta"))
     top = _fields(fields.get("top_provider"))
@@ -137,7 +141,7 @@ def _listed(fields: Fields) -> Told:
     )
     modes = _texts(_fields(fields.get("architecture")).get("input_modalities"))
     skills = _texts(fields.get("supported_parameters"))
-    return Told(
+    return ServerFacts(
         window=window,
         max_output=_whole(top.get("max_completion_tokens")),
         images="image" in modes if modes is not None else None,

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from hermes_agent.agent import Agent
-from hermes_agent.assembly import Assembly, Lent
+from hermes_agent.assembly import Assembly, SharedModel
 from hermes_agent.events import Sink
 from hermes_agent.models import embedded
 from hermes_agent.models.discovery import Finding
@@ -69,7 +69,7 @@ class Parts:
         """All models that were found."""
         return self.assembly.registry().discovery.found()
 
-    def use_model(self, name: str) -> Lent:
+    def use_model(self, name: str) -> SharedModel:
         """Have another model answer from now on."""
         model = self.assembly.model(name)
         self.model_name = name
@@ -145,7 +145,7 @@ def _find_model(app: App, assembly: Assembly, wishes: Wishes) -> None:
 
 
 def _obtain(app: App, *, yes: bool) -> None:
-    # the catalogue, hashing and archives: only for who has no model yet
+    # the catalog, hashing and archives: only for who has no model yet
     from hermes_cli.commands import model_pull  # noqa: PLC0415
 
     if not yes:

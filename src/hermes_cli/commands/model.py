@@ -9,9 +9,9 @@ import msgspec
 from hermes_agent.models import discovery, embedded
 from hermes_agent.models.base import Facts
 from hermes_agent.models.discovery import Finding
+from hermes_agent.models.model_facts import ServerFacts
 from hermes_agent.models.providers import EMBEDDED, PLUGIN, Providers
 from hermes_agent.models.registry import Factory, Registry
-from hermes_agent.models.windows import Told
 from hermes_cli import plugins
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
@@ -93,7 +93,7 @@ def registry_of(app: App) -> Registry:
         plugins=factories,
         providers=providers,
         ports=discovery.PORTS,
-        patience_s=discovery.PATIENCE_S,
+        probe_timeout_s=discovery.PROBE_TIMEOUT_S,
     )
 
 
@@ -145,7 +145,7 @@ def _show(app: App) -> None:
     except ModelMissingError as error:
         used, problem = None, error
     found = _with(used, registry.discovery.found())
-    told = registry.told(used) if used is not None else Told()
+    told = registry.server_facts(used) if used is not None else ServerFacts()
     facts = registry.facts(used, told) if used is not None and used.base_url else None
     if app.as_json:
         app.emit(_report(used, facts, found))

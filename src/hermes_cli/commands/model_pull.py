@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hermes_agent.models import embedded
-from hermes_agent.models.embedded import catalogue, pull, shelf
+from hermes_agent.models.embedded import catalog, model_files, pull
 from hermes_agent.models.embedded.progress import Step, megabytes
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_core.errors import ModelMissingError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def command(app: App, name: str | None, gguf: Path | None, yes: bool) -> None:
     """Fetch the embedded model, or go on with a fetch that was broken off.
 
-    NAME is a model of the catalogue (qwen2.5-coder-1.5b, qwen2.5-coder-0.5b); without it, the one that
+    NAME is a model of the catalog (qwen2.5-coder-1.5b, qwen2.5-coder-0.5b); without it, the one that
     suits this machine. With --gguf, NAME is what your file is to be called.
     """
     path = obtain(app, name, gguf=gguf, yes=yes)
@@ -64,8 +64,8 @@ def obtain(
 def _agreed(app: App, name: str | None, yes: bool) -> str:
     """The name of the model to fetch, which the user has said yes to."""
     choice = pull.choose(app.home)
-    entry = catalogue.get(name or choice.name)
-    if yes or entry.name in shelf.installed(app.home):
+    entry = catalog.get(name or choice.name)
+    if yes or entry.name in model_files.installed(app.home):
         return entry.name
     if not sys.stdin.isatty():
         raise ModelMissingError(

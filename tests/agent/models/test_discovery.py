@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hermes_agent.models.discovery import Discovery, Finding, key_of
-from hermes_agent.models.embedded import shelf
+from hermes_agent.models.embedded import model_files
 from hermes_agent.models.providers import OURS, Credentials
 from hermes_agent.testing.scripted import PATIENCE_S
 from hermes_agent.testing.server import ScriptedServer
@@ -29,7 +29,7 @@ def look(
     *,
     ports: dict[int, str] | None = None,
     plugins: tuple[str, ...] = (),
-    patience_s: float = PATIENCE_S,
+    probe_timeout_s: float = PATIENCE_S,
     **settings: Any,
 ) -> Discovery:
     return Discovery(
@@ -38,7 +38,7 @@ def look(
         home,
         plugins=plugins,
         ports=ports or {},
-        patience_s=patience_s,
+        probe_timeout_s=probe_timeout_s,
     )
 
 
@@ -55,8 +55,8 @@ def serving(*lists: list[str]) -> Generator[dict[int, str]]:
 
 def put_embedded(home: Home, name: str) -> None:
     home.models.mkdir(parents=True, exist_ok=True)
-    shelf.file_of(home, name).write_bytes(b"GGUF")
-    shelf.put_record(home, name, sha256="0", source="test", notice="")
+    model_files.file_of(home, name).write_bytes(b"GGUF")
+    model_files.put_record(home, name, sha256="0", source="test", notice="")
 
 
 def test_nothing_found_is_told_with_every_way_out(home: Home):
@@ -120,7 +120,7 @@ def test_a_server_without_a_model_that_can_chat_is_passed_over(home: Home):
 
 def test_a_server_that_is_silent_is_not_waited_for(home: Home):
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        assert look(home, ports={deaf.getsockname()[1]: "Kind"}, patience_s=0.05).found() == []
+        assert look(home, ports={deaf.getsockname()[1]: "Kind"}, probe_timeout_s=0.05).found() == []
 
 
 def test_the_address_in_the_environment_is_asked_what_it_has(home: Home):

@@ -6,7 +6,7 @@ import pytest
 
 from hermes_agent.events import FellBack, Retrying, Sink, ignore
 from hermes_agent.models.base import Facts, Model, Reply, Request
-from hermes_agent.models.embedded import shelf
+from hermes_agent.models.embedded import model_files
 from hermes_agent.models.providers import Credentials
 from hermes_agent.models.registry import Registry, build
 from hermes_agent.models.small import SmallModel
@@ -110,7 +110,7 @@ def test_a_fallback_that_is_not_there_leaves_the_first_error(home: Home):
 def test_a_weak_local_model_is_led_by_the_hand(home: Home):
     with ScriptedServer([], models={"tiny-1b": {}}) as server:
         registry = Registry(
-            ModelSettings(), {}, home, ports={server.port: "Kind"}, patience_s=PATIENCE_S
+            ModelSettings(), {}, home, ports={server.port: "Kind"}, probe_timeout_s=PATIENCE_S
         )
         model = registry.make(registry.discovery.chosen())
         assert isinstance(model, SmallModel)
@@ -207,9 +207,9 @@ def test_a_fallback_answers_for_a_model_that_its_plugin_got_wrong(
 
 def test_the_embedded_model_is_small(home: Home):
     home.models.mkdir()
-    path = shelf.file_of(home, "tiny")
+    path = model_files.file_of(home, "tiny")
     path.write_bytes(b"GGUF\x03\x00\x00\x00" + bytes(16))
-    shelf.put_record(home, "tiny", sha256="0", source="test", notice="")
+    model_files.put_record(home, "tiny", sha256="0", source="test", notice="")
     model = built(home, name="embedded", context_window=2048)
     assert (model.facts.provider, model.facts.is_small) == ("embedded", True)
 

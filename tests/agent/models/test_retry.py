@@ -4,7 +4,7 @@ import pytest
 
 from hermes_agent.events import Retrying, ignore
 from hermes_agent.models.base import Request
-from hermes_agent.models.retry import Persistent
+from hermes_agent.models.retry import RetryingModel
 from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import PATIENCE_S, RecordingSink, ScriptedModel, fail
 from hermes_core.errors import ContextTooLongError, Interrupted, ModelError, ModelRefusedError
@@ -29,7 +29,7 @@ class Pauses:
 def test_what_may_pass_is_asked_again_after_growing_pauses():
     pauses, sink = Pauses(), RecordingSink()
     model = ScriptedModel([fail(busy(), after="half"), fail(busy()), fail(busy()), "done"])
-    asked = Persistent(model, wait=pauses, jitter=lambda most: most)
+    asked = RetryingModel(model, wait=pauses, jitter=lambda most: most)
     assert asked.ask(HELLO, Stop(), sink).text == "done"
     assert pauses.seconds == [1, 2, 4]
     assert sink.of(Retrying) == [
@@ -42,7 +42,7 @@ def test_what_may_pass_is_asked_again_after_growing_pauses():
 def test_a_pause_is_anything_up_to_its_limit():
     pauses = Pauses()
     for _ in range(50):
-        Persistent(ScriptedModel([fail(busy()), "done"]), wait=pauses).ask(HELLO, Stop(), ignore)
+        RetryingModel(ScriptedModel([fail(busy()), "done"]), wait=pauses).ask(HELLO, Stop(), ignore)
     assert all(0 <= pause <= 1 for pause in pauses.seconds)
     assert len(set(pauses.seconds)) > 10
 
@@ -50,7 +50,7 @@ def test_a_pause_is_anything_up_to_its_limit():
 def test_who_says_when_to_come_back_is_believed():
     pauses = Pauses()
     model = ScriptedModel([fail(busy(20)), fail(busy(0)), "done"])
-    Persistent(model, wait=pauses).ask(HELLO, Stop(), ignore)
+    RetryingModel(model, wait=pauses).ask(HELLO, Stop(), ignore)
     assert 20 <= pauses.seconds[0] <= 21
     assert pauses.seconds[1] == 0
 
@@ -58,7 +58,7 @@ def test_who_says_when_to_come_back_is_believed():
 def test_who_wants_to_be_left_alone_for_long_is_given_up():
     pauses = Pauses()
     with pytest.raises(ModelError) as caught:
-        Persistent(ScriptedModel([fail(busy(3600))]), wait=pauses).ask(HELLO, Stop(), ignore)
+        RetryingModel(ScriptedModel([fail(busy(3600))]), wait=pauses).ask(HELLO, Stop(), ignore)
     assert pauses.seconds == []
     assert "3600 s" in caught.value.fix
 
@@ -67,7 +67,7 @@ def test_who_wants_to_be_left_alone_for_long_is_given_up():
 def test_what_stays_as_it_is_is_not_asked_again(error: ModelError):
     model = ScriptedModel([fail(error), "done"])
     with pytest.raises(type(error)):
-        Persistent(model, wait=Pauses()).ask(HELLO, Stop(), ignore)
+        RetryingModel(model, wait=Pauses()).ask(HELLO, Stop(), ignore)
     assert len(model.requests) == 1
 
 
@@ -75,7 +75,7 @@ def test_what_stays_as_it_is_is_not_asked_again(error: ModelError):
 def test_the_number_of_retries_is_kept(retries: int):
     model = ScriptedModel(lambda _: fail(busy()))
     with pytest.raises(ModelError, match="too busy"):
-        Persistent(model, retries=retries, wait=Pauses()).ask(HELLO, Stop(), ignore)
+        RetryingModel(model, retries=retries, wait=Pauses()).ask(HELLO, Stop(), ignore)
     assert len(model.requests) == retries + 1
 
 
@@ -83,13 +83,13 @@ def test_nothing_is_asked_again_when_the_first_attempts_took_too_long():
     moments = iter([0.0, 700.0])
     model = ScriptedModel(lambda _: fail(busy()))
     with pytest.raises(ModelError):
-        Persistent(model, wait=Pauses(), clock=lambda: next(moments)).ask(HELLO, Stop(), ignore)
+        RetryingModel(model, wait=Pauses(), clock=lambda: next(moments)).ask(HELLO, Stop(), ignore)
     assert len(model.requests) == 1
 
 
 def test_a_stop_ends_a_pause():
     stop, sink = Stop(), RecordingSink()
-    model = Persistent(ScriptedModel([fail(busy(50)), "done"]))
+    model = RetryingModel(ScriptedModel([fail(busy(50)), "done"]))
     ended: list[str] = []
 
     def ask() -> None:

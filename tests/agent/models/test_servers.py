@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from hermes_agent.models.model_facts import Prices, ServerFacts
 from hermes_agent.models.servers import OLLAMA_WINDOW, Server
-from hermes_agent.models.windows import Prices, Told
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.errors import ModelError
 
@@ -15,11 +15,11 @@ from hermes_core.errors import ModelError
 @contextmanager
 def asking(
     fields: dict[str, Any] | None = None, pages: dict[str, Any] | None = None
-) -> Generator[Told]:
+) -> Generator[ServerFacts]:
     with ScriptedServer([], models={"m": fields or {}}, pages=pages or {}) as scripted:
         server = Server(scripted.openai_url)
         try:
-            yield server.told(server.models()[0])
+            yield server.facts(server.models()[0])
         finally:
             server.close()
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from hermes_agent.events import Event, Notice, Sink
-from hermes_agent.models.embedded import machine
+from hermes_agent.models.embedded import hardware
 from hermes_agent.models.embedded.progress import megabytes
 from hermes_agent.models.embedded.slots import Slots
 from hermes_agent.models.providers import EMBEDDED
@@ -102,7 +102,7 @@ class Engine:
         self._run(job, stop, report, take)
 
     def serve(self) -> Served:
-        """Load, and say where the engine listens on this machine."""
+        """Load, and say where the engine listens on this hardware."""
         with self._busy:
             return Served(
                 self._load(_tell_nobody, self._closing.is_set).listening_address, self._key
@@ -184,7 +184,7 @@ class Engine:
         params.n_batch = _BATCH
         params.n_parallel = 1
         params.fit_params = False  # the window was chosen to fit; trying takes longer than loading
-        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = machine.cores()
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = hardware.cores()
         params.cache_ram_mib = _PROMPT_CACHE_MIB
         params.warmup = False
         params.verbosity = -1
@@ -292,7 +292,7 @@ def _error(said: Mapping[str, Any]) -> ModelError:
 
 def _library() -> Any:  # noqa: ANN401 -- the module
     """The engine's library; raises ModelMissingError with what to install."""
-    if machine.lacks_vectors():
+    if hardware.lacks_vectors():
         raise ModelMissingError(
             "This processor has no AVX2, which the embedded model's engine needs.",
             fix="Set a provider's key (hermes model), or run a local server such as Ollama.",
@@ -345,7 +345,7 @@ def engine(path: Path, window: int, cache: Path | None = None) -> Engine:
 
 
 def serve(path: Path, window: int = 4096) -> Served:
-    """Load a model file and say where it can be asked over HTTP on this machine."""
+    """Load a model file and say where it can be asked over HTTP on this hardware."""
     return engine(path, window).serve()
 
 

@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_agent.models.embedded.catalogue import Entry
+from hermes_agent.models.embedded.catalog import Entry
 from hermes_agent.models.embedded.progress import Progress, Step
 from hermes_core.errors import ModelUnreachableError
 
 if TYPE_CHECKING:
     import httpx2
 
-_CONNECT_S = 5.0
-_SILENCE_S = 30.0
-_VAIN_ATTEMPTS = 3
+_CONNECT_TIMEOUT_S = 5.0
+_READ_TIMEOUT_S = 30.0
+_MAX_VAIN_ATTEMPTS = 3
 """How often in a row a connection may bring nothing new before the hub is given up."""
 
 _PARTIAL, _WHOLE, _BEYOND = 206, 200, 416
@@ -32,7 +32,7 @@ def fetch(entry: Entry, partial: Path, hub: str, progress: Progress) -> None:
     """
     import httpx2  # noqa: PLC0415 -- a tenth of a second that other commands need not pay
 
-    timeout = httpx2.Timeout(_SILENCE_S, connect=_CONNECT_S)
+    timeout = httpx2.Timeout(_READ_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
     vain = 0
     with httpx2.Client(follow_redirects=True, timeout=timeout) as client:
         while (have := _size(partial)) < entry.bytes:
@@ -45,7 +45,7 @@ def fetch(entry: Entry, partial: Path, hub: str, progress: Progress) -> None:
             else:
                 reason = "it sends less than the whole file"
             vain = vain + 1 if _size(partial) <= have else 0
-            if vain >= _VAIN_ATTEMPTS:
+            if vain >= _MAX_VAIN_ATTEMPTS:
                 raise _unreachable(entry, hub, reason)
 
 

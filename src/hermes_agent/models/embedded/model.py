@@ -6,7 +6,7 @@ from typing import Any
 
 from hermes_agent.events import Sink, TextDelta
 from hermes_agent.models.base import Facts, Finish, Reply, Request, Usage
-from hermes_agent.models.embedded import engine, gguf, machine, shelf
+from hermes_agent.models.embedded import engine, gguf, hardware, model_files
 from hermes_agent.models.embedded.engine import Chunk, Engine
 from hermes_agent.models.providers import EMBEDDED
 from hermes_agent.models.small_prompt import text_of
@@ -17,10 +17,10 @@ _WINDOWS = (8192, 4096, 2048)
 _WORKING_BYTES = 400_000_000
 """What the engine takes beside the file and the window."""
 
-_BYTES_A_TOKEN = 60_000
+_BYTES_PER_TOKEN = 60_000
 """Of the window, when the file does not tell."""
 
-_MOST_OUTPUT = 1024
+_MAX_OUTPUT_TOKENS = 1024
 
 
 def open_model(home: Home, name: str = "", window: int = 0) -> "EmbeddedModel":
@@ -28,7 +28,7 @@ def open_model(home: Home, name: str = "", window: int = 0) -> "EmbeddedModel":
 
     Raises ModelMissingError when it was not pulled. It is loaded when it is first asked.
     """
-    path = shelf.path_of(home, name)
+    path = model_files.path_of(home, name)
     return EmbeddedModel(path, window=window, cache=home.cache / "prompts")
 
 
@@ -43,7 +43,7 @@ class EmbeddedModel:
             path.stem,
             EMBEDDED,
             window=window,
-            max_output=min(_MOST_OUTPUT, window // 4),
+            max_output=min(_MAX_OUTPUT_TOKENS, window // 4),
             is_free=True,
             is_small=True,
         )
@@ -113,7 +113,7 @@ def _messages(request: Request) -> list[dict[str, str]]:
 
 def _window_for(head: dict[str, gguf.Value], size: int) -> int:
     """The largest window that memory has room for, up to the usual one and the trained one."""
-    spare = machine.available_bytes()
+    spare = hardware.available_bytes()
     room = None if spare is None else spare - size - _WORKING_BYTES
     trained = gguf.context_length(head) or _WINDOWS[0]
     cost = _token_cost(head)
@@ -133,4 +133,4 @@ def _token_cost(head: dict[str, gguf.Value]) -> int:
         )  # fmt: skip
         return layers * kv_heads * (width // heads) * 2 * 2
     except (KeyError, ZeroDivisionError):
-        return _BYTES_A_TOKEN
+        return _BYTES_PER_TOKEN

@@ -15,10 +15,10 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from hermes_agent.models.embedded import catalogue, machine, shelf
+from hermes_agent.models.embedded import catalog, hardware, model_files
 from hermes_agent.models.embedded import gguf as gguf_file
 from hermes_agent.models.embedded import hub as model_hub
-from hermes_agent.models.embedded.catalogue import Entry
+from hermes_agent.models.embedded.catalog import Entry
 from hermes_agent.models.embedded.progress import Progress, Step, ignore, megabytes
 from hermes_core.errors import ModelMissingError, ModelUnreachableError, UsageError
 from hermes_core.paths import Home, make_folder
@@ -37,14 +37,14 @@ class Choice(NamedTuple):
 
 def choose(home: Home) -> Choice:
     """The best model that disk and memory have room for; the lightest one when none fits."""
-    free, spare = _free_bytes(home), machine.available_bytes()
+    free, spare = _free_bytes(home), hardware.available_bytes()
     lacking = ""
-    for entry in catalogue.entries():
+    for entry in catalog.entries():
         lack = _lack(entry, free + _unfinished(home, entry), spare)
         if not lack:
             return Choice(entry.name, lacking or "it is the default")
         lacking = lacking or lack
-    return Choice(catalogue.entries()[-1].name, lacking)
+    return Choice(catalog.entries()[-1].name, lacking)
 
 
 def pull(
@@ -63,30 +63,32 @@ def pull(
     """
     if gguf is not None:
         return adopt(name, gguf, home, progress)
-    entry = catalogue.get(name or choose(home).name)
+    entry = catalog.get(name or choose(home).name)
     return fetch(entry, home, hub=ModelSettings().hub if hub is None else hub, progress=progress)
 
 
 def fetch(entry: Entry, home: Home, *, hub: str, progress: Progress = ignore) -> Path:
-    """Get a model of the catalogue from the model hub; raises ModelMissingError."""
+    """Get a model of the catalog from the model hub; raises ModelMissingError."""
     make_folder(home.models)
     with _alone(home, entry.name, progress):
         if not _is_here(home, entry, progress):
             _fetch(home, entry, hub, progress)
         progress(Step(entry.notice))
-    return shelf.file_of(home, entry.name)
+    return model_files.file_of(home, entry.name)
 
 
 def _is_here(home: Home, entry: Entry, progress: Progress) -> bool:
-    found = shelf.record(home, entry.name)
+    found = model_files.record(home, entry.name)
     if found is not None:
         return found.sha256 == entry.sha256
-    path = shelf.file_of(home, entry.name)
+    path = model_files.file_of(home, entry.name)
     if not path.exists() or path.stat().st_size != entry.bytes:
         return False
     if not _is_official(path, entry, progress):  # brought here by hand, or damaged since
         return False
-    shelf.put_record(home, entry.name, sha256=entry.sha256, source=str(path), notice=entry.notice)
+    model_files.put_record(
+        home, entry.name, sha256=entry.sha256, source=str(path), notice=entry.notice
+    )
     return True
 
 
@@ -103,10 +105,10 @@ def _fetch(home: Home, entry: Entry, hub: str, progress: Progress) -> None:
         ) from error
     except OSError as error:
         _fail_on_disk(error, partial)
-    shelf.drop_record(home, entry.name)
+    model_files.drop_record(home, entry.name)
     partial.chmod(0o600)
-    partial.replace(shelf.file_of(home, entry.name))
-    shelf.put_record(home, entry.name, sha256=entry.sha256, source=hub, notice=entry.notice)
+    partial.replace(model_files.file_of(home, entry.name))
+    model_files.put_record(home, entry.name, sha256=entry.sha256, source=hub, notice=entry.notice)
 
 
 def _complete(entry: Entry, partial: Path, hub: str, progress: Progress) -> None:
@@ -131,32 +133,32 @@ def _is_official(path: Path, entry: Entry, progress: Progress) -> bool:
     def seen(count: int) -> None:
         progress(Step("checking", count, entry.bytes))
 
-    return shelf.sha256(path, seen) == entry.sha256
+    return model_files.sha256(path, seen) == entry.sha256
 
 
 def adopt(name: str | None, given: Path, home: Home, progress: Progress = ignore) -> Path:
-    """Put a link to the user's own file on the shelf."""
+    """Put a link to the user's own file on the model_files."""
     make_folder(home.models)
     path = given.expanduser().absolute()
     head = gguf_file.check(path)
     size = path.stat().st_size
-    digest = shelf.sha256(path, lambda count: progress(Step("checking", count, size)))
-    entry = next((entry for entry in catalogue.entries() if entry.sha256 == digest), None)
+    digest = model_files.sha256(path, lambda count: progress(Step("checking", count, size)))
+    entry = next((entry for entry in catalog.entries() if entry.sha256 == digest), None)
     chosen = _name_for(name, path, entry)
     with _alone(home, chosen, progress):
-        shelf.drop_record(home, chosen)
-        _link(path, shelf.file_of(home, chosen))
+        model_files.drop_record(home, chosen)
+        _link(path, model_files.file_of(home, chosen))
         notice = entry.notice if entry else _own_notice(path, head)
-        shelf.put_record(home, chosen, sha256=digest, source=str(path), notice=notice)
+        model_files.put_record(home, chosen, sha256=digest, source=str(path), notice=notice)
     if entry is None:
-        progress(Step(f"{path.name} is not in the catalogue, so nobody vouches for it."))
+        progress(Step(f"{path.name} is not in the catalog, so nobody vouches for it."))
     progress(Step(notice))
-    return shelf.file_of(home, chosen)
+    return model_files.file_of(home, chosen)
 
 
 def _name_for(name: str | None, path: Path, entry: Entry | None) -> str:
-    """What the user's file is called from now on; a name of the catalogue belongs to its file alone."""
-    wanted = catalogue.find(name) if name else None
+    """What the user's file is called from now on; a name of the catalog belongs to its file alone."""
+    wanted = catalog.find(name) if name else None
     if wanted and wanted != entry:
         raise UsageError(
             f"{path} is not {wanted.title}: its sha256 is another.",
@@ -165,7 +167,7 @@ def _name_for(name: str | None, path: Path, entry: Entry | None) -> str:
     if entry:
         return entry.name
     chosen = re.sub(r"[^a-z0-9._-]+", "-", (name or path.stem).lower()).strip("-.")
-    if not chosen or catalogue.find(chosen):
+    if not chosen or catalog.find(chosen):
         raise UsageError(
             f"{name or path.stem!r} cannot be the name of this file.",
             fix="Give another one: hermes model pull NAME --gguf PATH.",

@@ -1,4 +1,4 @@
-"""A model and those who answer when it cannot."""
+"""A model with fallbacks, which answer while it cannot."""
 
 import threading
 import time
@@ -11,17 +11,17 @@ from hermes_agent.models.base import Facts, Model, Reply, Request
 from hermes_agent.stop import Stop
 from hermes_core.errors import ContextTooLongError, ModelError
 
-REST_S = 60.0
-"""How long a model that failed is left alone, so that not every step pays for finding out again."""
+COOLDOWN_S = 60.0
+"""A model that failed is not asked for so long, so that not every step pays for finding out again."""
 
 _ABOUT_THE_REQUEST = (400, 422)
-"""Statuses that say nothing about the next request."""
+"""Statuses that tell nothing about the next request."""
 
 
-class Chain:
-    """Asks the first model, then the next; knows who failed lately.
+class FallbackModel:
+    """Ask the first model, then the next ones; skip those that failed lately.
 
-    What does not fit the first model's window is for the caller to shorten, so it passes through.
+    ContextTooLongError of the first model passes through: the caller compacts the conversation.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Chain:
     ) -> None:
         self.models = tuple(models)
         self._clock = clock
-        self._rests_until = [float("-inf")] * len(self.models)
+        self._cooling_until = [float("-inf")] * len(self.models)
         self._lock = threading.Lock()
 
     @property
@@ -37,7 +37,7 @@ class Chain:
         return self.models[0].facts
 
     def ask(self, request: Request, stop: Stop, report: Sink) -> Reply:
-        """Answer one request; raises the first model's error when nobody could."""
+        """Answer one request; raises the first model's error when none could."""
         failure: ModelError | None = None
         for number in self._order():
             model = self.models[number]
@@ -49,10 +49,10 @@ class Chain:
                 raise
             except ModelError as error:
                 failure = failure or error
-                self._rest(number, error)
+                self._cool_down(number, error)
             else:
-                self._wake(number)
-                return reply if number == 0 else _signed(reply, model.facts)
+                self._mark_healthy(number)
+                return reply if number == 0 else _attributed(reply, model.facts)
         assert failure is not None
         raise failure
 
@@ -61,23 +61,23 @@ class Chain:
             model.close()
 
     def _order(self) -> list[int]:
-        """Those who are well, in order; when nobody is, all of them."""
+        """Return the models that did not fail lately, in order; all of them if each did."""
         now = self._clock()
         with self._lock:
-            well = [n for n, until in enumerate(self._rests_until) if until <= now]
-        return well or list(range(len(self.models)))
+            healthy = [n for n, until in enumerate(self._cooling_until) if until <= now]
+        return healthy or list(range(len(self.models)))
 
-    def _rest(self, number: int, error: ModelError) -> None:
+    def _cool_down(self, number: int, error: ModelError) -> None:
         if error.status not in _ABOUT_THE_REQUEST:
             with self._lock:
-                self._rests_until[number] = self._clock() + REST_S
+                self._cooling_until[number] = self._clock() + COOLDOWN_S
 
-    def _wake(self, number: int) -> None:
+    def _mark_healthy(self, number: int) -> None:
         with self._lock:
-            self._rests_until[number] = float("-inf")
+            self._cooling_until[number] = float("-inf")
 
 
-def _signed(reply: Reply, facts: Facts) -> Reply:
+def _attributed(reply: Reply, facts: Facts) -> Reply:
     if reply.model:
         return reply
     return msgspec.structs.replace(

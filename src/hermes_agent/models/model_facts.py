@@ -19,9 +19,9 @@ UNKNOWN_LOCAL_WINDOW = 8192
 UNKNOWN_HOSTED_WINDOW = 128_000
 _SMALL_BILLIONS = 3.0
 """Models up to this size are weak at tools."""
-_MOST_OUTPUT_SHARE = 4
+_MAX_OUTPUT_SHARE = 4
 """A reply may take at most one of so many parts of the window."""
-_LEAST_OUTPUT = 512
+_MIN_OUTPUT = 512
 
 
 class Prices(NamedTuple):
@@ -33,7 +33,7 @@ class Prices(NamedTuple):
     cache_write: float = 0.0
 
 
-class Told(msgspec.Struct, frozen=True):
+class ServerFacts(msgspec.Struct, frozen=True):
     """What a server says about a model; 0 and None where it is silent."""
 
     window: int = 0
@@ -88,14 +88,14 @@ def billions_in(name: str) -> float:
 
 
 def facts_for(
-    name: str, provider: Provider, settings: ModelSettings, told: Told | None = None
+    name: str, provider: Provider, settings: ModelSettings, served: ServerFacts | None = None
 ) -> Facts:
     """All that is known about a model: from the user, from its server, from the table, or a guess."""
-    told, is_local = told or Told(), provider.is_local
+    served, is_local = served or ServerFacts(), provider.is_local
     row = known(name, provider)
-    window = settings.context_window or told.window or _guess(row, is_local)
-    most = told.max_output or (row.max_output if row else window // _MOST_OUTPUT_SHARE)
-    prices = Prices() if is_local or provider.is_free else told.prices or _prices(row)
+    window = settings.context_window or served.window or _guess(row, is_local)
+    most = served.max_output or (row.max_output if row else window // _MAX_OUTPUT_SHARE)
+    prices = Prices() if is_local or provider.is_free else served.prices or _prices(row)
     return Facts(
         name=name,
         provider=provider.name,
@@ -105,9 +105,9 @@ def facts_for(
         output_price=prices.output,
         cache_read_price=prices.cache_read,
         cache_write_price=prices.cache_write,
-        is_free=is_local or provider.is_free or told.prices == Prices(),
-        is_small=_is_small(name, settings, is_local, told),
-        takes_images=told.images if told.images is not None else _sees(row, is_local),
+        is_free=is_local or provider.is_free or served.prices == Prices(),
+        is_small=_is_small(name, settings, is_local, served),
+        takes_images=served.images if served.images is not None else _sees(row, is_local),
     )
 
 
@@ -119,7 +119,7 @@ def _guess(row: KnownModel | None, is_local: bool) -> int:
 
 
 def _fitting(most: int, window: int) -> int:
-    return max(min(most, window // _MOST_OUTPUT_SHARE), min(_LEAST_OUTPUT, window))
+    return max(min(most, window // _MAX_OUTPUT_SHARE), min(_MIN_OUTPUT, window))
 
 
 def _prices(row: KnownModel | None) -> Prices:
@@ -131,10 +131,10 @@ def _sees(row: KnownModel | None, is_local: bool) -> bool:
     return row.images if row else not is_local
 
 
-def _is_small(name: str, settings: ModelSettings, is_local: bool, told: Told) -> bool:
+def _is_small(name: str, settings: ModelSettings, is_local: bool, served: ServerFacts) -> bool:
     if settings.small != "auto":
         return settings.small == "on"
     if not is_local:
         return False
-    size = told.billions or billions_in(name)
-    return told.tools is False or 0 < size <= _SMALL_BILLIONS
+    size = served.billions or billions_in(name)
+    return served.tools is False or 0 < size <= _SMALL_BILLIONS

@@ -3,16 +3,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_agent.models.base import Usage
-from hermes_agent.models.providers import OURS, Provider
-from hermes_agent.models.windows import (
+from hermes_agent.models.model_facts import (
     UNKNOWN_HOSTED_WINDOW,
     UNKNOWN_LOCAL_WINDOW,
     Prices,
-    Told,
+    ServerFacts,
     billions_in,
     facts_for,
     known,
 )
+from hermes_agent.models.providers import OURS, Provider
 from hermes_core.settings import ModelSettings
 
 AUTO = ModelSettings()
@@ -63,11 +63,11 @@ def test_any_name_can_be_looked_up(name: str):
 
 
 def test_the_user_comes_before_the_server_and_the_server_before_the_table():
-    told = Told(window=40_000, images=False, max_output=999)
-    facts = facts_for("gpt-4o", Provider("x"), AUTO, told=told)
+    told = ServerFacts(window=40_000, images=False, max_output=999)
+    facts = facts_for("gpt-4o", Provider("x"), AUTO, served=told)
     assert (facts.window, facts.takes_images, facts.max_output) == (40_000, False, 999)
     own = ModelSettings(context_window=9000, max_output_tokens=100)
-    facts = facts_for("gpt-4o", Provider("x"), own, told=told)
+    facts = facts_for("gpt-4o", Provider("x"), own, served=told)
     assert (facts.window, facts.max_output) == (9000, 100)
 
 
@@ -87,8 +87,8 @@ def test_a_local_server_may_have_less_room_than_its_model_was_made_for():
 def test_local_models_cost_nothing_and_hosted_ones_what_is_told():
     used = Usage(1_000_000, 1_000_000)
     assert facts_for("deepseek-chat", Provider("local", is_local=True), AUTO).cost_usd(used) == 0
-    told = Told(prices=Prices(1, 2, 0.1, 1))
-    assert facts_for("mine", Provider("x"), AUTO, told=told).cost_usd(used) == 3
+    told = ServerFacts(prices=Prices(1, 2, 0.1, 1))
+    assert facts_for("mine", Provider("x"), AUTO, served=told).cost_usd(used) == 3
 
 
 @pytest.mark.parametrize(
@@ -108,19 +108,20 @@ def test_a_name_tells_its_size(name: str, billions: float):
 @pytest.mark.parametrize(
     ("name", "told", "small", "expected"),
     [
-        ("llama3.2:1b", Told(), "auto", True),
-        ("llama3.2:3b", Told(), "auto", True),
-        ("llama3.1:8b", Told(), "auto", False),
-        ("llama3.1:8b", Told(tools=False), "auto", True),
-        ("mine", Told(billions=1.5), "auto", True),
-        ("llama3.2:1b", Told(), "off", False),
-        ("llama3.1:8b", Told(), "on", True),
+        ("llama3.2:1b", ServerFacts(), "auto", True),
+        ("llama3.2:3b", ServerFacts(), "auto", True),
+        ("llama3.1:8b", ServerFacts(), "auto", False),
+        ("llama3.1:8b", ServerFacts(tools=False), "auto", True),
+        ("mine", ServerFacts(billions=1.5), "auto", True),
+        ("llama3.2:1b", ServerFacts(), "off", False),
+        ("llama3.1:8b", ServerFacts(), "on", True),
     ],
 )
-def test_weak_local_models_are_small(name: str, told: Told, small: str, expected: bool):
+def test_weak_local_models_are_small(name: str, told: ServerFacts, small: str, expected: bool):
     settings = ModelSettings(small=small)  # pyright: ignore[reportArgumentType]
     assert (
-        facts_for(name, Provider("local", is_local=True), settings, told=told).is_small is expected
+        facts_for(name, Provider("local", is_local=True), settings, served=told).is_small
+        is expected
     )
 
 

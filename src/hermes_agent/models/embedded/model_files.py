@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from hermes_agent.models.embedded import catalogue
+from hermes_agent.models.embedded import catalog
 from hermes_core.errors import ModelMissingError
 from hermes_core.paths import Home, write_private
 
@@ -30,8 +30,8 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def installed(home: Home) -> list[str]:
-    """The models that can be used now: the user's own, latest first, then in the catalogue's order."""
-    known = [entry.name for entry in catalogue.entries()]
+    """The models that can be used now: the user's own, latest first, then in the catalog's order."""
+    known = [entry.name for entry in catalog.entries()]
     there = {path.stem: path for path in home.models.glob("*.gguf") if record(home, path.stem)}
     own = sorted(there.keys() - set(known), key=lambda name: -_record_time(home, name))
     return [*own, *(name for name in known if name in there)]
@@ -40,7 +40,7 @@ def installed(home: Home) -> list[str]:
 def path_of(home: Home, name: str = "") -> Path:
     """The file of a model, of the first one without a name; raises ModelMissingError."""
     there = installed(home)
-    entry = catalogue.find(name)
+    entry = catalog.find(name)
     wanted = entry.name if entry else name
     if not there:
         raise ModelMissingError(

@@ -1,4 +1,4 @@
-"""The catalogue: which models can be fetched by name, and what their bytes must be."""
+"""The catalog: which models can be fetched by name, and what their bytes must be."""
 
 from functools import cache
 from importlib import resources
@@ -36,7 +36,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def entries() -> tuple[Entry, ...]:
     """Every model, the default first and the lighter ones after it."""
-    text = resources.files("hermes_agent.models.embedded").joinpath("catalogue.json").read_bytes()
+    text = resources.files("hermes_agent.models.embedded").joinpath("catalog.json").read_bytes()
     return tuple(msgspec.json.decode(text, type=list[Entry]))
 
 
