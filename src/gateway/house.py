@@ -40,12 +40,13 @@ from gateway.platforms import registry
 from gateway.platforms.base import (
     Abilities,
     BasePlatformAdapter,
-    Ended,
     Manifest,
     MessageEvent,
     PlatformError,
     Receipt,
     SendMetadata,
+    StoredTurn,
+    TurnResult,
 )
 from gateway.recovery import Recovery, name_of
 from gateway.replies import Replies
@@ -384,10 +385,24 @@ class House:
         async for event in self.watchers.watch(turn_id, partial(self.turns.is_over, turn_id)):
             yield event
 
-    async def session_of(self, turn_id: str) -> str:
-        return await run_blocking(partial(results.session_of, self.store, turn_id))
+    async def find_turn(self, turn_id: str, reader: SessionSource) -> StoredTurn:
+        scope = self.access.permissions_of(reader).scope
+        found = await run_blocking(partial(results.find, self.store, turn_id, scope))
+        return found._replace(model=self._running_model(turn_id) or found.model)
 
-    async def ended(self, turn_id: str) -> Ended:
+    def _running_model(self, turn_id: str) -> str:
+        """The model that answers a turn which runs here: a session has it after the first answer."""
+        for lane in self.lanes.running:
+            if lane.current is not None and lane.current.turn_id == turn_id:
+                agent = self.turns.running.get(lane.key)
+                return agent.model.facts.name if agent is not None else ""
+        return ""
+
+    async def delete_turn(self, turn_id: str, reader: SessionSource) -> None:
+        scope = self.access.permissions_of(reader).scope
+        await run_blocking(partial(results.delete, self.store, turn_id, scope))
+
+    async def wait_for_result(self, turn_id: str) -> TurnResult:
         while True:
             found = await run_blocking(partial(results.of_turn, self.store, turn_id))
             if found is not None:

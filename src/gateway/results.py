@@ -1,23 +1,31 @@
-"""Results: how a turn came out, read from the store, for surfaces that answer in place."""
+"""Read how turns ended from the store, for surfaces that answer in place."""
 
-from gateway import outcomes
-from gateway.platforms.base import Ended
+from typing import Literal
+
+from gateway import origin, outcomes
+from gateway.platforms.base import StoredTurn, ToolCall, TurnResult
 from hermes_agent.turn import Outcome
-from hermes_core.errors import SessionNotFoundError, StoreError
+from hermes_core.errors import SessionNotFoundError, TurnNotFoundError, UsageError
 from hermes_state.protocol import Store
 from hermes_state.records import Row
+from hermes_state.scope import Scope
 from hermes_state.turns import FOLDED
 
+_CALL_STATUS: dict[str, Literal["completed", "incomplete"]] = {
+    "done": "completed",
+    "unknown": "incomplete",
+    "cancelled": "incomplete",
+}
 _SAID_TO_ANOTHER = "It was said to the turn that ran."
 
 
-def of_turn(store: Store, turn_id: str) -> Ended | None:
-    """How a turn ended; None when it has not. Raises StoreError when there is no such turn."""
+def of_turn(store: Store, turn_id: str) -> TurnResult | None:
+    """Read how a turn ended; None when it has not. Raises TurnNotFoundError."""
     row = _row(store, turn_id)
     if row["ended_at"] is None:
         return None
     if row["reason"] == FOLDED:
-        return Ended("answered", _SAID_TO_ANOTHER, "", row["session_id"], {})
+        return TurnResult("answered", _SAID_TO_ANOTHER, "", row["session_id"], {})
     final = _final(store, row)
     outcome = _outcome(row, final)
     text = outcome.text
@@ -25,7 +33,7 @@ def of_turn(store: Store, turn_id: str) -> Ended | None:
     calls = store.budgets.of_turn(turn_id)["steps"]
     session = store.get_session(row["session_id"]) or {}
     finish = final.get("finish_reason")
-    return Ended(
+    return TurnResult(
         status=row["state"],
         text=text if row["state"] == "answered" and text else outcomes.text_of(outcome, calls),
         reason=row["reason"] or "",
@@ -36,15 +44,61 @@ def of_turn(store: Store, turn_id: str) -> Ended | None:
     )
 
 
-def session_of(store: Store, turn_id: str) -> str:
-    """The session of a turn. Raises StoreError when there is no such turn."""
-    return _row(store, turn_id)["session_id"]
+def find(store: Store, turn_id: str, scope: Scope | None) -> StoredTurn:
+    """Look up a turn that somebody with this scope may see; raises TurnNotFoundError."""
+    row = _row(store, turn_id)
+    session_id: str = row["session_id"]
+    if not store.is_visible(session_id, scope):
+        raise TurnNotFoundError(f"There is no turn {turn_id}.")
+    came_from = origin.of_turn(store, turn_id)
+    session = store.get_session(session_id) or {}
+    return StoredTurn(
+        session_id,
+        row["accepted_at"],
+        str(session.get("model") or ""),
+        came_from.instructions if came_from is not None else "",
+        [_tool_call(store, session_id, effect) for effect in store.effects.of_turn(turn_id)],
+        of_turn(store, turn_id),
+    )
+
+
+def delete(store: Store, turn_id: str, scope: Scope | None) -> None:
+    """Delete the conversation of its only turn; raises TurnNotFoundError and UsageError."""
+    turn = find(store, turn_id, scope)
+    if turn.result is None:
+        raise UsageError("The turn has not ended yet.", fix="Wait for it, or stop it.")
+    if len(_turns_beside(store, turn.session_id)) > 1:
+        raise UsageError(
+            f"The conversation {turn.session_id} has other turns.",
+            fix=f"To delete all of it, run: hermes sessions delete {turn.session_id}",
+        )
+    store.delete_session(turn.session_id)
+
+
+def _turns_beside(store: Store, session_id: str) -> list[Row]:
+    """All turns of a conversation; those of its delegates are parts of its own."""
+    root = store.get_conversation_root(session_id)
+    candidates = store.list_delete_candidates([session_id])
+    sessions = [one for one in candidates if store.get_conversation_root(one) == root]
+    return [turn for one in sessions for turn in store.turns.of_session(one)]
+
+
+def _tool_call(store: Store, session_id: str, effect: Row) -> ToolCall:
+    message_id = effect["result_message_id"]
+    output = str(_message(store, session_id, message_id).get("content") or "") if message_id else ""
+    return ToolCall(
+        effect["tool_call_id"],
+        effect["tool_name"],
+        effect["arguments"],
+        _CALL_STATUS.get(effect["state"], "in_progress"),
+        output,
+    )
 
 
 def _row(store: Store, turn_id: str) -> Row:
     row = store.turns.get(turn_id)
     if row is None:
-        raise StoreError(f"There is no turn {turn_id}.")
+        raise TurnNotFoundError(f"There is no turn {turn_id}.")
     return row
 
 
@@ -62,11 +116,13 @@ def _outcome(row: Row, final: Row) -> Outcome:
 def _final(store: Store, row: Row) -> Row:
     """The last message of a turn, also one taken back since; nothing when it ended without one."""
     message_id = row["final_message_id"]
-    if message_id is None:
-        return {}
+    return _message(store, row["session_id"], message_id) if message_id is not None else {}
+
+
+def _message(store: Store, session_id: str, message_id: int) -> Row:
+    """One message, whether or not it is still part of the conversation; empty when it is gone."""
     try:
-        return store.get_messages_around(row["session_id"], message_id, 0)["window"][0]
+        return store.get_messages_around(session_id, message_id, 0)["window"][0]
     except SessionNotFoundError:
-        said = store.get_messages(row["session_id"], include_inactive=True)
-        found = [one for one in said if one["id"] == message_id]
-        return found[0] if found else {}
+        messages = store.get_messages(session_id, include_inactive=True)
+        return next((one for one in messages if one["id"] == message_id), Row())

@@ -22,7 +22,10 @@ HermesError                      message for a person, fix for the same person, 
     ├── StoreCorruptError        a page is damaged; says what repair does
     ├── StoreVersionError        written by a newer Hermes, or SQLite is too old
     ├── ForeignStoreError        somebody else's database, or no database
+    ├── StoreMemoryError         the process has no memory left; temporary
+    ├── StoreFilesError          the process has no file descriptors left; temporary
     ├── SessionNotFoundError     no such session
+    ├── TurnNotFoundError        no such turn
     ├── NothingSaidError         a conversation with nothing in it, where something is needed
     ├── TitleError               a title that cannot be taken (also a ValueError)
     ├── AlreadySettledError      a delivery that was dealt with before: nothing is to be done
@@ -155,6 +158,20 @@ class StoreFullError(StoreError):
     code = "store.full"
 
 
+class StoreMemoryError(StoreError):
+    """The process has no memory left for this; nothing was written."""
+
+    code = "store.memory"
+    exit_status = 75
+
+
+class StoreFilesError(StoreError):
+    """The process may open no more files; nothing was written."""
+
+    code = "store.files"
+    exit_status = 75
+
+
 class StoreReadOnlyError(StoreError):
     """The store was opened read-only or lies on a read-only place."""
 
@@ -204,6 +221,13 @@ class SessionNotFoundError(StoreError):
     """No session has this id."""
 
     code = "session.not_found"
+    exit_status = 4
+
+
+class TurnNotFoundError(StoreError):
+    """No turn has this id."""
+
+    code = "turn.not_found"
     exit_status = 4
 
 

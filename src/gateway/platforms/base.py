@@ -224,8 +224,8 @@ class Receipt(NamedTuple):
     """False: it is a command that had been delivered before and is still being done."""
 
 
-class Ended(NamedTuple):
-    """How a turn came out, from the store."""
+class TurnResult(NamedTuple):
+    """How a turn ended, from the store."""
 
     status: Literal["answered", "failed", "interrupted"]
     text: str
@@ -235,6 +235,30 @@ class Ended(NamedTuple):
     usage: Mapping[str, Any]
     model: str = ""
     finish: Finish = "stop"
+
+
+class ToolCall(NamedTuple):
+    """A tool call that the agent made, with what the tool returned."""
+
+    call_id: str
+    name: str
+    arguments: str
+    """As JSON."""
+    status: Literal["in_progress", "completed", "incomplete"]
+    """`incomplete`: it was not run to its end."""
+    output: str = ""
+
+
+class StoredTurn(NamedTuple):
+    """A turn as the store has it, whether or not it has ended."""
+
+    session_id: str
+    accepted_at: float
+    model: str
+    instructions: str
+    tool_calls: Sequence[ToolCall]
+    result: TurnResult | None
+    """None until the turn has ended."""
 
 
 class Ingress(Protocol):
@@ -260,12 +284,19 @@ class Ingress(Protocol):
         """What a turn reports from now on, until it has ended."""
         ...
 
-    async def session_of(self, turn_id: str) -> str:
-        """The session of a turn, whether or not it has ended; raises StoreError when there is none."""
+    async def find_turn(self, turn_id: str, reader: SessionSource) -> StoredTurn:
+        """Look up a turn; raises TurnNotFoundError when `reader` may not see one with this id."""
         ...
 
-    async def ended(self, turn_id: str) -> Ended:
-        """Wait for the end of a turn."""
+    async def delete_turn(self, turn_id: str, reader: SessionSource) -> None:
+        """Delete the conversation of a turn that is the only one in it.
+
+        Raises TurnNotFoundError as above, and UsageError when the turn runs or others are with it.
+        """
+        ...
+
+    async def wait_for_result(self, turn_id: str) -> TurnResult:
+        """Wait for the end of a turn; raises TurnNotFoundError when there is no such turn."""
         ...
 
     async def stop(self, turn_id: str) -> None:

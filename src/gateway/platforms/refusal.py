@@ -10,7 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.platforms.base import PlatformError
-from hermes_core.errors import HermesError, SessionNotFoundError, StoreError, UsageError
+from hermes_core.errors import (
+    HermesError,
+    SessionNotFoundError,
+    StoreError,
+    TurnNotFoundError,
+    UsageError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +67,8 @@ def refusal(error: RefusedRequest | HermesError) -> RefusedRequest:
     match error:
         case RefusedRequest():
             return error
-        case SessionNotFoundError():
-            return RefusedRequest(404, str(error), code="session_not_found")
+        case SessionNotFoundError() | TurnNotFoundError():
+            return RefusedRequest(404, str(error), code=error.code.replace(".", "_"))
         case StoreError():
             text = f"The message was not taken in: {error}"
             return RefusedRequest(503, text, code=error.code, headers={"Retry-After": "1"})

@@ -16,11 +16,12 @@ from gateway.locks import AccountLock, AccountUsedError
 from gateway.platforms import registry
 from gateway.platforms.base import (
     BasePlatformAdapter,
-    Ended,
     Manifest,
     MessageEvent,
     PlatformError,
     Receipt,
+    StoredTurn,
+    TurnResult,
 )
 from gateway.source import SessionSource
 from hermes_cli import plugins
@@ -337,10 +338,13 @@ class _Listening:
     def watch(self, turn_id: str) -> Any:  # noqa: ANN401 -- nobody asks
         raise HermesError(f"There is no turn {turn_id}.")
 
-    async def session_of(self, turn_id: str) -> str:
+    async def find_turn(self, turn_id: str, reader: SessionSource) -> StoredTurn:
         raise HermesError(f"There is no turn {turn_id}.")
 
-    async def ended(self, turn_id: str) -> Ended:
+    async def delete_turn(self, turn_id: str, reader: SessionSource) -> None:
+        raise HermesError(f"There is no turn {turn_id}.")
+
+    async def wait_for_result(self, turn_id: str) -> TurnResult:
         raise HermesError(f"There is no turn {turn_id}.")
 
     async def stop(self, turn_id: str) -> None:

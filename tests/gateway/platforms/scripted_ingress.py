@@ -13,13 +13,16 @@ from gateway.config import Platform
 from gateway.platforms.base import (
     Attachment,
     BasePlatformAdapter,
-    Ended,
     MessageEvent,
     PlatformError,
     Receipt,
+    StoredTurn,
+    ToolCall,
+    TurnResult,
 )
+from gateway.source import SessionSource
 from hermes_agent.events import Event, StepStored, TextDelta, TurnEnded
-from hermes_core.errors import StoreError
+from hermes_core.errors import TurnNotFoundError, UsageError
 
 T = TypeVar("T")
 
@@ -35,6 +38,7 @@ class Script:
     status: Any = "answered"
     reason: str = ""
     finish: Any = "stop"
+    tool_calls: Sequence[ToolCall] = ()
     hold: bool = False
     """Whether it waits for `Scripted.go_on` before it ends."""
 
@@ -129,10 +133,20 @@ class ScriptedIngress:
         self.watched.set()
         await turn.ended.wait()
 
-    async def session_of(self, turn_id: str) -> str:
-        return self._turn(turn_id).session_id
+    async def find_turn(self, turn_id: str, reader: SessionSource) -> StoredTurn:
+        del reader
+        turn = self._turn(turn_id)
+        result = await self.wait_for_result(turn_id) if turn.ended.is_set() else None
+        calls = turn.script.tool_calls
+        return StoredTurn(turn.session_id, 1.0, "scripted-1", "", calls, result)
 
-    async def ended(self, turn_id: str) -> Ended:
+    async def delete_turn(self, turn_id: str, reader: SessionSource) -> None:
+        turn = self._turn(turn_id)
+        if len([one for one in self.turns.values() if one.session_id == turn.session_id]) > 1:
+            raise UsageError("The conversation has other turns.")
+        del reader, self.turns[turn_id]
+
+    async def wait_for_result(self, turn_id: str) -> TurnResult:
         turn = self._turn(turn_id)
         self.watched.set()
         await turn.ended.wait()
@@ -147,7 +161,7 @@ class ScriptedIngress:
             "cache_write_tokens": 5,
             "reasoning_tokens": 7,
         }
-        return Ended(
+        return TurnResult(
             status, script.text, reason, turn.session_id, usage, "scripted-1", script.finish
         )
 
@@ -155,7 +169,7 @@ class ScriptedIngress:
         if self.error is not None:
             raise self.error
         if turn_id not in self.turns:
-            raise StoreError(f"There is no turn {turn_id}.")
+            raise TurnNotFoundError(f"There is no turn {turn_id}.")
         return self.turns[turn_id]
 
     async def stop(self, turn_id: str) -> None:

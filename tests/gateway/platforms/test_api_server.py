@@ -16,7 +16,7 @@ import openai
 import pytest
 
 from gateway.config import Platform, PlatformConfig
-from gateway.platforms.api_server import client as api_client
+from gateway.platforms.api_server import exchange
 from gateway.platforms.api_server.adapter import ApiServerAdapter
 from gateway.platforms.api_server.manifest import MANIFEST, ApiSettings
 from gateway.platforms.base import MessageEvent, MessageType, PlatformError, Receipt
@@ -353,7 +353,7 @@ def test_a_turn_that_fails_in_a_stream_is_an_error_in_it(server: Server) -> None
 
 
 def test_a_silent_turn_is_kept_alive(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_client, "KEEP_ALIVE_S", 0.01)
+    monkeypatch.setattr(exchange, "KEEP_ALIVE_S", 0.01)
     server.ingress.script = lambda _: replace(says("late"), hold=True)
     with httpx2.stream(
         "POST",
@@ -448,7 +448,7 @@ def test_who_waits_when_the_gateway_stops_is_told_how_to_come_back(
         assert ingress.watched.wait(PATIENCE_S)
         server.loop.run(server.adapter.disconnect())
         answer = asking.result(PATIENCE_S)
-    assert ("ask again with the same Idempotency-Key" in answer.text) == bool(key)
+    assert ("repeat the request with the same Idempotency-Key" in answer.text) == bool(key)
     assert ("would be another turn" in answer.text) != bool(key)
     assert not ingress.stopped.is_set()
     if not stream:

@@ -439,7 +439,7 @@ def test_a_client_that_hangs_up_stops_its_turn(gateway: Gateway) -> None:
     stream.close()
     house = gateway.runner._house
     assert house is not None
-    assert gateway.call(house.ended(turn_id)).status == "interrupted"
+    assert gateway.call(house.wait_for_result(turn_id)).status == "interrupted"
 
 
 def test_sixteen_clients_at_once_each_get_their_own_answer(gateway: Gateway) -> None:

@@ -103,7 +103,7 @@ def test_a_bad_body_is_refused_with_the_place_and_the_reason(
         ({"input": []}, "input"),
         ({"input": ""}, "input[0].content"),
         ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].type"),
-        ({"input": [{"type": "reasoning", "role": "user"}]}, "input[0].type"),
+        ({"input": [{"type": "reasoning", "role": "user"}]}, "input"),
         ({"input": "x", "metadata": {"a": 1}}, "metadata[...]"),
         ({"input": "x", "tools": [TOOL]}, "tools"),
         ({"input": "x", "text": {"format": {"type": "json_schema"}}}, "text.format"),

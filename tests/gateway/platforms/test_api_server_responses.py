@@ -138,7 +138,7 @@ def test_what_was_said_before_comes_along_in_the_input(server: Server) -> None:
 
 def test_after_a_response_the_input_is_one_message(server: Server) -> None:
     first = ask(server)
-    with pytest.raises(openai.BadRequestError, match="the new one"):
+    with pytest.raises(openai.BadRequestError, match="only the new message"):
         ask(server, [*user("a"), *user("b")], previous_response_id=first.id)
 
 

@@ -24,10 +24,11 @@ from nio.api import RoomPreset
 from gateway.attachments import Attachments
 from gateway.config import Platform, PlatformConfig
 from gateway.locks import AccountLock
-from gateway.platforms.base import Ended, MessageEvent, PlatformError, Receipt
+from gateway.platforms.base import MessageEvent, PlatformError, Receipt, StoredTurn, TurnResult
 from gateway.platforms.matrix.adapter import MatrixAdapter
 from gateway.platforms.matrix.manifest import MatrixSettings
 from gateway.platforms.testing.network import Proxy
+from gateway.source import SessionSource
 from hermes_agent.events import Event
 from hermes_core.errors import StoreBusyError
 from tests.gateway.servers.synapse import ROOT, Account, Synapse
@@ -119,10 +120,13 @@ class RecordingIngress:
     def watch(self, turn_id: str) -> AsyncIterator[Event]:
         raise NotImplementedError(turn_id)
 
-    async def session_of(self, turn_id: str) -> str:
+    async def find_turn(self, turn_id: str, reader: SessionSource) -> StoredTurn:
         raise NotImplementedError(turn_id)
 
-    async def ended(self, turn_id: str) -> Ended:
+    async def delete_turn(self, turn_id: str, reader: SessionSource) -> None:
+        raise NotImplementedError(turn_id)
+
+    async def wait_for_result(self, turn_id: str) -> TurnResult:
         raise NotImplementedError(turn_id)
 
     async def stop(self, turn_id: str) -> None:

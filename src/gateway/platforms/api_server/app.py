@@ -1,6 +1,9 @@
-"""The routes of the API."""
+"""The endpoints of the API."""
 
-from collections.abc import Callable
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -10,82 +13,155 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from gateway.platforms.api_server import door, exchange, models, place, translate
-from gateway.platforms.api_server.chat import ChatForm
-from gateway.platforms.api_server.door import Door, Lock
-from gateway.platforms.api_server.exchange import Exchanges
-from gateway.platforms.api_server.form import Form
+from gateway.platforms.api_server import exchange, openapi, parsing, responses
+from gateway.platforms.api_server.authentication import HostCheck, TokenCheck, allowed_origins
+from gateway.platforms.api_server.chat import ChatFormat
+from gateway.platforms.api_server.exchange import Exchange, MakeFormat
 from gateway.platforms.api_server.manifest import ApiSettings
-from gateway.platforms.api_server.models import Models
-from gateway.platforms.api_server.responses import ResponseForm
-from gateway.platforms.api_server.translate import Asked
-from gateway.platforms.base import Ingress
+from gateway.platforms.api_server.parsing import AgentRequest, Target
+from gateway.platforms.api_server.replies import DEFAULT_MODEL
+from gateway.platforms.api_server.responses import ResponseFormat
+from gateway.platforms.base import Ingress, StoredTurn
 from gateway.platforms.listener import read_body
-from gateway.platforms.refusal import FINAL, answered, json, no_route
+from gateway.platforms.refusal import FINAL, RefusedRequest, answered, json, no_route
+from hermes_core.errors import TurnNotFoundError, UsageError
+
+_MODELS_CACHE_S = 60.0
 
 
 class Api:
-    """The endpoints, over one ingress."""
+    """The endpoints over one ingress. Made inside an event loop."""
 
     def __init__(self, settings: ApiSettings, ingress: Ingress) -> None:
-        self._settings = settings
-        self._models = Models(ingress)
-        self._exchanges = Exchanges(ingress, self._models, settings.user)
+        self._settings, self._ingress = settings, ingress
+        self._closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._models: Sequence[str] = ()
+        self._models_read_at = -_MODELS_CACHE_S
+        self._reader = parsing.source_of(Target("", ""), settings.user)
 
     def close(self) -> None:
-        """Have everybody who waits told that we stop."""
-        self._exchanges.close()
+        """Tell every client that waits that the gateway stops."""
+        if not self._closing.done():
+            self._closing.set_result(None)
 
     async def health(self, _request: Request) -> Response:
         return json({"status": "ok"})
 
+    async def describe(self, _request: Request) -> Response:
+        return json(openapi.document())
+
     async def list_models(self, _request: Request) -> Response:
-        names = await self._models.names()
-        return json({"object": "list", "data": [models.described(name) for name in names]})
+        names = await self._model_names()
+        return json({"object": "list", "data": [_model(name) for name in names]})
 
     async def get_model(self, request: Request) -> Response:
         name = request.path_params["name"]
-        await self._models.checked(name)
-        return json(models.described(name))
+        await self._check_model(name)
+        return json(_model(name))
 
-    async def chat(self, request: Request) -> Response:
-        return await self._answer(request, translate.chat, ChatForm)
+    async def create_chat_completion(self, request: Request) -> Response:
+        return await self._answer(request, parsing.chat, ChatFormat)
 
-    async def response(self, request: Request) -> Response:
-        return await self._answer(request, translate.response, ResponseForm)
+    async def create_response(self, request: Request) -> Response:
+        return await self._answer(request, parsing.response, ResponseFormat)
+
+    async def stored_response(self, request: Request) -> Response:
+        if request.method == "DELETE":
+            return await self._delete_response(request)
+        if request.query_params.get("stream", "false").lower() not in ("false", "0"):
+            text = "A stored response is not streamed: leave `stream` out."
+            raise RefusedRequest(400, text, code="unsupported_parameter", param="stream")
+        return json(_stored_response(*await self._find_turn(request)))
+
+    async def _delete_response(self, request: Request) -> Response:
+        turn_id, _ = await self._find_turn(request)
+        try:
+            await self._ingress.delete_turn(turn_id, self._reader)
+        except UsageError as error:
+            code = "response_in_use"
+            raise RefusedRequest(409, str(error), code=code, headers=FINAL) from error
+        return json({"id": request.path_params["id"], "object": "response", "deleted": True})
+
+    async def _find_turn(self, request: Request) -> tuple[str, StoredTurn]:
+        response_id = request.path_params["id"]
+        try:
+            turn = await exchange.find_turn(self._ingress, response_id, self._reader)
+        except TurnNotFoundError:
+            text = f"There is no response {response_id[:100]!r}."
+            raise RefusedRequest(404, text, code="response_not_found") from None
+        return responses.turn_in(response_id), turn
 
     async def _answer(
-        self,
-        request: Request,
-        read: Callable[..., Asked],
-        make: Callable[[str, Asked], Form],
+        self, request: Request, parse: Callable[..., AgentRequest], make_format: MakeFormat
     ) -> Response:
         body = await read_body(request, self._settings.body_limit_mb << 20)
-        asked = read(body, may_bring_tools=self._settings.client_tools == "ignore")
-        begun = await self._exchanges.begin(request.headers, asked, make)
-        return begun.stream() if asked.is_stream else await begun.whole(request)
+        parsed = parse(body, ignores_tools=self._settings.client_tools == "ignore")
+        this = Exchange(self._ingress, self._closing, self._settings.user)
+        await this.accept(request.headers, parsed, make_format, self._check_model)
+        return this.stream() if parsed.is_stream else await this.whole(request)
+
+    async def _model_names(self) -> list[str]:
+        """List all models, the agent's own choice first; to find them may take a while."""
+        now = time.monotonic()
+        if now - self._models_read_at >= _MODELS_CACHE_S:
+            self._models, self._models_read_at = await self._ingress.models(), now
+        return [DEFAULT_MODEL, *(name for name in self._models if name != DEFAULT_MODEL)]
+
+    async def _check_model(self, name: str) -> str:
+        """Return the model to use, empty for the agent's own; raises RefusedRequest."""
+        if name in ("", DEFAULT_MODEL):
+            return ""
+        if name not in await self._model_names():
+            raise RefusedRequest(
+                404,
+                f"There is no model {name[:100]!r}. Use {DEFAULT_MODEL!r}, which is the agent's "
+                "own choice, or one of GET /v1/models.",
+                code="model_not_found",
+                param="model",
+            )
+        return name
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "hermes"}
+
+
+def _stored_response(turn_id: str, turn: StoredTurn) -> dict[str, Any]:
+    """Build a response from its turn; what only the request had (`metadata`) is not in the store."""
+    request = AgentRequest("", instructions=turn.instructions, model=turn.model)
+    made = ResponseFormat(turn_id, request, turn.accepted_at)
+    if turn.result is None:
+        return made.pending("in_progress")
+    if turn.result.status == "answered":
+        return made.whole(exchange.reply_of(turn.result)._replace(tool_calls=turn.tool_calls))
+    if turn.result.status == "interrupted":
+        return made.pending("cancelled")
+    return made.failed(turn.result.reason or turn.result.text)
 
 
 def application(api: Api, settings: ApiSettings, token: str) -> ASGIApp:
-    """The routes, behind the door."""
+    """Build the ASGI application, with its authentication."""
     routes = [
         Route("/health", answered(api.health), methods=["GET"]),
+        Route("/v1/health", answered(api.health), methods=["GET"]),
+        Route("/openapi.json", answered(api.describe), methods=["GET"]),
         Route("/v1/models", answered(api.list_models), methods=["GET"]),
         Route("/v1/models/", answered(api.list_models), methods=["GET"]),
         Route("/v1/models/{name:path}", answered(api.get_model), methods=["GET"]),
-        Route("/v1/chat/completions", answered(api.chat), methods=["POST"]),
-        Route("/v1/responses", answered(api.response), methods=["POST"]),
+        Route("/v1/chat/completions", answered(api.create_chat_completion), methods=["POST"]),
+        Route("/v1/responses", answered(api.create_response), methods=["POST"]),
+        Route("/v1/responses/{id}", answered(api.stored_response), methods=["GET", "DELETE"]),
     ]
     app = Starlette(
         routes=routes,
-        middleware=[*_for_pages(settings), Middleware(Lock, token)],
+        middleware=[*_cors(settings), Middleware(TokenCheck, token)],
         exception_handlers={HTTPException: no_route},
     )
-    return Door(app, settings)
+    return HostCheck(app, settings)
 
 
-def _for_pages(settings: ApiSettings) -> list[Middleware]:
-    """What a browser must be told so that pages of `origins` may read the answers."""
+def _cors(settings: ApiSettings) -> list[Middleware]:
+    """Build the middleware that lets pages of `origins` read the answers."""
     if not settings.origins:
         return []
     from starlette.middleware.cors import CORSMiddleware  # noqa: PLC0415 -- few have pages
@@ -93,12 +169,12 @@ def _for_pages(settings: ApiSettings) -> list[Middleware]:
     return [
         Middleware(
             CORSMiddleware,
-            allow_origins=sorted(door.pages(settings)),
-            allow_methods=["GET", "POST"],
+            allow_origins=sorted(allowed_origins(settings)),
+            allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
             expose_headers=[
-                place.SESSION,
-                place.CONVERSATION,
+                parsing.SESSION,
+                parsing.CONVERSATION,
                 exchange.TURN,
                 *FINAL,
                 "Retry-After",

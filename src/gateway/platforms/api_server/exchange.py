@@ -1,227 +1,126 @@
-"""An exchange: a request is taken in, run and answered, whole or as a stream, once whatever breaks."""
+"""One request and its reply: accept the message, wait for its turn, and answer, whole or as a stream."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive
+from starlette.types import Receive, Scope, Send
 
-from gateway.platforms.api_server import place as places
-from gateway.platforms.api_server import responses, translate
-from gateway.platforms.api_server.client import (
-    ClientGone,
-    Closing,
-    EventStream,
-    Put,
-    attended,
-    keep_alive,
-)
-from gateway.platforms.api_server.form import Form, Reply
-from gateway.platforms.api_server.models import Models
-from gateway.platforms.api_server.place import Place
-from gateway.platforms.api_server.telling import Telling
-from gateway.platforms.api_server.translate import Asked
-from gateway.platforms.base import Ended, Ingress, MessageEvent, Receipt
+from gateway.platforms.api_server import parsing, responses
+from gateway.platforms.api_server.parsing import AgentRequest, Target
+from gateway.platforms.api_server.replies import Reply, ReplyFormat, StreamedText, encode
+from gateway.platforms.base import Ingress, MessageEvent, Receipt, StoredTurn, ToolCall, TurnResult
 from gateway.platforms.refusal import BROKEN, FINAL, RefusedRequest, json, refusal
-from hermes_agent.events import Event, QuestionAsked, ReasoningDelta
-from hermes_core.errors import HermesError, StoreError
+from gateway.source import SessionSource
+from hermes_agent.events import (
+    Event,
+    FellBack,
+    QuestionAsked,
+    ReasoningDelta,
+    ToolEnded,
+    ToolStarted,
+)
+from hermes_core.errors import HermesError, StoreError, TurnNotFoundError
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+Put = Callable[[bytes], Awaitable[None]]
+MakeFormat = Callable[[str, AgentRequest], ReplyFormat]
+
 TURN = "X-Hermes-Turn-Id"
+KEEP_ALIVE_S = 15.0
+_KEEP_ALIVE_COMMENT = b": working\n\n"
 
 
-class Exchange(NamedTuple):
-    """One request that is on disk, and the form that its answer has."""
+class ClientGone(Exception):
+    """The client hung up."""
 
-    ingress: Ingress
-    closing: asyncio.Future[None]
-    receipt: Receipt
-    place: Place
-    form: Form
-    turn_id: str
-    """Empty when a command answered."""
 
-    def headers(self, session_id: str = "") -> dict[str, str]:
-        """What is said beside the answer; a message that waited may have been answered elsewhere."""
-        session_id = session_id or self.receipt.session_id or ""
-        said = {TURN: self.turn_id, places.SESSION: session_id}
-        if self.place.is_named:
-            said[places.CONVERSATION] = self.place.chat_id
-        return {name: value for name, value in said.items() if value}
+class Closing(Exception):
+    """The gateway stops; the turn is on disk and continues after the next start."""
+
+
+class Exchange:
+    """One request. `accept` comes first, then `whole` or `stream`."""
+
+    def __init__(self, ingress: Ingress, closing: asyncio.Future[None], user: str) -> None:
+        self._ingress, self._closing, self._user = ingress, closing, user
+        self._target: Target
+        self._source: SessionSource
+        self._receipt: Receipt
+        self._format: ReplyFormat
+        self._turn_id = ""
+        """Empty when a command answered."""
+        self._started = set[str]()
+        """The tool calls that run or ran; one that was denied only ends."""
+
+    async def accept(
+        self,
+        headers: Mapping[str, str],
+        request: AgentRequest,
+        make_format: MakeFormat,
+        check_model: Callable[[str], Awaitable[str]],
+    ) -> None:
+        """Store the message; raises RefusedRequest and HermesError, and then there is no turn."""
+        previous = request.previous_response_id
+        session_id = await self._session_of_response(previous) if previous else ""
+        target = parsing.find_target(
+            headers, conversation=request.conversation, session_id=session_id
+        )
+        self._target, self._source = target, parsing.source_of(target, self._user)
+        unknown_model = None
+        try:
+            request.model = await check_model(request.model)
+        except RefusedRequest as error:
+            if not target.has_key:
+                raise
+            unknown_model = error  # a repeat gets its reply, whatever models there are now
+        message = parsing.to_message(request, target, self._source)
+        message.must_be_known = unknown_model is not None
+        receipt = self._receipt = await self._accept(message)
+        _check(receipt, unknown_model)
+        if receipt.outcome == "turn":
+            self._turn_id = receipt.turn_id or ""
+        else:
+            request.instructions = ""  # no model was sent them
+        session_id = receipt.session_id or (None if target.has_history else "")
+        name = self._turn_id or responses.command_name(session_id, target.message_id)
+        self._format = make_format(name, request)
 
     async def whole(self, request: Request) -> Response:
-        """The answer as one object."""
+        """Answer with one object."""
         try:
-            reply = await attended(self._reply(), request.receive, self.closing)
+            reply = await self._while_connected(self._reply(), request.receive)
         except ClientGone:
-            await self._leave()
+            await self._hang_up()
             return Response(status_code=499)
         except Closing:
-            raise self._put_off() from None
-        return json(self.form.whole(reply), headers=self.headers(reply.session_id))
+            raise self._stopping() from None
+        return json(self._format.whole(reply), headers=self._headers(reply.session_id))
 
     def stream(self) -> Response:
-        """The answer as it is written."""
-        return EventStream(self._stream, self.headers())
+        """Answer with events, while the reply is written."""
+        return _EventStream(self._stream, self._headers())
 
-    async def _stream(self, receive: Receive, put: Put) -> None:
-        """The boundary of a stream: what fails after its beginning is told in it."""
+    async def _session_of_response(self, response_id: str) -> str:
+        """Return the session of an earlier response; empty when it belongs to none."""
+        if (session_id := responses.session_in(response_id)) is not None:
+            return session_id
+        reader = parsing.source_of(Target("", ""), self._user)
         try:
-            await attended(self._tell(put), receive, self.closing, lambda: keep_alive(put))
-        except ClientGone:
-            await self._leave()
-        except Closing:
-            await put(self.form.fail(self._put_off()))
-        except (RefusedRequest, HermesError) as error:
-            await put(self.form.fail(refusal(error)))
-        except Exception:
-            logger.exception("a stream broke; the others go on")
-            await put(self.form.fail(BROKEN))
+            return (await find_turn(self._ingress, response_id, reader)).session_id
+        except TurnNotFoundError:
+            text = "There is no response with this id."
+            code, param = "previous_response_not_found", "previous_response_id"
+            raise RefusedRequest(404, text, code=code, param=param) from None
 
-    async def _tell(self, put: Put) -> None:
-        form, telling = self.form, Telling()
-        await put(form.begin())
-        if self.turn_id:
-            async for event in self._events():
-                if isinstance(event, ReasoningDelta):
-                    await put(form.think(event.text))
-                elif text := telling.hear(event):
-                    await put(form.say(text))
-        reply = await self._reply()
-        if rest := telling.end(reply.text):
-            await put(form.say(rest))
-        await put(form.end(reply._replace(text=telling.whole)))
-
-    async def _events(self) -> AsyncIterator[Event]:
-        """What is told of the turn while it runs.
-
-        A repeat may come in the middle of the first: it waits, and is told the whole at once. Only what
-        is asked it must hear before, as nobody else may.
-        """
-        async for event in self.ingress.watch(self.turn_id):
-            if self.receipt.is_new or isinstance(event, QuestionAsked):
-                yield event
-
-    async def _reply(self) -> Reply:
-        if not self.turn_id:
-            said = "Done." if self.receipt.is_new else "That was done before."
-            return Reply(self.receipt.reply or said, {}, "")
-        try:
-            ended = await self.ingress.ended(self.turn_id)
-        except StoreError as error:
-            if error.code == StoreError.code:  # there is no such turn (any more)
-                raise _gone() from error
-            raise self._later(f"The reply cannot be read now: {error}", error.code) from error
-        if ended.status != "answered":
-            raise _unanswered(ended)
-        return Reply(ended.text, ended.usage, ended.model, ended.finish, ended.session_id)
-
-    async def _leave(self) -> None:
-        """The client hung up: a turn that it cannot ask for again is stopped."""
-        if not self.turn_id or self.place.has_key:
-            return
-        try:
-            await self.ingress.stop(self.turn_id)
-        except HermesError as error:
-            logger.warning("turn %s could not be stopped: %s", self.turn_id, error)
-
-    def _put_off(self) -> RefusedRequest:
-        how = (
-            "ask again with the same Idempotency-Key."
-            if self.place.has_key
-            else "the answer will be in its session. The same request again would be another turn."
-        )
-        return self._later(f"Hermes stops now and answers when it is back; {how}", "restarting")
-
-    def _later(self, message: str, code: str) -> RefusedRequest:
-        """The turn is on disk, its reply not to be had now. Without a key a retry is another turn."""
-        again = {"Retry-After": "5"} if self.place.has_key else FINAL
-        return RefusedRequest(503, message, code=code, headers=again | self.headers())
-
-
-def _unanswered(ended: Ended) -> RefusedRequest:
-    is_stopped = ended.status == "interrupted"
-    said = ended.reason or ended.text or ("It was stopped." if is_stopped else "The turn failed.")
-    return RefusedRequest(
-        409 if is_stopped else 502,
-        said,
-        code="turn_interrupted" if is_stopped else "turn_failed",
-        headers={**FINAL, places.SESSION: ended.session_id},
-    )
-
-
-def _gone() -> RefusedRequest:
-    said = "The conversation was deleted, and the answer with it. It is not answered again."
-    return RefusedRequest(410, said, code="answer_deleted", headers=FINAL)
-
-
-def _still_running() -> RefusedRequest:
-    said = "This command is still being done; ask again with the same Idempotency-Key."
-    return RefusedRequest(409, said, code="still_running", headers={"Retry-After": "1"})
-
-
-def _unfinished(place: Place) -> RefusedRequest:
-    how = (
-        "ask again with the same Idempotency-Key."
-        if place.has_key
-        else "look whether it was, before you send it again."
-    )
-    said = f"Hermes stops now, and this may not have been done; {how}"
-    again = {"Retry-After": "5"} if place.has_key else FINAL
-    return RefusedRequest(503, said, code="restarting", headers=again)
-
-
-class Exchanges:
-    """Begins exchanges, all of which end when this is closed. Made inside an event loop."""
-
-    def __init__(self, ingress: Ingress, models: Models, user: str) -> None:
-        self._ingress, self._models, self._user = ingress, models, user
-        self._closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def close(self) -> None:
-        """Have everybody who waits told that we stop."""
-        if not self._closing.done():
-            self._closing.set_result(None)
-
-    async def begin(
-        self, headers: Mapping[str, str], asked: Asked, make: Callable[[str, Asked], Form]
-    ) -> Exchange:
-        """Take a request in; raises RefusedRequest and HermesError, and then no turn was made."""
-        session_id = await _previous(self._ingress, asked.previous)
-        place = places.find(headers, conversation=asked.conversation, session_id=session_id)
-        no_model = None
-        try:
-            asked.model = await self._models.checked(asked.model)
-        except RefusedRequest as error:
-            if not place.has_key:
-                raise
-            no_model = error  # a repeat gets its answer, whatever model there is now
-        event = translate.event(asked, place, self._user)
-        event.must_be_known = no_model is not None
-        receipt = await self._accepted(event, place)
-        if receipt.outcome == "ignored":
-            raise no_model or RefusedRequest(
-                403, receipt.reply or "You may not speak here.", code="not_allowed", headers=FINAL
-            )
-        if not receipt.is_over:
-            raise _still_running()
-        if receipt.outcome == "turn" and receipt.turn_id is None:
-            raise _gone()
-        turn_id = receipt.turn_id if receipt.outcome == "turn" else None
-        if turn_id is None:
-            asked.instructions = ""  # no model was told them
-        session_id = receipt.session_id or (None if place.is_lasting else "")
-        name = turn_id or responses.name_of(session_id, place.message_id)
-        form = make(name, asked)
-        return Exchange(self._ingress, self._closing, receipt, place, form, turn_id or "")
-
-    async def _accepted(self, event: MessageEvent, place: Place) -> Receipt:
-        """What became of a message; a command may take longer than the gateway is there for."""
-        accepting = asyncio.create_task(self._ingress.accept(event))
+    async def _accept(self, message: MessageEvent) -> Receipt:
+        """Hand the message to the gateway; a command may run longer than the gateway does."""
+        accepting = asyncio.create_task(self._ingress.accept(message))
         awaited: set[asyncio.Future[Any]] = {accepting, self._closing}
         try:
             await asyncio.wait(awaited, return_when="FIRST_COMPLETED")
@@ -229,24 +128,228 @@ class Exchanges:
                 return accepting.result()
         finally:
             accepting.cancel()
-        raise _unfinished(place)
+        how = (
+            "repeat the request with the same Idempotency-Key."
+            if self._target.has_key
+            else "check whether it was, before you repeat it."
+        )
+        text = f"Hermes is stopping, and the request may not have been accepted; {how}"
+        raise RefusedRequest(503, text, code="restarting", headers=self._retry_headers())
+
+    async def _while_connected(
+        self,
+        work: Coroutine[Any, Any, T],
+        receive: Receive,
+        keep_alive: Callable[[], Awaitable[None]] | None = None,
+    ) -> T:
+        """Await `work` while both sides are there; raises ClientGone and Closing."""
+        task, gone = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(receive))
+        awaited: set[asyncio.Future[Any]] = {task, gone, self._closing}
+        timeout = KEEP_ALIVE_S if keep_alive else None
+        try:
+            while True:
+                done, _ = await asyncio.wait(
+                    awaited, timeout=timeout, return_when="FIRST_COMPLETED"
+                )
+                if done:
+                    break
+                if keep_alive:
+                    await keep_alive()
+            if task.done():
+                return task.result()
+            raise ClientGone if gone.done() else Closing
+        finally:
+            awaited.remove(self._closing)
+            task.cancel()
+            gone.cancel()
+            await asyncio.gather(*awaited, return_exceptions=True)
+
+    async def _stream(self, receive: Receive, put: Put) -> None:
+        """Write a stream; what fails after its start is reported in it."""
+
+        async def keep_alive() -> None:
+            await put(_KEEP_ALIVE_COMMENT)
+
+        try:
+            await self._while_connected(self._write(put), receive, keep_alive)
+        except ClientGone:
+            await self._hang_up()
+        except Closing:
+            await put(self._format.fail(self._stopping()))
+        except (RefusedRequest, HermesError) as error:
+            await put(self._format.fail(refusal(error)))
+        except Exception:
+            logger.exception("a stream of the API failed; the others continue")
+            await put(self._format.fail(BROKEN))
+
+    async def _write(self, put: Put) -> None:
+        text, is_model_known = StreamedText(), False
+        await put(self._format.begin())
+        async for event in self._events():
+            if not is_model_known:
+                self._format.model = (await self._stored()).model or self._format.model
+                is_model_known = True
+            if isinstance(event, FellBack):
+                self._format.model = event.model
+            if data := self._encode(event, text):
+                await put(data)
+        reply = await self._reply()
+        self._format.model = reply.model or self._format.model
+        for call in reply.tool_calls:
+            await put(self._format.tool_call(call))
+        if rest := text.end(reply.text):
+            await put(self._format.text(rest))
+        await put(self._format.end(reply))
+
+    def _encode(self, event: Event, text: StreamedText) -> bytes:
+        match event:
+            case ReasoningDelta():
+                return self._format.reasoning(event.text)
+            case ToolStarted(call_id=call_id, name=name, arguments=arguments):
+                self._started.add(call_id)
+                call = ToolCall(call_id, name, _as_json(arguments), "in_progress")
+                return self._format.tool_call(call)
+            case ToolEnded(call_id=call_id, name=name, arguments=arguments, result=result):
+                status = "completed" if call_id in self._started else "incomplete"
+                call = ToolCall(call_id, name, _as_json(arguments), status, result)
+                return self._format.tool_call(call)
+            case _:
+                added = text.add(event)
+                return self._format.text(added) if added else b""
+
+    async def _events(self) -> AsyncIterator[Event]:
+        """Yield the events of the turn while it runs.
+
+        A repeat may come in the middle of the first request: it waits and is sent the whole reply at
+        once, after the questions that wait for an answer.
+        """
+        if not self._turn_id:
+            return
+        async for event in self._ingress.watch(self._turn_id):
+            if self._receipt.is_new or isinstance(event, QuestionAsked):
+                yield event
+
+    async def _reply(self) -> Reply:
+        if not self._turn_id:
+            default = "Done." if self._receipt.is_new else "That was done before."
+            return Reply(self._receipt.reply or default, {}, "")
+        try:
+            result = await self._ingress.wait_for_result(self._turn_id)
+            calls = (await self._stored()).tool_calls if self._format.has_tool_calls else ()
+        except TurnNotFoundError as error:
+            raise _deleted() from error
+        except StoreError as error:
+            raise self._later(f"The reply cannot be read now: {error}", error.code) from error
+        if result.status != "answered":
+            raise _unanswered(result)
+        return reply_of(result)._replace(tool_calls=calls)
+
+    async def _stored(self) -> StoredTurn:
+        return await self._ingress.find_turn(self._turn_id, self._source)
+
+    async def _hang_up(self) -> None:
+        """Stop a turn whose client hung up and cannot ask for the reply again."""
+        if not self._turn_id or self._target.has_key:
+            return
+        try:
+            await self._ingress.stop(self._turn_id)
+        except HermesError as error:
+            logger.warning("turn %s could not be stopped: %s", self._turn_id, error)
+
+    def _headers(self, session_id: str = "") -> dict[str, str]:
+        """Return the headers of an answer; a message that waited may have moved to another session."""
+        session_id = session_id or self._receipt.session_id or ""
+        headers = {TURN: self._turn_id, parsing.SESSION: session_id}
+        if self._target.is_named:
+            headers[parsing.CONVERSATION] = self._target.chat_id
+        return {name: value for name, value in headers.items() if value}
+
+    def _retry_headers(self) -> dict[str, str]:
+        """Let a client repeat a request only when that does not begin another turn."""
+        return {"Retry-After": "5"} if self._target.has_key else FINAL
+
+    def _stopping(self) -> RefusedRequest:
+        how = (
+            "repeat the request with the same Idempotency-Key."
+            if self._target.has_key
+            else "the reply will be in its session. The same request again would be another turn."
+        )
+        text = f"Hermes is stopping and answers after its restart; {how}"
+        return self._later(text, "restarting")
+
+    def _later(self, message: str, code: str) -> RefusedRequest:
+        """Return the error for a turn that is on disk and whose reply cannot be had now."""
+        headers = self._retry_headers() | self._headers()
+        return RefusedRequest(503, message, code=code, headers=headers)
 
 
-async def _previous(ingress: Ingress, response_id: str) -> str:
-    """The session in which an earlier response was given; empty when that was in none."""
-    if not response_id:
-        return ""
-    if (session_id := responses.session_in(response_id)) is not None:
-        return session_id
-    try:
-        if turn_id := responses.turn_in(response_id):
-            return await ingress.session_of(turn_id)
-    except StoreError as error:
-        if error.code != StoreError.code:  # the store fails; that says nothing about the response
-            raise
-    raise RefusedRequest(
-        404,
-        "There is no such response here.",
-        code="previous_response_not_found",
-        param="previous_response_id",
+async def find_turn(ingress: Ingress, response_id: str, reader: SessionSource) -> StoredTurn:
+    """Look up the turn of a response; raises TurnNotFoundError."""
+    if not (turn_id := responses.turn_in(response_id)):
+        raise TurnNotFoundError("There is no response with this id.")
+    return await ingress.find_turn(turn_id, reader)
+
+
+def reply_of(result: TurnResult) -> Reply:
+    """Convert the result of a turn."""
+    return Reply(result.text, result.usage, result.model, result.finish, result.session_id)
+
+
+def _check(receipt: Receipt, unknown_model: RefusedRequest | None) -> None:
+    """Raise RefusedRequest when a message has neither a turn nor the output of a command."""
+    if receipt.outcome == "ignored":
+        text = receipt.reply or "You are not allowed to send messages."
+        raise unknown_model or RefusedRequest(403, text, code="not_allowed", headers=FINAL)
+    if not receipt.is_over:
+        text = "This command still runs; repeat the request with the same Idempotency-Key."
+        raise RefusedRequest(409, text, code="still_running", headers={"Retry-After": "1"})
+    if receipt.outcome == "turn" and receipt.turn_id is None:
+        raise _deleted()
+
+
+def _unanswered(result: TurnResult) -> RefusedRequest:
+    is_stopped = result.status == "interrupted"
+    default = "The turn was stopped." if is_stopped else "The turn failed."
+    return RefusedRequest(
+        409 if is_stopped else 502,
+        result.reason or result.text or default,
+        code="turn_interrupted" if is_stopped else "turn_failed",
+        headers={**FINAL, parsing.SESSION: result.session_id},
     )
+
+
+def _as_json(arguments: Mapping[str, object]) -> str:
+    return encode(arguments).decode()
+
+
+def _deleted() -> RefusedRequest:
+    text = "The conversation was deleted, and the reply with it. The message is not answered again."
+    return RefusedRequest(410, text, code="answer_deleted", headers=FINAL)
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class _EventStream(Response):
+    """Server-sent events; `run` writes them."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, run: Callable[[Receive, Put], Awaitable[None]], headers: dict[str, str]
+    ) -> None:
+        self._run = run
+        self.status_code, self.background = 200, None
+        self.init_headers({"Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def put(data: bytes) -> None:
+            if data:
+                message = {"type": "http.response.body", "body": data, "more_body": True}
+                await send(message)
+
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await self._run(receive, put)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -14,15 +14,17 @@ from gateway.attachments import Attachments
 from gateway.config import Platform
 from gateway.platforms.base import (
     BasePlatformAdapter,
-    Ended,
     MessageEvent,
     PlatformError,
     Receipt,
     SendMetadata,
     SendResult,
+    StoredTurn,
+    TurnResult,
 )
 from gateway.platforms.testing.background import Background
 from gateway.platforms.testing.world import World
+from gateway.source import SessionSource
 from hermes_agent.events import Event
 from hermes_core.errors import StoreBusyError
 
@@ -128,11 +130,14 @@ class KeepingIngress:
         for event in ():
             yield event
 
-    async def session_of(self, turn_id: str) -> str:
-        return turn_id
+    async def find_turn(self, turn_id: str, reader: SessionSource) -> StoredTurn:
+        return StoredTurn(turn_id, 0.0, "", "", (), None)
 
-    async def ended(self, turn_id: str) -> Ended:
-        return Ended("answered", "", "", turn_id, {})
+    async def delete_turn(self, turn_id: str, reader: SessionSource) -> None:
+        """There is nothing to delete."""
+
+    async def wait_for_result(self, turn_id: str) -> TurnResult:
+        return TurnResult("answered", "", "", turn_id, {})
 
     async def stop(self, turn_id: str) -> None:
         """There is nothing to stop."""

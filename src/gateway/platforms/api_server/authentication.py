@@ -1,4 +1,4 @@
-"""The door: who may ask. Who has no token may not, nor a page that gave this address another name."""
+"""ASGI middleware that rejects requests without the token, and from web pages that are not listed."""
 
 import hmac
 
@@ -9,21 +9,22 @@ from gateway import hosts
 from gateway.platforms.api_server.manifest import ApiSettings
 from gateway.platforms.refusal import RefusedRequest
 
-_OPEN = "/health"
+OPEN_PATHS = frozenset({"/health", "/v1/health", "/openapi.json"})
+"""Paths that need no token: probes and generators of clients have none."""
 
 
-def pages(settings: ApiSettings) -> set[str]:
-    """The pages that may ask, as browsers call them."""
+def allowed_origins(settings: ApiSettings) -> set[str]:
+    """Return the web pages that may send requests, as browsers name them."""
     return {origin.rstrip("/").lower() for origin in settings.origins}
 
 
-class Door:
-    """Lets a request through to the application behind it, or answers it."""
+class HostCheck:
+    """Rejects requests to host names that are not ours, and from origins that are not allowed."""
 
     def __init__(self, app: ASGIApp, settings: ApiSettings) -> None:
         self._app = app
         self._hosts = {"localhost", *(name.lower() for name in settings.hosts)}
-        self._origins = pages(settings)
+        self._origins = allowed_origins(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -34,31 +35,32 @@ class Door:
             await self._app(scope, receive, send)
 
     def _check(self, headers: Headers) -> None:
-        if not self._is_ours(headers.get("host", "")):
-            raise _forbidden("Host", "Ask by address or as localhost, or add the name to `hosts`.")
+        if not self._is_own_host(headers.get("host", "")):
+            fix = "Send requests to an address or to localhost, or add the name to `hosts`."
+            raise _forbidden("Host", fix)
         origin = headers.get("origin")
-        if origin is not None and not self._is_near(origin.lower()):
-            raise _forbidden("Origin", "This page may not ask; add it to `origins` if it should.")
+        if origin is not None and not self._is_allowed(origin.lower()):
+            raise _forbidden("Origin", "Add this page to `origins` to allow its requests.")
 
-    def _is_ours(self, host: str) -> bool:
+    def _is_own_host(self, host: str) -> bool:
         name = hosts.name_of(f"//{host}")
         return name in self._hosts or hosts.is_address(name)
 
-    def _is_near(self, origin: str) -> bool:
+    def _is_allowed(self, origin: str) -> bool:
         return origin in self._origins or hosts.is_here(hosts.name_of(origin))
 
 
-class Lock:
-    """Opens to the token. It is behind what pages are told, so that they can read a refusal too."""
+class TokenCheck:
+    """Rejects requests without the token. It is inside CORS, so that pages can read a rejection too."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
         self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # A browser asks beforehand, without the token, whether a page may ask.
-        is_open = scope["path"] == _OPEN or scope["method"] == "OPTIONS"
-        if is_open or self._opens(Headers(scope=scope)):
+        # The preflight request of a browser carries no token.
+        is_open = scope["path"] in OPEN_PATHS or scope["method"] == "OPTIONS"
+        if is_open or self._is_authorized(Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
         refused = RefusedRequest(
@@ -69,16 +71,13 @@ class Lock:
         )
         await refused.answer(scope, receive, send)
 
-    def _opens(self, headers: Headers) -> bool:
+    def _is_authorized(self, headers: Headers) -> bool:
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        is_known = hmac.compare_digest(token.encode(), self._token)
-        return scheme.lower() == "bearer" and is_known
+        is_equal = hmac.compare_digest(token.encode(), self._token)
+        return scheme.lower() == "bearer" and is_equal
 
 
 def _forbidden(header: str, fix: str) -> RefusedRequest:
     return RefusedRequest(
-        403,
-        f"The {header} of this request is not known here. {fix}",
-        code="forbidden",
-        param=header,
+        403, f"The {header} of this request is not allowed. {fix}", code="forbidden", param=header
     )

@@ -1,6 +1,6 @@
-"""The bodies of requests as OpenAI's clients write them, as far as they matter here.
+"""The request bodies that OpenAI's clients send, as far as they matter here.
 
-What is not named is not looked at: how a model is to be sampled is the agent's own business.
+Fields that are not named are ignored: how a model samples is a setting of the agent.
 """
 
 from typing import Any, Literal
@@ -9,13 +9,13 @@ import msgspec
 
 
 class ImageUrl(msgspec.Struct):
-    """Where a picture is."""
+    """The address of a picture."""
 
     url: str
 
 
 class TextPart(msgspec.Struct, tag="text"):
-    """Words in a chat."""
+    """Text in a chat."""
 
     text: str
 
@@ -27,25 +27,25 @@ class ImagePart(msgspec.Struct, tag="image_url"):
 
 
 class RefusalPart(msgspec.Struct, tag="refusal"):
-    """What an assistant said instead of an answer."""
+    """The words with which an assistant declined to answer."""
 
     refusal: str
 
 
 class InputTextPart(msgspec.Struct, tag="input_text"):
-    """A person's words in a response's input."""
+    """A user's text in the input of a response."""
 
     text: str
 
 
 class OutputTextPart(msgspec.Struct, tag="output_text"):
-    """An assistant's words in a response's input."""
+    """An assistant's text in the input of a response."""
 
     text: str
 
 
 class InputImagePart(msgspec.Struct, tag="input_image"):
-    """A picture in a response's input."""
+    """A picture in the input of a response."""
 
     image_url: str
 
@@ -53,7 +53,7 @@ class InputImagePart(msgspec.Struct, tag="input_image"):
 Part = TextPart | ImagePart | RefusalPart | InputTextPart | OutputTextPart | InputImagePart
 
 
-class Said(msgspec.Struct):
+class Message(msgspec.Struct):
     """One message."""
 
     role: Literal["system", "developer", "user", "assistant"]
@@ -62,13 +62,13 @@ class Said(msgspec.Struct):
 
 
 class Format(msgspec.Struct):
-    """The shape that an answer is to have."""
+    """The format that a reply must have."""
 
     type: str = "text"
 
 
 class StreamOptions(msgspec.Struct):
-    """What else a stream is to tell."""
+    """What a stream includes besides the reply."""
 
     include_usage: bool | None = None
 
@@ -76,7 +76,7 @@ class StreamOptions(msgspec.Struct):
 class ChatBody(msgspec.Struct):
     """`POST /v1/chat/completions`."""
 
-    messages: list[Said]
+    messages: list[Message]
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -88,7 +88,7 @@ class ChatBody(msgspec.Struct):
 
 
 class TextOptions(msgspec.Struct):
-    """How a response is to be written."""
+    """How a response is written."""
 
     format: Format | None = None
 
@@ -102,7 +102,7 @@ class Conversation(msgspec.Struct):
 class ResponseBody(msgspec.Struct):
     """`POST /v1/responses`."""
 
-    input: str | list[Said]
+    input: str | list[Message]
     model: str | None = None
     stream: bool | None = None
     instructions: str | None = None
