@@ -97,6 +97,7 @@ _WAITS_FOR_ANOTHER = (
 _NOT_WORDS = "A picture cannot be said to what runs. It is answered next."
 _AFTER_PUT_OFF_S = 5.0
 _SETTLE_S = 20.0
+_ABANDONED_INTERVAL_S = 5.0
 _LOOK_AGAIN_S = 0.5
 _RECOVERY_TRIES = 60
 _IN_ORDER_S = 5.0
@@ -203,6 +204,7 @@ class House:
         for supervisor in self.supervisors:
             supervisor.prepare()  # what a platform can do is known before anything is said there
         await self._recovered()
+        self._spawn(self._look_for_abandoned_turns())
         self._spawn(self.delivery.run())
         self._spawn(self.buttons.run())
         for supervisor in self.supervisors:
@@ -358,6 +360,16 @@ class House:
             else:
                 return
         await run_blocking(self.recovery.at_start)
+
+    async def _look_for_abandoned_turns(self) -> None:
+        """Queue, again and again, the turns that another process left by its death or by hanging."""
+        while True:
+            await asyncio.sleep(_ABANDONED_INTERVAL_S)
+            try:
+                if count := await run_blocking(self.recovery.take_up_abandoned):
+                    logger.info("turns abandoned by other processes queued: %d", count)
+            except StoreError as error:
+                logger.warning("could not look for abandoned turns: %s", error)
 
     # -- the ingress of adapters -------------------------------------------------------------------
 

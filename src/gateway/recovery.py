@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Collection
-from typing import Any
 
 import msgspec
 
@@ -11,13 +10,15 @@ from gateway.lanes import Lanes, Waiting
 from gateway.origin import Origin
 from gateway.replies import Replies
 from gateway.session import OVER, SessionStore
+from gateway.source import SessionSource
 from gateway.turns import STOPPED
-from hermes_agent import lease
+from hermes_agent import lease, recovery
 from hermes_agent.turn import Outcome
 from hermes_core import clock
 from hermes_state.inbox import Delivery
 from hermes_state.mending import REPAIRED_AT
 from hermes_state.protocol import Store
+from hermes_state.records import Row
 
 logger = logging.getLogger(__name__)
 
@@ -65,12 +66,23 @@ class Recovery:
         turns, held = self._store.turns, self._lanes.held
         free = {row["id"] for row in turns.unfinished()}
         due = [row for row in turns.still_open() if row["id"] not in held]
-        return sum(self._take_up(row, is_free=row["id"] in free) for row in due)
+        queued = sum(self._take_up(row, is_free=row["id"] in free) for row in due)
+        return queued + self.take_up_abandoned()
 
-    def _take_up(self, row: dict[str, Any], *, is_free: bool) -> bool:
-        came_from = origin.of_turn(self._store, row["id"])
+    def take_up_abandoned(self) -> int:
+        """Queue the turns whose process has ended or hangs; returns how many."""
+        held = self._lanes.held
+        due = [row for row in recovery.abandoned(self._store) if row["id"] not in held]
+        return sum(self._take_up(row, is_free=True, is_abandoned=True) for row in due)
+
+    def _take_up(self, row: Row, *, is_free: bool, is_abandoned: bool = False) -> bool:
         session = self._store.get_session(row["session_id"])
-        if came_from is None or session is None:
+        if session is None:
+            return False
+        came_from = origin.of_turn(self._store, row["id"])
+        if came_from is None and is_abandoned:
+            came_from = self._silent_origin(session)
+        if came_from is None:
             return False  # a terminal's, which goes on when it is opened there
         if row["state"] == "running" and is_free and session["end_reason"] in OVER:
             self._stop(row)
@@ -95,7 +107,27 @@ class Recovery:
         self._lanes.put(jobs.lane_of(session, key, entry), waiting)
         return True
 
-    def _stop(self, row: dict[str, Any]) -> None:
+    def _silent_origin(self, session: Row) -> Origin | None:
+        """Return a chat that is in a conversation as the origin of a turn that came from no chat.
+
+        The chat gives the turn its limits; the reply is only stored, and nobody is asked.
+        """
+        for key in sorted(self._store.routes.keys_of(session["id"])):
+            entry = self._sessions.peek(key)
+            if entry is not None and entry.origin is not None:
+                source = entry.origin.to_dict()
+                return Origin(source, key, can_be_asked=False, is_in_place=True)
+        if session["session_key"] is None or not session["chat_id"]:
+            return None
+        source = {
+            **session,
+            "platform": session["source"],
+            "chat_type": session["chat_type"] or "dm",
+        }
+        place = SessionSource.from_dict(source).to_dict()
+        return Origin(place, session["session_key"], can_be_asked=False, is_in_place=True)
+
+    def _stop(self, row: Row) -> None:
         """End a turn that was being stopped because its chat left the conversation, as with /new. What
         was shown of it already says so.
         """
@@ -118,7 +150,7 @@ class Recovery:
         for row in self._store.turns.unsent(since, self._platforms()):
             self._replies.bring(row)
 
-    def _tell_cut_off(self, row: dict[str, Any]) -> None:
+    def _tell_cut_off(self, row: Row) -> None:
         delivery = Delivery(row["platform"], row["chat_id"], row["message_id"], row["payload"])
         try:
             came_from = origin.decode(row["payload"])

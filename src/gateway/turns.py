@@ -246,7 +246,7 @@ class Turns:
         agent.asker.can_ask = waiting.origin.can_be_asked
         agent.clear_interrupt()
         self._tell_start(agent, waiting)
-        if self.loop is not None:
+        if self.loop is not None and not waiting.origin.is_in_place:
             self._streams.begin(waiting.turn_id, waiting.origin, self.loop)
         if wanted := waiting.origin.instructions:
             self._store.instruct_session(waiting.session_id, wanted)

@@ -106,6 +106,14 @@ def holder_of(conn: apsw.Connection, conversation_id: str) -> str | None:
     ).get
 
 
+def lapsed_holder(conn: apsw.Connection, conversation_id: str) -> str | None:
+    """Return the holder that let its lease expire instead of releasing it, if the last one did."""
+    return conn.execute(
+        "SELECT holder FROM leases WHERE conversation_id = ? AND expires_at > 0 AND expires_at <= ?",
+        (conversation_id, clock.now()),
+    ).get
+
+
 def held(conn: apsw.Connection) -> dict[str, str]:
     """Every conversation that is held now, with its holder."""
     return dict(
@@ -142,3 +150,6 @@ class Leases:
 
     def holder_of(self, conversation_id: str) -> str | None:
         return self._db.ask(lambda c: holder_of(c, conversation_id))
+
+    def lapsed_holder(self, conversation_id: str) -> str | None:
+        return self._db.ask(lambda c: lapsed_holder(c, conversation_id))

@@ -5,9 +5,10 @@ The queue in memory only orders what the store holds already; a process that die
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
-from hermes_agent import lease
+from hermes_agent import lease, recovery
 from hermes_agent.stop import Stop
 from hermes_core import clock
 from hermes_state import sessions
@@ -83,22 +84,23 @@ def _line_up(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> s
 
 
 def recover(rt: Runtime, sid: str, session: LiveSession, *, with_messages: bool = True) -> int:
-    """Take up the turns that a process which is gone left unfinished; returns how many.
+    """Queue the turns that another process left open; returns how many.
 
-    They run when the client has its answer, which may tell of them. `with_messages`: also what came by
-    a messenger, whose gateway may be about to begin it.
+    They run when the client has its answer, which may mention them. Of several processes that have the
+    conversation open, the first one queues them, unless it hangs: then any of them does. `with_messages`
+    includes what came by a messenger, whose gateway may be about to start it.
     """
     store, live = rt.db(), rt.live(session)
     with live.accepting:
         if live.is_closing or not _others(store, session, live, store.turns.still_open):
             return 0
         conversation_id = store.get_conversation_root(info.key_of(session))
-        if not rt.presence.is_first(conversation_id):
-            return 0  # who has had it open for longer runs them
-        lease.expire_dead_leases(store)
+        if not (rt.presence.is_first(conversation_id) or lease.is_hung(store, conversation_id)):
+            return 0  # the process that has had it open for longest runs them
+        look = partial(recovery.unfinished, store, conversation_id)
         found = [
             row
-            for row in _others(store, session, live, store.turns.unfinished)
+            for row in _others(store, session, live, look)
             if with_messages or store.inbox.of_turn(row["id"]) is None
         ]
         live.own |= {row["user_message_id"] for row in found}

@@ -185,12 +185,18 @@ class Rpc:
     """The JSON-RPC server over pipes."""
 
     def __init__(self, world: World, text: str) -> None:
-        self.client = RpcProcess(world)  # type: ignore[arg-type]
+        self.client, sid = self.opened(world)
         self.pid = self.client.process.pid
-        world.ends.append(self.client.kill)
-        self.client.event("gateway.ready")
-        sid = self.client.call("session.resume", session_id=world.session_id)["session_id"]
         self.client.call("prompt.submit", session_id=sid, text=text)
+
+    @staticmethod
+    def opened(world: World) -> tuple[RpcProcess, str]:
+        """A server that has the conversation open, and the id that it has there."""
+        client = RpcProcess(world)  # type: ignore[arg-type]
+        world.ends.append(client.kill)
+        client.event("gateway.ready")
+        sid = client.call("session.resume", session_id=world.session_id)["session_id"]
+        return client, sid
 
     def hear(self, text: str) -> None:
         self.client.event("message.complete", text=text)
@@ -318,3 +324,33 @@ def test_a_turn_of_a_hung_surface_is_completed_before_the_next(
     finally:
         os.kill(hung.pid, signal.SIGCONT)
     _check(world)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    _tiered(
+        [("cli", "rpc"), ("rpc", "rpc"), ("cli", "telegram"), ("rpc", "telegram"), ("cli", "api")],
+        ("rpc", "telegram"),
+    ),
+)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_abandoned_turn_is_completed_without_a_new_message(
+    world: World, first: str, second: str, number: signal.Signals
+) -> None:
+    abandoned = _hang_in_a(world, first, second)
+    client: RpcProcess | None = None
+    if second == "rpc":
+        world.gateway.kill()
+        client, _ = Rpc.opened(world)
+    os.kill(abandoned.pid, number)
+    try:
+        if number == signal.SIGSTOP:
+            world.expire_lease()
+        eventually(lambda: world.turn("A")["state"] == "answered", "the end of A")
+    finally:
+        if number == signal.SIGSTOP:
+            os.kill(abandoned.pid, signal.SIGCONT)
+    assert world.count("A") == 1
+    assert world.sees("answer to A") == 0, "its reply is for nobody here"
+    if client is not None:
+        client.event("message.complete", text="answer to A")
