@@ -339,8 +339,10 @@ class _Systemd:
             f'case "$2" in {failing}) echo "Failed to connect to bus" >&2; exit 1;; esac\n'
             'if [ "$2" = start ]; then\n'
             f'  command=$(sed -n s/^ExecStart=//p "{self.unit}"); echo running > {self.state}\n'
-            "  export INVOCATION_ID=1\n"
-            f'  setsid sh -c "$command; echo auto-restart > {self.state}" > /dev/null 2>&1 &\n'
+            f"  export INVOCATION_ID=$$; echo $$ > {self._folder}/latest\n"
+            # A process that ends after the next one was started says nothing about that one.
+            f'  ended="test \\$(cat {self._folder}/latest) = $$ && echo auto-restart > {self.state}"\n'
+            '  setsid sh -c "$command; $ended" > /dev/null 2>&1 &\n'
             "fi\n"
             f'if [ "$2" = show ]; then cat {self.state}; fi\n'
         )

@@ -1283,7 +1283,7 @@ def _names(columns: str) -> list[str]:
 
 
 @settings(
-    max_examples=examples(100),
+    max_examples=examples(25),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -1338,7 +1338,7 @@ _SESSION = st.fixed_dictionaries(
 
 
 @settings(
-    max_examples=examples(40),
+    max_examples=examples(15),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

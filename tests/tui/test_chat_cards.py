@@ -244,7 +244,7 @@ def scripts(draw: st.DrawFn) -> tuple[str, list[str]]:
 
 @given(st.lists(scripts(), min_size=4, max_size=4))
 @settings(
-    max_examples=examples(8),
+    max_examples=examples(3),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

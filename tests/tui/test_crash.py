@@ -166,15 +166,16 @@ async def test_what_was_pasted_into_a_waiting_prompt_comes_back_as_it_was_after_
     await ui.until(lambda: ui.composer.text == "[Pasted text #1: 41 lines]")
 
 
-async def test_ten_deaths_in_a_row_lose_nothing(
-    ui: Interface, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("deaths", [3, pytest.param(10, marks=pytest.mark.proof)])
+async def test_deaths_in_a_row_lose_nothing(
+    ui: Interface, monkeypatch: pytest.MonkeyPatch, deaths: int
 ) -> None:
     monkeypatch.setattr(module, "_STEADY_S", 0.0)
-    for number in range(10):
+    for number in range(deaths):
         await ui.say(f"message {number}")
         await kill_the_server(ui)
-    assert ui.said == [f"message {number}" for number in range(10)]
-    assert ui.replies == [f"You said: message {number}" for number in range(10)]
+    assert ui.said == [f"message {number}" for number in range(deaths)]
+    assert ui.replies == [f"You said: message {number}" for number in range(deaths)]
 
 
 async def test_a_server_that_cannot_start_is_told_with_what_to_do(
