@@ -7,6 +7,8 @@ SMOLLM := .venv/.smollm2
 SYNAPSE := .venv-synapse/.ready
 PEER   ?=
 TIERS  := servers or proof or e2e
+# Tests wait as much as they compute, so there are more of them at once than processors.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(2 + (os.cpu_count() or 1))")
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test check tiers fuzz cov lint type imports docs sizes marks fmt report chat screenshots bench crash servers
@@ -37,15 +39,15 @@ $(SYNAPSE):
 servers: $(SYNAPSE) $(SMOLLM) ## install the servers that the tier of this name uses (dovecot comes from your system)
 
 test: $(READY) ## the default tests: needs nothing but Python (ARGS="-k title": some of them)
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 check: lint type imports docs sizes tiers ## all that CI runs after `make test`
 
 tiers: $(READY) servers ## the other tests: real servers, kills and chaos, real terminals
-	$(BIN)/python -m pytest -n auto -m "$(TIERS)" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "$(TIERS)" $(ARGS)
 
 fuzz: $(READY) ## random tests with fresh examples (ARGS=tests/state: some of them)
-	$(BIN)/python -m pytest -n auto -m "hypothesis and not servers" --hypothesis-profile=fuzz --timeout 1200 $(ARGS) \
+	$(BIN)/python -m pytest -n $(WORKERS) -m "hypothesis and not servers" --hypothesis-profile=fuzz --timeout 1200 $(ARGS) \
 	|| { echo 'To keep a find: put @example(…) with the values of its "Falsifying example" above @given,'; \
 	     echo 'or a test with the steps that a state machine printed; then fix it.'; exit 1; }
 

@@ -5,6 +5,7 @@ import importlib.util
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +34,7 @@ def marked(tree: ast.AST) -> Iterator[str]:
                 pass
 
 
+@cache
 def proofs() -> dict[str, set[str]]:
     """Promise to the test files with a test of it."""
     found: dict[str, set[str]] = {}

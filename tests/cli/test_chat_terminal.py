@@ -9,6 +9,8 @@ import pytest
 from hermes_agent.testing.scripted import Quiet, Step, call, say, silence, words
 from tests.cli.chatting import CTRL_C, CTRL_D, ENTER, World
 
+pytestmark = pytest.mark.e2e
+
 
 def test_a_message_is_answered_and_the_conversation_ends_with_exit(world: World) -> None:
     world.server.add("Some **bold** words.")

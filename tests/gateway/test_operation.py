@@ -35,6 +35,8 @@ from tests.gateway.servers.ports import free_port
 from tests.support.faults import eventually
 from tests.support.plugins import enable
 
+pytestmark = pytest.mark.e2e
+
 
 def _hermes(
     world: World, *arguments: str, said: str = "", **environment: str

@@ -18,6 +18,8 @@ from tests.gateway.living import Inside, Process, World
 from tests.support.faults import eventually
 from tests.support.plugins import DEADLY, enable
 
+pytestmark = pytest.mark.e2e
+
 
 def test_a_message_that_was_accepted_is_answered_after_a_kill(world: World) -> None:
     quiet = Quiet()

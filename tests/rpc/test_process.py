@@ -22,6 +22,8 @@ from tests.rpc.test_requests import Fuzz
 from tests.support.plugins import enable
 from tui_gateway.transport import LONGEST_LINE
 
+pytestmark = pytest.mark.e2e
+
 KILLS = 10
 """Ends at random moments in one run of the tests; `make crash` has more."""
 

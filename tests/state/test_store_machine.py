@@ -475,7 +475,7 @@ def _meant(session: Session) -> tuple[Any, ...]:
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(
-    max_examples=examples(20),
+    max_examples=examples(12),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

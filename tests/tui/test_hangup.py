@@ -23,6 +23,8 @@ from hermes_core.paths import Home
 from hermes_state import SessionDB
 from tests.tui.multiplexer import PATIENCE_S, Tmux, children_of
 
+pytestmark = pytest.mark.e2e
+
 _STYLE = re.compile(r"\x1b\[[\d;]*[a-zA-Z]")
 _SYNC_QUERY = b"\x1b[?2026$p"
 _SYNC_SUPPORTED = b"\x1b[?2026;2$y"

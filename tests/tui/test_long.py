@@ -20,7 +20,7 @@ from hermes_tui.widgets.transcript import Transcript
 from tests.tui.interface import Interface, running
 from tests.tui.test_conversations import store as keep
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 
 LINE = "A sentence of a usual length, as people write them every day. "
 

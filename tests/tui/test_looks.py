@@ -15,7 +15,7 @@ from hermes_tui.screens.help import HelpScreen
 from hermes_tui.screens.tree import TreeScreen
 from tests.tui.interface import Interface, connection, running
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 
 
 async def test_keys_pressed_before_the_chat_is_loaded_are_typed_into_it(

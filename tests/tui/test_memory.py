@@ -11,7 +11,7 @@ from hermes_core.paths import Home
 from hermes_tui.widgets.reply import ReplyView
 from tests.tui.interface import Interface, running
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 
 
 class Knot:

@@ -14,7 +14,7 @@ from hermes_tui.screens.picker import PickerScreen
 from tests.tui.interface import Interface, running
 from tests.tui.test_conversations import store
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("a_fixed_moment")]
+pytestmark = [pytest.mark.e2e, pytest.mark.anyio, pytest.mark.usefixtures("a_fixed_moment")]
 
 SMALL, LARGE = (80, 24), (120, 36)
 

@@ -21,7 +21,7 @@ from hermes_tui.opening import Opening
 from hermes_tui.websocket import WebSocketTransport
 from tests.tui.interface import PATIENCE_S, running
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 
 Attend = Callable[[ServerConnection], None]
 

@@ -19,7 +19,7 @@ from tests.support.examples import examples
 
 WINDOWS = st.sampled_from([2_048, 8_192, 8_192, 32_768])
 SUMMARIZERS = st.just("good") | st.sampled_from(list(transcripts.SUMMARIZERS))
-EXAMPLES = examples(40)
+EXAMPLES = examples(20)
 RATIOS = st.sampled_from([0.5, 1.0, 2.5])
 
 pytestmark = pytest.mark.promise("P4")
