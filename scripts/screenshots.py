@@ -87,10 +87,10 @@ class Tour:
         """What is on the screen, without what differs from one time to the next."""
         for field in (f for screen in self.app.screen_stack for f in screen.query(TextArea)):
             field.cursor_blink = False
-        for entry in self.app.chat.stage.transcript.entries:
+        for entry in self.app.chat.turn_view.transcript.entries:
             if isinstance(entry, Call | Thought) and entry.seconds is not None:
                 entry.seconds = 0.2
-                await self.app.chat.stage.transcript.changed(entry)
+                await self.app.chat.turn_view.transcript.changed(entry)
         self.app.session.conversation.began_at = None
         self.app.chat.status.tell()
         await self.pilot.pause()
@@ -259,7 +259,7 @@ async def _running(
     app = HermesApp(lambda: ChildTransport.start(command), home.create(), opening)
     async with app.run_test(size=size) as pilot:
         tour = Tour(app, pilot)
-        await tour.until(lambda: app.is_furnished and app.session.conversation.state == "ready")
+        await tour.until(lambda: app.is_loaded and app.session.conversation.state == "ready")
         yield tour
 
 

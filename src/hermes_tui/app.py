@@ -1,4 +1,4 @@
-"""The application: draws the first frame, furnishes the chat, opens dialogs, leaves in good order.
+"""The application: draws the first frame, loads the chat, opens dialogs, leaves in good order.
 
 The chat and all it is made of are loaded after the first frame.
 """
@@ -50,7 +50,7 @@ class HermesApp(App[int], inherit_bindings=False):
         self._home = home
         self._opening = opening
         self._first = FirstScreen()
-        self.is_furnished = False
+        self.is_loaded = False
         self._is_leaving = False
         for theme in themes.ALL:
             self.register_theme(theme)
@@ -60,7 +60,7 @@ class HermesApp(App[int], inherit_bindings=False):
         return self._first
 
     def on_mount(self) -> None:
-        self.call_after_refresh(self._furnish)
+        self.call_after_refresh(self._load)
         self.set_interval(_TERMINAL_CHECK_INTERVAL_S, self._check_terminal)
 
     def _check_terminal(self) -> None:
@@ -73,27 +73,27 @@ class HermesApp(App[int], inherit_bindings=False):
         """Exit as if a person had asked for it: the draft is kept, the terminal restored."""
         self.run_worker(self.action_leave(event.status, _EXIT_CLOSE_TIMEOUT_S))
 
-    async def _furnish(self) -> None:
+    async def _load(self) -> None:
         """Load the chat and start the server."""
-        from hermes_tui import furnishing  # noqa: PLC0415 -- after the first frame
+        from hermes_tui import wiring  # noqa: PLC0415 -- after the first frame
 
-        self.session, self.chat = furnishing.furnish(
+        self.session, self.chat = wiring.build(
             self._connect, self._home, self._opening, self._run_local
         )
         await self.push_screen(self.chat)
         self.chat.composer.paste(self._first.typed)
         self.run_worker(self.session.client.run, exit_on_error=False)
-        self._preferences, complaints = furnishing.preferences(self._home, self.available_themes)
+        self._preferences, complaints = wiring.preferences(self._home, self.available_themes)
         self.chat.for_later += complaints
         if self._preferences.theme in self.available_themes:
             self.theme = self._preferences.theme
         self.set_keymap(self._preferences.keys)
-        self.is_furnished = True
+        self.is_loaded = True
 
     async def on_event(self, event: events.Event) -> None:
         """Tell the chat of what is typed before it is known who gets it."""
         is_new = isinstance(event, events.Key | events.Paste) and not event.is_forwarded
-        if is_new and self.is_furnished and self.screen is self.chat:
+        if is_new and self.is_loaded and self.screen is self.chat:
             self.chat.prepare(event)
         await super().on_event(event)
 
@@ -155,7 +155,7 @@ class HermesApp(App[int], inherit_bindings=False):
 
     async def _model_chosen(self, name: str | None) -> None:
         if name:
-            await self.chat.desk.choose_model(name)
+            await self.chat.composer_area.choose_model(name)
 
     def action_help(self) -> None:
         from hermes_tui.screens.help import HelpScreen  # noqa: PLC0415 -- when it is wanted
@@ -167,7 +167,9 @@ class HermesApp(App[int], inherit_bindings=False):
     async def _choose_theme(self, name: str) -> None:
         if name and name not in self.available_themes:
             known = ", ".join(sorted(self.available_themes))
-            await self.chat.stage.tell(f"There is no theme {name}. There are {known}.", "warning")
+            await self.chat.turn_view.tell(
+                f"There is no theme {name}. There are {known}.", "warning"
+            )
         elif name:
             self.theme = name
         else:
@@ -179,10 +181,10 @@ class HermesApp(App[int], inherit_bindings=False):
 
     def watch_theme(self, theme: str) -> None:
         """Keep the theme for later starts."""
-        if self.is_furnished:
-            from hermes_tui import furnishing  # noqa: PLC0415 -- loaded by now
+        if self.is_loaded:
+            from hermes_tui import wiring  # noqa: PLC0415 -- loaded by now
 
-            self._preferences = furnishing.keep_theme(self._home, self._preferences, theme)
+            self._preferences = wiring.keep_theme(self._home, self._preferences, theme)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """What Ctrl+P offers."""
@@ -201,7 +203,7 @@ class HermesApp(App[int], inherit_bindings=False):
         if self._is_leaving:
             return
         self._is_leaving = True
-        if self.is_furnished:
+        if self.is_loaded:
             self.chat.keep_draft()
             await self.session.close(timeout_s)
         self.exit(status)

@@ -15,7 +15,7 @@ _PART = 1500
 
 
 @dataclass(eq=False)
-class Said:
+class UserMessage:
     """What a person said."""
 
     text: str
@@ -30,7 +30,7 @@ class Said:
     """What becomes of it while a turn runs; empty: what the settings say."""
 
     @classmethod
-    def of(cls, whole: str, busy: str = "", images: Sequence[str] = ()) -> "Said":
+    def of(cls, whole: str, busy: str = "", images: Sequence[str] = ()) -> "UserMessage":
         """A message that was made elsewhere: said as it is, and shown as it may be."""
         return cls(wire.clean(whole), list(images), whole=whole, busy=busy)
 
@@ -115,7 +115,7 @@ class Divider:
     detail: str = ""
 
 
-Entry = Said | Reply | Thought | Call | Note | Divider | Welcome
+Entry = UserMessage | Reply | Thought | Call | Note | Divider | Welcome
 
 
 def from_messages(messages: Iterable[wire.Message]) -> list[Entry]:
@@ -141,7 +141,7 @@ def _shown(message: wire.Message) -> Sequence[Entry]:
     if message.kind == "summary":
         return [Divider("earlier messages were summed up here", text)]
     if message.role == "user":
-        return [Said(text, list(message.images))]
+        return [UserMessage(text, list(message.images))]
     if message.role == "assistant":
         thought: list[Entry] = [Thought(message.reasoning)] if message.reasoning else []
         return [*thought, *replies_of(text)]
@@ -199,7 +199,7 @@ def _fence_after(line: str, fence: str) -> str:
 
 def lines_of(entry: Entry, columns: int) -> int:
     """About how many lines of the screen an entry takes."""
-    if isinstance(entry, Said | Reply | Note):
+    if isinstance(entry, UserMessage | Reply | Note):
         lines = entry.text.split("\n")
         return 2 + sum(1 + len(line) // max(columns, 20) for line in lines)
     if isinstance(entry, Call):

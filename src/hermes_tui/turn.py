@@ -1,4 +1,4 @@
-"""A turn as it becomes visible: the events of the server, one after the other, become entries."""
+"""Build the entries of a turn from the events of the server."""
 
 import time
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from hermes_tui.entries import (
 from hermes_tui.widgets.transcript import Transcript
 
 
-class TurnView:
+class TurnBuilder:
     """Knows which reply is being written, which thought is being thought and which calls run."""
 
     def __init__(self, transcript: Transcript) -> None:

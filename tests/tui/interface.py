@@ -18,7 +18,7 @@ from textual.widgets import Input, TextArea
 from hermes_core.paths import Home
 from hermes_tui.app import HermesApp
 from hermes_tui.client import Connect
-from hermes_tui.entries import Entry, Note, Reply, Said
+from hermes_tui.entries import Entry, Note, Reply, UserMessage
 from hermes_tui.opening import Opening
 from hermes_tui.transport import ChildTransport
 from hermes_tui.widgets.composer import Composer
@@ -110,7 +110,7 @@ class Interface:
 
     @property
     def entries(self) -> list[Entry]:
-        return self.app.chat.stage.transcript.entries
+        return self.app.chat.turn_view.transcript.entries
 
     @property
     def replies(self) -> list[str]:
@@ -118,7 +118,7 @@ class Interface:
 
     @property
     def said(self) -> list[str]:
-        return [entry.text for entry in self.entries if isinstance(entry, Said)]
+        return [entry.text for entry in self.entries if isinstance(entry, UserMessage)]
 
     @property
     def notes(self) -> list[str]:
@@ -177,7 +177,7 @@ async def running(
     app = HermesApp(connect or connection(folder), home, opening or Opening())
     async with app.run_test(size=size, notifications=True) as pilot:
         interface = Interface(app, pilot, folder)
-        await interface.until(lambda: app.is_furnished)
+        await interface.until(lambda: app.is_loaded)
         if waits:
             await interface.until(lambda: interface.state == "ready" and interface.entries)
             await interface.rest()

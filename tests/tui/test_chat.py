@@ -22,10 +22,10 @@ from hermes_tui.opening import Opening
 from hermes_tui.screens import chat as chat_module
 from hermes_tui.widgets import card as card_module
 from hermes_tui.widgets.card import Card
+from hermes_tui.widgets.messages_view import UserMessageView
 from hermes_tui.widgets.queue import WaitingPrompt
 from hermes_tui.widgets.reasoning import Reasoning
 from hermes_tui.widgets.reply import CodeBlock
-from hermes_tui.widgets.said import SaidView
 from hermes_tui.widgets.tool import ToolCall
 from hermes_tui.wire import Queued
 from tests.tui.double import MARKDOWN
@@ -60,7 +60,7 @@ async def test_a_long_stream_is_shown_whole_in_parts(ui: Interface) -> None:
 
 
 async def test_a_reply_that_ends_while_it_is_drawn_has_every_block_once(ui: Interface) -> None:
-    transcript = ui.app.chat.stage.transcript
+    transcript = ui.app.chat.turn_view.transcript
     reply = Reply("# Title\n\n```python\na = 1\n", is_done=False)
     await transcript.add(reply)
     await ui.until(lambda: ui.app.screen.query(CodeBlock))
@@ -110,7 +110,7 @@ async def test_code_is_seen_with_blanks_and_copied_with_the_tabs_it_has(ui: Inte
     ],
 )
 async def test_the_last_code_is_what_is_seen_as_code(ui: Interface, reply: str, code: str) -> None:
-    await ui.app.chat.stage.transcript.add(Reply(reply))
+    await ui.app.chat.turn_view.transcript.add(Reply(reply))
     await ui.rest()
     await ui.press("ctrl+y")
     assert ui.app.clipboard == code == list(ui.app.screen.query(CodeBlock))[-1].code
@@ -118,7 +118,7 @@ async def test_the_last_code_is_what_is_seen_as_code(ui: Interface, reply: str, 
 
 async def test_what_is_selected_is_what_is_seen_also_behind_a_tab(ui: Interface) -> None:
     await ui.say("a\tb")
-    for view in (*ui.app.chat.query(SaidView), *ui.app.chat.query(MarkdownBlock)):
+    for view in (*ui.app.chat.query(UserMessageView), *ui.app.chat.query(MarkdownBlock)):
         ui.app.screen.clear_selection()
         view.text_select_all()
         assert "\t" not in (ui.app.screen.get_selected_text() or "\t")
@@ -164,12 +164,12 @@ LONG = "cd project && " + " && ".join(f"make part{number}" for number in range(3
 
 async def ran(ui: Interface, result: str, *, exit_code: int | None = None) -> Call:
     """A call that has ended."""
-    live, stage = ui.app.session.conversation.live_id, ui.app.chat.stage
-    stage.post_message(ToolStarted(live, "x1", "terminal", LONG[:200]))
+    live, turn_view = ui.app.session.conversation.live_id, ui.app.chat.turn_view
+    turn_view.post_message(ToolStarted(live, "x1", "terminal", LONG[:200]))
     args = {"command": LONG}
     ended = ToolEnded(live, "x1", "terminal", LONG[:200], args, duration_s=12.5)
     ended.result_text, ended.exit_code = result, exit_code
-    stage.post_message(ended)
+    turn_view.post_message(ended)
     await ui.until(lambda: isinstance(ui.entries[-1], Call) and ui.entries[-1].seconds)
     call = ui.entries[-1]
     assert isinstance(call, Call)
@@ -256,15 +256,15 @@ async def test_what_holds_a_turn_up_is_told_in_full_and_in_few_words_in_the_stat
     ui: Interface,
 ) -> None:
     await busy_with(ui)
-    live, stage = ui.app.session.conversation.live_id, ui.app.chat.stage
+    live, turn_view = ui.app.session.conversation.live_id, ui.app.chat.turn_view
     for seconds in (2, 4):
         text = f"The local server at 127.0.0.1:8080 has a fault. Trying again in {seconds} s."
-        stage.post_message(StatusChanged(live, "retry", text, void=True))
+        turn_view.post_message(StatusChanged(live, "retry", text, void=True))
         await ui.until(lambda text=text: text in ui.picture().replace("\n", " "))
     assert "● trying again" in ui.picture()
     assert [note for note in ui.notes if "Trying again" in note] == [text]
     busy = "The conversation 20261116_101500_abcdef is being run by another process."
-    stage.post_message(StatusChanged(live, "waiting", busy))
+    turn_view.post_message(StatusChanged(live, "waiting", busy))
     await ui.until(lambda: "● waiting" in ui.picture() and ui.notes[-1] == busy)
 
 
@@ -446,7 +446,7 @@ async def test_a_waiting_prompt_is_taken_back_to_be_changed(ui: Interface) -> No
     await ui.send("first")
     await ui.send("second")
     await ui.until(lambda: ui.app.session.conversation.waiting == ["first", "second"])
-    await ui.until(lambda: all(one.turn_id for one in ui.app.chat.stage.prompts._waiting))
+    await ui.until(lambda: all(one.turn_id for one in ui.app.chat.turn_view.prompts.queued))
     await ui.press("alt+up")
     await ui.until(lambda: ui.composer.text == "second")
     assert ui.app.session.conversation.waiting == ["first"]
@@ -483,9 +483,9 @@ async def busy_with(ui: Interface, *waiting: str) -> None:
     await ui.until(lambda: ui.state == "working" and ui.replies)
     for text in waiting:
         await ui.send(text)
-    prompts = ui.app.chat.stage.prompts
+    prompts = ui.app.chat.turn_view.prompts
     await ui.until(lambda: prompts.waiting == [*waiting])
-    await ui.until(lambda: all(one.turn_id for one in prompts._waiting))
+    await ui.until(lambda: all(one.turn_id for one in prompts.queued))
 
 
 def tell_queue(ui: Interface, *waiting: str, dropped: tuple[str, ...] = ()) -> None:
@@ -493,7 +493,7 @@ def tell_queue(ui: Interface, *waiting: str, dropped: tuple[str, ...] = ()) -> N
     live = ui.app.session.conversation.live_id
     queued = [Queued(f"turn of {text}", text) for text in waiting]
     ended = [f"turn of {text}" for text in dropped]
-    ui.app.chat.stage.post_message(QueueChanged(live, queued, ended))
+    ui.app.chat.turn_view.post_message(QueueChanged(live, queued, ended))
 
 
 async def test_a_prompt_that_another_terminal_stopped_is_given_back(ui: Interface) -> None:
@@ -526,18 +526,18 @@ async def test_a_prompt_whose_turn_comes_is_shown_as_it_was_sent(ui: Interface) 
     await busy_with(ui)
     ui.composer.paste("line\n" * 40)
     await ui.press("enter")
-    prompts = ui.app.chat.stage.prompts
-    await ui.until(lambda: prompts._waiting and prompts._waiting[0].turn_id)
-    turn_id, live = prompts._waiting[0].turn_id, ui.app.session.conversation.live_id
+    prompts = ui.app.chat.turn_view.prompts
+    await ui.until(lambda: prompts.queued and prompts.queued[0].turn_id)
+    turn_id, live = prompts.queued[0].turn_id, ui.app.session.conversation.live_id
     tell_queue(ui)
-    ui.app.chat.stage.post_message(TurnStarted(live, turn_id, "line\n" * 40))
+    ui.app.chat.turn_view.post_message(TurnStarted(live, turn_id, "line\n" * 40))
     await ui.until(lambda: ui.said == ["slow", "[Pasted text #1: 41 lines]"])
 
 
 async def test_a_stop_that_ends_several_turns_is_told_once(ui: Interface) -> None:
     live = ui.app.session.conversation.live_id
     for _ in range(2):
-        ui.app.chat.stage.post_message(TurnEnded(live, status="interrupted"))
+        ui.app.chat.turn_view.post_message(TurnEnded(live, status="interrupted"))
     await ui.rest()
     assert ui.notes == ["Stopped."]
 

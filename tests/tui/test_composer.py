@@ -37,7 +37,7 @@ async def test_it_grows_with_the_text_but_not_over_the_screen(ui: Interface) -> 
     await ui.until(lambda: ui.composer.size.height > 5)
     await ui.rest()
     assert ui.composer.size.height <= 12
-    assert ui.app.chat.stage.size.height > 5
+    assert ui.app.chat.turn_view.size.height > 5
 
 
 async def test_nothing_is_not_sent(ui: Interface) -> None:
@@ -78,7 +78,7 @@ async def test_the_history_is_kept_in_a_private_file_without_secrets(
 
 async def test_commands_are_completed_ours_and_the_servers(ui: Interface) -> None:
     await ui.press("/", "t")
-    offered = ui.app.chat.desk.completions
+    offered = ui.app.chat.composer_area.completions
     wanted = ["theme", "title", "tree"]
     await ui.until(lambda: offered.is_shown and [one.text for one in offered.items] == wanted)
     await ui.press("down", "tab")
@@ -87,7 +87,7 @@ async def test_commands_are_completed_ours_and_the_servers(ui: Interface) -> Non
 
 async def test_enter_completes_first_and_sends_then(ui: Interface) -> None:
     await ui.press("/", "h", "e")
-    offered = ui.app.chat.desk.completions
+    offered = ui.app.chat.composer_area.completions
     await ui.until(lambda: offered.is_shown and [one.text for one in offered.items] == ["help"])
     await ui.press("enter")
     assert ui.composer.text == "/help "
@@ -98,19 +98,19 @@ async def test_enter_completes_first_and_sends_then(ui: Interface) -> None:
 async def test_files_are_completed_inside_a_sentence(ui: Interface) -> None:
     ui.type("look at ")
     await ui.press("@", "s", "r")
-    await ui.until(lambda: len(ui.app.chat.desk.completions.items) == 2)
+    await ui.until(lambda: len(ui.app.chat.composer_area.completions.items) == 2)
     await ui.press("tab")
     assert ui.composer.text == "look at @src/"
-    await ui.until(lambda: ui.app.chat.desk.completions.is_shown)
+    await ui.until(lambda: ui.app.chat.composer_area.completions.is_shown)
     await ui.press("down", "tab")
     assert ui.composer.text == "look at @src/greet.py "
 
 
 async def test_escape_closes_the_list(ui: Interface) -> None:
     await ui.press("/")
-    await ui.until(lambda: ui.app.chat.desk.completions.is_shown)
+    await ui.until(lambda: ui.app.chat.composer_area.completions.is_shown)
     await ui.press("escape")
-    assert not ui.app.chat.desk.completions.is_shown
+    assert not ui.app.chat.composer_area.completions.is_shown
     assert ui.composer.text == "/"
 
 
@@ -162,7 +162,7 @@ async def test_a_path_that_is_pasted_and_sent_at_once_is_sent(ui: Interface) -> 
     await ui.until(lambda: _sent(ui) == ["/tmp/cat.png"])
     await ui.until(lambda: ui.requests("input.detect_drop"))
     await ui.rest()
-    assert not ui.app.chat.desk.images and ui.composer.text == ""
+    assert not ui.app.chat.composer_area.images and ui.composer.text == ""
 
 
 async def test_a_prompt_that_is_refused_comes_back_with_its_pastes_as_they_were(
@@ -237,18 +237,18 @@ async def test_what_is_pasted_while_reading_is_written(ui: Interface) -> None:
     await ui.until(lambda: ui.composer.text == "two\nlines")
     await ui.press("shift+tab")
     ui.app.post_message(events.Paste("/tmp/cat.png"))
-    await ui.until(lambda: ui.app.chat.desk.images)
+    await ui.until(lambda: ui.app.chat.composer_area.images)
     assert ui.composer.has_focus
 
 
 async def test_a_dropped_picture_goes_with_the_message_as_a_link(ui: Interface) -> None:
     ui.app.post_message(events.Paste("/tmp/cat.png"))
-    await ui.until(lambda: ui.app.chat.desk.images)
+    await ui.until(lambda: ui.app.chat.composer_area.images)
     await ui.until(lambda: "cat.png" in ui.picture())
     await ui.say("what is this?")
     assert _pictures_sent(ui) == [["/tmp/cat.png"]]
     assert "cat.png" in ui.picture()
-    assert not ui.app.chat.desk.images
+    assert not ui.app.chat.composer_area.images
 
 
 def _pictures_sent(ui: Interface) -> list[list[str]]:
@@ -256,12 +256,12 @@ def _pictures_sent(ui: Interface) -> list[list[str]]:
 
 
 async def test_a_picture_needs_no_words_and_can_be_taken_off(ui: Interface) -> None:
-    desk = ui.app.chat.desk
+    area = ui.app.chat.composer_area
     for name in ("cat", "dog"):
         ui.app.post_message(events.Paste(f"/tmp/{name}.png"))
-        await ui.until(lambda name=name: f"/tmp/{name}.png" in desk.images)
+        await ui.until(lambda name=name: f"/tmp/{name}.png" in area.images)
     await ui.press("backspace")
-    await ui.until(lambda: desk.images == ["/tmp/cat.png"])
+    await ui.until(lambda: area.images == ["/tmp/cat.png"])
     await ui.press("enter")
     await ui.until(lambda: _pictures_sent(ui) == [["/tmp/cat.png"]])
     await ui.until(lambda: ui.state == "ready" and ui.replies)
@@ -272,7 +272,7 @@ async def test_a_picture_needs_no_words_and_can_be_taken_off(ui: Interface) -> N
 
 async def test_a_picture_goes_with_the_message_into_another_conversation(ui: Interface) -> None:
     ui.app.post_message(events.Paste("/tmp/cat.png"))
-    await ui.until(lambda: ui.app.chat.desk.images)
+    await ui.until(lambda: ui.app.chat.composer_area.images)
     before = ui.app.session.conversation.live_id
     await ui.press("ctrl+n")
     await ui.until(lambda: ui.app.session.conversation.live_id != before and ui.state == "ready")
@@ -282,7 +282,7 @@ async def test_a_picture_goes_with_the_message_into_another_conversation(ui: Int
 
 async def test_a_picture_survives_the_server_that_did_not_take_it(ui: Interface) -> None:
     ui.app.post_message(events.Paste("/tmp/cat.png"))
-    await ui.until(lambda: ui.app.chat.desk.images)
+    await ui.until(lambda: ui.app.chat.composer_area.images)
     await ui.send("die unheard")
     await ui.until(lambda: ui.replies and ui.state == "ready")
     assert _pictures_sent(ui) == [["/tmp/cat.png"]] * 2
@@ -292,13 +292,13 @@ async def test_a_message_that_is_taken_back_brings_its_pictures(ui: Interface) -
     await ui.send("slow")
     await ui.until(lambda: ui.state == "working" and ui.replies)
     ui.app.post_message(events.Paste("/tmp/cat.png"))
-    await ui.until(lambda: ui.app.chat.desk.images)
+    await ui.until(lambda: ui.app.chat.composer_area.images)
     await ui.send("what is this?")
     await ui.until(lambda: len(_pictures_sent(ui)) == 2)
-    await ui.until(lambda: all(p.turn_id for p in ui.app.chat.stage.prompts._waiting))
+    await ui.until(lambda: all(p.turn_id for p in ui.app.chat.turn_view.prompts.queued))
     await ui.press("alt+up")
     await ui.until(lambda: ui.composer.text == "what is this?")
-    assert ui.app.chat.desk.images == ["/tmp/cat.png"]
+    assert ui.app.chat.composer_area.images == ["/tmp/cat.png"]
     await ui.press("ctrl+c")
     await ui.until(lambda: ui.state == "ready")
 
@@ -306,10 +306,10 @@ async def test_a_message_that_is_taken_back_brings_its_pictures(ui: Interface) -
 async def test_a_prompt_that_waited_before_is_given_back_with_its_pictures(ui: Interface) -> None:
     await ui.send("slow")
     await ui.until(lambda: ui.state == "working" and ui.replies)
-    ui.app.chat.stage.prompts.know([Queued("turn of look", "look", ["/tmp/cat.png"])])
+    ui.app.chat.turn_view.prompts.know([Queued("turn of look", "look", ["/tmp/cat.png"])])
     await ui.press("ctrl+c")
     await ui.until(lambda: ui.state == "ready" and ui.composer.text == "look")
-    assert ui.app.chat.desk.images == ["/tmp/cat.png"]
+    assert ui.app.chat.composer_area.images == ["/tmp/cat.png"]
 
 
 async def test_all_that_waited_is_given_back_in_its_order(ui: Interface) -> None:
@@ -318,7 +318,7 @@ async def test_all_that_waited_is_given_back_in_its_order(ui: Interface) -> None
     for text in ("one", "two", "three"):
         await ui.send(text)
     await ui.until(lambda: len(ui.requests("prompt.submit")) == 4)
-    await ui.until(lambda: all(p.turn_id for p in ui.app.chat.stage.prompts._waiting))
+    await ui.until(lambda: all(p.turn_id for p in ui.app.chat.turn_view.prompts.queued))
     await ui.press("ctrl+c")
     await ui.until(lambda: ui.composer.text == "one\ntwo\nthree")
 
@@ -376,7 +376,7 @@ async def test_tab_completes_what_stands_there_and_not_what_was_listed_before(
     ui: Interface,
 ) -> None:
     await ui.write("/")
-    await ui.until(lambda: ui.app.chat.desk.completions.is_shown)
+    await ui.until(lambda: ui.app.chat.composer_area.completions.is_shown)
     ui.press_at_once(*"titl", "tab")
     await ui.until(lambda: ui.composer.text == "/title ")
 

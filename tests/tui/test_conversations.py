@@ -17,7 +17,7 @@ from hermes_cli.commands import attach
 from hermes_core import clock
 from hermes_core.paths import Home
 from hermes_tui import wire
-from hermes_tui.entries import Call, Reply, Said, Welcome
+from hermes_tui.entries import Call, Reply, UserMessage, Welcome
 from hermes_tui.opening import Opening
 from hermes_tui.screens.models import ModelScreen
 from hermes_tui.screens.picker import PickerScreen
@@ -166,7 +166,7 @@ async def test_who_joins_in_the_first_turn_sees_it_without_the_welcome(
                 assert not any(isinstance(entry, Welcome) for entry in two.entries)
                 quiet.release()
                 await two.until(lambda: two.replies == ["Once upon a time."])
-                assert [type(entry) for entry in two.entries] == [Said, Reply]
+                assert [type(entry) for entry in two.entries] == [UserMessage, Reply]
 
 
 async def test_who_joins_while_a_tool_runs_sees_the_call_and_how_it_ends(
@@ -188,7 +188,7 @@ async def test_who_joins_while_a_tool_runs_sees_the_call_and_how_it_ends(
                 gate.write_text("let go\n")
                 await two.until(lambda: two.replies == ["Ran."])
                 assert call_seen.state == "done"
-                assert [type(entry) for entry in two.entries] == [Said, Call, Reply]
+                assert [type(entry) for entry in two.entries] == [UserMessage, Call, Reply]
 
 
 @pytest.mark.parametrize("text", ["all:\n\techo hi", "10%\r\x1b[32mdone"])
@@ -354,7 +354,7 @@ async def test_of_a_long_conversation_only_the_end_is_fetched_and_drawn(
 ) -> None:
     store(folder, Long=[f"text {number}" for number in range(10_000)])
     async with running(folder, home, opening=Opening(resume="Long")) as ui:
-        transcript = ui.app.chat.stage.transcript
+        transcript = ui.app.chat.turn_view.transcript
         assert len(ui.entries) == 60
         assert len(transcript.query(".entry")) < 30
         assert "text 9999" in ui.picture()
@@ -363,7 +363,7 @@ async def test_of_a_long_conversation_only_the_end_is_fetched_and_drawn(
 async def test_scrolling_back_fetches_more_and_keeps_the_place(folder: Path, home: Home) -> None:
     store(folder, Long=[f"text {number}" for number in range(150)])
     async with running(folder, home, opening=Opening(resume="Long")) as ui:
-        transcript = ui.app.chat.stage.transcript
+        transcript = ui.app.chat.turn_view.transcript
         for _ in range(100):
             await ui.press("ctrl+home")
             await ui.pilot.pause()

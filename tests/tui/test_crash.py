@@ -11,7 +11,7 @@ import pytest
 
 from hermes_core.paths import Home
 from hermes_tui import client as module
-from hermes_tui.entries import Call, Reply, Said
+from hermes_tui.entries import Call, Reply, UserMessage
 from hermes_tui.messages import ReplyDelta, TurnEnded, TurnStarted
 from hermes_tui.opening import Opening
 from hermes_tui.transport import ChildTransport
@@ -100,7 +100,7 @@ async def killed_with_prompts_waiting(ui: Interface) -> None:
     await ui.until(lambda: ui.state == "working" and ui.replies)
     for text in ("one", "two"):
         await ui.send(text)
-    await ui.until(lambda: all(p.turn_id for p in ui.app.chat.stage.prompts._waiting))
+    await ui.until(lambda: all(p.turn_id for p in ui.app.chat.turn_view.prompts.queued))
     before = ui.app.session.conversation.live_id
     os.kill(ui.transport.pid, signal.SIGKILL)
     await ui.until(lambda: ui.app.session.conversation.live_id not in ("", before))
@@ -134,18 +134,18 @@ async def test_a_call_that_a_death_cut_off_is_seen_when_its_turn_has_ended(
         await ui.until(lambda: any(isinstance(entry, Call) for entry in ui.entries))
         await ui.until(lambda: ui.state == "ready")
         kinds = [type(entry) for entry in ui.entries]
-        assert kinds == [Said, Call, Reply, Said, Reply]
+        assert kinds == [UserMessage, Call, Reply, UserMessage, Reply]
 
 
 async def test_a_prompt_that_waited_stands_above_its_reply_after_a_death(ui: Interface) -> None:
     await killed_with_prompts_waiting(ui)
     live = ui.app.session.conversation.live_id
-    stage = ui.app.chat.stage
-    stage.post_message(TurnEnded(live, "This takes a while"))
-    stage.post_message(TurnStarted(live, "turn of one", "one", is_recovered=True))
-    stage.post_message(ReplyDelta(live, "The answer to one."))
+    turn_view = ui.app.chat.turn_view
+    turn_view.post_message(TurnEnded(live, "This takes a while"))
+    turn_view.post_message(TurnStarted(live, "turn of one", "one", is_recovered=True))
+    turn_view.post_message(ReplyDelta(live, "The answer to one."))
     await ui.until(lambda: ui.replies[-1] == "The answer to one.")
-    shown = [e.text for e in ui.entries if isinstance(e, Said | Reply)]
+    shown = [e.text for e in ui.entries if isinstance(e, UserMessage | Reply)]
     assert shown[-3:] == ["This takes a while", "one", "The answer to one."]
     assert ui.app.session.conversation.waiting == ["two"]
 
@@ -157,7 +157,7 @@ async def test_what_was_pasted_into_a_waiting_prompt_comes_back_as_it_was_after_
     await ui.until(lambda: ui.state == "working" and ui.replies)
     ui.composer.paste("line\n" * 40)
     await ui.press("enter")
-    await ui.until(lambda: all(p.turn_id for p in ui.app.chat.stage.prompts._waiting))
+    await ui.until(lambda: all(p.turn_id for p in ui.app.chat.turn_view.prompts.queued))
     before = ui.app.session.conversation.live_id
     os.kill(ui.transport.pid, signal.SIGKILL)
     await ui.until(lambda: ui.app.session.conversation.live_id not in ("", before))

@@ -59,7 +59,11 @@ async def resumed(home: Home, folder: Path, count: int) -> tuple[int, int, int]:
     async with running(folder, home, connect=connect, opening=opening) as ui:
         await ui.until(lambda: f"{count - 1} A sentence" in ui.picture())
         assert not any(b"session.history" in frame for frame in Counted.sent)
-        return Counted.received, len(ui.entries), len(ui.app.chat.stage.transcript.query(".entry"))
+        return (
+            Counted.received,
+            len(ui.entries),
+            len(ui.app.chat.turn_view.transcript.query(".entry")),
+        )
 
 
 async def test_resuming_ten_thousand_messages_loads_no_more_than_a_hundred_would(
@@ -94,8 +98,8 @@ async def test_the_beginning_of_a_long_conversation_is_a_few_presses_away(
             await ui.until(lambda: len(ui.entries) >= min(2_500, 1_000 * presses))  # noqa: B023
             await ui.rest()
         await ui.until(lambda: "text 0\n" in ui.picture())
-        assert not ui.app.chat.stage.transcript.has_earlier
-        assert len(list(ui.app.chat.stage.transcript.query(".entry"))) < PAGE
+        assert not ui.app.chat.turn_view.transcript.has_earlier
+        assert len(list(ui.app.chat.turn_view.transcript.query(".entry"))) < PAGE
         await ui.press("pagedown")
         await ui.press("ctrl+end")
         await ui.until(lambda: "text 2499" in ui.picture())
@@ -106,7 +110,7 @@ async def test_page_up_that_is_held_fetches_on_to_the_beginning(folder: Path, ho
     async with running(folder, home, opening=Opening(resume="Long")) as ui:
         for _ in range(400):
             await ui.press("pageup")
-            if not ui.app.chat.stage.transcript.has_earlier:
+            if not ui.app.chat.turn_view.transcript.has_earlier:
                 break
         await ui.until(lambda: len(ui.entries) == 400)
 
@@ -120,7 +124,7 @@ async def test_a_server_that_dies_while_earlier_messages_are_fetched_ends_nothin
         async def fetch(_count: int) -> list[Entry]:
             raise ConnectionLostError("The server is gone.")
 
-        await ui.app.chat.stage.transcript.show(ui.entries, fetch)
+        await ui.app.chat.turn_view.transcript.show(ui.entries, fetch)
         await ui.press("ctrl+home")
         await ui.until(lambda: "text 340" in ui.picture())
 
@@ -137,7 +141,7 @@ async def test_a_stream_touches_only_the_last_block_and_few_widgets(
 
 def _is_bounded(ui: Interface) -> bool:
     """Whether what has scrolled away has given up its widgets."""
-    return len(list(ui.app.chat.stage.transcript.query(".entry"))) < PAGE
+    return len(list(ui.app.chat.turn_view.transcript.query(".entry"))) < PAGE
 
 
 async def test_texts_that_take_fewer_lines_than_they_have_scroll_by(
@@ -147,8 +151,8 @@ async def test_texts_that_take_fewer_lines_than_they_have_scroll_by(
     async with running(folder, home) as ui:
         for number in range(1, 17):
             await ui.say(f"poem {number}\n{poem}")
-            shown = {id(widget) for widget in ui.app.chat.stage.transcript.query(".entry")}
-            assert id(ui.app.chat.stage.transcript.view_of(ui.entries[-1])) in shown
+            shown = {id(widget) for widget in ui.app.chat.turn_view.transcript.query(".entry")}
+            assert id(ui.app.chat.turn_view.transcript.view_of(ui.entries[-1])) in shown
         assert len(ui.replies) == 16
         await ui.until(lambda: _is_bounded(ui))
 
@@ -159,7 +163,7 @@ async def test_what_has_widgets_is_a_stretch_in_order_whatever_happens_side_by_s
 ) -> None:
     chance = random.Random(seed)
     async with running(folder, home) as ui:
-        transcript = ui.app.chat.stage.transcript
+        transcript = ui.app.chat.turn_view.transcript
 
         async def fetch(_count: int) -> list[Entry]:
             await ui.pilot.pause(0.01)

@@ -26,7 +26,7 @@ async def test_keys_pressed_before_the_chat_is_loaded_are_typed_into_it(
         app._first.on_key(Key(character, character))
     async with app.run_test() as pilot:
         ui = Interface(app, pilot, folder)
-        await ui.until(lambda: app.is_furnished)
+        await ui.until(lambda: app.is_loaded)
         assert ui.composer.text == "hello"
 
 
@@ -132,7 +132,7 @@ async def test_a_transcript_that_is_at_its_end_stays_there_through_resizes(ui: I
         await ui.pilot.pause()
         await ui.pilot.wait_for_scheduled_animations()
     await ui.until(lambda: "The greeting is friendlier now." in ui.picture())
-    assert ui.app.chat.stage.transcript.is_following
+    assert ui.app.chat.turn_view.transcript.is_following
 
 
 async def test_what_cannot_be_opened_is_told_once_and_a_prompt_waits_until_it_can(
@@ -180,12 +180,12 @@ async def test_without_colours_there_are_none(
         await ui.say("markdown")
         await ui.say("tool")
         await ui.press("/")
-        await ui.until(lambda: ui.app.chat.desk.completions.is_shown)
+        await ui.until(lambda: ui.app.chat.composer_area.completions.is_shown)
         await ui.rest()
         drawn = [s for line in ui.app.screen._compositor.render_strips() for s in line if s.style]
         styles = [piece.style for piece in drawn if piece.style]
         colours = {c for style in styles for c in (style.color, style.bgcolor) if c}
         assert all(colour.is_default for colour in colours)
         highlighted = "".join(s.text for s in drawn if s.style and s.style.underline)
-        item = ui.app.chat.desk.completions.item
+        item = ui.app.chat.composer_area.completions.item
         assert item is not None and item.text in highlighted

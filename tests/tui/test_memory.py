@@ -42,7 +42,7 @@ async def test_what_is_there_when_a_conversation_is_open_is_not_searched_until_t
 @pytest.mark.usefixtures("no_large_search")
 async def test_the_widgets_of_a_conversation_that_was_left_are_given_up(ui: Interface) -> None:
     await ui.until(gc.get_freeze_count)
-    view = ui.app.chat.stage.transcript.view_of(ui.entries[0])
+    view = ui.app.chat.turn_view.transcript.view_of(ui.entries[0])
     assert view is not None
     left = weakref.ref(view)
     del view

@@ -94,7 +94,7 @@ async def test_an_error(run: Run, picture: SnapshotAssertion) -> None:
 async def test_completion(run: Run, picture: SnapshotAssertion) -> None:
     async with run() as ui:
         await ui.press("/")
-        await ui.until(lambda: ui.app.chat.desk.completions.is_shown)
+        await ui.until(lambda: ui.app.chat.composer_area.completions.is_shown)
         await ui.hold_still()
         assert ui.svg() == picture
 

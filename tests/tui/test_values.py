@@ -10,23 +10,23 @@ from textual.content import Content
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home
 from hermes_core.text import width
-from hermes_tui import arrival, commands, keymap, messages, preferences, wire
+from hermes_tui import commands, keymap, messages, opening_view, preferences, wire
 from hermes_tui.conversation import Conversation
 from hermes_tui.entries import (
     Call,
     Divider,
     Note,
     Reply,
-    Said,
     Thought,
+    UserMessage,
     from_messages,
     last_reply,
     replies_of,
     split_point,
 )
 from hermes_tui.history import InputHistory
-from hermes_tui.moments import ago
 from hermes_tui.preferences import Preferences
+from hermes_tui.relative_time import ago
 from hermes_tui.widgets import diff
 from hermes_tui.widgets.status import line
 
@@ -96,7 +96,7 @@ def test_stored_messages_become_entries() -> None:
         wire.Message(role="system", text="a notice"),
     ]
     said, thought, reply, call, divider, note = from_messages(stored)
-    assert isinstance(said, Said) and said.images == ["cat.png"]
+    assert isinstance(said, UserMessage) and said.images == ["cat.png"]
     assert isinstance(thought, Thought) and thought.text == "polite"
     assert isinstance(reply, Reply) and reply.text == "hello"
     assert isinstance(call, Call) and (call.state, call.result) == ("failed", "a b")
@@ -113,7 +113,7 @@ WORDS = st.sampled_from(
 def test_the_parts_of_a_reply_are_the_reply(text: str) -> None:
     parts = replies_of(text)
     assert "".join(part.text for part in parts) == (text if text.strip() else "")
-    assert last_reply([Said("x"), *parts]) == parts
+    assert last_reply([UserMessage("x"), *parts]) == parts
     assert [part.is_continued for part in parts] == [number > 0 for number in range(len(parts))]
 
 
@@ -188,8 +188,8 @@ def test_a_running_turn_is_shown_with_its_steps() -> None:
         assistant="I am",
     )
     opened = wire.Opened(messages=[wire.Message(role="user", text="before")], inflight=running)
-    first, said, call, reply = arrival.entries_of(opened)
-    assert isinstance(first, Said) and isinstance(said, Said) and said.text == "do it"
+    first, said, call, reply = opening_view.entries_of(opened)
+    assert isinstance(first, UserMessage) and isinstance(said, UserMessage) and said.text == "do it"
     assert isinstance(call, Call)
     assert isinstance(reply, Reply) and not reply.is_done
 
@@ -198,24 +198,24 @@ def test_a_call_that_runs_is_shown_with_what_it_has_shown() -> None:
     running = wire.Inflight(
         user="do it", tools=[wire.RunningTool("t1", "terminal", "make test", "1 passed\n")]
     )
-    _, call = arrival.entries_of(wire.Opened(inflight=running))
+    _, call = opening_view.entries_of(wire.Opened(inflight=running))
     assert isinstance(call, Call) and call.state == "running"
     assert (call.name, call.context, call.output) == ("terminal", "make test", "1 passed\n")
 
 
 def test_the_embedded_model_comes_with_a_line_on_better_ones() -> None:
-    [note] = arrival.news(wire.Info(provider="embedded"))
+    [note] = opening_view.news(wire.Info(provider="embedded"))
     assert "OPENAI_API_KEY" in note.text
     assert width(note.text) <= 76, "it is to be one line of a terminal with 80 columns"
 
 
 def test_what_can_be_fetched_is_offered_and_not_an_error() -> None:
     missing = wire.Info(credential_warning="There is no model.", offer=wire.Offer("tiny"))
-    assert arrival.news(missing) == []
+    assert opening_view.news(missing) == []
 
 
 def test_without_a_model_the_reason_is_a_card() -> None:
-    [note] = arrival.news(wire.Info(credential_warning="No model. Run: hermes model pull"))
+    [note] = opening_view.news(wire.Info(credential_warning="No model. Run: hermes model pull"))
     assert note.tone == "error"
 
 

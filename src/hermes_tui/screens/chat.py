@@ -13,20 +13,20 @@ from textual.screen import Screen
 from hermes_core.errors import HermesError
 from hermes_tui import keymap, wire
 from hermes_tui import messages as m
-from hermes_tui.arrival import Earlier, entries_of, news
 from hermes_tui.entries import Note, Welcome
 from hermes_tui.failures import CallError, ConnectionLostError
 from hermes_tui.history import InputHistory
 from hermes_tui.host import app_of
+from hermes_tui.opening_view import Earlier, entries_of, news
 from hermes_tui.session import Session
 from hermes_tui.widgets.card import Card
 from hermes_tui.widgets.cards import Cards
 from hermes_tui.widgets.composer import Composer
-from hermes_tui.widgets.desk import Desk, RunLocal
+from hermes_tui.widgets.composer_area import ComposerArea, RunLocal
 from hermes_tui.widgets.fetch import Fetch
 from hermes_tui.widgets.queue import WaitingPrompt, WaitingPrompts
-from hermes_tui.widgets.stage import Stage
 from hermes_tui.widgets.status import StatusLine
+from hermes_tui.widgets.turn_view import TurnView
 
 _SECOND_PRESS_S = 2.0
 _TRY_AGAIN_S = 2.0
@@ -44,13 +44,13 @@ class ChatScreen(Screen[None]):
     def __init__(self, session: Session, history: InputHistory, run_local: RunLocal) -> None:
         super().__init__()
         self.session = session
-        self.stage = Stage(session, self._tell_waiting)
-        self.desk = Desk(session, history, self.stage, run_local)
-        self.composer = self.desk.composer
+        self.turn_view = TurnView(session, self._tell_waiting)
+        self.composer_area = ComposerArea(session, history, self.turn_view, run_local)
+        self.composer = self.composer_area.composer
         self.cards = Cards(session, self.composer)
         self.status = StatusLine(session.conversation)
         self._history = history
-        self.fetch = Fetch(session, self.stage, self.composer, is_agreed=session.pulls)
+        self.fetch = Fetch(session, self.turn_view, self.composer, is_agreed=session.pulls)
         self._queue = WaitingPrompts()
         session.shown = self._show
         self._welcome = Welcome()
@@ -64,11 +64,11 @@ class ChatScreen(Screen[None]):
         self._is_second_press = False
 
     def compose(self) -> ComposeResult:
-        yield self.stage
+        yield self.turn_view
         yield self.cards
         yield self.fetch
         yield self._queue
-        yield self.desk
+        yield self.composer_area
         yield self.status
 
     def on_mount(self) -> None:
@@ -88,13 +88,13 @@ class ChatScreen(Screen[None]):
         await self.cards.clear()
         self._crash = event.reason
         if is_news:
-            await self.stage.tell(_GONE, "warning")
+            await self.turn_view.tell(_GONE, "warning")
         self._is_given_up = event.delay_s is None
         if not self._is_given_up:
             self.session.conversation.activity = "server gone, trying again"
         else:
             fix = "What you typed is still here. Ctrl+L tries again; `hermes doctor` may tell more."
-            await self.stage.tell(f"The server does not start: {event.reason}.", "error", fix)
+            await self.turn_view.tell(f"The server does not start: {event.reason}.", "error", fix)
         self.status.tell()
 
     @work(exclusive=True, group="open")
@@ -110,7 +110,7 @@ class ChatScreen(Screen[None]):
             if self.session.conversation.has_spoken:
                 raise
             await self.session.new(self.size.width)
-            self.stage.post_message(Stage.Noted(Note(error.message, "error", error.fix)))
+            self.turn_view.post_message(TurnView.Noted(Note(error.message, "error", error.fix)))
 
     @work(exclusive=True, group="open")
     async def open(self, opening: Awaitable[None]) -> None:
@@ -118,7 +118,7 @@ class ChatScreen(Screen[None]):
         try:
             await opening
         except HermesError as error:
-            await self.stage.complain(error)
+            await self.turn_view.complain(error)
             if not self.session.is_open:
                 await self._try_on(str(error))
 
@@ -131,7 +131,7 @@ class ChatScreen(Screen[None]):
                 return None
             except HermesError as error:
                 if str(error) != told:
-                    await self.stage.complain(error)
+                    await self.turn_view.complain(error)
                 told = str(error)
             self.session.lose()
             self.session.conversation.activity = "needs attention"
@@ -153,10 +153,10 @@ class ChatScreen(Screen[None]):
         self.for_later = []
         earlier = Earlier(opened.messages, self.session.page)
         has_more = len(opened.messages) < opened.message_count
-        self.stage.post_message(Stage.Set(entries, earlier.fetch if has_more else None))
+        self.turn_view.post_message(TurnView.Set(entries, earlier.fetch if has_more else None))
         if opened.running:
             self.session.conversation.begin(time.monotonic())
-        self.stage.prompts.know(opened.queued)
+        self.turn_view.prompts.know(opened.queued)
         self._settle(opened)
         self._tell_news()
         self.status.tell()
@@ -175,9 +175,9 @@ class ChatScreen(Screen[None]):
     async def _settle(self, opened: wire.Opened) -> None:
         await self.cards.clear(but=opened.session_id)
         try:
-            await self.stage.prompts.send_again()
+            await self.turn_view.prompts.send_again()
         except HermesError as error:
-            await self.stage.complain(error)
+            await self.turn_view.complain(error)
 
     # -- what the server reports -------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class ChatScreen(Screen[None]):
         if isinstance(event, m.SessionChanged) or is_waiting:
             self._tell_news()
             self._tell_who()
-            await self.stage.transcript.changed(self._welcome)
+            await self.turn_view.transcript.changed(self._welcome)
             await self.fetch.consider(again=is_waiting)
 
     @on(m.ModelProgress)
@@ -215,7 +215,7 @@ class ChatScreen(Screen[None]):
         for note in news(self.session.conversation.info):
             if note.text not in self._told:
                 self._told.add(note.text)
-                self.stage.post_message(Stage.Noted(note))
+                self.turn_view.post_message(TurnView.Noted(note))
 
     @on(m.TurnStarted)
     def _turn_started(self, event: m.TurnStarted) -> None:
@@ -230,7 +230,7 @@ class ChatScreen(Screen[None]):
         """Once nothing runs any more, show as it is stored what a dead process began."""
         if self._has_gaps and event.info.get("running") is False:
             self._has_gaps = False
-            self.for_later += self.stage.warnings
+            self.for_later += self.turn_view.warnings
             self.open(self.session.refresh())
 
     @on(m.Rewritten)
@@ -258,7 +258,7 @@ class ChatScreen(Screen[None]):
     @on(m.Notified)
     async def _notified(self, event: m.Notified) -> None:
         is_grave = event.level in ("warning", "error")
-        await self.stage.tell(event.text, "warning" if is_grave else "info")
+        await self.turn_view.tell(event.text, "warning" if is_grave else "info")
 
     # -- what is written ---------------------------------------------------------------------
 
@@ -273,7 +273,7 @@ class ChatScreen(Screen[None]):
 
     @work(exclusive=True, group="waiting")
     async def _show_waiting(self, waiting: list[str]) -> None:
-        await self._queue.show(waiting, can_be_taken=self.stage.prompts.can_be_taken_back)
+        await self._queue.show(waiting, can_be_taken=self.turn_view.prompts.can_be_taken_back)
 
     # -- keys --------------------------------------------------------------------------------
 
@@ -291,15 +291,15 @@ class ChatScreen(Screen[None]):
     async def action_stop(self) -> None:
         """Stop whatever is under way, and say so when nothing is."""
         if not self._stop_if_any():
-            await self.stage.tell("Nothing is running.")
+            await self.turn_view.tell("Nothing is running.")
 
     def _stop_if_any(self) -> bool:
         if self.fetch.is_running:
             self.fetch.stop()
         elif (
             self.session.conversation.is_running
-            or self.stage.prompts.are_under_way
-            or self.desk.is_commanding
+            or self.turn_view.prompts.are_under_way
+            or self.composer_area.is_commanding
         ):
             self._stop()
         else:
@@ -316,23 +316,23 @@ class ChatScreen(Screen[None]):
         if self.session.conversation.is_running:
             self.session.conversation.stop()
             self.status.tell()
-        self.desk.give_back(self.stage.prompts.withdraw())
-        self.stage.prompts.claim()
+        self.composer_area.give_back(self.turn_view.prompts.withdraw())
+        self.turn_view.prompts.claim()
         if not self.session.is_open:
             return
         try:
             await self.session.stop()
-            self.desk.give_back(self.stage.prompts.give_up())
+            self.composer_area.give_back(self.turn_view.prompts.give_up())
         except HermesError as error:
-            await self.stage.complain(error)
+            await self.turn_view.complain(error)
 
-    @on(Stage.Returned)
-    def _returned(self, event: Stage.Returned) -> None:
-        self.desk.give_back(event.said)
+    @on(TurnView.Returned)
+    def _returned(self, event: TurnView.Returned) -> None:
+        self.composer_area.give_back(event.messages)
 
     def action_take_back(self) -> None:
         """Have the prompt that was sent last in the composer again, to change it or to drop it."""
-        if self.stage.prompts.waiting:
+        if self.turn_view.prompts.waiting:
             self._take_back()
         else:
             self.notify("No prompt is waiting.")
@@ -344,7 +344,7 @@ class ChatScreen(Screen[None]):
     @work(exclusive=True, group="take-back")
     async def _take_back(self, place: int | None = None) -> None:
         try:
-            self.desk.give_back([await self.stage.prompts.take_back(place)])
+            self.composer_area.give_back([await self.turn_view.prompts.take_back(place)])
         except HermesError as error:
             self.notify(str(error), severity="warning", markup=False)
         self.composer.focus()
@@ -357,7 +357,7 @@ class ChatScreen(Screen[None]):
 
     def action_page_up(self) -> None:
         self._read().scroll_page_up(animate=False)
-        self.stage.transcript.look_further()
+        self.turn_view.transcript.look_further()
 
     def action_page_down(self) -> None:
         self._read().scroll_page_down(animate=False)
@@ -366,19 +366,19 @@ class ChatScreen(Screen[None]):
         """What is being read: the text of the card that has the keys, else the transcript."""
         card = self.cards.current
         asked = card.text if card is not None and card.has_keys else None
-        return asked if asked is not None else self.stage.transcript
+        return asked if asked is not None else self.turn_view.transcript
 
     def action_first(self) -> None:
-        self.stage.transcript.to_first()
+        self.turn_view.transcript.to_first()
 
     async def action_last(self) -> None:
-        await self.stage.transcript.to_end()
+        await self.turn_view.transcript.to_end()
 
     def action_details(self) -> None:
-        self.stage.toggle_details()
+        self.turn_view.toggle_details()
 
     def action_copy(self) -> None:
-        self.notify(self.stage.copy_last(), timeout=2)
+        self.notify(self.turn_view.copy_last(), timeout=2)
 
     def action_redraw(self) -> None:
         if self._is_given_up:

@@ -17,7 +17,7 @@ class FirstScreen(Screen[None]):
         self.typed = ""
 
     def compose(self) -> ComposeResult:
-        yield Static(id="stage")
+        yield Static(id="turn-view")
         yield Static(id="composer")
         yield Static("○ starting", id="status")
 

@@ -9,7 +9,7 @@ from textual.widgets.option_list import Option
 
 from hermes_core.errors import HermesError
 from hermes_tui import wire
-from hermes_tui.library import Library
+from hermes_tui.catalog import Catalog
 from hermes_tui.screens.dialog import Dialog
 from hermes_tui.session import Session
 
@@ -19,7 +19,7 @@ class ModelScreen(Dialog[str]):
 
     def __init__(self, session: Session) -> None:
         super().__init__()
-        self._library = Library(session)
+        self._catalog = Catalog(session)
         self._choices: list[wire.ModelChoice] = []
         self._shown: list[wire.ModelChoice] = []
 
@@ -37,7 +37,7 @@ class ModelScreen(Dialog[str]):
     @work(exclusive=True)
     async def _load(self) -> None:
         try:
-            told = await self._library.models()
+            told = await self._catalog.models()
         except HermesError as error:
             self.notify(str(error), severity="error", markup=False)
             return

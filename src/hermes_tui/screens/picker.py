@@ -12,8 +12,8 @@ from hermes_core import clock
 from hermes_core.errors import HermesError
 from hermes_core.text import fit, one_line, truncate
 from hermes_tui import wire
-from hermes_tui.library import Library
-from hermes_tui.moments import ago
+from hermes_tui.catalog import Catalog
+from hermes_tui.relative_time import ago
 from hermes_tui.screens.dialog import Dialog
 from hermes_tui.session import Session
 from hermes_tui.widgets.plain import Plain
@@ -37,7 +37,7 @@ class PickerScreen(Dialog[str]):
 
     def __init__(self, session: Session, query: str = "") -> None:
         super().__init__()
-        self._library = Library(session)
+        self._catalog = Catalog(session)
         self._query = query
         self._rows: list[wire.Row] = []
         self._renamed: wire.Row | None = None
@@ -61,7 +61,7 @@ class PickerScreen(Dialog[str]):
     async def _load(self) -> None:
         query = self._query.strip()
         try:
-            self._rows = await self._library.rows(query)
+            self._rows = await self._catalog.rows(query)
         except HermesError as error:
             self.notify(str(error), severity="error", markup=False)
             return
@@ -82,7 +82,7 @@ class PickerScreen(Dialog[str]):
             self._preview(None)
 
     def _is_here(self, row: wire.Row) -> bool:
-        return row.id == self._library.here
+        return row.id == self._catalog.here
 
     def _picked(self) -> wire.Row | None:
         place = self.query_one("#rows", OptionList).highlighted
@@ -113,14 +113,14 @@ class PickerScreen(Dialog[str]):
         if row is None:
             shown.show("Nothing found." if self._query else "There are no conversations yet.")
             return
-        hit = self._library.hit(row.id)
+        hit = self._catalog.hit(row.id)
         shown.show(_card(row, clock.now(), [], hit))
         place = hit.message_id if hit is not None else None
         if hit is not None and place is None:
             return
         count = _PREVIEWED if hit is None else _BEFORE_FIND
         try:
-            messages = await self._library.peek(row.id, count, place)
+            messages = await self._catalog.peek(row.id, count, place)
         except HermesError:
             return  # the list's own words have to do
         shown.show(_card(row, clock.now(), messages, hit))
@@ -156,7 +156,7 @@ class PickerScreen(Dialog[str]):
     async def _rename(self, row: wire.Row, title: str) -> None:
         try:
             if title:
-                await self._library.rename(row.id, title)
+                await self._catalog.rename(row.id, title)
         except HermesError as error:
             self.notify(str(error), severity="error", markup=False)
             return
@@ -175,7 +175,7 @@ class PickerScreen(Dialog[str]):
     @work(group="change")
     async def _delete(self, stored_id: str) -> None:
         try:
-            await self._library.delete(stored_id)
+            await self._catalog.delete(stored_id)
         except HermesError as error:
             self.notify(str(error), severity="error", markup=False)
             return

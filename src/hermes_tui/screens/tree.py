@@ -13,8 +13,8 @@ from hermes_core import clock
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line, truncate
 from hermes_tui import wire
-from hermes_tui.library import Library
-from hermes_tui.moments import ago
+from hermes_tui.catalog import Catalog
+from hermes_tui.relative_time import ago
 from hermes_tui.screens.dialog import Dialog
 from hermes_tui.session import Session
 
@@ -34,7 +34,7 @@ class TreeScreen(Dialog[str]):
 
     def __init__(self, session: Session) -> None:
         super().__init__()
-        self._library = Library(session)
+        self._catalog = Catalog(session)
         self._continued: dict[str, str] = {}
         """The parts that were shortened, and what they go on in."""
 
@@ -53,7 +53,7 @@ class TreeScreen(Dialog[str]):
     @work(exclusive=True)
     async def _load(self) -> None:
         try:
-            nodes = await self._library.tree()
+            nodes = await self._catalog.tree()
         except HermesError as error:
             self.dismiss(None)
             self.notify(error.message, severity="warning", markup=False)
@@ -62,7 +62,7 @@ class TreeScreen(Dialog[str]):
 
     def _grow(self, nodes: list[wire.TreeNode]) -> None:
         tree = cast("Tree[str]", self.query_one("#nodes"))
-        here, now = self._library.here, clock.now()
+        here, now = self._catalog.here, clock.now()
         self._continued = {
             node.parent_session_id: node.id
             for node in nodes
@@ -85,7 +85,7 @@ class TreeScreen(Dialog[str]):
 
     @on(Tree.NodeSelected)
     def _selected(self, event: Tree.NodeSelected[str]) -> None:
-        picked, here = event.node.data or "", self._library.here
+        picked, here = event.node.data or "", self._catalog.here
         if picked != here and self._tip_of(picked) == here:
             self.notify("It was shortened, and goes on in what is open.")
         elif picked:

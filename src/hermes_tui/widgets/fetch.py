@@ -17,7 +17,7 @@ from hermes_tui.messages import ModelProgress
 from hermes_tui.session import Session
 from hermes_tui.widgets.card import Card, Choice
 from hermes_tui.widgets.composer import Composer
-from hermes_tui.widgets.stage import Stage
+from hermes_tui.widgets.turn_view import TurnView
 
 _BAR = 24
 _YES, _NO = "yes", "no"
@@ -87,12 +87,12 @@ class Fetch(Vertical):
         """Nothing is fetched, so nobody answers what was sent."""
 
     def __init__(
-        self, session: Session, stage: Stage, composer: Composer, *, is_agreed: bool
+        self, session: Session, turn_view: TurnView, composer: Composer, *, is_agreed: bool
     ) -> None:
         super().__init__(id="fetch")
         self._composer = composer
         self._session = session
-        self._stage = stage
+        self._turn_view = turn_view
         self._is_agreed = is_agreed
         self._is_declined = False
         self._journey: Journey | None = None
@@ -158,9 +158,9 @@ class Fetch(Vertical):
         except HermesError as error:
             self._is_agreed = False
             if self._is_declined:
-                await self._stage.tell(error.message)
+                await self._turn_view.tell(error.message)
             else:
-                await self._stage.complain(error)
+                await self._turn_view.complain(error)
                 await self._ask(offer)
         finally:
             self._journey = None
@@ -174,7 +174,7 @@ class Fetch(Vertical):
             self._journey.go_on(event, time.monotonic())
             self._show()
         else:
-            self._stage.post_message(Stage.Noted(Note(event.text)))
+            self._turn_view.post_message(TurnView.Noted(Note(event.text)))
 
     def _show(self) -> None:
         if self._journey is not None:
@@ -189,7 +189,7 @@ class Fetch(Vertical):
         try:
             await self._session.call("model.pull.stop")
         except HermesError as error:
-            await self._stage.complain(error)
+            await self._turn_view.complain(error)
 
 
 def _size(count: int) -> str:

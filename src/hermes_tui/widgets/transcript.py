@@ -19,8 +19,8 @@ from hermes_tui.entries import (
     Entry,
     Note,
     Reply,
-    Said,
     Thought,
+    UserMessage,
     Welcome,
     lines_of,
 )
@@ -37,9 +37,9 @@ _FETCHED, _FETCHED_FAR = 60, 1000
 _NEAR = 2
 
 _VIEWS: dict[type[Any], tuple[str, str]] = {
-    Said: ("said", "SaidView"),
-    Note: ("said", "NoteView"),
-    Divider: ("said", "DividerView"),
+    UserMessage: ("messages_view", "UserMessageView"),
+    Note: ("messages_view", "NoteView"),
+    Divider: ("messages_view", "DividerView"),
     Welcome: ("welcome", "WelcomeView"),
     Thought: ("reasoning", "Reasoning"),
     Call: ("tool", "ToolCall"),

@@ -9,7 +9,7 @@ from hermes_cli import plugins
 from hermes_core import slash_commands
 from hermes_core.errors import Interrupted, UsageError
 from tui_gateway import attachment, info, intake, view
-from tui_gateway.desk import Desk
+from tui_gateway.command_context import CommandContext
 from tui_gateway.methods.session import STOPPED, Title, title
 from tui_gateway.params import Nothing, Params, Session, says
 from tui_gateway.projection import text_of
@@ -75,21 +75,21 @@ def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
     if (skill := _skill(rt, parsed.name)) is not None:
         message = skills.prompt(skill, parsed.argument)
         return {"type": "skill", "output": "", "message": message, "name": skill.name}
-    desk = Desk(rt, sid, session)
-    is_plugin = commands.find(parsed.name) is None and parsed.name in desk.plugins
+    context = CommandContext(rt, sid, session)
+    is_plugin = commands.find(parsed.name) is None and parsed.name in context.plugins
     if commands.find(parsed.name) is None and not is_plugin:
-        raise _unknown(desk, parsed)
+        raise _unknown(context, parsed)
     before = info.key_of(session)
-    output = _output(rt, rid, sid, desk, parsed)
+    output = _output(rt, rid, sid, context, parsed)
     if reason := _change(session, parsed, before):
         info.estimate(rt, session)
         info.tell_change(rt, session, reason)
     told: Outcome = {"type": "plugin" if is_plugin else "exec", "output": output}
-    if desk.sent is not None:
-        told = {"type": "send", "output": output, "message": text_of(desk.sent)}
-    if desk.has_moved or desk.is_asked_again:
+    if context.sent is not None:
+        told = {"type": "send", "output": output, "message": text_of(context.sent)}
+    if context.has_moved or context.is_asked_again:
         told["session"] = view.snapshot(rt, sid, view.PAGE)
-    if desk.is_leaving:
+    if context.is_leaving:
         told["leave"] = True
     else:
         rt.afterwards(lambda: info.tell(rt, sid, session))  # a title, a model: it may have changed
@@ -112,17 +112,17 @@ def _skill(rt: Runtime, name: str) -> Skill | None:
     return commands.skill_of(name, skills.found(rt.home), {*plugins.commands("rpc"), *OURS})
 
 
-def _output(rt: Runtime, rid: Rid, sid: str, desk: Desk, parsed: Parsed) -> str:
+def _output(rt: Runtime, rid: Rid, sid: str, context: CommandContext, parsed: Parsed) -> str:
     command = commands.find(parsed.name)
     name = command.name if command is not None else ""
     if name == "title":  # the store may not know the conversation yet, and gets it with its title
         wanted = Title(session_id=sid, title=parsed.argument or None)
         return commands.title_text(title(rt, rid, wanted).get("title"))
     if name != "compress":
-        return commands.run(desk, parsed)
+        return commands.run(context, parsed)
     try:
-        with intake.compacting(rt, sid, rt.session(sid)) as desk.stop:
-            return commands.run(desk, parsed)
+        with intake.compacting(rt, sid, rt.session(sid)) as context.stop:
+            return commands.run(context, parsed)
     except Interrupted:
         return STOPPED
 
@@ -143,9 +143,9 @@ def _run_ours(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None
     return {"type": "send", "output": "", "message": parsed.argument}
 
 
-def _unknown(desk: Desk, parsed: Parsed) -> RpcError:
+def _unknown(context: CommandContext, parsed: Parsed) -> RpcError:
     try:
-        commands.run(desk, parsed)
+        commands.run(context, parsed)
     except UsageError as error:
         return RpcError(UNKNOWN_COMMAND, error.message, fix=error.fix)
     raise AssertionError("an unknown command ran")
@@ -230,5 +230,5 @@ class Said(TypedDict):
 def status(rt: Runtime, rid: Rid, params: Session) -> Said:
     """Where things stand, in words."""
     del rid
-    desk = Desk(rt, params.session_id, rt.session(params.session_id))
-    return {"output": commands.run(desk, Parsed("status", ""))}
+    context = CommandContext(rt, params.session_id, rt.session(params.session_id))
+    return {"output": commands.run(context, Parsed("status", ""))}

@@ -142,11 +142,11 @@ def _set_model(rt: Runtime, params: Set, session: LiveSession | None) -> Changed
     # the commands bring the agent, which a session that is talked in has loaded
     with loading:
         from tui_gateway import intake  # noqa: PLC0415
-        from tui_gateway.desk import Desk  # noqa: PLC0415
+        from tui_gateway.command_context import CommandContext  # noqa: PLC0415
 
     used = rt.assembly().model(name).facts.name
     intake.choose_model(rt, session, name, used)  # an agent that is still to come is made with it
-    Desk(rt, params.session_id, session).use_model(name)
+    CommandContext(rt, params.session_id, session).use_model(name)
     return {"key": "model", "value": used, "scope": scope}
 
 

@@ -1,11 +1,11 @@
-"""The ear of the application: what the client hears becomes messages for the chat."""
+"""The bridge of the application: what the client hears becomes messages for the chat."""
 
 from hermes_tui import messages, wire
 from hermes_tui.client import Listener
 from hermes_tui.screens.chat import ChatScreen
 
 
-class Ear(Listener):
+class EventBridge(Listener):
     """Posts to the chat; events of other sessions than the open one are not for it."""
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Ear(Listener):
             return
         live = self.chat.session.conversation.live_id
         if (not session_id or not live or session_id == live) and not self._is_added(event):
-            self.chat.stage.post_message(event)
+            self.chat.turn_view.post_message(event)
             self._piece = event if isinstance(event, messages.Piece) else None
 
     def _is_added(self, event: messages.Event) -> bool:

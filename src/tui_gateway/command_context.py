@@ -1,4 +1,4 @@
-"""The desk: an open session as slash commands see it."""
+"""The context: an open session as slash commands see it."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -15,7 +15,7 @@ from tui_gateway.protocol import STILL_OPEN, RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime, at_rest, is_busy
 
 
-class Desk:
+class CommandContext:
     """The context of a command: it acts on one session, and remembers what the client has to do."""
 
     def __init__(self, rt: Runtime, sid: str, session: LiveSession) -> None:

@@ -1,4 +1,4 @@
-"""The stage of a turn: takes the events of the server and shows them in the transcript.
+"""The turn_view of a turn: takes the events of the server and shows them in the transcript.
 
 Every event goes on to the screen after it was shown here, so that it sees them in the same order.
 """
@@ -14,13 +14,13 @@ from textual.message import Message
 from hermes_core import gc_tuning
 from hermes_core.errors import HermesError
 from hermes_tui import messages as m
-from hermes_tui.entries import Entry, Note, Said, Tone, Welcome, last_reply
+from hermes_tui.catalog import Catalog
+from hermes_tui.entries import Entry, Note, Tone, UserMessage, Welcome, last_reply
 from hermes_tui.failures import ConnectionLostError
 from hermes_tui.host import app_of
-from hermes_tui.library import Library
 from hermes_tui.prompts import Prompts
 from hermes_tui.session import Session
-from hermes_tui.turn import TurnView
+from hermes_tui.turn import TurnBuilder
 from hermes_tui.widgets.fold import Fold
 from hermes_tui.widgets.transcript import Fetch, Transcript
 
@@ -28,8 +28,8 @@ _SETTLE_AFTER_S = 0.1
 """So that a conversation is on the screen first."""
 
 
-class Stage(Vertical):
-    """The transcript, the turn that is being played on it, and the prompts that wait for theirs."""
+class TurnView(Vertical):
+    """The transcript with the running turn, and the prompts that wait for theirs."""
 
     @dataclass
     class Set(Message):
@@ -48,14 +48,14 @@ class Stage(Vertical):
     class Returned(Message):
         """Prompts that were sent from here are not answered, because somebody stopped everything."""
 
-        said: list[Said]
+        messages: list[UserMessage]
 
     def __init__(self, session: Session, tell_waiting: Callable[[list[str]], None]) -> None:
-        super().__init__(id="stage")
+        super().__init__(id="turn-view")
         self.transcript = Transcript()
         self.prompts = Prompts(session, self.transcript, tell_waiting)
-        self._turn = TurnView(self.transcript)
-        self._library = Library(session)
+        self._turn = TurnBuilder(self.transcript)
+        self._catalog = Catalog(session)
 
     def compose(self) -> ComposeResult:
         yield self.transcript
@@ -77,7 +77,7 @@ class Stage(Vertical):
     async def _tell_unanswered(self, welcome: Welcome) -> None:
         """Say in the welcome that there are conversations which were left in the middle."""
         try:
-            welcome.unanswered = await self._library.unanswered()
+            welcome.unanswered = await self._catalog.unanswered()
         except HermesError:
             return  # the list of conversations has it
         await self.transcript.changed(welcome)

@@ -9,7 +9,7 @@ _FOUND = 50
 _RECENT = 20
 
 
-class Library:
+class Catalog:
     """What can be opened instead of the open conversation, and who can answer it."""
 
     def __init__(self, session: Session) -> None:

@@ -1,4 +1,4 @@
-"""The desk: the composer, what completes its words, what is attached to it, and sending it."""
+"""The composer with its completions and attachments; sends what is typed."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -9,27 +9,27 @@ from textual.containers import Vertical
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line, truncate
 from hermes_tui import commands, wire
-from hermes_tui.entries import Note, Said
+from hermes_tui.catalog import Catalog
+from hermes_tui.entries import Note, UserMessage
 from hermes_tui.history import InputHistory
-from hermes_tui.library import Library
 from hermes_tui.session import Session
 from hermes_tui.widgets.completion import CompletionList
 from hermes_tui.widgets.composer import Composer
-from hermes_tui.widgets.stage import Stage
+from hermes_tui.widgets.turn_view import TurnView
 
 RunLocal = Callable[[str, str], Awaitable[None]]
 
 
-class Desk(Vertical):
+class ComposerArea(Vertical):
     """Where a message is made and sent."""
 
     def __init__(
-        self, session: Session, history: InputHistory, stage: Stage, run_local: RunLocal
+        self, session: Session, history: InputHistory, turn_view: TurnView, run_local: RunLocal
     ) -> None:
         """`run_local` carries out a command of the interface."""
-        super().__init__(id="desk")
+        super().__init__(id="composer-area")
         self._session = session
-        self._stage = stage
+        self._turn_view = turn_view
         self._run_local = run_local
         self.completions = CompletionList()
         self.composer = Composer(history, self.completions)
@@ -46,11 +46,12 @@ class Desk(Vertical):
         """Whether the server carries out a command, such as a shortening, which takes its time."""
         return self._commands > 0
 
-    def give_back(self, said: Sequence[Said]) -> None:
+    def give_back(self, messages: Sequence[UserMessage]) -> None:
         """Have messages here again that were not taken, in their order, before what is typed now."""
-        for one in reversed(said):
-            self.composer.give_back(one.text if one.pastes else one.whole, one.pastes)
-        self._attach_images([image for one in said for image in one.images])
+        for message in reversed(messages):
+            text = message.text if message.pastes else message.whole
+            self.composer.give_back(text, message.pastes)
+        self._attach_images([image for message in messages for image in message.images])
 
     def take_images(self) -> list[str]:
         """The pictures of the message that is being sent."""
@@ -83,25 +84,27 @@ class Desk(Vertical):
         event.stop()
         parsed = commands.parse(event.whole)
         if parsed is None:
-            self._say(Said(event.shown, whole=event.whole, pastes=event.pastes))
+            self._say(UserMessage(event.shown, whole=event.whole, pastes=event.pastes))
         elif (name := commands.local(parsed)) in commands.SAID:
             shown = commands.parse(event.shown) or parsed
-            self._say(Said(shown.argument, whole=parsed.argument, pastes=event.pastes, busy=name))
+            self._say(
+                UserMessage(shown.argument, whole=parsed.argument, pastes=event.pastes, busy=name)
+            )
         elif name is not None:
             self._carry_out(name, parsed.argument)
         else:
             self._command(parsed)
 
     @work(group="prompts")
-    async def _say(self, said: Said) -> None:
-        said.images, said.is_sent = self.take_images(), False
-        await self._stage.transcript.to_end()
+    async def _say(self, message: UserMessage) -> None:
+        message.images, message.is_sent = self.take_images(), False
+        await self._turn_view.transcript.to_end()
         try:
-            if not await self._stage.prompts.send(said):
-                self.give_back([said])
+            if not await self._turn_view.prompts.send(message):
+                self.give_back([message])
         except HermesError as error:
-            self.give_back([said])
-            await self._stage.complain(error)
+            self.give_back([message])
+            await self._turn_view.complain(error)
 
     @work(group="commands")
     async def _carry_out(self, name: str, argument: str) -> None:
@@ -116,27 +119,27 @@ class Desk(Vertical):
             if parsed.name in commands.REWRITING and not self._session.conversation.is_running:
                 await self._session.again(self.size.width)
         except HermesError as error:
-            await self._stage.complain(error)
+            await self._turn_view.complain(error)
             return
         finally:
             self._commands -= 1
         if outcome.output:
             # After the conversation, which may be shown anew.
             text = commands.shown(parsed.name, outcome.output)
-            self._stage.post_message(Stage.Noted(Note(text)))
+            self._turn_view.post_message(TurnView.Noted(Note(text)))
         if outcome.prefill:
             self.composer.recall(outcome.prefill)
         if outcome.send:
-            self._say(Said.of(outcome.send, outcome.busy))
+            self._say(UserMessage.of(outcome.send, outcome.busy))
         if outcome.leaves:
             await self._run_local("exit", "")
 
     async def choose_model(self, name: str) -> None:
         """Have another model answer from now on."""
         try:
-            await self._stage.tell(await Library(self._session).choose_model(name))
+            await self._turn_view.tell(await Catalog(self._session).choose_model(name))
         except HermesError as error:
-            await self._stage.complain(error)
+            await self._turn_view.complain(error)
 
     # -- completion --------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from hermes_tui import wire
-from hermes_tui.entries import Call, Entry, Note, Reply, Said, from_messages
+from hermes_tui.entries import Call, Entry, Note, Reply, UserMessage, from_messages
 
 _STEP_UP = "A small model answers. Better: set OPENAI_API_KEY or ANTHROPIC_API_KEY."
 """One line of 80 columns; docs/guide/models.md has the rest."""
@@ -19,8 +19,8 @@ def entries_of(opened: wire.Opened) -> list[Entry]:
     if running is None:
         return entries
     if running.user or running.images:
-        entries.append(Said(running.user or "", list(running.images)))
-    entries += [e for e in from_messages(running.messages) if not isinstance(e, Said)]
+        entries.append(UserMessage(running.user or "", list(running.images)))
+    entries += [e for e in from_messages(running.messages) if not isinstance(e, UserMessage)]
     entries += [
         Call(one.tool_id, one.name, one.context or "", output=one.text or "")
         for one in running.tools

@@ -1,4 +1,4 @@
-"""What a person said, and what the interface and the server have to say."""
+"""Messages of the person, the interface and the server in the transcript."""
 
 from pathlib import Path
 
@@ -6,18 +6,18 @@ from textual import events
 from textual.content import Content
 from textual.style import Style
 
-from hermes_tui.entries import Divider, Note, Said
+from hermes_tui.entries import Divider, Note, UserMessage
 from hermes_tui.widgets.fold import Fold
 from hermes_tui.widgets.plain import Plain
 
 _LINES = 12
 
 
-class SaidView(Plain):
+class UserMessageView(Plain):
     """A message of a person; a long one is shown in part until it is clicked."""
 
     DEFAULT_CSS = """
-    SaidView {
+    UserMessageView {
         height: auto;
         margin: 1 0 1 0;
         padding: 0 1;
@@ -29,7 +29,7 @@ class SaidView(Plain):
     }
     """
 
-    def __init__(self, entry: Said) -> None:
+    def __init__(self, entry: UserMessage) -> None:
         super().__init__(classes="said")
         self.entry = entry
         self._is_whole = False

@@ -9,27 +9,27 @@ from hermes_core.paths import Home
 from hermes_tui import keymap
 from hermes_tui import preferences as files
 from hermes_tui.client import Client, Connect
-from hermes_tui.ear import Ear
 from hermes_tui.entries import Note
+from hermes_tui.event_bridge import EventBridge
 from hermes_tui.history import InputHistory
 from hermes_tui.opening import Opening
 from hermes_tui.preferences import Preferences
 from hermes_tui.screens.chat import ChatScreen
 from hermes_tui.session import Session
-from hermes_tui.widgets.desk import RunLocal
+from hermes_tui.widgets.composer_area import RunLocal
 
 
-def furnish(
+def build(
     connect: Connect,
     home: Home,
     opening: Opening,
     run_local: RunLocal,
 ) -> tuple[Session, ChatScreen]:
     """The session and the screen that shows it, wired to each other."""
-    ear = Ear()
-    session = Session(Client(connect, ear, is_patient=opening.live is not None), opening)
-    ear.chat = ChatScreen(session, InputHistory(home.history), run_local)
-    return session, ear.chat
+    bridge = EventBridge()
+    session = Session(Client(connect, bridge, is_patient=opening.live is not None), opening)
+    bridge.chat = ChatScreen(session, InputHistory(home.history), run_local)
+    return session, bridge.chat
 
 
 def preferences(home: Home, themes: Collection[str]) -> tuple[Preferences, list[Note]]:
