@@ -23,7 +23,7 @@ from hermes_agent.events import (
 from hermes_agent.hooks import Hooks
 from hermes_agent.meter import Meter
 from hermes_agent.models.base import Model, Reply, Request, ToolSpec
-from hermes_agent.streamed import Streamed
+from hermes_agent.partial_reply import PartialReply
 from hermes_agent.tokens import Estimator
 from hermes_agent.tool_results import paired
 from hermes_agent.tools.execute import Executor
@@ -71,7 +71,7 @@ class Loop(msgspec.Struct):
     take_steers: Callable[[], list[Steer]]
     """What the person said to the running turn since the last step."""
     deliver: Deliver = deliver_nothing
-    streamed: Streamed = msgspec.field(default_factory=Streamed)
+    partial: PartialReply = msgspec.field(default_factory=PartialReply)
     _made_room: bool = False
 
     def run(self) -> Outcome:
@@ -222,7 +222,7 @@ class Loop(msgspec.Struct):
         began = time.monotonic()
         reply, error = None, "interrupted"
         try:
-            with self.streamed.step(self._note):
+            with self.partial.step(self._store_partial):
                 reply = self.model.ask(request, self.turn.stop, self._heard)
         except ModelError as failure:
             error = str(failure)
@@ -245,15 +245,15 @@ class Loop(msgspec.Struct):
             )
 
     def _heard(self, event: Event) -> None:
-        self.streamed.hear(event)
+        self.partial.receive(event)
         self.turn.report(event)
 
-    def _note(self, text: str) -> None:
-        """Have a kill not take what was streamed; that it cannot be written now is no reason to stop."""
+    def _store_partial(self, text: str) -> None:
+        """Store what was streamed so far; a store that cannot be written now does not end the turn."""
         try:
             self.store.partials.keep(self.turn.id, text, self.turn.lease)
         except StoreError as error:
-            logger.warning("what was streamed of turn %s is not kept yet: %s", self.turn.id, error)
+            logger.warning("turn %s: could not store its partial reply: %s", self.turn.id, error)
 
     def _compact(self, *, force: bool = False) -> bool:
         """Shorten the conversation and follow it to its new session; tells whether it did."""
@@ -304,7 +304,7 @@ class Loop(msgspec.Struct):
         )
         self.turn.steps += 1
         self.turn.was_cut = reply.finish == "length"
-        self.streamed.text = ""
+        self.partial.text = ""
         self.turn.report(StepStored(message_id, reply.text, len(calls)))
 
     def _intended(self, call: Mapping[str, Any]) -> Call:
@@ -334,7 +334,7 @@ class Loop(msgspec.Struct):
 
     def _interrupt(self) -> Outcome:
         """End the turn as the user wished; what was streamed stays, and every call has a result."""
-        text = self.streamed.text.strip()
+        text = self.partial.text.strip()
         message = {"role": "assistant", "content": text, "kind": "partial"} if text else None
         outcome = Outcome("interrupted", text, "Stopped.", "interrupted", is_partial=bool(text))
         left = left_open(self.store, self.turn.id)
@@ -352,7 +352,7 @@ class Loop(msgspec.Struct):
         return self._ended(outcome)
 
     def _fail(self, reason: str, code: str) -> Outcome:
-        text = self.streamed.text.strip()
+        text = self.partial.text.strip()
         message = {"role": "assistant", "content": text, "kind": "partial"} if text else None
         outcome = Outcome("failed", text, reason, code, is_partial=bool(text))
         self.store.turns.finish(

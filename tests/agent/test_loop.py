@@ -16,7 +16,7 @@ from hermes_agent.events import (
     Used,
 )
 from hermes_agent.models.base import Facts, Usage
-from hermes_agent.streamed import Streamed
+from hermes_agent.partial_reply import PartialReply
 from hermes_agent.testing.scripted import (
     PATIENCE_S,
     Quiet,
@@ -276,11 +276,11 @@ def test_a_store_that_cannot_keep_what_is_streamed_does_not_stop_the_reply(
     quiet.release()
     joined(thread)
     assert told[0]["final_response"] == "All of it."
-    assert "not kept yet" in caplog.text
+    assert "could not store its partial reply" in caplog.text
 
 
 def test_nothing_is_noted_of_a_step_that_is_over() -> None:
-    streamed, noting, may_end = Streamed(), threading.Event(), threading.Event()
+    reply, noting, may_end = PartialReply(), threading.Event(), threading.Event()
     noted: list[str] = []
 
     def note(text: str) -> None:
@@ -288,14 +288,14 @@ def test_nothing_is_noted_of_a_step_that_is_over() -> None:
         may_end.wait(PATIENCE_S)
         noted.append(text)
 
-    with streamed.step(note):
-        streamed.hear(TextDelta("one"))
+    with reply.step(note):
+        reply.receive(TextDelta("one"))
         assert noting.wait(PATIENCE_S)
-        streamed.hear(TextDelta(" two"))
+        reply.receive(TextDelta(" two"))
         may_end.set()
     assert noted[0] == "one", "what was being noted is noted when the step ends"
     before = list(noted)
-    with Streamed().step(noted.append):  # the thread goes on with others
+    with PartialReply().step(noted.append):  # the thread goes on with others
         pass
     assert noted == before
 

@@ -1,0 +1,31 @@
+"""Partial replies: what is streamed is stored while it comes, by a thread that ends when idle."""
+
+import threading
+
+from hermes_agent.events import TextDelta
+from hermes_agent.partial_reply import PartialReply, Writer
+from hermes_agent.testing.scripted import PATIENCE_S
+from tests.support.faults import eventually
+
+
+def _threads() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "partial replies"]
+
+
+def test_the_thread_ends_when_nothing_is_streamed_and_starts_again() -> None:
+    before, writer = set(_threads()), Writer(idle_timeout_s=0.01)
+    for text in ("Half of", "the next"):
+        reply, stored, is_stored = PartialReply(), list[str](), threading.Event()
+
+        def store(
+            written: str, stored: list[str] = stored, event: threading.Event = is_stored
+        ) -> None:
+            stored.append(written)
+            event.set()
+
+        writer.add(reply, store)
+        reply.receive(TextDelta(text))
+        assert is_stored.wait(PATIENCE_S)
+        writer.remove(reply)
+        eventually(lambda: not set(_threads()) - before, "the end of the thread")
+        assert stored == [text]
