@@ -242,25 +242,32 @@ class Agent:
         delivery: Delivery | None = None,
         idempotency_key: str | None = None,
         replaces: int | None = None,
+        history: Sequence[dict[str, Any]] = (),
     ) -> Accepted:
-        """Take a message in; when this returns, it is on disk and will be answered or accounted for.
+        """Accept a message; when this returns, it is on disk and will be answered or accounted for.
 
-        `replaces` is a user message that is taken back for it, with all after it.
+        `replaces` is a user message that is taken back for it, with all after it. `history` is what a
+        surface brings along for a conversation that the store does not know; it is stored with the
+        message, and each of its messages gets its id.
         """
         is_first = self.store.get_session(self.session_id) is None
+        fresh = [message for message in history if message.get("id") is None]
         accepted = self.store.turns.accept(
             self.session_id,
             {"role": "user", "content": content},
             delivery=delivery,
             idempotency_key=idempotency_key,
-            opening=self._opening() if is_first else None,
+            opening=self._opening(fresh) if is_first else None,
             replaces=replaces,
         )
         if is_first and accepted.is_new:
+            stored = self.store.get_messages(self.session_id, limit=len(fresh)) if fresh else []
+            for message, row in zip(fresh, stored, strict=True):
+                message["id"] = row["id"]
             self._tell_start()
         return accepted
 
-    def _opening(self) -> Opening:
+    def _opening(self, history: Sequence[Mapping[str, Any]] = ()) -> Opening:
         parent = self._fields.get("parent_session_id")
         known = {name: v for name, v in self._fields.items() if name != "parent_session_id"}
         facts = self.model.facts
@@ -271,7 +278,7 @@ class Agent:
             "system_prompt": prompt.build(facts, self.toolbox, self.bench, place),
             **known,
         }
-        return Opening(self.platform, fields, parent)
+        return Opening(self.platform, fields, parent, history)
 
     def _tell_start(self) -> None:
         self.hooks.invoke_hook(
@@ -289,22 +296,10 @@ class Agent:
         task_id: str | None = None,
     ) -> dict[str, Any]:
         """Take a message in and answer it. `task_id` makes a second call find the first."""
-        self._take_over(conversation_history)
-        accepted = self.accept(user_message, idempotency_key=task_id)
+        accepted = self.accept(
+            user_message, idempotency_key=task_id, history=conversation_history or ()
+        )
         return self.run_turn(accepted.turn_id, stream_callback)
-
-    def _take_over(self, history: list[dict[str, Any]] | None) -> None:
-        """Store what a surface brings along, when the store does not know this conversation."""
-        if history and self.store.get_session(self.session_id) is None:
-            opening = self._opening()
-            self.store.create_session(
-                self.session_id,
-                opening.source,
-                parent_session_id=opening.parent_session_id,
-                **opening.fields,
-            )
-            self._tell_start()
-            self._persist_session(history)
 
     def run_turn(
         self,

@@ -7,9 +7,11 @@ import pytest
 
 from hermes_agent import ending
 from hermes_agent.testing.scripted import PATIENCE_S, Quiet, silence
+from hermes_core.errors import StoreFullError
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
 from tests.agent.conftest import MakeChat, RecordingHooks
+from tests.support.faults import disk_full_at
 
 pytestmark = pytest.mark.promise("P6")
 
@@ -157,6 +159,18 @@ def test_what_a_surface_brings_along_is_stored_when_the_store_does_not_know_it(
     assert [content for _, content in chat.transcript()] == ["a", "b", "c", "yes", "d", "again"]
     chat.agent._persist_session(chat.agent._session_messages, conversation_history=history)
     assert len(chat.transcript()) == 6, "what is stored is not stored again"
+
+
+def test_a_history_and_its_first_message_are_stored_together(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    chat = make_chat(["yes"])
+    history = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    with disk_full_at(store, "INSERT ON turns"), pytest.raises(StoreFullError):
+        chat.say("c", conversation_history=history)
+    assert store.get_session(chat.agent.session_id) is None
+    assert chat.say("c", conversation_history=history)["completed"]
+    assert [content for _, content in chat.transcript()] == ["a", "b", "c", "yes"]
 
 
 def test_a_person_can_have_a_conversation_shortened(make_chat: MakeChat) -> None:
