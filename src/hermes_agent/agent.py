@@ -243,12 +243,14 @@ class Agent:
         idempotency_key: str | None = None,
         replaces: int | None = None,
         history: Sequence[dict[str, Any]] = (),
+        only_if_idle: bool = False,
     ) -> Accepted:
         """Accept a message; when this returns, it is on disk and will be answered or accounted for.
 
         `replaces` is a user message that is taken back for it, with all after it. `history` is what a
         surface brings along for a conversation that the store does not know; it is stored with the
-        message, and each of its messages gets its id.
+        message, and each of its messages gets its id. With `only_if_idle`, raises ConversationBusyError
+        when a process runs the conversation, and stores nothing.
         """
         is_first = self.store.get_session(self.session_id) is None
         fresh = [message for message in history if message.get("id") is None]
@@ -259,6 +261,7 @@ class Agent:
             idempotency_key=idempotency_key,
             opening=self._opening(fresh) if is_first else None,
             replaces=replaces,
+            only_if_idle=only_if_idle,
         )
         if is_first and accepted.is_new:
             stored = self.store.get_messages(self.session_id, limit=len(fresh)) if fresh else []

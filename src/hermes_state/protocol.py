@@ -29,7 +29,7 @@ T = TypeVar("T")
 class TurnLedger(Protocol):
     """Exchanges, from accepted to exactly one end."""
 
-    def accept(
+    def accept(  # noqa: PLR0913 -- all that comes with a message
         self,
         session_id: str,
         message: Mapping[str, Any],
@@ -40,6 +40,7 @@ class TurnLedger(Protocol):
         reopens: bool = False,
         over: Collection[str] = (),
         replaces: int | None = None,
+        only_if_idle: bool = False,
     ) -> Accepted: ...
     def start(self, turn_id: str, lease: Lease | None = None) -> int: ...
     def take(

@@ -114,6 +114,7 @@ def accept(  # noqa: PLR0913 -- all that comes with a message
     reopens: bool = False,
     over: Collection[str] = (),
     replaces: int | None = None,
+    only_if_idle: bool = False,
 ) -> Accepted:
     """Take a message in; a second delivery of the same one finds the first.
 
@@ -122,11 +123,13 @@ def accept(  # noqa: PLR0913 -- all that comes with a message
     message when it is not there. `replaces` is a user message that is taken back for it, with all after
     it. Raises AlreadySettledError when the delivery was dealt with before and has no turn (any more),
     ConversationOverError when the conversation has one of the ends named `over`, ConversationBusyError
-    when something is to be taken back while somebody runs it.
+    when a process runs it although something is to be taken back or `only_if_idle` is set.
     """
     known, tip, room, end = _seen(conn, session_id, delivery, idempotency_key)
     if known is not None:
         return known
+    if room is not None and (only_if_idle or replaces is not None):
+        _check_idle(conn, room)
     makes_session = tip is None and opening is not None
     now = clock.now()  # not after its session began, by which `opens` knows it
     if tip is not None:
@@ -140,7 +143,7 @@ def accept(  # noqa: PLR0913 -- all that comes with a message
     else:
         sessions.fetch(conn, session_id)  # says that there is none
     if replaces is not None:
-        _take_back(conn, session_id, replaces)
+        messages.rewind(conn, session_id, replaces)
     message_id = insert_message(conn, session_id, message_from(message))
     turn_id = os.urandom(16).hex()
     conn.execute(
@@ -154,12 +157,12 @@ def accept(  # noqa: PLR0913 -- all that comes with a message
     return Accepted(turn_id, session_id, room, message_id, is_new=True, makes_session=makes_session)
 
 
-def _take_back(conn: apsw.Connection, session_id: str, message_id: int) -> None:
-    if leases.holder_of(conn, lineage.root(conn, session_id)) is not None:
+def _check_idle(conn: apsw.Connection, conversation_id: str) -> None:
+    if leases.holder_of(conn, conversation_id) is not None:
         raise ConversationBusyError(
-            "The conversation is at work elsewhere.", fix="Wait for the answer, or stop it first."
+            "Another process runs this conversation; your message was not stored.",
+            fix="Send it again when that turn has ended, or stop it there.",
         )
-    messages.rewind(conn, session_id, message_id)
 
 
 def _seen(
@@ -555,7 +558,7 @@ class Turns:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def accept(
+    def accept(  # noqa: PLR0913 -- all that comes with a message
         self,
         session_id: str,
         message: Mapping[str, Any],
@@ -566,6 +569,7 @@ class Turns:
         reopens: bool = False,
         over: Collection[str] = (),
         replaces: int | None = None,
+        only_if_idle: bool = False,
     ) -> Accepted:
         return self._db.write(
             lambda c: accept(
@@ -578,6 +582,7 @@ class Turns:
                 reopens=reopens,
                 over=over,
                 replaces=replaces,
+                only_if_idle=only_if_idle,
             )
         )
 

@@ -298,17 +298,21 @@ def test_a_plugin_that_hangs_at_the_end_does_not_keep_the_process(world: World, 
     assert (done.returncode, done.stdout) == (0, "Answer.\n")
 
 
-def test_a_conversation_that_another_process_runs_is_left_alone(world: World) -> None:
+def test_a_message_to_a_busy_conversation_is_not_stored_and_can_be_sent_again(
+    world: World,
+) -> None:
     quiet = Quiet()
     world.server.add(silence(quiet, then="Done."), "The second.")
     process = start(world, "-q", "first")
     assert quiet.begun.wait(PATIENCE_S)
     done = world.once("-q", "second", "--continue")
-    assert done.returncode == 75 and "another process" in done.stderr
+    assert done.returncode == 75 and "was not stored" in done.stderr
     assert world.sessions()[0]["ended_at"] is None
     quiet.release()
     assert process.communicate(timeout=PATIENCE_S)[0] == "Done.\n"
-    assert [turn["state"] for turn in world.turns()] == ["answered", "accepted"]
+    assert world.once("-q", "second", "--continue").stdout == "The second.\n"
+    assert [turn["state"] for turn in world.turns()] == ["answered", "answered"]
+    assert world.said() == ["first", "Done.", "second"]
 
 
 MEASURE = """

@@ -1,12 +1,14 @@
-"""One exchange: a message is taken in, what waits before it is answered first, then it."""
+"""One exchange: accept a message, answer the earlier ones that are open, then answer it."""
 
 from typing import Any
 
-from hermes_agent import recovery
+from hermes_agent import lease, recovery
 from hermes_agent.agent import Agent
 from hermes_agent.events import Notice
 from hermes_agent.stop import Stop
+from hermes_core.errors import ConversationBusyError, HermesError, IllegalTransitionError
 
+_RETRY_INTERVAL_S = 1.0
 EXIT_FAILED = 1
 EXIT_NO_MODEL = 3
 
@@ -18,13 +20,41 @@ def answer(
     *,
     stop: Stop,
 ) -> dict[str, Any]:
-    """Answer a message, in the place of another one; returns how that came out."""
-    accepted = agent.accept(content, replaces=replaces)
+    """Answer a message, in the place of another one; returns how that came out.
+
+    Raises ConversationBusyError while another process runs the conversation; nothing is stored then, so
+    that a script may send the message again.
+    """
+    lease.expire_dead_leases(agent.store)
+    accepted = agent.accept(content, replaces=replaces, only_if_idle=True)
+    while True:
+        try:
+            return _run(agent, accepted.turn_id, stop)
+        except ConversationBusyError:  # another process took the conversation just now
+            if _is_withdrawn(agent, accepted.turn_id):
+                raise
+            if stop.is_set_within(_RETRY_INTERVAL_S):
+                raise HermesError(
+                    "Another process answers your message.",
+                    fix=f"hermes chat -r {agent.session_id} shows the answer.",
+                ) from None
+
+
+def _run(agent: Agent, turn_id: str, stop: Stop) -> dict[str, Any]:
     for row in recovery.unfinished(agent.store, agent.conversation_id):
-        if row["id"] != accepted.turn_id:
+        if row["id"] != turn_id:
             agent.sink(Notice("An earlier message has no answer yet; it comes first."))
             agent.run_turn(row["id"], stop=stop)
-    return agent.run_turn(accepted.turn_id, stop=stop)
+    return agent.run_turn(turn_id, stop=stop)
+
+
+def _is_withdrawn(agent: Agent, turn_id: str) -> bool:
+    """Withdraw a turn; returns False when another process has started it."""
+    try:
+        agent.store.turns.withdraw(turn_id, "another process runs the conversation")
+    except IllegalTransitionError:
+        return False
+    return True
 
 
 def status_of(told: dict[str, Any]) -> int:

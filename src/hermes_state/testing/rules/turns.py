@@ -2,6 +2,7 @@
 
 from hermes_core.errors import (
     AlreadySettledError,
+    ConversationBusyError,
     ConversationOverError,
     EarlierTurnError,
     IllegalTransitionError,
@@ -34,6 +35,19 @@ from hermes_state.turns import End, Opening
 
 class TurnRules:
     """Turns: accepted once, ended once."""
+
+    def test_a_message_for_an_idle_conversation_is_not_stored_while_it_runs(
+        self, store: Store
+    ) -> None:
+        store.create_session("s", "cli")
+        held = store.leases.acquire("s", "me")
+        assert held is not None
+        with refused(ConversationBusyError):
+            accepted(store, "s", only_if_idle=True)
+        assert store.message_count("s") == 0
+        assert store.turns.of_session("s") == []
+        store.leases.release(held)
+        assert accepted(store, "s", only_if_idle=True)
 
     def test_a_turn_does_not_start_before_the_earlier_ones_have_ended(self, store: Store) -> None:
         store.create_session("s", "cli")
