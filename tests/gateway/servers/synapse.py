@@ -19,7 +19,7 @@ from tests.gateway.servers.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = ROOT / ".venv-synapse" / "bin" / "python"
-MISSING = "Synapse is not installed; `make .venv-synapse/.ready` installs it for these tests"
+MISSING = "Synapse is not installed; `make servers` installs it for these tests"
 SERVER_NAME = "localhost"
 
 _SHARED_SECRET = "for tests alone"
@@ -184,12 +184,8 @@ class Synapse:
 
 
 def is_installed() -> bool:
-    """Whether there is a server; where everything is checked, a missing one is an error."""
-    if PYTHON.exists():
-        return True
-    if os.environ.get("CI"):
-        raise RuntimeError(MISSING)
-    return False
+    """Whether its tests run; in CI they do, and fail where the server is missing."""
+    return PYTHON.exists() or "CI" in os.environ
 
 
 def _limits(account: Account) -> str:
