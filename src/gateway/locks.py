@@ -4,7 +4,6 @@ Beside the lock lies the mark: how far the account was dealt with. It belongs to
 home, so that another home goes on where this one stopped.
 """
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -21,6 +20,7 @@ from gateway.platforms.base import PlatformError
 from hermes_agent import lease
 from hermes_core import config
 from hermes_core.errors import UsageError
+from hermes_core.locks import LockFile, LockHeldError
 from hermes_core.paths import make_folder, write_private
 
 logger = logging.getLogger(__name__)
@@ -65,25 +65,21 @@ class AccountLock:
         self.path = _folder() / f"{platform}-{name}.lock"
         self._platform = platform
         self._kind: Kind = kind
-        self._descriptor = -1
+        self._file = LockFile(self.path)
 
     def take(self) -> None:
         """Take it; raises AccountUsedError while another process has it."""
-        if self._descriptor >= 0:
+        if self.is_held:
             return
         make_folder(self.path.parent)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder, is_ours = _read(descriptor), os.fstat(descriptor).st_uid == os.getuid()
-            os.close(descriptor)
-            raise AccountUsedError(self._platform, holder, is_ours=is_ours) from None
-        self._descriptor = descriptor
+            self._file.acquire()
+        except LockHeldError as held:
+            is_ours = held.owner == os.getuid()
+            raise AccountUsedError(self._platform, _read(held.record), is_ours=is_ours) from None
         record = Holder(os.getpid(), self._kind, lease.process_name())
         with suppress(OSError):  # a full disk: it is locked, without the name of its holder
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, msgspec.json.encode(record), 0)
+            self._file.write(msgspec.json.encode(record))
 
     @property
     def mark(self) -> "AccountMark":
@@ -91,13 +87,11 @@ class AccountLock:
 
     @property
     def is_held(self) -> bool:
-        return self._descriptor >= 0
+        return self._file.is_held
 
     def release(self) -> None:
         """Give it back."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._file.release()
 
 
 class AccountMark:
@@ -158,10 +152,10 @@ def _used(account: AccountLock) -> AccountUsedError | None:
     return None
 
 
-def _read(descriptor: int) -> Holder | None:
+def _read(record: bytes) -> Holder | None:
     try:
-        return msgspec.json.decode(os.pread(descriptor, 512, 0), type=Holder)
-    except (OSError, msgspec.DecodeError):
+        return msgspec.json.decode(record, type=Holder)
+    except msgspec.DecodeError:
         return None
 
 

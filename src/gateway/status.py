@@ -7,7 +7,6 @@ runs goes on.
 
 import contextlib
 import errno
-import fcntl
 import logging
 import os
 import threading
@@ -20,6 +19,7 @@ import msgspec
 from hermes_agent import lease
 from hermes_core import clock, config
 from hermes_core.errors import HermesError, StoreError, StoreFullError, StoreIOError, UsageError
+from hermes_core.locks import LockFile, LockHeldError
 from hermes_core.paths import make_folder, write_private
 from hermes_core.secrets import redact
 
@@ -32,7 +32,7 @@ _OVER: tuple[State, ...] = ("stopped", "startup_failed")
 DEGRADED = 4
 """The exit status of commands that find a gateway running without one of its platforms."""
 _KIND = "hermes-gateway"
-_home: list[int] = []
+_home: list[LockFile] = []
 """The lock of the home, while this process has it."""
 _told: dict[Path, dict[str, Any]] = {}
 """What this process said about itself last, by its file, which is made whole of it when it is lost."""
@@ -77,24 +77,20 @@ def _take_home() -> None:
 
     Its holder is written into it as well, so that it is known also when `gateway.pid` is lost.
     """
-    path = lock_file()
+    lock = LockFile(lock_file())
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        lock.acquire()
     except OSError as error:
-        raise unwritable(path, error) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
+        raise unwritable(lock.path, error) from error
+    except LockHeldError:
         who = get_running_pid()
         raise UsageError(
             f"A gateway runs in this home already{f', as process {who}' if who else ''}.",
             fix="hermes gateway stop ends it; hermes gateway run --replace takes over.",
         ) from None
-    _home.append(descriptor)
+    _home.append(lock)
     with contextlib.suppress(OSError):  # a full disk: then `gateway.pid` cannot be written either
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, _record(), 0)
+        lock.write(_record())
 
 
 def remove_pid_file() -> None:
@@ -109,10 +105,10 @@ def remove_pid_file() -> None:
 
 def _leave_home() -> None:
     while _home:
-        descriptor = _home.pop()
+        lock = _home.pop()
         with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, 0)
-        os.close(descriptor)
+            lock.write(b"")
+        lock.release()
 
 
 def get_running_pid() -> int | None:

@@ -6,12 +6,12 @@ here has to survive a power cut: then every process is gone, which is what missi
 """
 
 import contextlib
-import fcntl
 import os
 import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+from hermes_core.locks import LockFile, is_locked
 from hermes_core.paths import alone_in, make_folder
 
 
@@ -24,8 +24,7 @@ class Presence:
         self._ids: set[str] = set()
         self._before: dict[str, set[Path]] = {}
         """Who had a conversation open already when it was opened here."""
-        self._path: Path | None = None
-        self._descriptor = -1
+        self._file: LockFile | None = None
 
     def add(self, conversation_id: str) -> None:
         """A conversation is open here."""
@@ -51,25 +50,19 @@ class Presence:
         with self._lock:
             self._ids.clear()
             self._before.clear()
-            if self._path is not None:
-                self._path.unlink(missing_ok=True)
-                os.close(self._descriptor)
-                self._path = None
+            if self._file is not None:
+                self._file.release(remove=True)
+                self._file = None
 
     def _write(self, ids: set[str]) -> None:
-        if self._path is None:
-            self._claim()
-        # The new list first, then the end of the old one: who reads in between reads too much, not less.
-        text = "".join(f"{conversation_id}\n" for conversation_id in sorted(ids)).encode()
-        os.pwrite(self._descriptor, text, 0)
-        os.ftruncate(self._descriptor, len(text))
-
-    def _claim(self) -> None:
-        draft = make_folder(self._folder) / f"{os.getpid()}-{os.urandom(4).hex()}"
-        self._descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        # Others look at the name it gets now: at no moment is it there without its lock.
-        self._path = draft.rename(draft.with_suffix(".open"))
+        if self._file is None:
+            name = f"{os.getpid()}-{os.urandom(4).hex()}.open"
+            file = LockFile(make_folder(self._folder) / name)
+            file.create()  # at no moment is it there without its lock
+            self._file = file
+        # A reader in between reads too much, not less.
+        lines = (f"{conversation_id}\n" for conversation_id in sorted(ids))
+        self._file.write("".join(lines).encode())
 
     @property
     def own(self) -> set[str]:
@@ -105,20 +98,10 @@ class Presence:
         if not self._folder.is_dir():
             return
         for path in self._folder.glob("*.open"):
-            if path == self._path:
+            if self._file is not None and path == self._file.path:
                 continue
             with contextlib.suppress(FileNotFoundError):
-                yield path, _is_locked(path)
-
-
-def _is_locked(path: Path) -> bool:
-    with path.open("rb") as file:
-        try:
-            # Shared, so that two who look at the same time do not take each other for its owner.
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+                yield path, is_locked(path)
 
 
 def _ids_in(path: Path) -> set[str]:

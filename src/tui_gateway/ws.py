@@ -5,7 +5,6 @@ has made this address look like.
 """
 
 import argparse
-import fcntl
 import hmac
 import logging
 import os
@@ -27,6 +26,7 @@ from websockets.sync.server import Server, ServerConnection, serve
 from hermes_core import clock, config
 from hermes_core import secrets as hidden
 from hermes_core.errors import UsageError
+from hermes_core.locks import LockFile, LockHeldError
 from hermes_core.paths import make_folder
 from tui_gateway import protocol, server
 from tui_gateway.transport import LONGEST_LINE, MOST_QUEUED_BYTES, Queued, Transport
@@ -84,49 +84,29 @@ class _Claim:
         self.path = path
         try:
             make_folder(path.parent)
-            self._descriptor = self._locked()
-            while not self._is_ours():  # who had it has removed it meanwhile
-                os.close(self._descriptor)
-                self._descriptor = self._locked()
+            self._lock = LockFile(path)
+            self._lock.acquire()
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
-
-    def _locked(self) -> int:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(descriptor)
+        except LockHeldError as held:
             raise UsageError(
-                f"A server is running already: {_described(self.path)}.",
+                f"A server is running already: {_described(path, held.record)}.",
                 fix="`hermes attach` opens it. To start another one, end it first.",
-            ) from error
-        return descriptor
-
-    def _is_ours(self) -> bool:
-        try:
-            return os.path.samestat(os.fstat(self._descriptor), self.path.stat())
-        except FileNotFoundError:
-            return False
+            ) from held
 
     def write(self, address: Address) -> None:
         """Say where the server is."""
-        text = msgspec.json.encode(address)
-        os.fchmod(self._descriptor, 0o600)
-        os.pwrite(self._descriptor, text, 0)
-        os.ftruncate(self._descriptor, len(text))
+        self._lock.write(msgspec.json.encode(address))
 
     def release(self) -> None:
         """Remove the file, unless it is another server's by now."""
-        if self._is_ours():
-            self.path.unlink(missing_ok=True)
-        os.close(self._descriptor)
+        self._lock.release(remove=True)
 
 
-def _described(path: Path) -> str:
+def _described(path: Path, record: bytes) -> str:
     try:
-        address = msgspec.json.decode(path.read_bytes(), type=Address)
-    except (OSError, msgspec.DecodeError):
+        address = msgspec.json.decode(record, type=Address)
+    except msgspec.DecodeError:
         return f"it holds {path}"  # and has not said yet where it listens
     return f"process {address.pid} at {address.url}"
 

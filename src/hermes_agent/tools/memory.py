@@ -1,9 +1,5 @@
 """`memory`: short notes that last beyond a conversation, one a line, in two files of the home."""
 
-import contextlib
-import fcntl
-import os
-from collections.abc import Generator
 from pathlib import Path
 
 from hermes_agent.permissions import has_notes
@@ -11,7 +7,7 @@ from hermes_agent.tools import schema
 from hermes_agent.tools.base import Args, Call, Result, Tool
 from hermes_agent.tools.files import diff
 from hermes_core.errors import ToolDeniedError, ToolError
-from hermes_core.paths import Home, make_folder, write_private
+from hermes_core.paths import alone_in, make_folder, write_private
 from hermes_core.text import one_line, visible
 
 _FILES = {"memory": ("MEMORY.md", 4_000), "user": ("USER.md", 2_000)}
@@ -26,7 +22,7 @@ def _run(args: Args, call: Call) -> Result:
     path = call.bench.home.memories / name
     if args["action"] == "show":
         return Result(_read(path).strip() or "There are no notes.")
-    with _alone(call.bench.home):
+    with alone_in(make_folder(call.bench.home.memories)):
         before = _read(path)
         notes = _notes(before)
         _ACTIONS[args["action"]](notes, args)
@@ -97,18 +93,6 @@ def _position(notes: list[str], args: Args) -> int:
             f"{what} {words!r}.", fix="Give words that only the one has; show lists them."
         )
     return found[0]
-
-
-@contextlib.contextmanager
-def _alone(home: Home) -> Generator[None]:
-    """Keep other processes of ours from changing the notes meanwhile."""
-    make_folder(home.memories)
-    lock = os.open(home.memories / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 TOOL = Tool(

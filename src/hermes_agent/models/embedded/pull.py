@@ -7,7 +7,6 @@ hash is the one that its authors published.
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ from hermes_agent.models.embedded import hub as model_hub
 from hermes_agent.models.embedded.catalog import Entry
 from hermes_agent.models.embedded.progress import Progress, Step, ignore, megabytes
 from hermes_core.errors import ModelMissingError, ModelUnreachableError, UsageError
+from hermes_core.locks import LockFile, LockHeldError
 from hermes_core.paths import Home, make_folder
 from hermes_core.settings import ModelSettings
 
@@ -197,17 +197,16 @@ def _link(path: Path, target: Path) -> None:
 @contextlib.contextmanager
 def _alone(home: Home, name: str, progress: Progress) -> Generator[None]:
     """Hold off other pulls of the same model; whoever comes second finds it done."""
-    path = home.models / f".{name}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    lock = LockFile(home.models / f".{name}.lock")
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress(Step(f"Another hermes is fetching {name}; waiting for it."))
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock.acquire()
+    except LockHeldError:
+        progress(Step(f"Another hermes is fetching {name}; waiting for it."))
+        lock.acquire(wait=True)
+    try:
         yield
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
 def _lack(entry: Entry, free: int, spare: int | None) -> str:

@@ -8,7 +8,6 @@ At a terminal a conversation is open until it is left. In a messenger and over H
 it is noted while it is being answered and no longer.
 """
 
-import fcntl
 import hashlib
 import os
 import threading
@@ -17,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import click
 import msgspec
@@ -26,7 +25,8 @@ from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_cli.plugins import PluginContext
 from hermes_core import clock
-from hermes_core.paths import make_folder, touch_private, write_private
+from hermes_core.locks import LockFile, is_locked
+from hermes_core.paths import make_folder, write_private
 
 _TERMINALS = frozenset({"cli", "tui"})
 
@@ -86,12 +86,11 @@ class Journal:
         """The name of this process, which it holds by a lock until it is gone."""
         with self._claiming:
             if not self._owner:
-                path = self.root / "running" / f"{os.getpid()}-{os.urandom(4).hex()}.lock"
-                touch_private(path)
-                lock = path.open("rb")
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                weakref.finalize(self, _let_go, path, lock)  # at an orderly exit, too
-                self._owner = path.name
+                folder = make_folder(self.root / "running")
+                lock = LockFile(folder / f"{os.getpid()}-{os.urandom(4).hex()}.lock")
+                lock.create()
+                weakref.finalize(self, lock.release, remove=True)  # at an orderly exit, too
+                self._owner = lock.path.name
         return self._owner
 
     def _is_running(self, owner: str) -> bool:
@@ -99,12 +98,10 @@ class Journal:
         if owner == self._owner:
             return True
         try:
-            with path.open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if is_locked(path):
+                return True
         except FileNotFoundError:
             return False
-        except BlockingIOError:
-            return True
         path.unlink(missing_ok=True)
         return False
 
@@ -119,11 +116,6 @@ class Journal:
     def _path(self, session_id: str) -> Path:
         # An id may hold anything; its digest is always a file name.
         return self.root / "open" / f"{hashlib.sha256(session_id.encode()).hexdigest()[:32]}.json"
-
-
-def _let_go(path: Path, lock: IO[bytes]) -> None:
-    path.unlink(missing_ok=True)
-    lock.close()
 
 
 def _decoded(path: Path) -> Note | None:
