@@ -1,14 +1,6 @@
-"""The shapes that travel between parts: identities and messages."""
+"""The shapes of tool calls as they travel between models, agent and store."""
 
-from typing import Any, Literal, NewType, NotRequired, TypedDict
-
-SessionId = NewType("SessionId", str)
-"""A row of the store. Compaction moves a conversation to a new one."""
-
-SessionKey = NewType("SessionKey", str)
-"""Where an answer goes: platform, chat, thread, user."""
-
-Role = Literal["system", "user", "assistant", "tool"]
+from typing import NotRequired, TypedDict
 
 
 class FunctionCall(TypedDict):
@@ -24,18 +16,3 @@ class ToolCall(TypedDict):
     id: str
     type: NotRequired[str]
     function: FunctionCall
-
-
-Content = str | list[Any] | dict[str, Any] | None
-"""Text, or the parts of a message that has more than text."""
-
-
-class Message(TypedDict):
-    """A message as models and clients see it; absent keys mean "not said"."""
-
-    role: str
-    content: Content
-    tool_calls: NotRequired[list[ToolCall]]
-    tool_call_id: NotRequired[str]
-    tool_name: NotRequired[str]
-    timestamp: NotRequired[float]

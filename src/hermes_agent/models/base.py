@@ -1,6 +1,6 @@
 """What a model is to the rest: one question with a stop and a sink, one reply.
 
-Messages are in the stored form (`hermes_core.types.Message`): roles user, assistant and tool, an
+Messages are in the stored form: roles user, assistant and tool, an
 assistant's `tool_calls`, a tool's `tool_call_id`, content as text or as OpenAI-shaped parts. An adapter
 translates them to its wire format and raises nothing but ModelError and Interrupted.
 """
