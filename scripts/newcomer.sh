@@ -14,7 +14,7 @@ offline=(unshare --net "$PWD/.venv/bin/python" "$PWD/scripts/loopback.py")
 user=(setpriv --reuid 65534 --regid 65534 --clear-groups)
 if [ "$(id -u)" != 0 ]; then
   user=()
-elif ! chmod 755 "$place" || ! "${user[@]}" .venv/bin/python -c pass 2>/dev/null; then
+elif ! chmod 755 "$place" || ! "${user[@]}" sh -c '.venv/bin/python -c pass' 2>/dev/null; then
   echo "as root: another user cannot run this interpreter"
   user=()
 else
