@@ -191,8 +191,8 @@ def store_page() -> str:
 def rpc_page() -> str:
     """Every method with what it takes and gives, every event, every error code."""
     methods = importlib.import_module("tui_gateway.methods")
-    events = importlib.import_module("tui_gateway.events").EVENTS
-    codes = importlib.import_module("tui_gateway.protocol").CODES
+    events = importlib.import_module("hermes_protocol.events").EVENTS
+    codes = importlib.import_module("hermes_protocol.errors").CODES
     transport = (
         "User interfaces talk to `python -m tui_gateway.entry` over its pipes: JSON-RPC 2.0, one object"
         " a line, UTF-8. With `--ws` the server listens on this machine instead; the private file"
@@ -240,7 +240,9 @@ def _method(name: str, method: "Method") -> str:
             _table(["Parameter", "Type", "Default", "What it is"], rows)
             if taken
             else "No parameters.",
-            f"Result: {_members(given)}" if hasattr(given, "__total__") else "",
+            f"Result: {_members(given)}"
+            if hasattr(given, "__total__") or hasattr(given, "__struct_fields__")
+            else "",
         ]
     )
 
@@ -256,7 +258,7 @@ def _parameter(field: "FieldInfo") -> list[str]:
 
 def _members(kind: type) -> str:
     """The fields of a dictionary with their types; those that may be missing have a question mark."""
-    optional = kind.__optional_keys__  # type: ignore[attr-defined]
+    optional: frozenset[str] = getattr(kind, "__optional_keys__", frozenset())
     named = (
         f"`{name}{'?' * (name in optional)}: {_plain(annotation)}`"
         for name, annotation in kind.__annotations__.items()

@@ -121,7 +121,7 @@ COMMANDS: Sequence[SlashCommand] = (
         "Run this in the background.",
         ("bg", "btw"),
         "TEXT",
-        _CHAT,
+        frozenset({"tui", "chat"}),
         while_running=_CHAT,
         takes_files=True,
     ),

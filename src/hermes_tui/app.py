@@ -116,12 +116,12 @@ class HermesApp(App[int], inherit_bindings=False):
                 await self._choose_theme(argument)
             case "copy" | "stop":
                 await self.chat.run_action(name)
-            case "model":
-                self.action_models()
-            case "keys":
-                self.action_help()
+            case "background":
+                await self.chat.composer_area.run_in_background(argument)
             case _:
-                self.action_tree()
+                {"model": self.action_models, "keys": self.action_help}.get(
+                    name, self.action_tree
+                )()
 
     def _go(self, opening: Coroutine[Any, Any, None]) -> None:
         """Open another conversation, unless a turn runs in this one."""

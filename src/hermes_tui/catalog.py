@@ -1,6 +1,7 @@
 """The conversations and models there are: listing, looking into, renaming, deleting, choosing."""
 
 from hermes_core.text import one_line
+from hermes_protocol import results
 from hermes_tui import wire
 from hermes_tui.session import Session
 
@@ -15,21 +16,21 @@ class Catalog:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.client = session.client
-        self._hits: dict[str, wire.Hit] = {}
+        self._hits: dict[str, results.Hit] = {}
 
     @property
     def here(self) -> str:
         """The stored id of the conversation that is open."""
         return self._session.conversation.stored_id
 
-    async def rows(self, query: str) -> list[wire.Row]:
+    async def rows(self, query: str) -> list[results.Row]:
         """Conversations by last activity; with a query those that have it, at last in a message."""
-        told = await self.client.ask(wire.Rows, "session.list", limit=_LISTED, query=query)
+        told = await self.client.ask(results.Rows, "session.list", limit=_LISTED, query=query)
         rows = told.sessions
         self._hits = {}
         if not query:
             return rows
-        found = await self.client.ask(wire.Hits, "session.search", query=query, limit=_FOUND)
+        found = await self.client.ask(results.Hits, "session.search", query=query, limit=_FOUND)
         known = {row.id for row in rows}
         for hit in found.hits:
             if hit.session_id not in known:
@@ -40,20 +41,20 @@ class Catalog:
 
     async def unanswered(self) -> int:
         """How many of the last conversations, without the open one, wait for an answer."""
-        told = await self.client.ask(wire.Rows, "session.list", limit=_RECENT)
+        told = await self.client.ask(results.Rows, "session.list", limit=_RECENT)
         return sum(row.pending > 0 and row.id != self.here for row in told.sessions)
 
-    def hit(self, stored_id: str) -> wire.Hit | None:
+    def hit(self, stored_id: str) -> results.Hit | None:
         """The message by which the last search has found a conversation, if nothing else told of it."""
         return self._hits.get(stored_id)
 
     async def peek(
         self, stored_id: str, count: int, before: int | None = None
-    ) -> list[wire.Message]:
+    ) -> list[results.Message]:
         """The last messages of a conversation, which need not be open; or the last before one."""
         place = {} if before is None else {"before": before}
         told = await self.client.ask(
-            wire.History, "session.history", session_id=stored_id, limit=count, **place
+            results.History, "session.history", session_id=stored_id, limit=count, **place
         )
         return told.messages
 
@@ -64,14 +65,14 @@ class Catalog:
     async def delete(self, stored_id: str) -> None:
         await self.client.call("session.delete", session_id=stored_id)
 
-    async def tree(self) -> list[wire.TreeNode]:
+    async def tree(self) -> list[results.TreeNode]:
         """The parts of the open conversation, parents before children."""
-        told = await self.client.ask(wire.TreeNodes, "session.tree", session_id=self.here)
+        told = await self.client.ask(results.TreeNodes, "session.tree", session_id=self.here)
         return told.sessions
 
-    async def models(self) -> wire.ModelOptions:
+    async def models(self) -> results.ModelOptions:
         """Every model that can be chosen here."""
-        return await self._session.ask(wire.ModelOptions, "model.options")
+        return await self._session.ask(results.ModelOptions, "model.options")
 
     async def choose_model(self, name: str) -> str:
         """Have another model answer from now on; returns what the server says about it."""
@@ -81,8 +82,8 @@ class Catalog:
         )
 
 
-def _row_of(hit: wire.Hit) -> wire.Row:
-    return wire.Row(
+def _row_of(hit: results.Hit) -> results.Row:
+    return results.Row(
         hit.session_id,
         hit.title,
         wire.unmarked(hit.snippet or ""),

@@ -4,7 +4,8 @@ import re
 from typing import NamedTuple
 
 from hermes_core import slash_commands
-from hermes_tui.wire import Item, unmarked
+from hermes_protocol.results import Item
+from hermes_tui.wire import unmarked
 
 _LINE = re.compile(r"/([a-zA-Z][\w-]*)(?:\s+(.*))?\s*", re.DOTALL)
 

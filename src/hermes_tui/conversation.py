@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from hermes_protocol import results
 from hermes_tui import messages as m
 from hermes_tui import wire
 
@@ -22,7 +23,7 @@ class Conversation:
     state: State = "starting"
     activity: str = ""
     """What a working model is doing just now."""
-    info: wire.Info = field(default_factory=wire.Info)
+    info: results.Info = field(default_factory=results.Info)
     began_at: float | None = None
     """When the running turn began, on the monotonic clock."""
     waiting: list[str] = field(default_factory=list)
@@ -35,12 +36,12 @@ class Conversation:
     def is_running(self) -> bool:
         return self.state in ("working", "waiting", "stopping")
 
-    def open(self, opened: wire.Opened) -> None:
+    def open(self, opened: results.Opened) -> None:
         """Be the conversation that the server has opened."""
         self.live_id, self.stored_id = opened.session_id, opened.durable_id
         self.has_spoken = opened.message_count > 0 or bool(opened.messages)
         self._known = {}
-        self.info = wire.Info()
+        self.info = results.Info()
         self._end()
         self.learn(opened.info)
 
@@ -53,7 +54,7 @@ class Conversation:
         }
         known = {**self._known, **told}
         try:
-            self.info = wire.read(known, wire.Info)
+            self.info = wire.read(known, results.Info)
         except msgspec.ValidationError:
             return
         self._known = known

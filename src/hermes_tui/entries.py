@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hermes_protocol import results
 from hermes_tui import wire
 
 _KEPT_OUTPUT = 200_000
@@ -118,16 +119,16 @@ class Divider:
 Entry = UserMessage | Reply | Thought | Call | Note | Divider | Welcome
 
 
-def from_messages(messages: Iterable[wire.Message]) -> list[Entry]:
+def from_messages(messages: Iterable[results.Message]) -> list[Entry]:
     """The entries that stored messages are shown as."""
     return [entry for message in messages for entry in _entries_of(message)]
 
 
-def _entries_of(message: wire.Message) -> list[Entry]:
+def _entries_of(message: results.Message) -> list[Entry]:
     return [*_shown(message), *_end_of_turn(message)]
 
 
-def _end_of_turn(message: wire.Message) -> list[Note]:
+def _end_of_turn(message: results.Message) -> list[Note]:
     """What is said where a turn ended without an answer."""
     if message.status == "error":
         return [Note(message.error or "The turn failed.", "error")]
@@ -136,7 +137,7 @@ def _end_of_turn(message: wire.Message) -> list[Note]:
     return [Note("Stopped here.")] if message.kind == "partial" else []
 
 
-def _shown(message: wire.Message) -> Sequence[Entry]:
+def _shown(message: results.Message) -> Sequence[Entry]:
     text = message.text or ""
     if message.kind == "summary":
         return [Divider("earlier messages were summed up here", text)]
@@ -207,7 +208,7 @@ def lines_of(entry: Entry, columns: int) -> int:
     return 8 if isinstance(entry, Welcome) else 2
 
 
-def _call_of(message: wire.Message) -> Call:
+def _call_of(message: results.Message) -> Call:
     call = Call(
         "",
         message.name or "tool",

@@ -2,8 +2,6 @@
 
 from hermes_core.errors import HermesError
 
-METHOD_UNKNOWN = -32601
-
 
 class CallError(HermesError):
     """The server answered with an error."""

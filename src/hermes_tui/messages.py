@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from textual.message import Message
 
+from hermes_protocol import results
 from hermes_tui import wire
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class TurnStarted(Event):
 class QueueChanged(Event):
     """Other prompts wait than before; tells which of them a stop has ended."""
 
-    queued: list[wire.Queued] = field(default_factory=list)
+    queued: list[results.Queued] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
 
 
@@ -143,12 +144,10 @@ class ToolEnded(Event):
     args: Any = None
     result: Any = None
     duration_s: float | None = None
-    summary: str | None = ""
     result_text: str | None = ""
     inline_diff: str | None = ""
     is_error: bool = False
     exit_code: int | None = None
-    error: str | None = ""
 
 
 @dataclass(repr=False, eq=False)
@@ -221,6 +220,10 @@ class RequestExpired(Event):
     request_id: str = ""
 
 
+class BackgroundDone(Words):
+    """A prompt of /background was answered."""
+
+
 @dataclass(repr=False, eq=False)
 class Notified(Event):
     """Something a person should see for a moment."""
@@ -240,10 +243,9 @@ class ModelProgress(Event):
 
 @dataclass(repr=False, eq=False)
 class ServerFailed(Event):
-    """The server could not do something; says what to do about it when it knows."""
+    """The server could not do something."""
 
     message: str = ""
-    fix: str = ""
 
 
 @dataclass(repr=False, eq=False)
@@ -288,6 +290,7 @@ _EVENTS: dict[str, type[Event]] = {
     "question.settled": RequestExpired,
     "model.progress": ModelProgress,
     "notification.show": Notified,
+    "background.complete": BackgroundDone,
     "error": ServerFailed,
 }
 

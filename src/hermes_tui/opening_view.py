@@ -2,17 +2,17 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from hermes_tui import wire
+from hermes_protocol import results
 from hermes_tui.entries import Call, Entry, Note, Reply, UserMessage, from_messages
 
 _STEP_UP = "A small model answers. Better: set OPENAI_API_KEY or ANTHROPIC_API_KEY."
 """One line of 80 columns; docs/guide/models.md has the rest."""
 
-Page = Callable[[int, int], Awaitable[wire.History]]
+Page = Callable[[int, int], Awaitable[results.History]]
 """Gives, before the message with this id, so many."""
 
 
-def entries_of(opened: wire.Opened) -> list[Entry]:
+def entries_of(opened: results.Opened) -> list[Entry]:
     """The entries of an opened conversation, with the turn that runs in it."""
     entries = from_messages(opened.messages)
     running = opened.inflight
@@ -30,7 +30,7 @@ def entries_of(opened: wire.Opened) -> list[Entry]:
     return entries
 
 
-def news(info: wire.Info) -> list[Note]:
+def news(info: results.Info) -> list[Note]:
     """What a person should know about the set-up: how to get a better model, what is wrong with it."""
     told = [Note(_STEP_UP)] if info.provider == "embedded" else []
     told += [Note(text, "warning") for text in (info.config_warning, info.install_warning) if text]
@@ -42,7 +42,7 @@ def news(info: wire.Info) -> list[Note]:
 class Earlier:
     """The messages of a conversation that have not been fetched yet, page by page."""
 
-    def __init__(self, known: Sequence[wire.Message], page: Page) -> None:
+    def __init__(self, known: Sequence[results.Message], page: Page) -> None:
         self._page = page
         self._first = _first_id(known)
 
@@ -56,5 +56,5 @@ class Earlier:
         return from_messages(earlier)
 
 
-def _first_id(messages: Sequence[wire.Message]) -> int | None:
+def _first_id(messages: Sequence[results.Message]) -> int | None:
     return next((message.id for message in messages if message.id is not None), None)

@@ -11,8 +11,8 @@ from enum import Enum, auto
 from typing import Literal
 
 from hermes_core.errors import HermesError
+from hermes_protocol import results
 from hermes_tui import messages as m
-from hermes_tui import wire
 from hermes_tui.entries import UserMessage
 from hermes_tui.failures import ConnectionLostError
 from hermes_tui.session import Session
@@ -272,7 +272,7 @@ class Prompts:
         self._tell([])
         return [prompt.entry for prompt in queued if prompt.origin == "here"]
 
-    def know(self, queued: Sequence[wire.Queued]) -> None:
+    def know(self, queued: Sequence[results.Queued]) -> None:
         """Take over the queue of a conversation that was opened, before any of its turns begins."""
         texts = {one.text for one in queued}
         under_way = [p for p in self._with(Delivery.SENT) if p.entry.whole not in texts]
@@ -291,7 +291,7 @@ class Prompts:
         return returned
 
     def _line_up(
-        self, queued: Sequence[wire.Queued], origin: Origin, under_way: Sequence[Prompt]
+        self, queued: Sequence[results.Queued], origin: Origin, under_way: Sequence[Prompt]
     ) -> None:
         """Make the queue that of the server, and behind it those on their way to it."""
         before = [*self._at(Place.LEAVING), *self.queued]

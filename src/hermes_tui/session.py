@@ -5,18 +5,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from hermes_protocol import results
+from hermes_protocol.errors import NOT_STORED, UNKNOWN_METHOD, USE_DISPATCH
 from hermes_tui import wire
 from hermes_tui.client import Client
 from hermes_tui.conversation import Conversation
-from hermes_tui.failures import METHOD_UNKNOWN, CallError, ConnectionLostError
+from hermes_tui.failures import CallError, ConnectionLostError
 from hermes_tui.opening import Opening
 
 T = TypeVar("T")
 
 PAGE = 60
 """Messages that are asked for at a time."""
-_NOT_FOUND = 4007
-_USE_DISPATCH = 4018
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Session:
 
     def __init__(self, client: Client, opening: Opening) -> None:
         self.client = client
-        self.shown: Callable[[wire.Opened], None] = _ignore
+        self.shown: Callable[[results.Opened], None] = _ignore
         """Called with every conversation that is opened, before any event of it is heard."""
         self.conversation = Conversation()
         self._opening = opening
@@ -55,17 +55,17 @@ class Session:
         opened = await self._reopen(columns) if self.conversation.stored_id else None
         self._take(opened if opened is not None else await self._first(columns))
 
-    async def _reopen(self, columns: int) -> wire.Opened | None:
+    async def _reopen(self, columns: int) -> results.Opened | None:
         """The same conversation again; None when nothing was said in it, so that there is none."""
         stored = self.conversation.stored_id
         try:
             return await self._resume(stored, columns)
         except CallError as error:
-            if error.number != _NOT_FOUND or self.conversation.has_spoken:
+            if error.number != NOT_STORED or self.conversation.has_spoken:
                 raise
             return None
 
-    async def _first(self, columns: int) -> wire.Opened:
+    async def _first(self, columns: int) -> results.Opened:
         wanted = self._opening
         if wanted.live is not None:
             return await self._join(wanted.live, columns)
@@ -80,28 +80,28 @@ class Session:
             await self.client.call("config.set", session_id=live, key="model", value=wanted.model)
         return opened
 
-    async def _create(self, columns: int) -> wire.Opened:
+    async def _create(self, columns: int) -> results.Opened:
         wishes = {"cwd": self._opening.cwd, "model": self._opening.model}
         given = {name: value for name, value in wishes.items() if value}
-        return await self.client.ask(wire.Opened, "session.create", cols=columns, **given)
+        return await self.client.ask(results.Opened, "session.create", cols=columns, **given)
 
-    async def _resume(self, name: str, columns: int) -> wire.Opened:
+    async def _resume(self, name: str, columns: int) -> results.Opened:
         return await self.client.ask(
-            wire.Opened, "session.resume", session_id=name, cols=columns, limit=PAGE
+            results.Opened, "session.resume", session_id=name, cols=columns, limit=PAGE
         )
 
-    async def _join(self, name: str, columns: int) -> wire.Opened:
+    async def _join(self, name: str, columns: int) -> results.Opened:
         """Join a conversation of a running server: the named one, else the one active last."""
-        rows = (await self.client.ask(wire.Rows, "session.active_list")).sessions
+        rows = (await self.client.ask(results.Rows, "session.active_list")).sessions
         latest = max(rows, key=lambda row: row.last_active or 0, default=None)
         known = next((row for row in rows if row.id == name), None if name else latest)
         if known is not None:
             return await self._activate(known.id)
         return await (self._resume(name, columns) if name else self._create(columns))
 
-    async def _activate(self, live_id: str) -> wire.Opened:
+    async def _activate(self, live_id: str) -> results.Opened:
         return await self.client.ask(
-            wire.Opened, "session.activate", session_id=live_id, limit=PAGE
+            results.Opened, "session.activate", session_id=live_id, limit=PAGE
         )
 
     async def switch(self, stored_id: str, columns: int) -> None:
@@ -126,13 +126,13 @@ class Session:
         """Show it as it is now, after somebody else has rewritten it."""
         self._take(await self._activate(self.conversation.live_id))
 
-    async def _move(self, opened: wire.Opened) -> None:
+    async def _move(self, opened: results.Opened) -> None:
         before = self.conversation.live_id
         self._take(opened)
         if before and before != opened.session_id and self.is_ours:
             await self.client.call("session.close", session_id=before)
 
-    def _take(self, opened: wire.Opened) -> None:
+    def _take(self, opened: results.Opened) -> None:
         self.conversation.open(opened)
         self.shown(opened)
         self._is_open.set()
@@ -187,19 +187,19 @@ class Session:
         try:
             told = await self.call("slash.exec", command=f"/{name} {argument}".rstrip())
         except CallError as error:
-            if error.number not in (_USE_DISPATCH, METHOD_UNKNOWN):
+            if error.number not in (USE_DISPATCH, UNKNOWN_METHOD):
                 raise
             told = await self.call("command.dispatch", name=name, arg=argument)
         if told.get("type") == "alias" and told.get("target") not in (None, name):
             return await self.command(str(told["target"]), argument)
         cleaned = cast("wire.Json", wire.cleaned(told))
         if isinstance(cleaned.get("session"), dict):
-            self._take(wire.read(cleaned["session"], wire.Opened))
+            self._take(wire.read(cleaned["session"], results.Opened))
         return _outcome(cleaned, str(told.get("message") or ""))
 
-    async def page(self, before_id: int, count: int) -> wire.History:
+    async def page(self, before_id: int, count: int) -> results.History:
         """So many messages before the one with this id."""
-        return await self.ask(wire.History, "session.history", limit=count, before=before_id)
+        return await self.ask(results.History, "session.history", limit=count, before=before_id)
 
     async def answer(self, method: str, **params: Any) -> bool:  # noqa: ANN401 -- JSON values
         """Answer a question of the server; False when nobody waits for it any more."""
@@ -221,7 +221,7 @@ class Session:
         await self.client.close(timeout_s)
 
 
-def _ignore(_opened: wire.Opened) -> None:
+def _ignore(_opened: results.Opened) -> None:
     """Nobody looks."""
 
 

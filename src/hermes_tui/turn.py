@@ -121,10 +121,9 @@ class TurnBuilder:
             call = self._calls[event.tool_id]
         call.arguments = call.arguments or _told(event.args)
         call.seconds = event.duration_s
-        call.summary = event.summary or ""
         call.diff = event.inline_diff or ""
-        call.result = event.result_text or event.error or _text_of(event.result)
-        call.end(is_error=event.is_error or bool(event.error), exit_code=event.exit_code)
+        call.result = event.result_text or _text_of(event.result)
+        call.end(is_error=event.is_error, exit_code=event.exit_code)
         await self._transcript.changed(call)
 
     async def status(self, event: m.StatusChanged) -> None:
@@ -148,7 +147,7 @@ class TurnBuilder:
     async def fail(self, event: m.ServerFailed) -> None:
         """Something could not be done; the end of the turn may say the same again."""
         self._failures.add(event.message.strip())
-        await self._transcript.add(Note(event.message, "error", event.fix))
+        await self._transcript.add(Note(event.message, "error"))
 
     async def end(self, event: m.TurnEnded) -> None:
         """Show the turn as it ended, whatever was streamed of it."""

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from hermes_core.errors import HermesError, ModelError
 from hermes_core.loading import loading
+from hermes_protocol.errors import NO_AGENT
 from tui_gateway import info
-from tui_gateway.protocol import NO_AGENT, RpcError
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime
 
 logger = logging.getLogger(__name__)

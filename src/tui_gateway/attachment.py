@@ -11,7 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 from hermes_core import attachments, pictures
 from hermes_core.paths import Home, make_folder, open_private
-from tui_gateway.protocol import BAD_ARGUMENT, RpcError
+from hermes_protocol.errors import BAD_ARGUMENT
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import LiveSession
 
 _SUFFIXES = (".gif", ".jpeg", ".jpg", ".png", ".webp")

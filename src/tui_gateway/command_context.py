@@ -10,8 +10,9 @@ from hermes_agent.skills import Skill
 from hermes_agent.stop import Stop
 from hermes_cli import plugins
 from hermes_core.loading import loading
+from hermes_protocol.errors import STILL_OPEN
 from tui_gateway import agents, info, intake, rewinding, view
-from tui_gateway.protocol import STILL_OPEN, RpcError
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime, at_rest, is_busy
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from hermes_core.errors import HermesError
 from hermes_core.text import counted
+from hermes_protocol import errors
 from tui_gateway import protocol, server
 from tui_gateway.transport import LONGEST_LINE, Descriptor, Lines, Queued, Transport
 
@@ -140,7 +141,7 @@ def _read(lines: Lines, transport: Transport) -> None:
         try:
             if line is None:
                 text = f"A line may have {LONGEST_LINE} bytes."
-                transport.write(protocol.refusal(None, protocol.PARSE_ERROR, text))
+                transport.write(protocol.refusal(None, errors.PARSE_ERROR, text))
             elif line.strip():
                 server.receive(line, transport)
         except Exception:

@@ -3,7 +3,8 @@
 from contextlib import suppress
 from pathlib import Path
 
-from tui_gateway.protocol import NO_FOLDER, RpcError
+from hermes_protocol.errors import NO_FOLDER
+from tui_gateway.protocol import RpcError
 
 _SHOWN = 200
 

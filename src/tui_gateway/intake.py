@@ -11,13 +11,14 @@ from typing import Any, cast
 from hermes_agent import lease, recovery
 from hermes_agent.stop import Stop
 from hermes_core import clock
+from hermes_protocol.errors import NO_SUCH_SESSION
 from hermes_state import sessions
 from hermes_state.protocol import Store
 from hermes_state.records import Row
 from hermes_state.turns import FOLDED, Opening
 from tui_gateway import info, line, turns
 from tui_gateway.projection import text_of
-from tui_gateway.protocol import NO_SUCH_SESSION, RpcError
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime, Steering, Waiting, busy, check_idle
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from hermes_agent.models.embedded import catalog, pull
 from hermes_agent.models.embedded.progress import Step
 from hermes_core.errors import ModelMissingError
-from tui_gateway.protocol import NO_AGENT, RpcError
+from hermes_protocol.errors import NO_AGENT
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Live, Runtime
 
 _NEWS_EVERY_S = 0.1

@@ -17,8 +17,9 @@ import msgspec
 from hermes_agent.stop import Stop
 from hermes_core import clock
 from hermes_core.errors import HermesError
+from hermes_protocol.errors import BUSY
 from tui_gateway import folder
-from tui_gateway.protocol import BUSY, Rid, RpcError
+from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.transport import Transport
 
 if (

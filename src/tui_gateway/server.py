@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_core.errors import HermesError
 from hermes_core.loading import loading
+from hermes_protocol import errors
+from hermes_protocol.errors import BUSY, NO_SUCH_SESSION, TOO_MANY
 from tui_gateway import clients, methods, protocol
 from tui_gateway.pool import Pool
-from tui_gateway.protocol import BUSY, NO_SUCH_SESSION, TOO_MANY, Frame, Rid, RpcError
+from tui_gateway.protocol import Frame, Rid, RpcError
 from tui_gateway.resources import Resources
 from tui_gateway.runtime import Live, LiveSession, Renderer, Settle
 from tui_gateway.transport import Transport, decode
@@ -314,7 +316,7 @@ def receive(data: bytes | str, transport: Transport) -> None:
     try:
         request = decode(data)
     except (ValueError, RecursionError) as error:
-        transport.write(protocol.refusal(None, protocol.PARSE_ERROR, f"No JSON: {error}."))
+        transport.write(protocol.refusal(None, errors.PARSE_ERROR, f"No JSON: {error}."))
         return
     dispatch(request, transport)
 
@@ -333,7 +335,7 @@ def dispatch(request: object, transport: Transport | None = None) -> Frame | Non
         _answer(cast("object", request), transport)
     elif not (_turns if entry.waits else _pool).run(partial(_answer, frame, transport)):
         busy = "Too many requests are waiting."
-        transport.write(protocol.refusal(frame.get("id"), protocol.SERVER_ERROR, busy))
+        transport.write(protocol.refusal(frame.get("id"), errors.SERVER_ERROR, busy))
     return None
 
 
@@ -366,7 +368,7 @@ def handle_request(request: object) -> Frame | None:
     The boundary of a request: whatever goes wrong in it becomes an answer that says so.
     """
     if not isinstance(request, dict):
-        return protocol.refusal(None, protocol.INVALID_REQUEST, "A request is an object.")
+        return protocol.refusal(None, errors.INVALID_REQUEST, "A request is an object.")
     frame = cast("Frame", request)
     rid = frame.get("id")
     try:
@@ -375,7 +377,7 @@ def handle_request(request: object) -> Frame | None:
         response = protocol.refusal_of(rid, error)
     except Exception as error:
         logger.exception("the request %s failed", str(frame.get("method"))[:_SHOWN])
-        response = protocol.refusal(rid, protocol.INTERNAL_ERROR, f"Unexpected error: {error!r}.")
+        response = protocol.refusal(rid, errors.INTERNAL_ERROR, f"Unexpected error: {error!r}.")
     is_notification = "id" not in frame and isinstance(frame.get("method"), str)
     return None if is_notification else response
 
@@ -383,9 +385,9 @@ def handle_request(request: object) -> Frame | None:
 def _handle(frame: Frame, rid: Rid) -> Frame | None:
     name, params = frame.get("method"), frame.get("params")
     if not isinstance(name, str) or not name:
-        raise RpcError(protocol.INVALID_REQUEST, "The name of the method is missing.")
+        raise RpcError(errors.INVALID_REQUEST, "The name of the method is missing.")
     if params is not None and not isinstance(params, dict):
-        raise RpcError(protocol.INVALID_PARAMS, "The parameters have to be an object.")
+        raise RpcError(errors.INVALID_PARAMS, "The parameters have to be an object.")
     method = _methods.get(name)
     if method is None:
         raise methods.unknown(name[:_SHOWN])

@@ -20,8 +20,9 @@ from hermes_core.errors import (
     StoreFullError,
     StoreReadOnlyError,
 )
+from hermes_protocol.errors import NO_AGENT
 from tui_gateway import agents, info, line
-from tui_gateway.protocol import NO_AGENT, RpcError
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime, Waiting
 
 if TYPE_CHECKING:

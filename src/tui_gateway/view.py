@@ -6,11 +6,12 @@ from typing import Any, TypedDict
 from weakref import WeakValueDictionary
 
 from hermes_core.loading import loading
+from hermes_protocol.errors import NOT_STORED
 from hermes_state.protocol import Store
 from hermes_state.records import Row
 from tui_gateway import info, line
 from tui_gateway.projection import TURN_END, context_of, projected
-from tui_gateway.protocol import NOT_STORED, RpcError
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime
 
 PAGE = 50

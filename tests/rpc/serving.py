@@ -16,9 +16,9 @@ import msgspec
 
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
+from hermes_protocol.events import EVENTS
 from hermes_state import SessionDB
 from tui_gateway import server
-from tui_gateway.events import EVENTS
 from tui_gateway.transport import Memory
 
 PATIENCE_S = 30.0

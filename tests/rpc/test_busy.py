@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from tui_gateway.protocol import BUSY, RpcError
+from hermes_protocol.errors import BUSY
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Live, LiveSession, Waiting, check_idle, is_busy
 
 

@@ -9,10 +9,10 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from hermes_core.errors import StoreError
+from hermes_protocol.errors import CODES
 from tests.rpc.serving import PATIENCE_S, Inside, RefusedError
 from tui_gateway import methods, server
 from tui_gateway.pool import Pool
-from tui_gateway.protocol import CODES
 from tui_gateway.transport import Memory
 
 

@@ -166,7 +166,7 @@ def broken(_text: str) -> Iterator[Json]:
 
 
 def no_model(_text: str) -> Iterator[Json]:
-    yield event("error", message="There is no model to ask.", fix="Fetch one: hermes model pull")
+    yield event("error", message="There is no model to ask. Fetch one: hermes model pull")
     yield event("message.complete", text="", status="error", usage={})
 
 

@@ -7,6 +7,7 @@ import pytest
 from textual.widgets.markdown import MarkdownBlock
 
 from hermes_core.paths import Home
+from hermes_protocol.results import Queued
 from hermes_tui.entries import Call, Divider, Note, Reply, Thought
 from hermes_tui.messages import (
     QueueChanged,
@@ -27,7 +28,6 @@ from hermes_tui.widgets.queue import WaitingPrompt
 from hermes_tui.widgets.reasoning import Reasoning
 from hermes_tui.widgets.reply import CodeBlock
 from hermes_tui.widgets.tool import ToolCall
-from hermes_tui.wire import Queued
 from tests.tui.double import MARKDOWN
 from tests.tui.interface import Interface, running
 
@@ -284,7 +284,7 @@ async def test_a_turn_that_fails_in_the_middle_of_its_reply_says_why(ui: Interfa
 async def test_without_a_model_it_says_what_to_do(ui: Interface) -> None:
     await ui.say("no-model")
     [note] = [e for e in ui.entries if isinstance(e, Note) and e.tone == "error"]
-    assert note.fix == "Fetch one: hermes model pull"
+    assert "Fetch one: hermes model pull" in note.text
     assert "hermes model pull" in ui.picture()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes_protocol import results
 from hermes_tui import client as module
 from hermes_tui import wire
 from hermes_tui.client import Client, Connect, Listener
@@ -77,7 +78,7 @@ def pid_of(client: Client) -> int:
 
 async def test_calls_are_answered_and_events_are_heard(folder: Path) -> None:
     async with connected(connection(folder)) as (client, notes):
-        opened = await client.ask(wire.Opened, "session.create", cols=80)
+        opened = await client.ask(results.Opened, "session.create", cols=80)
         told = await client.call(
             "prompt.submit", session_id=opened.session_id, text="hi", idempotency_key="1"
         )
@@ -89,7 +90,7 @@ async def test_calls_are_answered_and_events_are_heard(folder: Path) -> None:
 
 async def test_a_refusal_is_an_error_with_number_and_fix(folder: Path) -> None:
     async with connected(connection(folder)) as (client, _):
-        opened = await client.ask(wire.Opened, "session.create")
+        opened = await client.ask(results.Opened, "session.create")
         with pytest.raises(CallError) as refused:
             await client.call(
                 "prompt.submit", session_id=opened.session_id, text="refuse", idempotency_key="1"
@@ -172,7 +173,7 @@ async def test_an_answer_of_the_wrong_kind_is_an_error() -> None:
     wrong = 'sys.stdin.readline(); print(\'{"id": 1, "result": {"sessions": 7}}\', flush=True);'
     async with connected(script(READY + wrong + "sys.stdin.read()")) as (client, _):
         with pytest.raises(CallError, match="not understood"):
-            await client.ask(wire.Rows, "session.list")
+            await client.ask(results.Rows, "session.list")
 
 
 async def test_a_server_that_does_not_leave_is_made_to() -> None:

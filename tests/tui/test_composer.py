@@ -8,9 +8,9 @@ from textual import events
 
 from hermes_core import secrets
 from hermes_core.paths import Home, make_folder
+from hermes_protocol.results import Queued
 from hermes_tui.history import InputHistory
 from hermes_tui.screens.help import HelpScreen
-from hermes_tui.wire import Queued
 from tests.tui.interface import Interface, running
 
 pytestmark = pytest.mark.anyio

@@ -16,6 +16,7 @@ from hermes_agent.testing.server import ScriptedServer
 from hermes_cli.commands import attach
 from hermes_core import clock
 from hermes_core.paths import Home
+from hermes_protocol import results
 from hermes_tui import wire
 from hermes_tui.entries import Call, Reply, UserMessage, Welcome
 from hermes_tui.opening import Opening
@@ -326,7 +327,7 @@ async def test_a_part_that_was_shortened_into_the_open_one_says_so(ui: Interface
 
 
 def test_a_long_title_leaves_the_facts_of_the_tree_in_sight() -> None:
-    node = wire.TreeNode("here", title="A title " * 12, message_count=40, started_at=clock.now())
+    node = results.TreeNode("here", title="A title " * 12, message_count=40, started_at=clock.now())
     for columns in (40, 60, 120):
         label = label_of(node, "here", clock.now(), columns).plain
         assert len(label) <= columns

@@ -195,3 +195,12 @@ def test_closing_the_terminal_ends_the_conversation(terminal: Tmux, home: Home) 
         [row] = store.list_sessions_rich()
     assert row["message_count"] == 2
     assert row["ended_at"] is not None
+
+
+def test_a_prompt_in_the_background_is_answered_beside_the_conversation(terminal: Tmux) -> None:
+    terminal.wait_for("● ready")
+    terminal.type("/background look into it")
+    terminal.press("Enter")
+    terminal.wait_for("Working on it in the background.", "From the background: You said: look")
+    terminal.press("C-q")
+    terminal.wait_for("left with 0")

@@ -10,6 +10,7 @@ from textual.content import Content
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home
 from hermes_core.text import width
+from hermes_protocol import results
 from hermes_tui import commands, keymap, messages, opening_view, preferences, wire
 from hermes_tui.conversation import Conversation
 from hermes_tui.entries import (
@@ -88,12 +89,14 @@ def test_an_event_that_nobody_knows_is_nothing() -> None:
 
 def test_stored_messages_become_entries() -> None:
     stored = [
-        wire.Message(role="user", text="hi", images=["cat.png"]),
-        wire.Message(role="assistant", text="hello", reasoning="polite"),
-        wire.Message(role="tool", name="terminal", context="ls", result_text="a b", is_error=True),
-        wire.Message(role="user", kind="summary", text="what was before"),
-        wire.Message(role="assistant", text="  "),
-        wire.Message(role="system", text="a notice"),
+        results.Message(role="user", text="hi", images=["cat.png"]),
+        results.Message(role="assistant", text="hello", reasoning="polite"),
+        results.Message(
+            role="tool", name="terminal", context="ls", result_text="a b", is_error=True
+        ),
+        results.Message(role="user", kind="summary", text="what was before"),
+        results.Message(role="assistant", text="  "),
+        results.Message(role="system", text="a notice"),
     ]
     said, thought, reply, call, divider, note = from_messages(stored)
     assert isinstance(said, UserMessage) and said.images == ["cat.png"]
@@ -132,7 +135,7 @@ def test_a_reply_is_not_parted_inside_of_code() -> None:
 def test_what_the_server_does_not_mention_stays() -> None:
     conversation = Conversation()
     conversation.open(
-        wire.Opened("live", "stored", info={"model": "m", "usage": {"context_max": 8}})
+        results.Opened("live", "stored", info={"model": "m", "usage": {"context_max": 8}})
     )
     conversation.hear(messages.UsageChanged("live", {"context_percent": 50}), 0)
     conversation.hear(messages.SessionChanged("live", {"title": "T", "model": None}), 0)
@@ -143,7 +146,7 @@ def test_what_the_server_does_not_mention_stays() -> None:
 
 def test_a_shortened_conversation_is_resumed_by_its_new_id() -> None:
     conversation = Conversation()
-    conversation.open(wire.Opened("live", "old"))
+    conversation.open(results.Opened("live", "old"))
     conversation.hear(messages.SessionChanged("live", {"stored_session_id": "new"}), 0)
     assert conversation.stored_id == "new"
 
@@ -182,12 +185,17 @@ def test_a_full_window_is_told_in_warning_colours() -> None:
 
 
 def test_a_running_turn_is_shown_with_its_steps() -> None:
-    running = wire.Inflight(
+    running = results.Inflight(
         user="do it",
-        messages=[wire.Message(role="user", text="do it"), wire.Message(role="tool", name="ls")],
+        messages=[
+            results.Message(role="user", text="do it"),
+            results.Message(role="tool", name="ls"),
+        ],
         assistant="I am",
     )
-    opened = wire.Opened(messages=[wire.Message(role="user", text="before")], inflight=running)
+    opened = results.Opened(
+        messages=[results.Message(role="user", text="before")], inflight=running
+    )
     first, said, call, reply = opening_view.entries_of(opened)
     assert isinstance(first, UserMessage) and isinstance(said, UserMessage) and said.text == "do it"
     assert isinstance(call, Call)
@@ -195,27 +203,27 @@ def test_a_running_turn_is_shown_with_its_steps() -> None:
 
 
 def test_a_call_that_runs_is_shown_with_what_it_has_shown() -> None:
-    running = wire.Inflight(
-        user="do it", tools=[wire.RunningTool("t1", "terminal", "make test", "1 passed\n")]
+    running = results.Inflight(
+        user="do it", tools=[results.RunningTool("t1", "terminal", "make test", "1 passed\n")]
     )
-    _, call = opening_view.entries_of(wire.Opened(inflight=running))
+    _, call = opening_view.entries_of(results.Opened(inflight=running))
     assert isinstance(call, Call) and call.state == "running"
     assert (call.name, call.context, call.output) == ("terminal", "make test", "1 passed\n")
 
 
 def test_the_embedded_model_comes_with_a_line_on_better_ones() -> None:
-    [note] = opening_view.news(wire.Info(provider="embedded"))
+    [note] = opening_view.news(results.Info(provider="embedded"))
     assert "OPENAI_API_KEY" in note.text
     assert width(note.text) <= 76, "it is to be one line of a terminal with 80 columns"
 
 
 def test_what_can_be_fetched_is_offered_and_not_an_error() -> None:
-    missing = wire.Info(credential_warning="There is no model.", offer=wire.Offer("tiny"))
+    missing = results.Info(credential_warning="There is no model.", offer=results.Offer("tiny"))
     assert opening_view.news(missing) == []
 
 
 def test_without_a_model_the_reason_is_a_card() -> None:
-    [note] = opening_view.news(wire.Info(credential_warning="No model. Run: hermes model pull"))
+    [note] = opening_view.news(results.Info(credential_warning="No model. Run: hermes model pull"))
     assert note.tone == "error"
 
 

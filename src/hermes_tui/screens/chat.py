@@ -11,7 +11,8 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 
 from hermes_core.errors import HermesError
-from hermes_tui import keymap, wire
+from hermes_protocol import results
+from hermes_tui import keymap
 from hermes_tui import messages as m
 from hermes_tui.entries import Note, Welcome
 from hermes_tui.failures import CallError, ConnectionLostError
@@ -138,7 +139,7 @@ class ChatScreen(Screen[None]):
             self.status.tell()
             await asyncio.sleep(_TRY_AGAIN_S)
 
-    def _show(self, opened: wire.Opened) -> None:
+    def _show(self, opened: results.Opened) -> None:
         """Show an opened conversation from its end."""
         entries = entries_of(opened)
         if not entries:
@@ -172,7 +173,7 @@ class ChatScreen(Screen[None]):
             self.status.tell()
 
     @work(group="prompts")
-    async def _settle(self, opened: wire.Opened) -> None:
+    async def _settle(self, opened: results.Opened) -> None:
         await self.cards.clear(but=opened.session_id)
         try:
             await self.turn_view.prompts.send_again()
@@ -259,6 +260,10 @@ class ChatScreen(Screen[None]):
     async def _notified(self, event: m.Notified) -> None:
         is_grave = event.level in ("warning", "error")
         await self.turn_view.tell(event.text, "warning" if is_grave else "info")
+
+    @on(m.BackgroundDone)
+    async def _background_done(self, event: m.BackgroundDone) -> None:
+        await self.turn_view.tell(f"From the background: {event.text}")
 
     # -- what is written ---------------------------------------------------------------------
 

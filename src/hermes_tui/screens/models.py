@@ -8,7 +8,7 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from hermes_core.errors import HermesError
-from hermes_tui import wire
+from hermes_protocol import results
 from hermes_tui.catalog import Catalog
 from hermes_tui.screens.dialog import Dialog
 from hermes_tui.session import Session
@@ -20,8 +20,8 @@ class ModelScreen(Dialog[str]):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._catalog = Catalog(session)
-        self._choices: list[wire.ModelChoice] = []
-        self._shown: list[wire.ModelChoice] = []
+        self._choices: list[results.ModelChoice] = []
+        self._shown: list[results.ModelChoice] = []
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog", id="models") as frame:
@@ -75,6 +75,6 @@ class ModelScreen(Dialog[str]):
             self.dismiss(event.value.strip())
 
 
-def _line(choice: wire.ModelChoice) -> Content:
+def _line(choice: results.ModelChoice) -> Content:
     mark = "● " if choice.used else "  "
     return Content.assemble(mark, choice.name, (f"  {choice.reason or choice.provider}", "dim"))

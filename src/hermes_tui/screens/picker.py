@@ -11,6 +11,7 @@ from textual.widgets.option_list import Option
 from hermes_core import clock
 from hermes_core.errors import HermesError
 from hermes_core.text import fit, one_line, truncate
+from hermes_protocol import results
 from hermes_tui import wire
 from hermes_tui.catalog import Catalog
 from hermes_tui.relative_time import ago
@@ -39,8 +40,8 @@ class PickerScreen(Dialog[str]):
         super().__init__()
         self._catalog = Catalog(session)
         self._query = query
-        self._rows: list[wire.Row] = []
-        self._renamed: wire.Row | None = None
+        self._rows: list[results.Row] = []
+        self._renamed: results.Row | None = None
         self._doomed = ""
 
     def compose(self) -> ComposeResult:
@@ -81,10 +82,10 @@ class PickerScreen(Dialog[str]):
         if not ids:
             self._preview(None)
 
-    def _is_here(self, row: wire.Row) -> bool:
+    def _is_here(self, row: results.Row) -> bool:
         return row.id == self._catalog.here
 
-    def _picked(self) -> wire.Row | None:
+    def _picked(self) -> results.Row | None:
         place = self.query_one("#rows", OptionList).highlighted
         return self._rows[place] if place is not None and place < len(self._rows) else None
 
@@ -108,7 +109,7 @@ class PickerScreen(Dialog[str]):
         self._preview(self._picked())
 
     @work(exclusive=True, group="preview")
-    async def _preview(self, row: wire.Row | None) -> None:
+    async def _preview(self, row: results.Row | None) -> None:
         shown = self.query_one("#preview Plain", Plain)
         if row is None:
             shown.show("Nothing found." if self._query else "There are no conversations yet.")
@@ -153,7 +154,7 @@ class PickerScreen(Dialog[str]):
         self._tell("The new title, then Enter · Esc leaves it")
 
     @work(group="change")
-    async def _rename(self, row: wire.Row, title: str) -> None:
+    async def _rename(self, row: results.Row, title: str) -> None:
         try:
             if title:
                 await self._catalog.rename(row.id, title)
@@ -207,7 +208,7 @@ class PickerScreen(Dialog[str]):
         self.query_one("#picker").border_subtitle = hint
 
 
-def _line(row: wire.Row, now: float, is_here: bool, columns: int) -> Content:
+def _line(row: results.Row, now: float, is_here: bool, columns: int) -> Content:
     title = one_line(row.title or row.preview or "(no title)")
     when = "unanswered" if row.pending else ago(row.last_active or row.started_at, now)
     mark = "• " if is_here else "  "
@@ -216,7 +217,9 @@ def _line(row: wire.Row, now: float, is_here: bool, columns: int) -> Content:
     )
 
 
-def _card(row: wire.Row, now: float, messages: list[wire.Message], hit: wire.Hit | None) -> Content:
+def _card(
+    row: results.Row, now: float, messages: list[results.Message], hit: results.Hit | None
+) -> Content:
     facts = [
         ago(row.last_active or row.started_at, now),
         f"{row.message_count} messages",
@@ -242,7 +245,7 @@ def _card(row: wire.Row, now: float, messages: list[wire.Message], hit: wire.Hit
     return Content("\n").join([*head, *told, *_found(hit)])
 
 
-def _found(hit: wire.Hit | None) -> list[Content]:
+def _found(hit: results.Hit | None) -> list[Content]:
     """What was found, as the last thing that was said up to there."""
     if hit is None:
         return []
@@ -251,5 +254,5 @@ def _found(hit: wire.Hit | None) -> list[Content]:
     return [Content.assemble("\n", (mark, "bold"), *parts)]
 
 
-def _parts_of(hit: wire.Hit) -> list[str]:
+def _parts_of(hit: results.Hit) -> list[str]:
     return wire.parted(" ".join((hit.snippet or "").split()))

@@ -12,7 +12,7 @@ from textual.widgets.tree import TreeNode
 from hermes_core import clock
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line, truncate
-from hermes_tui import wire
+from hermes_protocol import results
 from hermes_tui.catalog import Catalog
 from hermes_tui.relative_time import ago
 from hermes_tui.screens.dialog import Dialog
@@ -60,7 +60,7 @@ class TreeScreen(Dialog[str]):
             return
         self._grow(nodes)
 
-    def _grow(self, nodes: list[wire.TreeNode]) -> None:
+    def _grow(self, nodes: list[results.TreeNode]) -> None:
         tree = cast("Tree[str]", self.query_one("#nodes"))
         here, now = self._catalog.here, clock.now()
         self._continued = {
@@ -103,7 +103,7 @@ def _depth(place: TreeNode[str]) -> int:
     return 1 + (_depth(place.parent) if place.parent is not None else 0)
 
 
-def label_of(node: wire.TreeNode, here: str, now: float, columns: int) -> Text:
+def label_of(node: results.TreeNode, here: str, now: float, columns: int) -> Text:
     """A line of its own width: a long title is cut, what it is and where one is are not."""
     mark = _MARKS.get(node.relation or "", "")
     facts = [f"{node.message_count} messages", ago(node.started_at, now)]

@@ -8,7 +8,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from hermes_core.text import fit
-from hermes_tui.wire import Item
+from hermes_protocol.results import Item
 
 _NAME_COLUMNS = 26
 

@@ -8,7 +8,8 @@ from textual.containers import Vertical
 
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line, truncate
-from hermes_tui import commands, wire
+from hermes_protocol import results
+from hermes_tui import commands
 from hermes_tui.catalog import Catalog
 from hermes_tui.entries import Note, UserMessage
 from hermes_tui.history import InputHistory
@@ -134,6 +135,15 @@ class ComposerArea(Vertical):
         if outcome.leaves:
             await self._run_local("exit", "")
 
+    async def run_in_background(self, text: str) -> None:
+        """Start a prompt in a conversation of its own."""
+        try:
+            await self._session.call("prompt.background", text=text)
+            await self._turn_view.tell("Working on it in the background.")
+        except HermesError as error:
+            self.composer.recall(text)
+            await self._turn_view.complain(error)
+
     async def choose_model(self, name: str) -> None:
         """Have another model answer from now on."""
         try:
@@ -153,18 +163,18 @@ class ComposerArea(Vertical):
         try:
             found = await self._candidates(event)
         except HermesError:
-            found = wire.Items()
+            found = results.Items()
         if event.text == self._typed(event):
             start = event.start + (found.replace_from if event.kind == "slash" else 0)
             self.completions.show(found.items, start)
             self.composer.listed()
 
-    async def _candidates(self, event: Composer.Completing) -> wire.Items:
+    async def _candidates(self, event: Composer.Completing) -> results.Items:
         if event.kind == "path":
             cwd = self._session.conversation.info.cwd
-            return await self._session.ask(wire.Items, "complete.path", word=event.text, cwd=cwd)
-        told = await self._session.ask(wire.Items, "complete.slash", text=event.text)
-        return wire.Items(commands.completed(event.text, told.items), told.replace_from)
+            return await self._session.ask(results.Items, "complete.path", word=event.text, cwd=cwd)
+        told = await self._session.ask(results.Items, "complete.slash", text=event.text)
+        return results.Items(commands.completed(event.text, told.items), told.replace_from)
 
     def _typed(self, event: Composer.Completing) -> str:
         """What stands there now, which may be more than when the server was asked."""

@@ -10,7 +10,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from hermes_core.errors import HermesError
-from hermes_tui import wire
+from hermes_protocol import results
 from hermes_tui.entries import Note
 from hermes_tui.failures import ConnectionLostError
 from hermes_tui.messages import ModelProgress
@@ -28,7 +28,7 @@ _MEANWHILE = "Write meanwhile: it is kept and answered then. Ctrl+C stops the fe
 class Journey:
     """How far a fetch is, and since when."""
 
-    offer: wire.Offer
+    offer: results.Offer
     began_at: float
     began_with: int = 0
     done: int = 0
@@ -65,7 +65,7 @@ class Journey:
 class OfferCard(Card):
     """Whether to fetch it; who types a letter begins a prompt."""
 
-    def __init__(self, offer: wire.Offer) -> None:
+    def __init__(self, offer: results.Offer) -> None:
         text = (
             f"{offer.title} runs on this machine and needs no key. It is small and can be"
             " wrong; for a better one set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start Ollama."
@@ -120,7 +120,7 @@ class Fetch(Vertical):
             else:
                 await self._ask(offer)
 
-    async def _ask(self, offer: wire.Offer) -> None:
+    async def _ask(self, offer: results.Offer) -> None:
         card = OfferCard(offer)
         await self.mount(card)
         self._composer.offer(card)
@@ -145,7 +145,7 @@ class Fetch(Vertical):
         self.post_message(self.Declined())
 
     @work(exclusive=True)
-    async def _run(self, offer: wire.Offer) -> None:
+    async def _run(self, offer: results.Offer) -> None:
         """Have it fetched; after a crash of the server the same is begun again by itself."""
         self._is_agreed, self._journey = True, Journey(offer, time.monotonic())
         await self.mount(Static("", classes="bar", markup=False))

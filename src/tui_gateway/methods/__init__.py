@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hermes_core.loading import loading
-from tui_gateway.protocol import INVALID_PARAMS, SERVER_ERROR, UNKNOWN_METHOD, Rid, RpcError
+from hermes_protocol.errors import INVALID_PARAMS, SERVER_ERROR, UNKNOWN_METHOD
+from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import Runtime
 
 Function = Callable[[Runtime, Rid, Any], Any]
@@ -156,4 +157,5 @@ def call(rt: Runtime, name: str, rid: Rid, params: dict[str, Any]) -> dict[str, 
     for field, value in msgspec.structs.asdict(checked).items():
         if isinstance(value, int) and abs(value) > _LARGEST:
             raise RpcError(INVALID_PARAMS, f"{name}: {field} is too large a number.")
-    return function(rt, rid, checked)
+    result = function(rt, rid, checked)
+    return msgspec.to_builtins(result) if isinstance(result, msgspec.Struct) else result

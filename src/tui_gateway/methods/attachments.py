@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Annotated, TypedDict
 
+from hermes_protocol.errors import BAD_ARGUMENT
 from tui_gateway import attachment
 from tui_gateway.params import Session, says
-from tui_gateway.protocol import BAD_ARGUMENT, Rid, RpcError
+from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import Runtime
 
 

@@ -4,12 +4,13 @@ from contextlib import ExitStack
 from typing import Annotated, NamedTuple, TypedDict
 
 from hermes_core import clock
+from hermes_protocol.errors import BAD_ARGUMENT
 from hermes_state import sessions
 from hermes_state.records import Row
 from tui_gateway import attachment, intake
 from tui_gateway.params import Session, says
 from tui_gateway.projection import text_of
-from tui_gateway.protocol import BAD_ARGUMENT, Rid, RpcError
+from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import Live, Runtime, Waiting, at_rest
 
 _END_REASON = "background_done"

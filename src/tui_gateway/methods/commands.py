@@ -8,12 +8,13 @@ from hermes_agent.skills import Shelf, Skill
 from hermes_cli import plugins
 from hermes_core import slash_commands
 from hermes_core.errors import Interrupted, UsageError
+from hermes_protocol.errors import BAD_ARGUMENT, UNKNOWN_COMMAND, USE_DISPATCH
 from tui_gateway import attachment, info, intake, view
 from tui_gateway.command_context import CommandContext
 from tui_gateway.methods.session import STOPPED, Title, title
 from tui_gateway.params import Nothing, Params, Session, says
 from tui_gateway.projection import text_of
-from tui_gateway.protocol import BAD_ARGUMENT, UNKNOWN_COMMAND, USE_DISPATCH, Rid, RpcError
+from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime, Steering
 from tui_gateway.skill_commands import usable
 

@@ -3,11 +3,12 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated
 
 from hermes_agent import commands, skills
 from hermes_cli import plugins
 from hermes_core.paths import Home
+from hermes_protocol.results import Item, Items
 from tui_gateway import folder
 from tui_gateway.methods.commands import COMMANDS
 from tui_gateway.params import Params, says
@@ -23,14 +24,6 @@ _LEFT_OUT = frozenset(
 )
 
 
-class Item(TypedDict):
-    """One possibility: what is put in, what is shown, and a remark."""
-
-    text: str
-    display: str
-    meta: str
-
-
 class PathWord(Params, frozen=True):
     """A word that may be a file."""
 
@@ -41,22 +34,16 @@ class PathWord(Params, frozen=True):
     session_id: Annotated[str, says("The open session, for its folder.")] = ""
 
 
-class Items(TypedDict):
-    """At most 30 possibilities."""
-
-    items: list[Item]
-
-
 def path(rt: Runtime, rid: Rid, params: PathWord) -> Items:
     """Files that complete a word: by their path, or after an @ by any part of their name."""
     del rid
     cwd = _folder(rt, params)
     if not params.word.startswith("@"):
-        return {"items": list(_by_path(params.word, cwd, ""))}
+        return Items(list(_by_path(params.word, cwd, "")))
     word = params.word[1:].removeprefix("file:")
     if "/" in word or word.startswith(("~", ".")):
-        return {"items": list(_by_path(word, cwd, "@"))}
-    return {"items": _by_name(word, cwd)}
+        return Items(list(_by_path(word, cwd, "@")))
+    return Items(_by_name(word, cwd))
 
 
 def _folder(rt: Runtime, params: PathWord) -> Path:
@@ -84,7 +71,7 @@ def _by_path(word: str, cwd: Path, sign: str) -> Iterator[Item]:
     for entry in shown[:_MOST]:
         name = entry.name + ("/" if entry.is_dir() else "")
         meta = "folder" if entry.is_dir() else _size(entry)
-        yield {"text": f"{sign}{head}{slash}{name}", "display": name, "meta": meta}
+        yield Item(f"{sign}{head}{slash}{name}", name, meta)
 
 
 def _size(entry: os.DirEntry[str]) -> str:
@@ -104,7 +91,7 @@ def _by_name(word: str, cwd: Path) -> list[Item]:
             ranked.append((rank, len(relative), relative))
     ranked.sort()
     return [
-        {"text": f"@{name}", "display": name.rpartition("/")[2], "meta": name.rpartition("/")[0]}
+        Item(f"@{name}", name.rpartition("/")[2], name.rpartition("/")[0])
         for _, _, name in ranked[:_MOST]
     ]
 
@@ -141,24 +128,17 @@ class SlashText(Params, frozen=True):
     text: Annotated[str, says("What was typed so far.")] = ""
 
 
-class Completions(TypedDict):
-    """Possibilities. The `text` of the chosen one replaces what stands from `replace_from` on."""
-
-    items: list[Item]
-    replace_from: int
-
-
-def slash(rt: Runtime, rid: Rid, params: SlashText) -> Completions:
+def slash(rt: Runtime, rid: Rid, params: SlashText) -> Items:
     """Commands that complete a line; after /resume, conversations."""
     del rid
     rt.assembly()  # loads the plugins, which may have commands
     text = params.text
     if not text.startswith("/"):
-        return {"items": [], "replace_from": len(text)}
+        return Items([], len(text))
     name, blank, argument = text[1:].partition(" ")
     if blank:
-        return {"items": _arguments(rt, name, argument), "replace_from": len(name) + 2}
-    return {"items": list(_commands(name, rt.home)), "replace_from": 1}
+        return Items(_arguments(rt, name, argument), len(name) + 2)
+    return Items(list(_commands(name, rt.home)), 1)
 
 
 def _commands(start: str, home: Home) -> Iterator[Item]:
@@ -168,7 +148,7 @@ def _commands(start: str, home: Home) -> Iterator[Item]:
     helps |= {skill.name: skill.description for skill in usable(skills.found(home))}
     for name in sorted(helps):
         if name.startswith(start.lower()):
-            yield {"text": name, "display": f"/{name}", "meta": helps[name]}
+            yield Item(name, f"/{name}", helps[name])
 
 
 def _arguments(rt: Runtime, name: str, start: str) -> list[Item]:
@@ -176,11 +156,4 @@ def _arguments(rt: Runtime, name: str, start: str) -> list[Item]:
     if command is None or command.name != "resume":
         return []
     rows = rt.db().list_sessions_rich(limit=_MOST, search_query=start or None)
-    return [
-        {
-            "text": row["id"],
-            "display": row["title"] or row["preview"] or row["id"],
-            "meta": row["id"],
-        }
-        for row in rows
-    ]
+    return [Item(row["id"], row["title"] or row["preview"] or row["id"], row["id"]) for row in rows]

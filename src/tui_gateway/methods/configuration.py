@@ -5,9 +5,10 @@ from typing import Annotated, Any, TypedDict
 from hermes_core import config
 from hermes_core.errors import ConfigError
 from hermes_core.loading import loading
+from hermes_protocol.errors import BAD_ARGUMENT, UNKNOWN_KEY
 from tui_gateway import folder
 from tui_gateway.params import Nothing, Params, says
-from tui_gateway.protocol import BAD_ARGUMENT, UNKNOWN_KEY, Rid, RpcError
+from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime, check_idle
 
 _SECRET = "model.api_key"

@@ -6,8 +6,9 @@ from hermes_agent import skills
 from hermes_cli import plugin_switch
 from hermes_cli.plugin_switch import Status
 from hermes_core.text import counted
+from hermes_protocol.errors import BAD_ARGUMENT, UNKNOWN_METHOD
 from tui_gateway.params import Nothing, Params, says
-from tui_gateway.protocol import BAD_ARGUMENT, UNKNOWN_METHOD, Rid, RpcError
+from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import Runtime
 from tui_gateway.skill_commands import CATEGORY, by_category, usable
 

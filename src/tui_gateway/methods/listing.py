@@ -5,11 +5,13 @@ from typing import Annotated, Any, TypedDict
 from hermes_agent import ending, lease
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line, truncate
+from hermes_protocol.errors import ID_MISSING, NOT_STORED, STILL_OPEN
+from hermes_protocol.results import Hit, Hits
 from hermes_state import files
 from hermes_state.records import Row
 from tui_gateway import info, view
 from tui_gateway.params import AnyId, Limit, Nothing, Params, says
-from tui_gateway.protocol import ID_MISSING, NOT_STORED, STILL_OPEN, Rid, RpcError
+from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime
 
 _HIDDEN = ("tool",)
@@ -138,29 +140,24 @@ class Search(Params, frozen=True):
     limit: Limit = 20
 
 
-class Found(TypedDict):
-    """Conversations with a message that fits: where each is now, and around what was found."""
-
-    hits: list[dict[str, Any]]
-
-
-def search(rt: Runtime, rid: Rid, params: Search) -> Found:
+def search(rt: Runtime, rid: Rid, params: Search) -> Hits:
     """Find conversations by what was said in them; one row each, the latest find first."""
     del rid
     hits = rt.db().search_messages(params.query, limit=params.limit, once_a_conversation=True)
-    return {"hits": [_hit(rt, hit) for hit in hits]}
+    return Hits([_hit(rt, hit) for hit in hits])
 
 
-def _hit(rt: Runtime, hit: Row) -> dict[str, Any]:
-    told = {key: hit[key] for key in ("role", "snippet", "timestamp")}
+def _hit(rt: Runtime, hit: Row) -> Hit:
     row = rt.db().get_session(rt.db().get_compression_tip(hit["session_id"])) or {}
-    return {
-        **told,
-        "message_id": _original(rt, hit),
-        "session_id": row.get("id", hit["session_id"]),
-        "title": row.get("title") or "",
-        "message_count": row.get("message_count", 0),
-    }
+    return Hit(
+        session_id=row.get("id", hit["session_id"]),
+        role=hit["role"],
+        message_id=_original(rt, hit),
+        title=row.get("title") or "",
+        snippet=hit["snippet"],
+        timestamp=hit["timestamp"],
+        message_count=row.get("message_count", 0),
+    )
 
 
 def _original(rt: Runtime, hit: Row) -> int | None:

@@ -9,9 +9,10 @@ from hermes_agent.models.discovery import Finding
 from hermes_agent.models.providers import EMBEDDED, PLUGIN
 from hermes_agent.models.registry import Registry
 from hermes_core.errors import HermesError, ModelError
+from hermes_protocol.errors import BUSY, SERVER_ERROR
 from tui_gateway import agents, offer
 from tui_gateway.params import Nothing, Params, Session, says
-from tui_gateway.protocol import BUSY, SERVER_ERROR, Rid, RpcError
+from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import Runtime
 
 logger = logging.getLogger(__name__)

@@ -4,17 +4,12 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from hermes_core.errors import HermesError, NothingSaidError
+from hermes_protocol.errors import BAD_ARGUMENT, ID_MISSING, NOT_STORED
 from hermes_state import sessions
 from tui_gateway import agents, folder, info, intake, turns, view
 from tui_gateway.params import Cols, OpenId, Params, Session, says
 from tui_gateway.projection import projected
-from tui_gateway.protocol import (
-    BAD_ARGUMENT,
-    ID_MISSING,
-    NOT_STORED,
-    Rid,
-    RpcError,
-)
+from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import SOURCE, Live, LiveSession, Runtime, at_rest
 from tui_gateway.view import Snapshot
 

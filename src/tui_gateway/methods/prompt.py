@@ -3,9 +3,10 @@
 from contextlib import suppress
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
+from hermes_protocol.errors import BAD_ARGUMENT, BUSY
 from tui_gateway import attachment, intake, line, rewinding, turns
 from tui_gateway.params import Session, says
-from tui_gateway.protocol import BAD_ARGUMENT, BUSY, Rid, RpcError
+from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime, Steering
 
 _LONGEST = 4_000_000

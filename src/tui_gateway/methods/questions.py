@@ -3,10 +3,11 @@
 from typing import Annotated, TypedDict
 
 from hermes_core.errors import IllegalTransitionError, StoreError
+from hermes_protocol.errors import BUSY
 from hermes_state.records import Row
 from tui_gateway import view
 from tui_gateway.params import OpenId, Params, says
-from tui_gateway.protocol import BUSY, Rid, RpcError
+from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import SOURCE, Runtime
 
 _YES = ("once", "session", "always")

@@ -4,18 +4,17 @@ from typing import Annotated, Any, TypedDict
 
 from hermes_agent.stop import Stop
 from hermes_core.errors import Interrupted, TitleError
-from tui_gateway import agents, attachment, folder, info, intake, rewinding, shell, turns, view
-from tui_gateway.params import AnyId, Cols, Params, Session, says
-from tui_gateway.projection import projected
-from tui_gateway.protocol import (
+from hermes_protocol.errors import (
     BAD_ARGUMENT,
     FOLDER_MISSING,
     NOTHING_RUNS,
     TITLE_EMPTY,
     TITLE_REFUSED,
-    Rid,
-    RpcError,
 )
+from tui_gateway import agents, attachment, folder, info, intake, rewinding, shell, turns, view
+from tui_gateway.params import AnyId, Cols, Params, Session, says
+from tui_gateway.projection import projected
+from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime, Steering, check_idle
 
 _FEWEST = 4

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Annotated, TypedDict
 
+from hermes_protocol.errors import BAD_ARGUMENT
 from tui_gateway import folder, shell
 from tui_gateway.params import Params, says
-from tui_gateway.protocol import BAD_ARGUMENT, Rid, RpcError
+from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import Runtime
 
 _MAX_TIMEOUT_S = 3600.0

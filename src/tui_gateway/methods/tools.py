@@ -4,9 +4,10 @@ from typing import Annotated, Any, TypedDict
 
 from hermes_agent.agent import Agent
 from hermes_core.errors import ToolError
+from hermes_protocol.errors import BAD_ARGUMENT
 from tui_gateway import agents
 from tui_gateway.params import Params, Session, says
-from tui_gateway.protocol import BAD_ARGUMENT, Rid, RpcError
+from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import Runtime
 
 

@@ -121,7 +121,7 @@ class Settled(TypedDict):
 
 
 class Status(TypedDict):
-    """What goes on: `compressing`, `compacting`, `compacted`, `ready`, `retry`, `waiting`. With `void`,
+    """The activity: `compressing`, `compacting`, `compacted`, `ready`, `retry`, `waiting`. With `void`,
     what was streamed of this step does not count."""
 
     kind: str
@@ -130,7 +130,7 @@ class Status(TypedDict):
 
 
 class UsageUpdate(TypedDict, total=False):
-    """How full the model's window is."""
+    """The use of the model's context window."""
 
     context_used: int
     context_max: int
@@ -163,7 +163,7 @@ class Closed(TypedDict):
 
 
 class Steered(TypedDict):
-    """What was said to the running turn is on disk, and the model is shown it next."""
+    """A message to the running turn is on disk, and the model is shown it next."""
 
     text: str
 
@@ -201,7 +201,7 @@ class Failure(TypedDict):
 
 
 class Progress(TypedDict):
-    """How far `model.pull` is, in bytes; with a `total` of 0 there is only something to say."""
+    """The progress of `model.pull` in bytes; with a `total` of 0 there is only something to say."""
 
     text: str
     done: int
@@ -209,7 +209,7 @@ class Progress(TypedDict):
 
 
 class Info(TypedDict, total=False):
-    """What is known about a session. `lazy` until there is an agent. `offer`: there is no model, and
+    """The state of a session. `lazy` until there is an agent. `offer`: there is no model, and
     `model.pull` fetches this one (name, title, bytes, why)."""
 
     model: str

@@ -1,0 +1,1 @@
+"""The wire protocol between Hermes and its user interfaces: what both sides share, and nothing else."""
