@@ -1,41 +1,33 @@
 """The end of a chat's conversation, the same as on every surface; its agent may be asleep."""
 
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
-from gateway.lanes import Lane, Lanes
-from gateway.turns import Turns
+from gateway.chat_turns import ChatTurns
 from hermes_agent import ending
 from hermes_cli import plugins
 
 _PATIENCE_S = 0.5
-_STOPPING_S = 3.0
+_STOP_TIMEOUT_S = 3.0
 
 
 @contextmanager
-def at_rest(lanes: Lanes, turns: Turns, key: str, session_id: str) -> Generator[tuple[Lane, bool]]:
-    """Stop what works on a chat's conversation and begin nothing meanwhile, also if a job runs it.
+def at_rest(turns: ChatTurns, session_key: str, conversation_id: str) -> Generator[bool]:
+    """Stop what works for a chat on a conversation and begin nothing for it inside the block.
 
-    Gives the chat's lane, and whether a turn was cut off. What waits goes on afterwards, where its chat
-    is then.
+    Yields whether a turn was cut off. What is queued goes on afterwards, where its chat is then; what
+    runs for another chat that is in the conversation goes on.
     """
-    jobs = [lane.key for lane in lanes.beside(key) if turns.session_of(lane.key) == session_id]
-    with ExitStack() as held:
-        own, *others = [held.enter_context(lanes.held_back(one)) for one in (key, *jobs)]
-        is_cut_off = any(_is_at_work(lane, turns) for lane in (own, *others))
-        stopped = [lane for lane in (own, *others) if turns.stop(lane)]
-        turns.shortenings.stop(key)
-        for lane in stopped:
-            lanes.wait_for_end(lane, _STOPPING_S)
-        turns.shortenings.wait_for_end(key, _STOPPING_S)
-        yield own, is_cut_off and bool(stopped)
-
-
-def _is_at_work(lane: Lane, turns: Turns) -> bool:
-    """Whether a turn runs in a lane; one that is over on disk has been answered."""
-    current = lane.current
-    return current is not None and not turns.is_over(current.turn_id)
+    engine = turns.engine
+    with turns.held(session_key), engine.paused(conversation_id):
+        running = engine.work.get(conversation_id)
+        is_own = running is not None and turns.is_for(running, session_key)
+        is_cut_off = is_own and running is not None and not turns.is_over(running.turn.id)
+        if is_own or engine.work.is_compacting(conversation_id):
+            engine.interrupt(conversation_id, session_key)
+            engine.work.wait_until_idle(conversation_id, _STOP_TIMEOUT_S)
+        yield is_cut_off
 
 
 def let_go(

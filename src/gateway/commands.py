@@ -8,13 +8,12 @@ from typing import Any, Protocol, cast
 
 from msgspec import structs
 
-from gateway import closing, jobs, questions
-from gateway.lanes import Lanes, Waiting
+from gateway import closing, questions
+from gateway.chat_turns import SURFACE, ChatTurns
 from gateway.origin import Origin
 from gateway.platforms.base import MessageEvent
 from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
-from gateway.turns import STOPPED, Turns
 from gateway.wording import Wording
 from hermes_agent import commands, meter, permissions, recovery, skills
 from hermes_agent.agent import Agent
@@ -35,10 +34,11 @@ from hermes_core.errors import (
     UsageError,
 )
 from hermes_core.text import counted, one_line
+from hermes_engine.runner import STOPPED
 from hermes_state import sessions
 from hermes_state.inbox import Delivery
 from hermes_state.scope import DIRECT
-from hermes_state.turns import Opening
+from hermes_state.turns import Accepted, Opening
 
 _NOTHING = "Nothing is running."
 _COPIED = "This is a copy of what was said in the group; what is said here does not reach it."
@@ -48,16 +48,13 @@ class House(Protocol):
     """What commands ask of the gateway as a whole."""
 
     sessions: SessionStore
-    lanes: Lanes
-    turns: Turns
+    turns: ChatTurns
     assembly: Assembly
     wording: Wording
 
     def reset(self, came_from: Origin) -> str: ...
-    def interrupt(self, key: str, by: str) -> bool: ...
-    def withdraw(self, key: str, turn_id: str, reason: str) -> bool: ...
-    def steer(self, waiting: Waiting) -> str: ...
-    def held_up(self, waiting: Waiting) -> str: ...
+    def steer(self, accepted: Accepted, target: Origin, text: str) -> str: ...
+    def held_up(self, accepted: Accepted, target: Origin) -> str: ...
     def check_restart(self) -> None: ...
     def restart(self) -> None: ...
     def describe(self, came_from: Origin) -> str: ...
@@ -131,58 +128,52 @@ class Chat:
 
         store = self.house.assembly.store
         entry = self.entry
-        agent = self.house.turns.agents.peek(self.key)
         root = store.get_conversation_root(entry.session_id)
-        if agent is not None and agent.conversation_id == root:
+        agent = self.house.turns.engine.agents.peek(root)
+        if agent is not None:
             return agent
         return Asleep(store, entry.session_id, self.came_from.place.platform.value, plugins)
 
     @property
     def agent(self) -> Agent:
-        entry = self.entry
-        place = self.came_from.place
-        return self.house.turns.agent(self.key, entry.session_id, place, _model_of(entry))
+        return self.house.turns.agent(self.entry.session_id, self.came_from)
 
     @property
     def is_running(self) -> bool:
         """Whether the conversation is at work, for this chat or another one that is in it."""
-        return self.is_at_work or self._is_run_elsewhere
+        turns, here = self.house.turns, self._conversation_id
+        if not here:
+            return False
+        turns.wait_until_left(here)
+        return turns.engine.work.is_at_work(here) or self.is_at_work
 
     @property
     def is_at_work(self) -> bool:
-        """Whether something is done for this chat itself."""
-        lanes, turns = self.house.lanes, self.house.turns
-        return self.key in turns.shortenings or lanes.is_busy(self.key, turns.is_over)
+        """Whether something runs or is queued for this chat itself."""
+        return self.house.turns.is_busy(self.key)
 
     @property
-    def _elsewhere(self) -> list[str]:
-        """The keys of other chats for which something works on this conversation now."""
+    def _conversation_id(self) -> str:
+        """The conversation that the chat is in; empty when it has none yet, and none is made."""
         entry = self._known
-        if entry is None:
-            return []
-        root = self.house.assembly.store.get_conversation_root(entry.session_id)
-        return sorted(self.house.turns.keys_of(root) - {self.key})
-
-    @property
-    def _is_run_elsewhere(self) -> bool:
-        for key in self._elsewhere:
-            self.house.lanes.is_busy(key, self.house.turns.is_over)  # what is over is let leave
-        return bool(self._elsewhere)
+        store = self.house.assembly.store
+        return store.get_conversation_root(entry.session_id) if entry is not None else ""
 
     @property
     def is_waiting(self) -> bool:
         """Whether messages wait, and nothing is being answered."""
-        lane = self.house.lanes.find(self.key)
-        is_idle = lane is not None and lane.current is None and bool(lane.queue)
-        return is_idle and not self._elsewhere
+        turns = self.house.turns
+        return not turns.engine.work.is_at_work(self._conversation_id) and bool(
+            turns.queued(self.key)
+        )
 
     @property
-    def is_being_shortened(self) -> bool:
-        return any(key in self.house.turns.shortenings for key in (self.key, *self._elsewhere))
+    def is_being_compacted(self) -> bool:
+        return self.house.turns.engine.work.is_compacting(self._conversation_id)
 
     @property
     def beside(self) -> Collection[str]:
-        return jobs.conversations(self.house.lanes, self.house.assembly.store, self.key)
+        return self.house.turns.background(self.key).keys()
 
     @property
     def plugins(self) -> Mapping[str, PluginCommand]:
@@ -216,8 +207,11 @@ class Chat:
         """Have the chat go on in another conversation; returns the session that it is in then."""
         routes = self.house.sessions
         old, switched = self.entry, list[object]()
-        with self.house.lanes.held_back(self.key) as lane:
-            if lane.current is not None:  # it has begun since the command was let through
+        turns, left = self.house.turns, self._conversation_id
+        with turns.held(self.key), turns.engine.paused(left, timeout_s=0):
+            running = turns.engine.work.get(left)
+            if running is not None and turns.is_for(running, self.key):
+                # It has begun since the command was let through.
                 raise UsageError("A turn has just begun here.", fix="Wait for it, or /stop it.")
             target = self._own(session_id)
             if target == old.session_id:
@@ -225,7 +219,7 @@ class Chat:
             closing.let_go(
                 old.session_id,
                 self.came_from.place.platform.value,
-                self.house.turns.agents.drop(self.key),
+                None if routes.is_elsewhere_too(old) else turns.engine.agents.drop(left),
                 lambda: switched.append(routes.switch_session(self.key, target)),
                 model=routes.model_of(old.session_id),
                 goes_on=routes.is_elsewhere_too(old),
@@ -305,13 +299,14 @@ class Chat:
         """
         entry = self.entry
         content = self.house.wording.of(self.event, text, entry.session_id)
-        return self.house.held_up(self._accept(entry.session_id, self.key, content))
+        accepted = self._accept(entry.session_id, self.key, content)
+        return self.house.held_up(accepted, self.came_from)
 
     def background(self, text: str) -> str:
         """Have something answered beside the conversation, in one of its own."""
         session_id = sessions.new_id()
         content = self.house.wording.of(self.event, text, session_id)
-        self._accept(session_id, jobs.lane_key(self.key, session_id), content)
+        self._accept(session_id, f"{self.key}:{session_id}", content)
         return session_id
 
     def steer(self, text: str) -> str:
@@ -322,7 +317,9 @@ class Chat:
         """
         entry = self.entry
         content = self.house.wording.of(self.event, text, entry.session_id)
-        return self.house.steer(self._accept(entry.session_id, self.key, content))
+        accepted = self._accept(entry.session_id, self.key, content)
+        words = content if isinstance(content, str) else ""
+        return self.house.steer(accepted, self.came_from, words)
 
     def _accept(
         self,
@@ -330,42 +327,31 @@ class Chat:
         key: str,
         content: Any,  # noqa: ANN401 -- text or parts
         replaces: int | None = None,
-    ) -> Waiting:
-        place = self.came_from.place
-        store = self.house.assembly.store
+    ) -> Accepted:
         fields = self.house.fields_of(self.came_from, key)
-        accepted = store.turns.accept(
+        accepted = self.house.turns.accept(
             session_id,
-            {"role": "user", "content": content},
-            delivery=self.delivery,
-            opening=Opening(place.platform.value, fields),
+            content,
+            structs.replace(self.came_from, message_id=None),
+            self.delivery,
+            opening=Opening(self.came_from.place.platform.value, fields),
             reopens=self.is_session,
             replaces=replaces,
         )
         self.is_settled = True
-        entry = self._known
-        waiting = Waiting(
-            accepted.turn_id,
-            accepted.session_id,
-            accepted.conversation_id,
-            self.came_from,
-            accepted.message_id,
-            text=content if isinstance(content, str) else "",
-            makes_session=accepted.makes_session,
-            model_name=self.came_from.model or _model_of(entry),
-        )
-        self.house.lanes.put(key, waiting)
-        return waiting
+        return accepted
 
     def compress(self, focus: str) -> str:
         """Shorten the conversation; it can be stopped, and what is said meanwhile waits."""
-        turns = self.house.turns
-        with turns.shortenings.running(self.house.lanes, self.key, self.agent) as self.stop:
+        agent = self.agent
+        with self.house.turns.engine.compacting(agent) as self.stop:
             self.is_under_way.set_result("")
             try:
-                return commands.FUNCTIONS["compress"](self, focus)
+                text = commands.FUNCTIONS["compress"](self, focus)
+                self.house.sessions.catch_up(self.entry)
+                return text
             except Interrupted:
-                return "⏹ Stopped; nothing was shortened."
+                return "⏹ Stopped; nothing was compacted."
 
     def name(self, title: str) -> None:
         """Give the conversation its title, also before anything is said; raises TitleError."""
@@ -412,7 +398,7 @@ class Chat:
         for question in self.house.assembly.store.questions.pending():
             if question["id"] != question_id or question["kind"] != "clarify":
                 continue
-            asker = questions.asker(question, self.key, self.house.lanes)
+            asker = questions.asker(question, self.key, self.house.turns)
             if asker is not None and not self.house.may_answer(self.came_from, asker):
                 raise UsageError(
                     "Only who asked for this may answer it.", fix="Say it in a message of your own."
@@ -448,11 +434,9 @@ class Chat:
 
     def stop_turn(self) -> str:
         """Stop what runs, at once; tells what goes on."""
-        lanes, turns, elsewhere = self.house.lanes, self.house.turns, self._elsewhere
+        turns = self.house.turns
         is_stopped = self._interrupt()
-        # What a turn has heard by now is over, and in its lane until its turn comes.
-        waiting = [one for one in lanes.waiting(self.key) if not turns.is_over(one.turn_id)]
-        jobs = [lane for lane in lanes.beside(self.key) if lane.key not in elsewhere]
+        waiting, jobs = turns.queued(self.key), turns.background(self.key)
         left = [
             _so_many(len(waiting), "waiting message", "follows", "follow"),
             _so_many(len(jobs), "job", "runs beside it", "run beside it"),
@@ -464,17 +448,18 @@ class Chat:
 
     def _interrupt(self) -> bool:
         """Stop what works on the conversation, whichever chat it is for; tells whether something did."""
-        keys = (self.key, *self._elsewhere)
-        stopped = [self.house.interrupt(key, self.key) for key in keys]
-        return any(stopped)
+        return self.house.turns.engine.interrupt(self._conversation_id, self.key)
 
     def stop_all(self) -> str:
         """Stop what runs, and the jobs beside; take back what waits, and what a terminal left."""
-        beside = self.house.lanes.beside(self.key)
-        taken, is_stopped = self._take_back(self.key), self._interrupt()
-        for lane in beside:
-            self._take_back(lane.key)
-            self.house.interrupt(lane.key, self.key)
+        turns = self.house.turns
+        beside = turns.background(self.key)
+        taken = sum(turns.cancel(row["id"], STOPPED) for row in turns.queued(self.key))
+        is_stopped = self._interrupt()
+        for conversation_id, rows in beside.items():
+            for row in rows:
+                turns.cancel(row["id"], STOPPED)
+            turns.engine.interrupt(conversation_id, self.key)
         left = self._left()
         for turn_id in left:
             self.house.assembly.store.turns.finish(turn_id, "interrupted", reason=STOPPED)
@@ -491,11 +476,11 @@ class Chat:
 
     def _left(self) -> list[str]:
         """The turns of this conversation that a terminal began, and that nobody runs any more."""
-        store, entry = self.house.assembly.store, self._known
-        if entry is None:
+        store, here = self.house.assembly.store, self._conversation_id
+        if not here:
             return []
-        root, held = store.get_conversation_root(entry.session_id), self.house.lanes.held
-        return [one["id"] for one in recovery.unfinished(store, root) if one["id"] not in held]
+        found = recovery.unfinished(store, here)
+        return [row["id"] for row in found if row["surface"] != SURFACE]
 
     def check_answered(self) -> None:
         """Raise UsageError when a terminal left a message without an answer."""
@@ -504,11 +489,6 @@ class Chat:
                 "A message that was written to this conversation in a terminal has no answer yet.",
                 fix="Open the conversation there, or give the message up with /stop all.",
             )
-
-    def _take_back(self, key: str) -> int:
-        """Take back what waits in a lane; returns how much that was."""
-        waiting = self.house.lanes.waiting(key)
-        return sum(self.house.withdraw(key, one.turn_id, STOPPED) for one in waiting)
 
 
 def _so_many(number: int, what: str, one: str, several: str) -> str:
@@ -558,7 +538,7 @@ def _compress(context: Context, focus: str) -> str:
 
 def _status(context: Context, _argument: str) -> str:
     chat = _chat(context)
-    if chat.is_being_shortened:
+    if chat.is_being_compacted:
         return commands.status_text(context, "The conversation is being shortened.")
     if chat.is_waiting:
         return commands.status_text(context, "Nothing has begun yet of what waits here.")

@@ -109,8 +109,8 @@ def health(house: House) -> dict[str, object]:
     return {
         "status": "ok" if house.is_whole else "degraded",
         "platforms": platforms,
-        "running_turns": len(house.lanes.running),
-        "waiting_turns": house.lanes.waiting_count,
+        "running_turns": len(house.turns.engine.work),
+        "waiting_turns": house.queued_count(),
     }
 
 
@@ -121,12 +121,12 @@ def metrics(house: House) -> str:
         _metric("messages_received_total", "counter", "Messages handed in.", house.received_count),
         _metric("turns_answered_total", "counter", "Turns answered.", turns.answered_count),
         _metric("turns_failed_total", "counter", "Turns that failed.", turns.failed_count),
-        _metric("turns_running", "gauge", "Turns that run now.", len(house.lanes.running)),
-        _metric("turns_waiting", "gauge", "Turns that wait.", house.lanes.waiting_count),
+        _metric("turns_running", "gauge", "Turns that run now.", len(turns.engine.work)),
+        _metric("turns_waiting", "gauge", "Turns that wait.", house.queued_count()),
         _metric("pieces_sent_total", "counter", "Pieces delivered.", delivery.sent_count),
         _metric("pieces_failed_total", "counter", "Pieces given up.", delivery.failed_count),
         _metric("pieces_repeated_total", "counter", "Marked repeats.", delivery.repeat_count),
-        _metric("agents_awake", "gauge", "Conversations in memory.", len(turns.agents)),
+        _metric("agents_awake", "gauge", "Conversations in memory.", len(turns.engine.agents)),
     ]
     up = [
         f'hermes_gateway_platform_up{{platform="{one.manifest.name}"}} {int(one.adapter is not None)}'

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -21,16 +21,16 @@ from uuid import uuid4
 
 import msgspec
 
-from gateway import commands, config, journal, origin, results
+from gateway import commands, config, journal, results
 from gateway.access import Access, are_alike, may_answer
 from gateway.adapter_calls import called
 from gateway.attachments import Attachments
 from gateway.buttons import Buttons
+from gateway.chat_turns import SURFACE, ChatTurns
 from gateway.commands import Chat
 from gateway.delivery import Delivery as Deliverer
 from gateway.enclosures import Enclosures
 from gateway.homes import Homes
-from gateway.lanes import Lanes, Waiting
 from gateway.locks import AccountLock
 from gateway.moves import Moves
 from gateway.origin import Origin
@@ -55,8 +55,7 @@ from gateway.source import SessionSource
 from gateway.streams import Streams
 from gateway.supervision import Supervisor, end
 from gateway.threads import run_blocking
-from gateway.turns import Turns
-from gateway.watchers import Watchers
+from gateway.turn_events import events_of
 from gateway.wording import Wording
 from hermes_agent import commands as shared
 from hermes_agent import skills
@@ -69,7 +68,6 @@ from hermes_core import config as core
 from hermes_core.errors import (
     ConfigError,
     HermesError,
-    IllegalTransitionError,
     SessionNotFoundError,
     StoreBusyError,
     StoreError,
@@ -78,8 +76,11 @@ from hermes_core.errors import (
     UsageError,
 )
 from hermes_core.paths import Home
+from hermes_engine.runner import STOPPED
+from hermes_engine.surface import Running
+from hermes_state import turns
 from hermes_state.inbox import Delivery
-from hermes_state.turns import Opening
+from hermes_state.turns import Accepted, Opening
 
 logger = logging.getLogger(__name__)
 
@@ -95,9 +96,8 @@ _WAITS_FOR_ANOTHER = (
     "⏳ What was asked in another chat of this conversation is answered first, then this."
 )
 _NOT_WORDS = "A picture cannot be said to what runs. It is answered next."
-_AFTER_PUT_OFF_S = 5.0
+_DRAIN_DELIVERY_S = 5.0
 _SETTLE_S = 20.0
-_ABANDONED_INTERVAL_S = 5.0
 _LOOK_AGAIN_S = 0.5
 _RECOVERY_TRIES = 60
 _IN_ORDER_S = 5.0
@@ -144,31 +144,28 @@ class House:
         self.replies = Replies(self.store, self._abilities.get, enclosures, Path.home(), names)
         self.moves = Moves(self.store, [one.name for one in manifests], sessions.is_spoken_in)
         self.streams = Streams(self.store, self._reached, is_on=settings.streaming)
-        self.watchers = Watchers()
         self.delivery = Deliverer(self.store, self._reached, self.streams)
         self.homes = Homes(self.store, self.replies, lambda: self._abilities, self.delivery.wake)
-        self.turns = Turns(
+        self.buttons = Buttons(self.store, self._reached)
+        self.turns = ChatTurns(
             assembly,
+            sessions,
             self.replies,
             self.streams,
-            self.watchers,
             on_moved=on_moved,
+            on_change=self._stir,
+            on_question_over=self.question_over,
             wake_delivery=self.delivery.wake,
             permissions_of=self.access.permissions_of,
             workspace=Path.home(),
         )
-        self.turns.on_change = self._stir
-        self.turns.on_over = sessions.used
-        self.buttons = Buttons(self.store, self._reached)
-        self.turns.on_question_over = lambda: self._on_loop(self.buttons.wanted.set)
-        self.lanes = Lanes(self.turns.run, settings.turns_at_once)
         self.attachments = Attachments(assembly.home.attachments, limit_bytes)
         self.wording = Wording(self.store, sessions)
         self.pipeline = Pipeline(
             home=assembly.home,
             store=self.store,
             sessions=sessions,
-            lanes=self.lanes,
+            turns=self.turns,
             replies=self.replies,
             wording=self.wording,
             access=self.access,
@@ -183,7 +180,7 @@ class House:
             quiet=[one.name for one in manifests if not one.greets_strangers],
         )
         self.recovery = Recovery(
-            self.store, sessions, self.lanes, self.replies, lambda: self._sending_platforms
+            self.store, sessions, self.replies, lambda: self._sending_platforms
         )
         self._commands = ThreadPoolExecutor(max_workers=16, thread_name_prefix="command")
 
@@ -194,7 +191,6 @@ class House:
         it is known that we leave.
         """
         self._loop = self.turns.loop = asyncio.get_running_loop()
-        self.sessions.on_succeeded = self._succeeded
         for manifest in self._manifests:
             table = self.settings.platforms.get(manifest.name, {})
             own = {name: value for name, value in table.items() if name != "enabled"}
@@ -204,7 +200,7 @@ class House:
         for supervisor in self.supervisors:
             supervisor.prepare()  # what a platform can do is known before anything is said there
         await self._recovered()
-        self._spawn(self._look_for_abandoned_turns())
+        self.turns.engine.start()
         self._spawn(self.delivery.run())
         self._spawn(self.buttons.run())
         for supervisor in self.supervisors:
@@ -266,10 +262,14 @@ class House:
         usable = shared.skills_of(found, plugins.commands("chat"), commands.TABLE)
         return [*commands.menu(), *((skill.name, skill.description) for skill in usable)]
 
-    def _succeeded(self, former: str, session_id: str, places: Mapping[str, int]) -> None:
-        """A chat has left a conversation; what waits goes along."""
-        root_of = self.store.get_conversation_root
-        self.lanes.follow(root_of(former), root_of(session_id), places)
+    def question_over(self) -> None:
+        """Take the buttons off questions that are over, soon; from any thread."""
+        self._on_loop(self.buttons.wanted.set)
+
+    def queued_count(self) -> int:
+        """Return how many turns of chats wait."""
+        count = self.store.read(lambda tx: turns.count_open(tx, SURFACE))
+        return max(0, count - len(self.turns.engine.work))
 
     def _stir(self) -> None:
         if not self.changed.is_set():  # every turn says so twice, and is not held up by it
@@ -302,28 +302,27 @@ class House:
 
         Returns the keys of the conversations whose turns were.
         """
-        self.lanes.close()
         self._closing.set()
-        is_idle = await run_blocking(partial(self.lanes.wait_until_idle, seconds))
-        keys = set[str]() if is_idle else await run_blocking(self._put_off)
-        await self.delivery.drain(_AFTER_PUT_OFF_S)
+        keys = set[str]()
+        drain = partial(self.turns.engine.drain, seconds, partial(self._tell_suspended, keys))
+        await run_blocking(drain)
+        await self.delivery.drain(_DRAIN_DELIVERY_S)
         return keys
 
-    def _put_off(self) -> set[str]:
-        cut_off = {lane.key: lane.current for lane in self.lanes.running if lane.current}
-        for key, waiting in cut_off.items():
-            try:
-                self._tell_put_off(key, waiting)
-            except StoreError:
-                logger.exception("that turn %s is put off is not told", waiting.turn_id)
+    def _tell_suspended(self, keys: set[str], running: Running) -> None:
+        """Tell a chat that its turn is suspended; note the session key."""
+        turn = running.turn
+        target = self.turns.target_of(turn.id)
+        if target is None:
+            return
+        keys.add(target.session_key)
+        try:
+            self.sessions.mark_resume_pending(target.session_key)
+            name = f"putoff:{turn.id}:{clock.now():.3f}"
+            self.store.outbox.put(self.replies.pieces(target, _PUT_OFF, name=name))
+        except StoreError:
+            logger.exception("could not notify the chat that turn %s was suspended", turn.id)
         self.delivery.wake()
-        self.turns.suspend(self.lanes, _AFTER_PUT_OFF_S)
-        return set(cut_off)
-
-    def _tell_put_off(self, key: str, waiting: Waiting) -> None:
-        self.sessions.mark_resume_pending(key)
-        name = f"putoff:{waiting.turn_id}:{clock.now():.3f}"
-        self.store.outbox.put(self.replies.pieces(waiting.origin, _PUT_OFF, name=name))
 
     async def close(self) -> None:
         """Disconnect and let go of everything."""
@@ -335,7 +334,7 @@ class House:
         await run_blocking(self._let_go)
 
     def _let_go(self) -> None:
-        self.turns.agents.close()
+        self.turns.engine.close()
         try:
             self.sessions.close()
         except StoreError:
@@ -361,16 +360,6 @@ class House:
                 return
         await run_blocking(self.recovery.at_start)
 
-    async def _look_for_abandoned_turns(self) -> None:
-        """Queue, again and again, the turns that another process left by its death or by hanging."""
-        while True:
-            await asyncio.sleep(_ABANDONED_INTERVAL_S)
-            try:
-                if count := await run_blocking(self.recovery.take_up_abandoned):
-                    logger.info("turns abandoned by other processes queued: %d", count)
-            except StoreError as error:
-                logger.warning("could not look for abandoned turns: %s", error)
-
     # -- the ingress of adapters -------------------------------------------------------------------
 
     async def accept(self, event: MessageEvent) -> Receipt:
@@ -392,9 +381,13 @@ class House:
         await self.moves.note(platform, old_chat, new_chat)
 
     async def watch(self, turn_id: str) -> AsyncIterator[Event]:
-        if turn_id not in self.lanes.held:
-            return  # nobody here tells anything of it
-        async for event in self.watchers.watch(turn_id, partial(self.turns.is_over, turn_id)):
+        row = await run_blocking(partial(self.store.turns.get, turn_id))
+        if row is None or row["ended_at"] is not None:
+            return
+        root_of = self.store.get_conversation_root
+        conversation_id = await run_blocking(partial(root_of, row["session_id"]))
+        is_over = partial(self.turns.is_over, turn_id)
+        async for event in events_of(self.turns.engine, conversation_id, turn_id, is_over):
             yield event
 
     async def find_turn(self, turn_id: str, reader: SessionSource) -> StoredTurn:
@@ -403,12 +396,10 @@ class House:
         return found._replace(model=self._running_model(turn_id) or found.model)
 
     def _running_model(self, turn_id: str) -> str:
-        """The model that answers a turn which runs here: a session has it after the first answer."""
-        for lane in self.lanes.running:
-            if lane.current is not None and lane.current.turn_id == turn_id:
-                agent = self.turns.running.get(lane.key)
-                return agent.model.facts.name if agent is not None else ""
-        return ""
+        """Return the model of a turn that runs here: its session has it after the first answer."""
+        running = self.turns.engine.work.find(turn_id)
+        agent = running.agent if running is not None else None
+        return agent.model.facts.name if agent is not None else ""
 
     async def delete_turn(self, turn_id: str, reader: SessionSource) -> None:
         scope = self.access.permissions_of(reader).scope
@@ -419,30 +410,19 @@ class House:
             found = await run_blocking(partial(results.of_turn, self.store, turn_id))
             if found is not None:
                 return found
-            await self._next_end(turn_id)
-
-    async def _next_end(self, turn_id: str) -> None:
-        """Wait for a turn to end here; one that another process runs is looked at again and again."""
-
-        async def follow() -> None:
-            is_over = partial(self.turns.is_over, turn_id)
-            async for _ in self.watchers.watch(turn_id, is_over, texts=False):
-                pass
-
-        with suppress(TimeoutError):
-            is_here = turn_id in self.lanes.held
-            async with asyncio.timeout(None if is_here else _LOOK_AGAIN_S):
-                await follow()
+            with suppress(TimeoutError):  # one that another process runs is looked at again
+                async with asyncio.timeout(_LOOK_AGAIN_S):
+                    async for _ in self.watch(turn_id):
+                        pass
 
     async def stop(self, turn_id: str) -> None:
-        for lane in self.lanes.running:
-            if lane.current is not None and lane.current.turn_id == turn_id:
-                self.turns.stop(lane)
-                return
-        came_from = await run_blocking(partial(origin.of_turn, self.store, turn_id))
-        if came_from is not None:
-            key = came_from.session_key
-            await run_blocking(partial(self.withdraw, key, turn_id, "stopped by the user"))
+        await run_blocking(partial(self._stop, turn_id))
+
+    def _stop(self, turn_id: str) -> None:
+        if not self.turns.cancel(turn_id, STOPPED):
+            running = self.turns.engine.work.find(turn_id)
+            if running is not None:
+                self.turns.engine.interrupt(running.turn.conversation_id)
 
     async def models(self) -> Sequence[str]:
         found = await run_blocking(lambda: self.assembly.registry().discovery.found())
@@ -452,68 +432,48 @@ class House:
 
     # -- what a message does to a turn that runs -------------------------------------------------
 
-    def steer(self, waiting: Waiting) -> str:
-        """Say what waits to the turn that runs in its conversation, whichever chat that is for; returns
-        why it has to wait nevertheless, or where it is answered, when that is elsewhere.
+    def steer(self, accepted: Accepted, target: Origin, text: str) -> str:
+        """Offer a queued message to the turn that runs in its conversation, whichever chat that is for.
 
-        A turn does what its own person may: who may do other things is answered in one of their own.
+        Returns why it has to wait nevertheless, or where it is answered, when that is elsewhere. A turn
+        does what its own person may: others are answered in a turn of their own.
         """
-        lane = self.lanes.at_work_on(waiting.conversation_id)
-        running = lane.current if lane is not None else None
-        agent = self.turns.running.get(lane.key) if lane is not None else None
-        if running is None or agent is None or running is waiting:
+        running = self.turns.engine.work.get(accepted.conversation_id)
+        agent = running.agent if running is not None else None
+        if running is None or agent is None or running.turn.id == accepted.turn_id:
             return ""
-        theirs = self.permissions_of(waiting.origin)
+        theirs = self.permissions_of(target)
         if agent.permissions is not None and not are_alike(agent.permissions, theirs):
             return _OTHER_RIGHTS
-        if not waiting.text:
+        if not text:
             return _NOT_WORDS
-        agent.steer(waiting.text, waiting.turn_id)
-        is_here = running.origin.session_key == waiting.origin.session_key
-        return "" if is_here else _ANSWERED_ELSEWHERE
+        self.turns.engine.steer(accepted.turn_id, accepted.conversation_id, text)
+        return "" if self._runs_for(running, target) else _ANSWERED_ELSEWHERE
 
-    def held_up(self, waiting: Waiting) -> str:
-        """Why nothing happens in a chat that a message waits in, when that does not show there; it is
-        told with the first one that waits.
+    def _runs_for(self, running: Running, target: Origin) -> bool:
+        """Return whether a turn runs for the chat of a message."""
+        own = self.turns.target_of(running.turn.id)
+        return own is not None and own.session_key == target.session_key
+
+    def held_up(self, accepted: Accepted, target: Origin) -> str:
+        """Return why nothing happens in a chat whose message is queued, when that does not show there.
+
+        It is told with the first message that waits.
         """
-        chat = waiting.origin.session_key
-        lane, own = self.lanes.at_work_on(waiting.conversation_id), self.lanes.find(chat)
-        running = lane.current if lane is not None else None
-        is_seen = running is None or running.origin.session_key == chat
-        is_first = own is not None and own.turns == [waiting]
-        return _WAITS_FOR_ANOTHER if is_first and not is_seen else ""
+        running = self.turns.engine.work.get(accepted.conversation_id)
+        if running is None or self._runs_for(running, target):
+            return ""
+        queued = self.turns.queued(target.session_key)
+        return _WAITS_FOR_ANOTHER if [row["id"] for row in queued] == [accepted.turn_id] else ""
 
-    def interrupt(self, key: str, by: str) -> bool:
-        """Stop what runs in a lane, also a shortening, as a chat wants it; tells whether one was."""
-        lane = self.lanes.find(key)
-        is_stopped = lane is not None and self.turns.stop(lane, by=by)
-        return is_stopped or self.turns.shortenings.stop(key)
+    def make_way(self, accepted: Accepted, target: Origin) -> None:
+        """Stop the turn that runs in a conversation for a message that is queued there.
 
-    def make_way(self, waiting: Waiting) -> None:
-        """Stop the turn that runs in a conversation for one that waits there, if it is another one.
-
-        A shortening is finished: it is no answer, and what waits is the better for it.
+        A compaction is finished: what waits is the better for it.
         """
-        if (lane := self.lanes.at_work_on(waiting.conversation_id)) is not None:
-            by = waiting.origin.session_key
-            self.turns.stop(lane, waiting.turn_id, by=by)
-
-    def withdraw(self, key: str, turn_id: str, reason: str) -> bool:
-        """Take a turn back that waits; False when it does not (any more)."""
-        if all(one.turn_id != turn_id for one in self.lanes.waiting(key)):
-            return False
-        try:
-            self.store.turns.withdraw(turn_id, reason)
-        except IllegalTransitionError:  # it has just begun, or was said to the turn before it
-            return False
-        self.lanes.take_back(key, turn_id)
-        self.turns.forget(turn_id)
-        return True
-
-    def replace(self, key: str, turn_id: str, waiting: Waiting) -> None:
-        """Have a turn run in the place of one that waited; the store says so already."""
-        self.lanes.replace(key, turn_id, waiting)
-        self.turns.forget(turn_id)
+        running = self.turns.engine.work.get(accepted.conversation_id)
+        if running is not None and running.turn.id != accepted.turn_id:
+            self.turns.engine.interrupt(accepted.conversation_id, target.session_key)
 
     def send_now(self, source: SessionSource, text: str) -> bool:
         """Send something past the outbox, from a thread; tells whether it arrived."""

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from gateway.lanes import Waiting
+from gateway.origin import Origin
 from gateway.platforms.base import MessageEvent, Receipt
 from hermes_agent.commands import Command, find
 
@@ -19,14 +19,14 @@ def of_message(event: MessageEvent) -> dict[str, Any]:
     return {**place, "message_id": event.message_id}
 
 
-def of_turn(waiting: Waiting) -> dict[str, Any]:
-    """Which turn it is."""
-    place = waiting.origin.place
+def of_turn(turn_id: str, session_id: str, target: Origin) -> dict[str, Any]:
+    """Return the fields that name a turn."""
+    place = target.place
     return {
         "platform": place.platform.value,
         "chat": place.chat_id,
-        "turn_id": waiting.turn_id,
-        "session_id": waiting.session_id,
+        "turn_id": turn_id,
+        "session_id": session_id,
     }
 
 
@@ -50,9 +50,18 @@ def of_command(
     return of_message(event) | {"command": "(button)" if event.answers else known}
 
 
-def ended(waiting: Waiting, status: str, reason: str = "", **fields: float) -> None:
-    """A turn is over; of one that failed also why."""
+def ended(
+    turn_id: str,
+    session_id: str,
+    target: Origin,
+    status: str,
+    reason: str = "",
+    **fields: float,
+) -> None:
+    """Log the end of a turn; of one that failed also why."""
     is_failed = status == "failed"
-    said = {"outcome": status, **({"reason": reason} if is_failed else {}), **fields}
+    extra = of_turn(turn_id, session_id, target) | {"outcome": status, **fields}
+    if is_failed:
+        extra["reason"] = reason
     level = logging.WARNING if is_failed else logging.INFO
-    logger.log(level, "turn %s", status, extra=of_turn(waiting) | said)
+    logger.log(level, "turn %s", status, extra=extra)

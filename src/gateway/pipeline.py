@@ -14,9 +14,9 @@ from typing import Protocol
 
 from gateway import origin, questions, versions, wish
 from gateway.access import Access, may_answer
+from gateway.chat_turns import ChatTurns
 from gateway.commands import TABLE, canonical, takes_files
 from gateway.config import BusyMode
-from gateway.lanes import Lanes, Waiting
 from gateway.origin import Origin
 from gateway.pairing import Pairing
 from gateway.platforms.base import MessageEvent, Receipt
@@ -71,14 +71,11 @@ _NOT_TAKEN = (
 
 
 class Busy(Protocol):
-    """What can be done to a turn that runs, or waits."""
+    """What a message does in a conversation that is at work."""
 
-    def steer(self, waiting: Waiting) -> str: ...
-    def make_way(self, waiting: Waiting) -> None: ...
-    def held_up(self, waiting: Waiting) -> str: ...
-    def interrupt(self, key: str, by: str) -> bool: ...
-    def withdraw(self, key: str, turn_id: str, reason: str) -> bool: ...
-    def replace(self, key: str, turn_id: str, waiting: Waiting) -> None: ...
+    def steer(self, accepted: Accepted, target: Origin, text: str) -> str: ...
+    def make_way(self, accepted: Accepted, target: Origin) -> None: ...
+    def held_up(self, accepted: Accepted, target: Origin) -> str: ...
 
 
 class RunCommand(Protocol):
@@ -94,7 +91,7 @@ class Pipeline:
     home: Home
     store: Store
     sessions: SessionStore
-    lanes: Lanes
+    turns: ChatTurns
     replies: Replies
     wording: Wording
     access: Access
@@ -216,7 +213,7 @@ class Pipeline:
             and not event.options
             and not self._is_overheard(event, source)
             and not plugins.has_hook("on_message_received")
-            and not questions.may_be_answered(event, key, self.lanes)
+            and not questions.may_be_answered(event, key, self.turns)
         )
 
     def _known(self, delivery: Delivery) -> Receipt | None:
@@ -253,7 +250,7 @@ class Pipeline:
             return True  # another bot may know it, and a person sees when none does
         if not self.groups_need_mention or event.is_mention:
             return False
-        return not questions.is_asked(event, self.sessions.key_of(source), self.lanes, self.store)
+        return not questions.is_asked(event, self.sessions.key_of(source), self.turns, self.store)
 
     def _has(self, event: MessageEvent) -> bool:
         """Whether there is a command or a skill of the name that a message begins with."""
@@ -340,7 +337,7 @@ class Pipeline:
             event.text = f"/title {event.get_command_args()}"
         elif name in _DONE_ONCE and before in _DONE_ONCE:
             return self._answer(delivery, _NOT_AGAIN.format(name))
-        elif not self._take_back(key, last):
+        elif not self._cancel(last):
             says_something = bool(event.get_command_args() or event.attachments)
             if before == "background":
                 self._stop_job(key, last)
@@ -380,27 +377,24 @@ class Pipeline:
             return None
         return self._replace(words, key, delivery, last, is_queued=True)
 
-    def _take_back(self, key: str, last: Version) -> bool:
-        """Have the version before not answered, in the chat's conversation or as a job, if it waits."""
-        if last.turn_id is None:
-            return False
-        keys = (key, *(one.key for one in self.lanes.beside(key)))
-        return any(self.busy.withdraw(one, last.turn_id, "changed by its sender") for one in keys)
+    def _cancel(self, last: Version) -> bool:
+        """Cancel the turn of the version before, if it has not begun."""
+        return last.turn_id is not None and self.turns.cancel(last.turn_id, "changed by its sender")
 
     def _stop_job(self, key: str, last: Version) -> None:
-        """Stop what the version before has done beside the conversation."""
-        for lane in self.lanes.beside(key):
-            if lane.current is not None and lane.current.turn_id == last.turn_id:
-                self.busy.interrupt(lane.key, key)
+        """Stop the background job of the version before."""
+        running = self.turns.engine.work.find(last.turn_id or "")
+        if running is not None and self.turns.is_background(running):
+            self.turns.engine.interrupt(running.turn.conversation_id, key)
 
     def _answered(
         self, event: MessageEvent, source: SessionSource, key: str, delivery: Delivery
     ) -> str:
         """Tell a turn what it wants to know, if plain words answer that; returns its session then."""
-        if event.attachments or not questions.may_be_answered(event, key, self.lanes):
+        if event.attachments or not questions.may_be_answered(event, key, self.turns):
             return ""
-        question = questions.answered_by(event, key, self.lanes, self.store)
-        asker = questions.asker(question, key, self.lanes) if question is not None else None
+        question = questions.answered_by(event, key, self.turns, self.store)
+        asker = questions.asker(question, key, self.turns) if question is not None else None
         turn = self.store.turns.get(question["turn_id"]) if question is not None else None
         if question is None or turn is None or asker is None:
             return ""
@@ -441,7 +435,7 @@ class Pipeline:
         """A new version of a message: it replaces one that waits, and follows one that was read."""
         if (done := self._replace(event, key, delivery, last)) is not None:
             return done
-        if self._take_back(key, last):  # it waited to be done beside the conversation
+        if self._cancel(last):  # it was queued as a background job
             return self._say(event, source, delivery)
         if last.origin is not None and _command(last.origin.text) == "background":
             self._stop_job(key, last)  # the conversation itself has not heard it
@@ -463,19 +457,17 @@ class Pipeline:
 
         What is queued is not said to the turn that runs, whatever becomes of other words.
         """
-        found = [one for one in self.lanes.waiting(key) if one.turn_id == last.turn_id]
+        found = [row for row in self.turns.queued(key) if row["id"] == last.turn_id]
         if not found:
             return None
         old = found[0]
-        content = self.wording.of(event, event.text, old.session_id)
-        accepted = self.store.turns.replace(old.turn_id, _message(event, content), delivery)
+        content = self.wording.of(event, event.text, old["session_id"])
+        target = origin.decode(delivery.payload)
+        accepted = self.turns.replace(old["id"], content, target, delivery)
         if accepted is None:
             return None
-        waiting = _waiting(accepted, origin.decode(delivery.payload), content, old.model_name)
-        waiting.makes_session = old.makes_session
-        self.busy.replace(key, old.turn_id, waiting)
         if not is_queued:
-            self._say_to_what_runs(waiting)
+            self._offer_to_running(accepted, target, content)
         return Receipt("turn", accepted.turn_id, accepted.session_id)
 
     def _accept(
@@ -493,13 +485,14 @@ class Pipeline:
         came_from = origin.decode(delivery.payload)
         self.tell_reset(entry, came_from)
         try:
-            accepted = self.store.turns.accept(
+            accepted = self.turns.accept(
                 entry.session_id,
-                _message(event, content),
-                delivery=delivery,
+                content,
+                came_from,
+                delivery,
                 opening=opening,
                 reopens=True,
-                over=() if event.options.get("session_id") else OVER,
+                closed_by=frozenset() if event.options.get("session_id") else OVER,
             )
         except AlreadySettledError:
             return self._known(delivery) or Receipt("ignored", is_new=False)
@@ -507,9 +500,8 @@ class Pipeline:
             self.sessions.saved(entry.session_key)
         if not accepted.is_new:
             return Receipt("turn", accepted.turn_id, accepted.session_id, is_new=False)
-        waiting = _waiting(accepted, came_from, content, self._model_of(entry, event))
         entry.session_id = accepted.session_id
-        self._enqueue(entry.session_key, waiting)
+        self._enqueue(accepted, came_from, content)
         return Receipt("turn", accepted.turn_id, accepted.session_id)
 
     def placed(self, event: MessageEvent) -> SessionSource:
@@ -570,30 +562,32 @@ class Pipeline:
             route = self.sessions.unsaved_route(entry.session_key)
         return opening._replace(fields=fields, messages=history, route=route)
 
-    def _model_of(self, entry: SessionEntry, event: MessageEvent) -> str:
-        wanted = event.options.get("model") or (entry.model_override or {}).get("model")
-        return str(wanted or "")
+    def _enqueue(self, accepted: Accepted, target: Origin, content: object) -> None:
+        """See what a new turn does to what runs in its conversation."""
+        if not self.turns.engine.work.is_at_work(accepted.conversation_id):
+            return
+        if self.busy_mode == "interrupt":
+            self.busy.make_way(accepted, target)
+        else:
+            self._offer_to_running(accepted, target, content)
 
-    def _enqueue(self, key: str, waiting: Waiting) -> None:
-        ahead = self.lanes.put(key, waiting)
-        if ahead and self.busy_mode == "interrupt":
-            self.busy.make_way(waiting)
-        elif ahead:
-            self._say_to_what_runs(waiting)
+    def _offer_to_running(self, accepted: Accepted, target: Origin, content: object) -> None:
+        text = content if isinstance(content, str) else ""
+        if self.busy_mode == "steer" and text:
+            notice = self.busy.steer(accepted, target, text)
+        else:
+            notice = self.busy.held_up(accepted, target)
+        self._notify(accepted, target, notice)
 
-    def _say_to_what_runs(self, waiting: Waiting) -> None:
-        is_said = self.busy_mode == "steer" and waiting.text
-        self._tell(waiting, self.busy.steer(waiting) if is_said else self.busy.held_up(waiting))
-
-    def _tell(self, waiting: Waiting, text: str) -> None:
-        """Say in a chat what is to be known of a message; it is accepted also when that fails."""
+    def _notify(self, accepted: Accepted, target: Origin, text: str) -> None:
+        """Tell a chat about its queued message; the message is accepted also when that fails."""
         if not text:
             return
         try:
-            pieces = self.replies.pieces(waiting.origin, text, name=f"waits:{waiting.turn_id}")
-            self.store.outbox.put(pieces)
+            parts = self.replies.pieces(target, text, name=f"waits:{accepted.turn_id}")
+            self.store.outbox.put(parts)
         except StoreError as error:
-            logger.warning("that a message waits is not told: %s", error)
+            logger.warning("could not tell the chat that its message is queued: %s", error)
         self.wake_delivery()
 
     def tell_reset(self, entry: SessionEntry, came_from: Origin) -> None:
@@ -613,25 +607,6 @@ def _source(event: MessageEvent) -> SessionSource:
     if event.source is None or not event.message_id:
         raise HermesError("A platform handed in a message without a source or an id.")
     return event.source
-
-
-def _waiting(accepted: Accepted, came_from: Origin, content: object, model_name: str) -> Waiting:
-    """A turn that was accepted, as it waits in its lane."""
-    return Waiting(
-        accepted.turn_id,
-        accepted.session_id,
-        accepted.conversation_id,
-        came_from,
-        accepted.message_id,
-        text=content if isinstance(content, str) else "",
-        makes_session=accepted.makes_session,
-        model_name=model_name,
-    )
-
-
-def _message(event: MessageEvent, content: object) -> dict[str, object]:
-    """A message as its conversation keeps it."""
-    return {"role": "user", "content": content, "platform_message_id": event.message_id}
 
 
 def _use(skill: Skill, event: MessageEvent) -> None:

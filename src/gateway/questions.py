@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from typing import Protocol
 
-from gateway.lanes import Lane, Lanes
+from gateway.origin import Origin
 from gateway.platforms.base import MessageEvent
 from gateway.source import SessionSource
 from hermes_agent.events import QuestionAsked
 from hermes_core.text import one_line, shorten_middle, visible
+from hermes_engine.surface import Running
 from hermes_state.protocol import Store
 from hermes_state.records import Row
 
@@ -46,19 +48,27 @@ def how_to_answer(asked: QuestionAsked) -> list[str]:
     return [*choices, "Answer with a number or in your own words."]
 
 
-def may_be_answered(event: MessageEvent, key: str, lanes: Lanes) -> bool:
-    """Whether plain words may be the answer to what was asked in a chat."""
-    meant = _meant(event, key, lanes)
-    return any(lane.current is not None and lane.current.has_asked for lane in meant)
+class AskedTurns(Protocol):
+    """What the questions of chats need to know of their turns."""
+
+    def running_for(self, session_key: str) -> list[Running]: ...
+    def has_asked(self, running: Running) -> bool: ...
+    def is_background(self, running: Running) -> bool: ...
+    def target_of(self, turn_id: str) -> Origin | None: ...
 
 
-def answered_by(event: MessageEvent, key: str, lanes: Lanes, store: Store) -> Row | None:
+def may_be_answered(event: MessageEvent, key: str, turns: AskedTurns) -> bool:
+    """Return whether plain words may be the answer to what was asked in a chat."""
+    return bool(_asking(event, key, turns))
+
+
+def answered_by(event: MessageEvent, key: str, turns: AskedTurns, store: Store) -> Row | None:
     """What plain words answer: the question that they reply to, else that of the turn that runs.
 
     A job's question is answered by a reply to it and by nothing else, since the person may be talking
     about other things meanwhile.
     """
-    asking = {lane.current.turn_id: lane.key for lane in _meant(event, key, lanes) if lane.current}
+    asking = {running.turn.id: running for running in _asking(event, key, turns)}
     asked = [
         one
         for one in store.questions.pending()
@@ -68,30 +78,32 @@ def answered_by(event: MessageEvent, key: str, lanes: Lanes, store: Store) -> Ro
         names = {row["platform_message_id"] for row in pieces(store, question["id"])}
         if event.reply_to_message_id in names:
             return question
-    return next((one for one in asked if asking[one["turn_id"]] == key), None)
+    return next((one for one in asked if not turns.is_background(asking[one["turn_id"]])), None)
 
 
-def asker(question: Row, key: str, lanes: Lanes) -> SessionSource | None:
-    """Who asked for the turn that puts a question; None when it does not run here."""
-    for lane in (lanes.find(key), *lanes.beside(key)):
-        if lane is not None and lane.current and lane.current.turn_id == question["turn_id"]:
-            return lane.current.origin.place
-    return None
+def asker(question: Row, key: str, turns: AskedTurns) -> SessionSource | None:
+    """Return who asked for the turn that puts a question; None when it does not run here."""
+    if all(running.turn.id != question["turn_id"] for running in turns.running_for(key)):
+        return None
+    target = turns.target_of(question["turn_id"])
+    return target.place if target is not None else None
 
 
-def is_asked(event: MessageEvent, key: str, lanes: Lanes, store: Store) -> bool:
+def is_asked(event: MessageEvent, key: str, turns: AskedTurns, store: Store) -> bool:
     """Whether a message answers what its sender is asked in a conversation: it is meant for us then,
     also in a group and without our name. An approval is answered by a command alone.
     """
-    lane, source = lanes.find(key), event.source
-    current = lane.current if lane is not None else None
-    if source is None or current is None or not current.has_asked:
+    source = event.source
+    asking = [one for one in _asking(event, key, turns) if not turns.is_background(one)]
+    target = turns.target_of(asking[0].turn.id) if asking else None
+    if source is None or target is None:
         return False
-    if current.origin.place.person != source.person or event.files or event.edits is not None:
+    if target.place.person != source.person or event.files or event.edits is not None:
         return False
     command = event.get_command()
     kind = "clarify" if command is None else "approval" if command in _ANSWERS else None
-    asked = [one for one in store.questions.pending() if one["turn_id"] == current.turn_id]
+    turn_id = asking[0].turn.id
+    asked = [one for one in store.questions.pending() if one["turn_id"] == turn_id]
     return any(one["kind"] == kind for one in asked)
 
 
@@ -108,8 +120,9 @@ def name(question_id: str) -> str:
     return f"question:{question_id}"
 
 
-def _meant(event: MessageEvent, key: str, lanes: Lanes) -> list[Lane]:
-    """The lanes whose question a message may answer."""
-    own = lanes.find(key)
-    beside = lanes.beside(key) if event.reply_to_message_id else []
-    return [*([own] if own is not None else []), *beside]
+def _asking(event: MessageEvent, key: str, turns: AskedTurns) -> list[Running]:
+    """Return the turns whose question a message may answer: a job's only when it is a reply."""
+    asking = [running for running in turns.running_for(key) if turns.has_asked(running)]
+    if event.reply_to_message_id:
+        return asking
+    return [running for running in asking if not turns.is_background(running)]

@@ -92,7 +92,7 @@ class GatewayRunner:
 
     @cached_property
     def _running_agents(self) -> dict[str, Any]:
-        return self._house.turns.running if self._house is not None else {}
+        return {}
 
     @cached_property
     def _shutdown_event(self) -> asyncio.Event:
@@ -105,14 +105,18 @@ class GatewayRunner:
         if self._house is None:
             return False
         turns = self._house.turns
-        if session_key in turns.shortenings:
+        if turns.is_busy(session_key):
             return True
-        if self._house.lanes.is_busy(session_key, turns.is_over):
-            return True
-        if turns.agents.has_processes(session_key):
+        if turns.engine.agents.has_processes(turns.conversation_of(session_key)):
             return True
         entry = self.session_store.peek(session_key)
         return entry is not None and self._is_held(entry.session_id)
+
+    def _agents_at_work(self) -> dict[str, Any]:
+        """Return the agents that run turns now, by session key."""
+        if self._house is not None:
+            return self._house.turns.running_agents()
+        return dict(self._running_agents)
 
     def _is_held(self, session_id: str) -> bool:
         """Whether anybody runs the conversation of a session now."""
@@ -145,7 +149,6 @@ class GatewayRunner:
         made = House(assembly, self.session_store, manifests, self._reset, self._follow)
         made.on_restart = lambda: loop.call_soon_threadsafe(self._wish_to_stop, "restart")
         self._house = made
-        vars(self).pop("_running_agents", None)
         await run_blocking(self.session_store._ensure_loaded)
         connected = await made.open(self._shutdown_event)
         self._update_runtime_status(self._state)
@@ -182,7 +185,7 @@ class GatewayRunner:
                     await made.changed.wait()
                 await asyncio.sleep(_TOLD_AFTER_S)
             made.changed.clear()
-            now = (self._state, len(self._running_agents))
+            now = (self._state, len(self._agents_at_work()))
             if now != told or not await run_blocking(status.is_told):
                 await run_blocking(partial(self._update_runtime_status, now[0]))
                 told = now
@@ -228,9 +231,9 @@ class GatewayRunner:
         if self._teller is not None:
             await end([self._teller])
         self._update_runtime_status("draining")
-        fields = {"reason": self._exit_reason or "stopped", "turns": len(self._running_agents)}
+        fields = {"reason": self._exit_reason or "stopped", "turns": len(self._agents_at_work())}
         logger.info("gateway drains", extra=fields)
-        agents = dict(self._running_agents)
+        agents = self._agents_at_work()
         cut_off: Collection[str] = ()
         if self._house is not None:
             cut_off = await self._house.drain(self._restart_drain_timeout)
@@ -253,7 +256,8 @@ class GatewayRunner:
     ) -> None:
         """Let go of a conversation that was being run; it stays open and goes on after a start."""
         if self._house is not None:
-            self._house.turns.agents.drop(session_key)
+            turns = self._house.turns
+            turns.engine.agents.drop(turns.conversation_of(session_key))
         platform = _platform_of(session_key)
         closing.let_go(agent.session_id, platform, agent, lambda: None, interrupted=is_cut_off)
 
@@ -261,7 +265,7 @@ class GatewayRunner:
         status.write_runtime_status(
             gateway_state=state,
             exit_reason=self._exit_reason,
-            active_agents=len(self._running_agents),
+            active_agents=len(self._agents_at_work()),
         )
 
     # -- boundaries of conversations -------------------------------------------------------------
@@ -298,11 +302,13 @@ class GatewayRunner:
         if self._house is None:
             self._replace(old, source, None, is_cut_off=False)
             return 0, False
-        lanes, turns = self._house.lanes, self._house.turns
-        session_id = old.session_id if old is not None else ""
-        with closing.at_rest(lanes, turns, key, session_id) as (lane, is_cut_off):
-            self._replace(old, source, turns.agents.drop(key), is_cut_off=is_cut_off)
-            return sum(not turns.is_over(one.turn_id) for one in lane.queue), is_cut_off
+        turns = self._house.turns
+        conversation_id = turns.conversation_of(key)
+        with closing.at_rest(turns, key, conversation_id) as is_cut_off:
+            queued = len(turns.queued(key))
+            agent = self._dropped_agent(old) if old is not None else None
+            self._replace(old, source, agent, is_cut_off=is_cut_off)
+            return queued, is_cut_off
 
     def _replace(
         self,
@@ -341,8 +347,7 @@ class GatewayRunner:
         """
         platform = _platform_of(new.session_key)
         if new.was_auto_reset and not old.expiry_finalized:
-            agents = self._house.turns.agents if self._house is not None else None
-            agent = agents.drop(old.session_key) if agents is not None else None
+            agent = self._dropped_agent(old)
             model = self.session_store.model_of(old.session_id)
             closing.let_go(
                 old.session_id,
@@ -353,6 +358,13 @@ class GatewayRunner:
                 goes_on=self._goes_on(old),
             )
         self._tell_reset(new, platform)
+
+    def _dropped_agent(self, entry: SessionEntry) -> Agent | None:
+        """Return the agent of a conversation that its chat leaves, unless another chat goes on in it."""
+        if self._house is None or self._goes_on(entry):
+            return None
+        conversation_id = self.store.get_conversation_root(entry.session_id)
+        return self._house.turns.engine.agents.drop(conversation_id)
 
     def _tell_reset(self, entry: SessionEntry, platform: str) -> None:
         try:
@@ -409,7 +421,7 @@ class GatewayRunner:
         if self._house is not None:
             if not self.session_store._is_session_expired(entry):
                 return  # somebody has just written
-            agent = self._house.turns.agents.drop(entry.session_key)
+            agent = self._dropped_agent(entry)
         self.session_store.catch_up(entry)
         closing.let_go(
             entry.session_id,
@@ -427,10 +439,10 @@ class GatewayRunner:
     def _tidy(self) -> None:
         if self._house is None:
             return
-        self._house.recovery.take_up()
+        self._house.recovery.send_what_others_ended()
         self._house.delivery.wake()
-        self._house.turns.on_question_over()
-        self._house.turns.agents.sweep()
+        self._house.question_over()
+        self._house.turns.engine.agents.sweep()
         self.session_store.save_changes()
         now = time.time()
         if now - self._last_session_store_prune_ts > _PRUNE_EVERY_S:

@@ -6,7 +6,7 @@ mirror for people. A change on the way of a turn costs one row.
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -74,9 +74,6 @@ class SessionStore:
         self.on_renewed: Callable[[SessionEntry, SessionEntry], None] = _nothing
         """Told when a message finds its conversation over, with the old route and the new one: after
         both are stored, once, in the thread of that message."""
-        self.on_succeeded: Callable[[str, str, Mapping[str, int]], None] = _no_move
-        """Told when a chat has left a conversation: the session it was in, the one it is in, and the
-        turns that went along, each with the place of its words there."""
 
     # -- finding a conversation -----------------------------------------------------------------
 
@@ -332,7 +329,7 @@ class SessionStore:
             raise
 
     def _succeed(self, db: Store, old: SessionEntry, entry: SessionEntry, reason: str) -> None:
-        places = db.succeed(
+        db.succeed(
             self._route(entry),
             entry.session_id,
             former=old.session_id,
@@ -341,7 +338,6 @@ class SessionStore:
             is_passed_on=entry.auto_reset_reason == _PASSED_ON,
         )
         self._noted([entry.session_key])
-        self.on_succeeded(old.session_id, entry.session_id, places)
 
     def opening(self, entry: SessionEntry) -> Opening:
         """The session that the first message of an entry makes: whose it is."""
@@ -601,10 +597,6 @@ def _none(_session_key: str) -> bool:
 def _differ(one: str | None, other: str | None) -> bool:
     """Whether two are known and not the same."""
     return bool(one) and bool(other) and one != other
-
-
-def _no_move(_former: str, _session_id: str, _places: Mapping[str, int]) -> None:
-    """Nobody has to follow."""
 
 
 def _nothing(_old: SessionEntry, _new: SessionEntry) -> None:

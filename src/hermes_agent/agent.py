@@ -67,7 +67,7 @@ from hermes_state.budgets import Limits
 from hermes_state.inbox import Delivery
 from hermes_state.protocol import Store
 from hermes_state.records import Row
-from hermes_state.turns import MOST_ATTEMPTS, Accepted, Opening, Taken
+from hermes_state.turns import MOST_ATTEMPTS, Accepted, Opening, Taken, TurnSource
 
 logger = logging.getLogger(__name__)
 
@@ -262,6 +262,7 @@ class Agent:
             opening=self._opening(fresh) if is_first else None,
             replaces=replaces,
             only_if_idle=only_if_idle,
+            source=TurnSource(self.platform, lease.process_name()),
         )
         if is_first and accepted.is_new:
             stored = self.store.get_messages(self.session_id, limit=len(fresh)) if fresh else []

@@ -10,6 +10,7 @@ import apsw
 
 from hermes_core import clock
 from hermes_core.errors import LeaseLostError
+from hermes_state import workers
 from hermes_state.database import Database
 
 DEFAULT_TTL_S = 60.0
@@ -61,6 +62,7 @@ def renew(conn: apsw.Connection, lease: Lease, ttl_s: float = DEFAULT_TTL_S) -> 
         "UPDATE leases SET expires_at = ? WHERE conversation_id = ? AND expires_at > 0",
         (clock.now() + ttl_s, lease.conversation_id),
     )
+    workers.refresh(conn, workers.of_holder(lease.holder))
 
 
 def release(conn: apsw.Connection, lease: Lease) -> None:

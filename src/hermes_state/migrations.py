@@ -465,6 +465,23 @@ UPDATE messages SET compacted = 1
     WHERE active = 0 AND json_valid(extra) AND extra ->> '$.compacted' = 1;
 """
 
+_WORKERS = """
+-- Which surface a turn came from, which worker accepted it or runs it, and with whose permissions (JSON;
+-- NULL: the owner at this machine). A turn belongs to its worker until that is gone.
+ALTER TABLE turns ADD COLUMN surface TEXT NOT NULL DEFAULT '';
+ALTER TABLE turns ADD COLUMN worker TEXT;
+ALTER TABLE turns ADD COLUMN permissions TEXT;
+UPDATE turns SET surface = 'gateway' WHERE id IN (SELECT turn_id FROM inbox);
+CREATE INDEX turns_queue ON turns (session_id, user_message_id)
+    WHERE state IN ('accepted', 'running');
+
+-- The processes that have open turns, and when each was heard of last.
+CREATE TABLE workers (
+    name    TEXT PRIMARY KEY,
+    seen_at REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+"""
+
 STEPS: tuple[Step, ...] = (
     Step("m001_sessions_and_messages", _SESSIONS),
     Step("m002_ledger", _LEDGER),
@@ -473,6 +490,7 @@ STEPS: tuple[Step, ...] = (
     Step("m005_partials", _PARTIALS),
     Step("m006_turns_cut_short", _CUT_SHORT),
     Step("m007_messages_compacted", _COMPACTED),
+    Step("m008_workers", _WORKERS),
 )
 
 SCHEMA_VERSION = len(STEPS)

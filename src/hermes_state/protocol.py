@@ -20,7 +20,7 @@ from hermes_state.routes import Route
 from hermes_state.scope import Scope
 from hermes_state.search import Sort
 from hermes_state.transfer import Report
-from hermes_state.turns import Accepted, End, Opening, Taken
+from hermes_state.turns import Accepted, End, Opening, Taken, TurnSource
 from hermes_state.usage import Spent
 
 T = TypeVar("T")
@@ -41,6 +41,7 @@ class TurnLedger(Protocol):
         over: Collection[str] = (),
         replaces: int | None = None,
         only_if_idle: bool = False,
+        source: TurnSource = ...,
     ) -> Accepted: ...
     def start(self, turn_id: str, lease: Lease | None = None) -> int: ...
     def take(

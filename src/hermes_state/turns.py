@@ -37,6 +37,7 @@ from hermes_state import (
     routes,
     sessions,
     titles,
+    workers,
 )
 from hermes_state.budgets import Receipt
 from hermes_state.database import Database
@@ -77,6 +78,19 @@ class Accepted(NamedTuple):
     """Whether the session was made with it."""
 
 
+class TurnSource(NamedTuple):
+    """The surface, worker and permissions of a turn."""
+
+    surface: str = ""
+    worker: str | None = None
+    """The process that accepted it; None: any that has its conversation open."""
+    permissions: str | None = None
+    """What its person may do, as JSON; None: everything."""
+
+
+NO_SOURCE = TurnSource()
+
+
 class Taken(NamedTuple):
     """A turn that is about to run, and the lease it runs under."""
 
@@ -115,6 +129,7 @@ def accept(  # noqa: PLR0913 -- all that comes with a message
     over: Collection[str] = (),
     replaces: int | None = None,
     only_if_idle: bool = False,
+    source: TurnSource = NO_SOURCE,
 ) -> Accepted:
     """Take a message in; a second delivery of the same one finds the first.
 
@@ -147,10 +162,12 @@ def accept(  # noqa: PLR0913 -- all that comes with a message
     message_id = insert_message(conn, session_id, message_from(message))
     turn_id = os.urandom(16).hex()
     conn.execute(
-        "INSERT INTO turns (id, session_id, idempotency_key, user_message_id, accepted_at)"
-        " VALUES (?, ?, ?, ?, ?)",
-        (turn_id, session_id, idempotency_key, message_id, now),
+        "INSERT INTO turns (id, session_id, idempotency_key, user_message_id, accepted_at, surface,"
+        " worker, permissions) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (turn_id, session_id, idempotency_key, message_id, now, *source),
     )
+    if source.worker is not None:
+        workers.refresh(conn, source.worker)
     if delivery is not None:
         inbox.make_turn(conn, delivery, turn_id)
     room = room or session_id  # a session that was made here begins a conversation
@@ -269,6 +286,7 @@ def take(
         return None
     if (earlier := _first_open(conn, conversation_id, row["user_message_id"])) is not None:
         raise EarlierTurnError(f"Turn {earlier} comes before turn {turn_id}.", earlier)
+    conn.execute("UPDATE turns SET worker = ? WHERE id = ?", (workers.of_holder(holder), turn_id))
     return Taken(lease, start(conn, turn_id, is_same=is_same), row)
 
 
@@ -382,7 +400,8 @@ def replace(
         )
     )
     withdraw(conn, turn_id, REPLACED)
-    made = accept(conn, turn["session_id"], message, delivery=delivery)
+    source = TurnSource(turn["surface"], turn["worker"], turn["permissions"])
+    made = accept(conn, turn["session_id"], message, delivery=delivery, source=source)
     conn.execute(
         "UPDATE turns SET accepted_at = ? WHERE id = ?", (turn["accepted_at"], made.turn_id)
     )
@@ -484,6 +503,104 @@ def unfinished(conn: apsw.Connection) -> list[Row]:
     )
 
 
+def open_in(conn: apsw.Connection, conversation_id: str) -> list[Row]:
+    """The open turns of a conversation, in their order."""
+    return rows(
+        conn.execute(
+            "SELECT turns.* FROM turns JOIN sessions ON sessions.id = turns.session_id"
+            " WHERE turns.state IN ('accepted', 'running') AND sessions.conversation_id = ?"
+            " ORDER BY turns.user_message_id",
+            (conversation_id,),
+        )
+    )
+
+
+def open_from_chat(conn: apsw.Connection, session_key: str) -> list[Row]:
+    """The open turns that came from a chat, in their order."""
+    return rows(
+        conn.execute(
+            "SELECT turns.*, sessions.conversation_id FROM turns"
+            " JOIN sessions ON sessions.id = turns.session_id JOIN inbox ON inbox.turn_id = turns.id"
+            " WHERE turns.state IN ('accepted', 'running') AND inbox.payload ->> '$.session_key' = ?"
+            " ORDER BY turns.user_message_id",
+            (session_key,),
+        )
+    )
+
+
+def count_open(conn: apsw.Connection, surface: str) -> int:
+    """Count the open turns that came from a surface."""
+    found = conn.execute(
+        "SELECT count(*) FROM turns WHERE state IN ('accepted', 'running') AND surface = ?",
+        (surface,),
+    )
+    return int(found.get or 0)
+
+
+def open_of(conn: apsw.Connection, surfaces: Collection[str]) -> list[Row]:
+    """The open turns that came from these surfaces: their ids and surfaces."""
+    return rows(
+        conn.execute(
+            "SELECT id, surface FROM turns WHERE state IN ('accepted', 'running')"
+            " AND surface IN (SELECT value FROM json_each(?))",
+            (encode(list(surfaces)),),
+        )
+    )
+
+
+def has_open(conn: apsw.Connection, worker: str) -> bool:
+    """Return whether a worker has open turns."""
+    found = conn.execute(
+        "SELECT EXISTS (SELECT 1 FROM turns WHERE state IN ('accepted', 'running') AND worker = ?)",
+        (worker,),
+    )
+    return bool(found.get)
+
+
+def runnable(
+    conn: apsw.Connection, worker: str, surfaces: Collection[str], conversations: Collection[str]
+) -> list[Row]:
+    """The open turns that this worker may run now: the first one of each conversation at most.
+
+    A worker runs what it accepted; and where a worker is gone, what came from a surface that it serves
+    or is in a conversation that it has open. What stands before such a turn it runs first, unless that
+    belongs to another worker. A sub-agent's turn is left to its parent.
+
+    Other turns that a worker which is gone had begun are found as well, with `is_due` 0: a surface may
+    adopt them.
+    """
+    now = clock.now()
+    return rows(
+        conn.execute(
+            "WITH open AS (SELECT turns.*, sessions.conversation_id,"
+            " coalesce(turns.worker = ?1, 0) AS is_own,"
+            " NOT EXISTS (SELECT 1 FROM workers WHERE workers.name = turns.worker"
+            " AND workers.name <> ?1 AND workers.seen_at > ?2) AS is_free"
+            " FROM turns JOIN sessions ON sessions.id = turns.session_id"
+            " WHERE turns.state IN ('accepted', 'running')"
+            " AND sessions.relation IS DISTINCT FROM 'delegate')"
+            " SELECT * FROM (SELECT first.*, EXISTS (SELECT 1 FROM open AS due"
+            " WHERE due.session_id = first.session_id"
+            " AND (due.is_own OR due.is_free AND (due.surface IN (SELECT value FROM json_each(?3))"
+            " OR due.conversation_id IN (SELECT value FROM json_each(?4))))) AS is_due"
+            " FROM open AS first WHERE first.is_free"
+            " AND NOT EXISTS (SELECT 1 FROM turns AS before WHERE before.session_id = first.session_id"
+            " AND before.state IN ('accepted', 'running')"
+            " AND before.user_message_id < first.user_message_id)"
+            " AND NOT EXISTS (SELECT 1 FROM leases WHERE leases.expires_at > ?5"
+            " AND leases.conversation_id = first.conversation_id))"
+            " WHERE is_due OR state = 'running' ORDER BY user_message_id",
+            (
+                worker,
+                now - workers.TTL_S,
+                encode(list(surfaces)),
+                encode(list(conversations)),
+                now,
+            ),
+        )
+    )
+
+
 def unsent(conn: apsw.Connection, since: float, platforms: Collection[str]) -> list[Row]:
     """Turns that came from these platforms and ended since then, with nothing put down to be sent."""
     return rows(
@@ -570,6 +687,7 @@ class Turns:
         over: Collection[str] = (),
         replaces: int | None = None,
         only_if_idle: bool = False,
+        source: TurnSource = NO_SOURCE,
     ) -> Accepted:
         return self._db.write(
             lambda c: accept(
@@ -583,6 +701,7 @@ class Turns:
                 over=over,
                 replaces=replaces,
                 only_if_idle=only_if_idle,
+                source=source,
             )
         )
 

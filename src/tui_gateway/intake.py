@@ -15,7 +15,7 @@ from hermes_protocol.errors import NO_SUCH_SESSION
 from hermes_state import sessions
 from hermes_state.protocol import Store
 from hermes_state.records import Row
-from hermes_state.turns import FOLDED, Opening
+from hermes_state.turns import FOLDED, Opening, TurnSource
 from tui_gateway import info, line, turns
 from tui_gateway.projection import text_of
 from tui_gateway.protocol import RpcError
@@ -217,6 +217,7 @@ def _take_in(
         opening=opening_of(session, live),
         reopens=True,
         replaces=replaces,
+        source=TurnSource(live.source, lease.process_name()),
     )
     live.last_active = clock.now()
     if accepted.makes_session:

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 from gateway.house import House
 from gateway.platforms.testing.loopback.server import LoopbackServer, Shown
 from gateway.run import GatewayRunner
+from gateway.session import SessionEntry
+from hermes_agent.agent import Agent
 from hermes_agent.testing import echo
 from hermes_agent.testing.server import Play, Recorded, ScriptedServer
 from hermes_core import config
@@ -147,6 +149,22 @@ class Inside:
     def house(self) -> House:
         assert self.runner._house is not None
         return self.runner._house
+
+    def agent_of(self, entry: SessionEntry) -> Agent | None:
+        """The agent that is awake in the conversation of a chat."""
+        turns = self.house.turns
+        return turns.engine.agents.peek(turns.conversation_of(entry.session_key))
+
+    def open_turns(self) -> set[str]:
+        """The turns of chats that run or are queued."""
+        rows = self.store.read(
+            lambda tx: tx.execute(
+                "SELECT id FROM turns WHERE state IN ('accepted', 'running') AND surface = 'gateway'"
+            ).fetchall()
+        )
+        return {turn_id for (turn_id,) in rows} | {
+            one.turn.id for one in self.house.turns.engine.work
+        }
 
     def __enter__(self) -> "Inside":
         self._thread.start()

@@ -212,11 +212,11 @@ def test_a_command_has_to_wait_for_a_turn_that_runs(world: World) -> None:
     world.play(silence())
     with Inside(world) as inside:
         world.platform.say("a", "apple")
-        eventually(lambda: bool(inside.house.turns.running), "the turn")
+        eventually(lambda: bool(inside.house.turns.running_agents()), "the turn")
         world.platform.say("a", "/undo")
         world.wait_for_text("a", "/undo has to wait for the turn.")
         world.platform.say("a", "/stop")
-        eventually(lambda: not inside.house.lanes.running, "the end of the turn")
+        eventually(lambda: not inside.house.turns.running(), "the end of the turn")
 
 
 def test_a_title_names_a_conversation_that_resume_finds(world: World) -> None:

@@ -61,7 +61,7 @@ def _make_old(inside: Inside, *, is_running: bool = False) -> None:
     """Have the chat be silent for two days; its turn has left the lane by then, unless it runs on."""
     entry = _entry(inside)
     if not is_running:
-        eventually(lambda: inside.house.lanes.find(entry.session_key) is None)
+        eventually(lambda: not inside.house.turns.is_busy(entry.session_key))
     entry.updated_at -= timedelta(days=2)
 
 
@@ -157,12 +157,12 @@ def test_a_chat_that_resumes_the_conversation_it_is_in_stays_there_and_no_end_is
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
         entry = _entry(inside)
-        agent = inside.house.turns.agents.peek(entry.session_key)
+        agent = inside.agent_of(entry)
         heard.calls.clear()
         world.platform.say("a", f"/resume {entry.session_id}")
         world.wait_for_text("a", "You are in 'one' now")
         assert heard.calls == []
-        assert inside.house.turns.agents.peek(entry.session_key) is agent
+        assert inside.agent_of(entry) is agent
 
 
 def test_a_message_that_finds_its_conversation_over_tells_its_end_and_the_next(
@@ -185,7 +185,7 @@ def test_a_message_that_finds_its_conversation_over_tells_its_end_and_the_next(
             ("on_session_start", new),
         ]
         assert heard.cut_off == [(old, False)]
-        assert len(inside.house.turns.agents) == 1
+        assert len(inside.house.turns.engine.agents) == 1
 
 
 def test_it_also_tells_the_end_of_a_conversation_that_slept_through_a_restart(
@@ -252,7 +252,7 @@ def test_a_conversation_whose_time_is_up_in_every_chat_that_is_in_it_ends_once(
         shared = _entry(inside).session_id
         world.platform.say("b", f"/resume {shared}")
         world.wait_for_text("b", "You are in")
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         first, second = inside.runner.session_store.list_sessions()
         heard.calls.clear()
         first.updated_at -= timedelta(days=2)
@@ -475,7 +475,7 @@ def test_a_turn_that_ends_while_the_gateway_drains_was_not_cut_off(
     world.play(say("an answer that takes a moment", delay_s=0.2))
     with Inside(world) as inside:
         world.platform.say("a", "one")
-        eventually(lambda: bool(inside.house.turns.running))
+        eventually(lambda: bool(inside.house.turns.running_agents()))
         session_id = _entry(inside).session_id
     assert heard.cut_off == [(session_id, False)]
 
@@ -511,7 +511,7 @@ def test_what_follows_a_long_turn_is_said_in_its_conversation(
         _make_old(inside, is_running=True)
         quiet.release()
         world.wait_for_text("a", "Shall I send it?")
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         if is_killed:  # of the next start there is what was stored
             store = inside.runner.session_store
             found = type(store)(store.sessions_dir, store.config, db=inside.store).list_sessions()
@@ -540,7 +540,7 @@ def test_the_watcher_ends_what_is_expired_once(world: World, heard: _Heard) -> N
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         entry = _entry(inside)
         _look(inside)
         assert not entry.expiry_finalized
@@ -555,7 +555,7 @@ def test_the_watcher_ends_what_is_expired_once(world: World, heard: _Heard) -> N
         row = inside.store.get_session(entry.session_id)
         assert row is not None
         assert row["end_reason"] == "session_reset"
-        assert len(inside.house.turns.agents) == 0
+        assert len(inside.house.turns.engine.agents) == 0
     with Inside(world) as inside:
         assert _entry(inside).expiry_finalized
         world.platform.say("a", "two")
@@ -580,7 +580,7 @@ def test_the_watcher_leaves_a_conversation_alone_in_which_somebody_writes(
         quiet.release()
         world.wait_for_text("a", "still here")
         assert not entry.expiry_finalized
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         entry.updated_at += timedelta(days=2)
         inside.runner._expire(entry)  # it was found to be expired, and somebody wrote since
         assert not entry.expiry_finalized
@@ -614,7 +614,7 @@ def test_an_end_that_cannot_be_stored_is_tried_again(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         entry = _entry(inside)
         _make_old(inside)
         with disk_full_at(inside.store, "UPDATE OF end_reason ON sessions"):
@@ -629,13 +629,13 @@ def test_the_watcher_forgets_silent_chats_once_an_hour(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         _entry(inside).updated_at -= timedelta(days=31)
         inside.runner._tidy()
         assert inside.runner.session_store.list_sessions() == []
         world.platform.say("b", "two")
         world.wait_for_replies("b", 1)
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         _entry(inside).updated_at -= timedelta(days=31)
         inside.runner._tidy()
         assert len(inside.runner.session_store.list_sessions()) == 1

@@ -73,7 +73,7 @@ def test_a_shortening_that_the_limit_does_not_allow_is_refused_with_the_reason(
         for words in ("one " * 300, "two " * 300, "three"):
             world.platform.say("m", words, user="m1")
         world.wait_for_replies("m", 3)
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         limits = Limits(person="loopback:m1")
         inside.store.budgets.reserve("spent", limits, Estimate(1, 0.01, 0.0))
         world.platform.say("m", "/compress", user="m1")

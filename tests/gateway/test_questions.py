@@ -109,7 +109,7 @@ def test_who_is_asked_in_a_group_answers_without_naming_the_bot(world: World) ->
         world.wait_for_text("g", "The tool says: the blue one")
         world.platform.say("g", "and now to something else", **_GROUP)
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
-        assert not inside.house.lanes.held
+        assert not inside.open_turns()
         assert len(world.replies("g")) == 2
 
 

@@ -6,8 +6,6 @@ from contextlib import nullcontext
 
 import pytest
 
-from gateway.lanes import Waiting
-from gateway.origin import Origin
 from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_cli import plugins
@@ -74,9 +72,9 @@ def test_what_waits_for_a_terminal_waits_on_after_a_restart(world: World) -> Non
         with lease.held(store, store.get_conversation_root(entry.session_id), lambda: None):
             with Inside(world) as inside:
                 world.platform.say("a", "two")
-                eventually(lambda: len(inside.house.lanes.held) == 1)
+                eventually(lambda: len(inside.open_turns()) == 1)
             with Inside(world) as inside:
-                assert len(inside.house.lanes.held) == 1
+                assert len(inside.open_turns()) == 1
                 world.platform.say("a", "/status")
                 world.wait_for_text("a", "Nothing has begun yet of what waits here.")
         with Inside(world):
@@ -288,13 +286,13 @@ def test_an_answer_that_a_terminal_gives_beside_the_gateway_is_sent_at_once(worl
         with lease.held(store, store.get_conversation_root(entry.session_id), lambda: None):
             for text in ("two", "three"):
                 world.platform.say("a", text)
-            eventually(lambda: len(inside.house.lanes.held) == 2)
+            eventually(lambda: len(inside.open_turns()) == 2)
             turn, _ = store.turns.still_open()
             store.turns.start(turn["id"])
             said = {"role": "assistant", "content": "said elsewhere"}
             store.turns.finish(turn["id"], "answered", message=said)
         world.wait_for_text("a", "You said: three")
-        inside.house.recovery.take_up()
+        inside.house.recovery.send_what_others_ended()
         eventually(lambda: not inside.store.outbox.waiting())
         assert world.replies("a")[1] == "said elsewhere"
         assert len(world.replies("a")) == 3
@@ -336,7 +334,7 @@ def test_what_a_terminal_answers_when_the_gateway_starts_is_sent_when_it_is_answ
         lease.expire_dead_leases(store)
         (turn,) = store.turns.unfinished()
         with lease.held(store, turn["conversation_id"], lambda: None), Inside(world) as inside:
-            eventually(lambda: inside.house.lanes.held == {turn["id"]})
+            eventually(lambda: inside.open_turns() == {turn["id"]})
             said = {"role": "assistant", "content": "said elsewhere"}
             store.turns.finish(turn["id"], "answered", message=said)
             world.wait_for_text("a", "said elsewhere")
@@ -355,29 +353,3 @@ def test_what_somebody_else_answered_while_we_did_is_what_the_chat_gets(world: W
         quiet.release()
         world.wait_for_text("a", "said elsewhere")
         assert inside.house.turns.failed_count == 0
-
-
-def test_a_turn_that_is_stopped_when_somebody_else_has_ended_it_holds_nobody_up(
-    world: World,
-) -> None:
-    with Inside(world) as inside:
-        world.platform.say("a", "one")
-        world.wait_for_replies("a", 1)
-        (entry,) = inside.runner.session_store.list_sessions()
-        place = {"platform": "loopback", "chat_id": "a", "user_id": "u1"}
-        came_from = Origin(place, session_key=entry.session_key)
-        accepted = inside.store.turns.accept(
-            entry.session_id, {"role": "user", "content": "typed in a terminal, and stopped here"}
-        )
-        inside.store.turns.finish(accepted.turn_id, "failed", reason="no model answers")
-        waiting = Waiting(
-            accepted.turn_id,
-            accepted.session_id,
-            accepted.conversation_id,
-            came_from,
-            accepted.message_id,
-        )
-        waiting.stop.set()
-        inside.house.lanes.put(entry.session_key, waiting)
-        world.platform.say("a", "two")
-        world.wait_for_text("a", "You said: two")

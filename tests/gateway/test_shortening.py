@@ -41,7 +41,7 @@ def test_a_shortening_is_told_and_can_be_stopped(world: World) -> None:
         world.wait_for_text("a", "/compress has to wait")
         world.platform.say("a", "/stop")
         world.wait_for_text("a", "⏹ Stopping.")
-        world.wait_for_text("a", "⏹ Stopped; nothing was shortened.")
+        world.wait_for_text("a", "⏹ Stopped; nothing was compacted.")
         world.platform.say("a", "/status")
         world.wait_for_text("a", "Nothing is running.")
         assert inside.runner.session_store.list_sessions()[0].session_id == before
@@ -57,7 +57,7 @@ def test_what_is_said_meanwhile_is_taken_in_at_once_and_answered_afterwards(worl
         world.platform.say("a", "are you there?", message_id="next")
         world.platform.wait_until(lambda: not world.platform.unacknowledged(), timeout=3)
         assert len(world.replies("a")) == 8
-        assert inside.house.lanes.held
+        assert inside.open_turns()
         quiet.release()
         world.wait_for_text("a", "The conversation goes on in")
         world.wait_for_text("a", "You said: are you there?")
@@ -75,7 +75,7 @@ def test_new_stops_a_shortening_with_a_word(world: World) -> None:
         _being_shortened(world)
         world.platform.say("a", "/new")
         world.wait_for_text("a", "Session reset.")
-        world.wait_for_text("a", "⏹ Stopped; nothing was shortened.")
+        world.wait_for_text("a", "⏹ Stopped; nothing was compacted.")
         world.play(say("a fresh start"))
         world.platform.say("a", "hello")
         world.wait_for_text("a", "a fresh start")
@@ -83,7 +83,7 @@ def test_new_stops_a_shortening_with_a_word(world: World) -> None:
         ended = inside.store.get_session(before)
         assert ended is not None
         assert ended["end_reason"] == "session_reset"
-        eventually(lambda: not inside.house.lanes.held)
+        eventually(lambda: not inside.open_turns())
         assert not any("went wrong" in one for one in world.replies("a"))
 
 

@@ -30,7 +30,7 @@ def _here(inside: Inside) -> str:
 def _waiting(inside: Inside) -> int:
     """How many messages wait in the chat and have not begun."""
     (entry,) = inside.runner.session_store.list_sessions()
-    return len(inside.house.lanes.waiting(entry.session_key))
+    return len(inside.house.turns.queued(entry.session_key))
 
 
 def _wait_until_taken(world: World) -> None:
@@ -63,7 +63,7 @@ def test_new_while_a_terminal_runs_the_conversation_answers_all_that_waits(world
     with Inside(world) as inside:
         world.platform.say("a", "my name is Ada")
         world.wait_for_replies("a", 1)
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         old = _here(inside)
         with lease.held(inside.store, old, lambda: None):
             world.platform.say("a", "and I wait")
@@ -89,11 +89,13 @@ def test_what_waits_for_a_terminal_is_not_stopped_as_if_it_ran(
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         with lease.held(inside.store, _here(inside), lambda: None):
             world.platform.say("a", "two")
             eventually(lambda: _waiting(inside) == 1)
-            eventually(lambda: not inside.house.turns.running and not inside.house.lanes.running)
+            eventually(
+                lambda: not inside.house.turns.running_agents() and not inside.house.turns.running()
+            )
             world.platform.say("a", stop)
             world.wait_for_text("a", said)
         world.platform.say("a", "three")
@@ -105,7 +107,7 @@ def test_what_a_killed_terminal_left_is_named_and_can_be_given_up(world: World) 
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         inside.store.turns.accept(_here(inside), {"role": "user", "content": "in a terminal"})
         world.platform.say("a", "/undo")
         world.wait_for_text("a", "in a terminal has no answer yet.")
@@ -120,7 +122,7 @@ def test_status_tells_what_waits_from_what_runs(world: World) -> None:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
         (entry,) = inside.runner.session_store.list_sessions()
-        with inside.house.lanes.held_back(entry.session_key):
+        with inside.house.turns.held(entry.session_key):
             world.platform.say("a", "two")
             eventually(lambda: _waiting(inside) == 1)
             world.platform.say("a", "/status")
@@ -217,7 +219,7 @@ def test_a_message_that_is_taken_in_while_its_chat_leaves_is_said_where_the_chat
     with Inside(world) as inside:
         world.platform.say("a", "marzipan")
         world.wait_for_text("a", "You said: marzipan")
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         old, routes, of = _here(inside), inside.runner.session_store, inside.house.wording.of
         (entry,) = routes.list_sessions()
 
@@ -263,7 +265,7 @@ def test_a_turn_that_new_stopped_does_not_go_on_after_a_crash(world: World) -> N
         (turn,) = store.turns.still_open()
         store.promote_to_session_reset(turn["session_id"])
     with Inside(world) as inside:
-        assert inside.store.turns.still_open() == []
+        eventually(lambda: inside.store.turns.still_open() == [])
         assert len(world.model.asked) == 1
 
 
@@ -297,7 +299,7 @@ def test_a_room_that_passes_to_somebody_else_does_not_pass_on_what_was_said_in_p
         world.platform.say("room", "the code is 4711", user="ana")
         world.wait_for_text("room", "You said: the code is 4711")
         hers = _here(inside)
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         if is_forgotten:
             routes = inside.runner.session_store
             (entry,) = routes.list_sessions()
@@ -330,7 +332,7 @@ def test_what_waits_in_a_room_is_not_passed_on_with_it(world: World) -> None:
         _wait_until_taken(world)
         quiet.release()
         world.wait_for_text("room", "You said: who is there?")
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         assert "4711" not in _told(world)
         assert not any("4711" in one for one in world.replies("room"))
         assert inside.store.check() == []

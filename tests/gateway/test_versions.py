@@ -89,7 +89,7 @@ def test_the_new_version_of_a_message_that_waits_keeps_its_place(world: World) -
         assert "You said: two" in to_three
         assert "tow" not in to_three
         assert "twi" not in to_three
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         assert inside.store.turns.unfinished() == []
         assert inside.store.check() == []
 
@@ -272,7 +272,7 @@ def test_words_that_became_a_command_while_they_waited_are_not_answered(
         world.platform.say("a", "last")
         world.wait_for_text("a", "You said: last")
         assert "taken back" not in json.dumps([one.json for one in world.model.asked])
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         assert inside.store.turns.unfinished() == []
         assert inside.store.check() == []
 
@@ -311,7 +311,7 @@ def test_what_was_queued_is_answered_in_its_last_version_in_its_place(
         quiet.release()
         world.wait_for_text("a", "You said: three")
         assert _asked(world) == ["one", "two", "three"]
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         assert inside.store.check() == []
 
 
@@ -332,7 +332,7 @@ def test_a_job_that_runs_is_stopped_for_its_new_version(world: World) -> None:
         assert quiet.begun.wait(_PATIENCE_S)
         world.platform.edit("a", job, "/background job two")
         world.wait_for_text("a", "You said: job two")
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         quiet.release()
         assert _asked(world) == ["job one", "job two"]
         assert not any("the first job is done" in one for one in world.replies("a"))
@@ -349,7 +349,7 @@ def test_a_job_that_becomes_words_is_stopped_and_the_words_correct_nothing(
         assert quiet.begun.wait(_PATIENCE_S)
         world.platform.edit("a", job, new)
         world.wait_for_text("a", "You said: job two")
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         quiet.release()
         assert _asked(world) == ["job one", "job two"]
         assert not any("the first job is done" in one for one in world.replies("a"))
@@ -373,7 +373,7 @@ def test_a_job_that_is_changed_before_it_has_asked_its_model_says_nothing_of_its
         world.platform.edit("a", job, new)
         world.wait_for_text("a", "You said: job two")
         may_go_on.set()
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         assert _asked(world) == ["job two"]
         assert not any("send it again" in one for one in world.replies("a"))
 
@@ -447,7 +447,7 @@ def test_a_command_that_takes_back_or_repeats_is_not_done_again_when_it_is_chang
             world.wait_for_replies("a", number)
         given = world.platform.say("a", first)
         world.wait_for_replies("a", 4)
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         before = [(one["id"], one["message_count"]) for one in inside.store.list_sessions_rich()]
         world.platform.edit("a", given, changed)
         world.wait_for_text("a", "Send it as a new message")

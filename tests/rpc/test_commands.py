@@ -91,7 +91,7 @@ def test_where_all_is_taken_back_the_commands_say_that_there_is_nothing(
         with pytest.raises(RefusedError, match=said) as refused:
             client.call("slash.exec", session_id=sid, command=command)
         assert refused.value.number == 4008
-        assert "compress" not in refused.value.data.get("fix", ""), "nothing was shortened"
+        assert "compress" not in refused.value.data.get("fix", ""), "nothing was compacted"
 
 
 def test_steering_by_command_is_told_when_it_was_heard(

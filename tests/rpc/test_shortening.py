@@ -7,7 +7,7 @@ from hermes_agent.testing.server import ScriptedServer
 from tests.rpc.serving import PATIENCE_S, Client, Inside, RefusedError, World
 
 SUMMARY = "## Goal\nTalk about questions.\n## Next step\nGo on."
-STOPPED = "Stopped; nothing was shortened."
+STOPPED = "Stopped; nothing was compacted."
 
 
 def talk(client: Client, model: ScriptedServer) -> str:

@@ -78,6 +78,7 @@ RELEASED = {
     "m005_partials": "e5ad1a493e16b846",
     "m006_turns_cut_short": "edbf77660fbab80e",
     "m007_messages_compacted": "eb03dd2dc33aa397",
+    "m008_workers": "a7e07d38326694a5",
 }
 """A hash per step. Stores have taken these steps: a change is a new step, never an edit."""
 

@@ -26,7 +26,7 @@ ONE_OF_EACH = {
     "messages": None,
     "forgotten": "(4711)",
     "leases": "('s0', 'holder', 7, 12.5)",
-    "turns": "('t', 's0', 'answered', 'key', 1, 2, 1, NULL, 1.0, 2.0, 3.5)",
+    "turns": "('t', 's0', 'answered', 'key', 1, 2, 1, NULL, 1.0, 2.0, 3.5, 'tui', 'w', '{}')",
     "effects": "(5, 't', 1, 'call', 'shell', '{}', 0, 'done', 2, 1.0, 2.0, 3.0)",
     "inbox": "('telegram', '7', 'm1', '{}', 'turn', 't', 1.0, 2.0)",
     "outbox": "(9, 't', 'telegram', '7', '', 1, 'hi', 'sent', 1, '8', NULL, 1.0, 2.0, 3.0, 'k', '')",
@@ -40,6 +40,7 @@ ONE_OF_EACH = {
     "pairings": "('telegram', '43', 'You', '43', 'salt', 'hash', 1.0, 2.0)",
     "pairing_failures": "('telegram', 2, 0.0)",
     "partials": "('t', 'half a rep', 1.0)",
+    "workers": "('w', 1.0)",
 }
 """A row for every table of the schema; those without one are filled through the store."""
 

@@ -316,7 +316,7 @@ def test_who_steers_a_turn_is_told_that_it_was_said_to_it(gateway: Gateway) -> N
         first = pool.submit(lambda: text(gateway.ask("one", extra_headers=_NOTES)))
         assert quiet.begun.wait(PATIENCE_S)
         second = pool.submit(lambda: text(gateway.ask("/steer two", extra_headers=_NOTES)))
-        (agent,) = gateway.house.turns.running.values()
+        (agent,) = gateway.house.turns.running_agents().values()
         eventually(lambda: bool(agent._steers), "what is to be said")
         quiet.release()
         assert first.result(PATIENCE_S) == "so be it"
@@ -339,7 +339,7 @@ def test_requests_by_name_and_by_id_are_answered_in_the_order_in_which_they_came
             [("two", by_id), ("three", _NOTES), ("four", by_id)], 1
         ):
             asked.append(pool.submit(gateway.ask, words, extra_headers=where))
-            eventually(lambda number=number: gateway.house.lanes.waiting_count == number)
+            eventually(lambda number=number: gateway.house.queued_count() == number)
         quiet.release()
         assert text(asked[0].result(PATIENCE_S)) == "the first"
         for one in asked[1:]:
@@ -369,7 +369,7 @@ def test_a_picture_that_a_turn_cannot_be_told_is_answered_on_its_request(gateway
         first = pool.submit(lambda: text(gateway.ask("first", extra_headers=_NOTES)))
         assert quiet.begun.wait(PATIENCE_S)
         second = pool.submit(show)
-        eventually(lambda: gateway.house.lanes.waiting_count == 1, "the picture waits")
+        eventually(lambda: gateway.house.queued_count() == 1, "the picture waits")
         quiet.release()
         assert (first.result(PATIENCE_S), second.result(PATIENCE_S)) == ("one", "two")
 
@@ -521,7 +521,7 @@ def test_what_was_said_under_another_user_is_not_found_by_its_name(
         gateway.ask("the word is apple", **named)
         store = gateway.runner.session_store
         if not has_route:
-            eventually(lambda: not gateway.house.lanes.held, "the end of the turn")
+            eventually(lambda: not gateway.open_turns(), "the end of the turn")
             for entry in store.list_sessions():
                 entry.updated_at -= timedelta(days=9)
             assert store.prune_old_entries(8) == 1

@@ -1,112 +1,17 @@
-"""Turns in their lanes: order, what a message does to a busy one, stopping, and stores that fail."""
+"""Turns of chats: what a message does to a busy conversation, stopping, and stores that fail."""
 
 import json
-import threading
 from dataclasses import replace
-from itertools import count
-from typing import Any
 
 import pytest
 
-from gateway.agents import Agents
-from gateway.lanes import Lane, Lanes, Waiting
-from gateway.origin import Origin
 from hermes_agent.testing.scripted import Quiet, call, say, silence
-from hermes_core.errors import StoreBusyError
 from hermes_state import SessionDB
-from hermes_state.turns import MOST_ATTEMPTS
+from hermes_state.turns import MOST_ATTEMPTS, Accepted
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import disk_full_at, eventually
 
 _PATIENCE_S = 10
-
-
-_places = count()
-
-
-def _waiting(name: str, conversation: str = "") -> Waiting:
-    """A turn that came last, in a conversation of its lane's own unless one is named."""
-    return Waiting(name, "s", conversation or name[0], Origin({}), next(_places))
-
-
-# -- lanes by themselves ---------------------------------------------------------------------------
-
-
-def test_a_lane_runs_its_turns_in_order_and_others_beside_it() -> None:
-    ran: list[str] = []
-    gate, beside = threading.Event(), threading.Event()
-
-    def run(_lane: Lane, waiting: Waiting) -> None:
-        if waiting.turn_id == "a0":
-            gate.wait(_PATIENCE_S)
-        ran.append(waiting.turn_id)
-        if waiting.turn_id == "b":
-            beside.set()
-
-    lanes = Lanes(run, at_once=2)
-    assert [lanes.put("a", _waiting(f"a{number}")) for number in range(4)] == [0, 1, 2, 3]
-    assert lanes.held == {"a0", "a1", "a2", "a3"}
-    lanes.put("b", _waiting("b"))
-    assert beside.wait(_PATIENCE_S)
-    gate.set()
-    eventually(lambda: lanes.find("a") is None)
-    assert ran == ["b", "a0", "a1", "a2", "a3"]
-    assert lanes.held == set()
-    lanes.close()
-
-
-def test_a_turn_that_is_put_twice_runs_once() -> None:
-    ran: list[str] = []
-    gate = threading.Event()
-
-    def run(_lane: Lane, waiting: Waiting) -> None:
-        gate.wait(_PATIENCE_S)
-        ran.append(waiting.turn_id)
-
-    lanes = Lanes(run, at_once=1)
-    assert [lanes.put("a", _waiting(name)) for name in ("a0", "a1", "a0", "a1")] == [0, 1, 0, 1]
-    gate.set()
-    eventually(lambda: lanes.find("a") is None)
-    assert ran == ["a0", "a1"]
-    lanes.close()
-
-
-def test_a_turn_that_breaks_does_not_hold_up_those_behind_it() -> None:
-    ran = threading.Event()
-
-    def run(_lane: Lane, waiting: Waiting) -> None:
-        if waiting.turn_id == "broken":
-            raise RuntimeError("nobody foresaw this")
-        ran.set()
-
-    lanes = Lanes(run, at_once=1)
-    lanes.put("a", _waiting("broken"))
-    lanes.put("a", _waiting("next"))
-    assert ran.wait(_PATIENCE_S)
-    eventually(lambda: lanes.find("a") is None)
-    assert lanes.wait_until_idle(0)
-    lanes.close()
-
-
-def test_a_closed_lane_ends_what_runs_and_begins_nothing() -> None:
-    gate, begun, ran = threading.Event(), threading.Event(), list[str]()
-
-    def run(_lane: Lane, waiting: Waiting) -> None:
-        begun.set()
-        gate.wait(_PATIENCE_S)
-        ran.append(waiting.turn_id)
-
-    lanes = Lanes(run, at_once=1)
-    for name in ("first", "second"):
-        lanes.put("a", _waiting(name))
-    lanes.put("b", _waiting("third"))
-    assert begun.wait(_PATIENCE_S)
-    lanes.close()
-    assert not lanes.wait_until_idle(0)
-    assert lanes.put("c", _waiting("fourth")) == 0
-    gate.set()
-    assert lanes.wait_until_idle(_PATIENCE_S)
-    assert ran == ["first"]
 
 
 # -- a busy conversation -----------------------------------------------------------------------------
@@ -124,7 +29,7 @@ def test_what_is_said_to_a_steered_turn_reaches_it_and_is_answered_once(world: W
         quiet.release()
         world.wait_for_text("a", "both done")
         assert "and blue, please" in json.dumps(world.model.asked[-1].json)
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         world.platform.say("a", "three")
         world.wait_for_text("a", "You said: three")
         assert len(world.replies("a")) == 2
@@ -184,10 +89,15 @@ def test_a_message_does_not_interrupt_its_own_turn(world: World) -> None:
         world.platform.say("a", "one")
         assert quiet.begun.wait(_PATIENCE_S)
         house = inside.house
-        (lane,) = house.lanes.running
-        assert lane.current is not None
-        house.make_way(lane.current)
-        assert not lane.current.stop.is_set
+        (running,) = house.turns.running()
+        target = house.turns.target_of(running.turn.id)
+        assert target is not None
+        turn = running.turn
+        accepted = Accepted(
+            turn.id, turn.session_id, turn.conversation_id, turn.user_message_id, is_new=True
+        )
+        house.make_way(accepted, target)
+        assert not running.stop.is_set
         quiet.release()
         assert world.wait_for_replies("a", 1) == ["not stopped"]
 
@@ -225,7 +135,7 @@ def test_stop_all_stops_a_turn_that_heard_what_waited(world: World) -> None:
         world.platform.say("a", "/queue three")
         world.platform.say("a", "/stop all")
         world.wait_for_text("a", "⏹ Stopping. 1 waiting message was taken back.")
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         assert inside.store.turns.unfinished() == []
         world.platform.say("a", "four")
         world.wait_for_text("a", "You said: four")
@@ -324,7 +234,7 @@ def test_a_turn_whose_steps_cannot_be_stored_is_run_again_in_its_place(
 def test_a_turn_is_not_given_up_because_the_disk_is_full_for_long(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.turns._ASK_AGAIN_S", 0.01)
+    monkeypatch.setattr("hermes_engine.runner._RETRY_S", 0.01)
     with Inside(world) as inside:
         with disk_full_at(inside.store, "INSERT ON outbox"):
             world.platform.say("a", "one")
@@ -337,7 +247,7 @@ def test_the_note_of_a_reset_that_cannot_be_stored_does_not_lose_the_message(wor
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
-        eventually(lambda: inside.house.lanes.held == set())
+        eventually(lambda: inside.open_turns() == set())
         (entry,) = inside.runner.session_store.list_sessions()
         entry.updated_at = entry.updated_at.replace(year=2020)
         with disk_full_at(inside.store, "INSERT ON outbox WHEN NEW.key LIKE 'reset:%'"):
@@ -347,17 +257,6 @@ def test_the_note_of_a_reset_that_cannot_be_stored_does_not_lose_the_message(wor
         note, reply = world.wait_for_replies("a", 3)[1:]
         assert "idle" in note
         assert "You said: two" in reply
-
-
-def test_a_turn_in_no_lane_is_taken_up_by_the_watcher(world: World) -> None:
-    with Inside(world) as inside:
-        house = inside.house
-        house.lanes._is_closed = True  # as it is while a stop begins
-        world.platform.say("a", "hello")
-        world.platform.wait_until(lambda: not world.platform.unacknowledged())
-        house.lanes._is_closed = False
-        inside.runner._tidy()
-        assert "hello" in world.wait_for_replies("a", 1)[0]
 
 
 def test_a_command_that_was_done_is_told_when_the_store_can_be_written(world: World) -> None:
@@ -381,79 +280,6 @@ def test_a_message_nobody_foresaw_is_told_of_and_holds_up_no_other(world: World)
         world.platform.say("a", "this does not")
         assert "was not taken in" in world.wait_for_replies("bad", 1)[0]
         assert "this does not" in world.wait_for_replies("a", 1)[0]
-
-
-def test_a_turn_whose_place_cannot_be_read_now_is_not_overtaken(world: World) -> None:
-    quiet, failed = Quiet(), threading.Event()
-    world.play(silence(quiet, then="first"))
-    with Inside(world) as inside:
-        world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
-        world.platform.say("a", "two")
-        world.platform.say("a", "three")
-        world.platform.wait_until(lambda: not world.platform.unacknowledged())
-        (lane,) = inside.house.lanes.running
-        second, read = lane.queue[0].turn_id, inside.store.turns.get
-
-        def get(turn_id: str) -> dict[str, Any] | None:
-            if turn_id == second and not failed.is_set():
-                failed.set()
-                raise StoreBusyError("The store is locked.")
-            return read(turn_id)
-
-        inside.store.turns.get = get  # type: ignore[method-assign]
-        quiet.release()
-        _, two, three = world.wait_for_replies("a", 3)
-        assert failed.is_set()
-        assert "You said: two" in two
-        assert "You said: three" in three
-
-
-# -- who is awake ------------------------------------------------------------------------------------
-
-
-class _Sleeper:
-    """As much of an agent as is asked of it here."""
-
-    conversation_id = "c"
-
-    def __init__(self, *, has_processes: bool = False) -> None:
-        self.is_closed = False
-        self.bench = self.processes = self
-        self._has_processes = has_processes
-
-    def has_running(self, _conversation_id: str) -> bool:
-        return self._has_processes
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-def test_an_agent_that_runs_is_not_closed_when_another_takes_its_place() -> None:
-    running: list[object] = []
-    agents = Agents(is_running=lambda agent: agent in running, most=2)
-    first, second, third = _Sleeper(), _Sleeper(), _Sleeper()
-    agents.get("a", "one", lambda: first)  # type: ignore[arg-type,return-value]
-    running.append(first)
-    agents.get("a", "two", lambda: second)  # type: ignore[arg-type,return-value]
-    assert not first.is_closed
-    agents.get("a", "three", lambda: third)  # type: ignore[arg-type,return-value]
-    assert second.is_closed
-    assert agents.peek("a") is third
-    assert agents.drop("a") is third
-    assert not first.is_closed
-    assert not agents.keeps("a", first), "who runs it closes it"  # type: ignore[arg-type]
-
-
-def test_the_agent_used_longest_ago_is_let_go_unless_it_is_busy() -> None:
-    agents = Agents(is_running=lambda _agent: False, most=2)
-    busy, idle, other, last = _Sleeper(has_processes=True), _Sleeper(), _Sleeper(), _Sleeper()
-    for key, agent in (("busy", busy), ("idle", idle), ("other", other), ("last", last)):
-        agents.get(key, "", lambda agent=agent: agent)  # type: ignore[misc,arg-type,return-value]
-    assert [one.is_closed for one in (busy, idle, other, last)] == [False, True, True, False]
-    assert agents.sweep(idle_s=-1) == 1
-    assert last.is_closed
-    assert not busy.is_closed
 
 
 # -- platforms that come and go -----------------------------------------------------------------------

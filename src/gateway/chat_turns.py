@@ -1,0 +1,480 @@
+"""Turns of chats: how the engine runs them, what follows from their ends, and which of them a chat has.
+
+This is the surface that the engine knows as `gateway`. Every platform accepts its inputs under that
+name: a turn of a platform that is switched off is answered all the same, and sent when it is back.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from gateway import journal, origin, session_context
+from gateway.origin import Origin
+from gateway.replies import Replies
+from gateway.session import OVER, SessionStore
+from gateway.source import SessionSource
+from gateway.streams import Streams
+from hermes_agent.agent import Agent
+from hermes_agent.assembly import Assembly
+from hermes_agent.events import (
+    Compacted,
+    Event,
+    Notice,
+    QuestionAnswered,
+    QuestionAsked,
+    TurnEnded,
+)
+from hermes_agent.permissions import Permissions
+from hermes_agent.turn import Outcome
+from hermes_core.errors import StoreError
+from hermes_engine.engine import Engine
+from hermes_engine.events import TurnStarted
+from hermes_engine.inputs import Input
+from hermes_engine.runner import STOPPED
+from hermes_engine.surface import (
+    NotReadyError,
+    QueuedTurn,
+    Running,
+    TurnLeftError,
+    TurnPlan,
+)
+from hermes_state import turns
+from hermes_state.inbox import Delivery
+from hermes_state.outbox import Piece
+from hermes_state.records import Row
+from hermes_state.turns import Accepted, Opening
+
+logger = logging.getLogger(__name__)
+
+SURFACE = "gateway"
+_LEAVE_TIMEOUT_S = 3.0
+"""How long a turn that has its end is waited for: it still tells plugins."""
+_STOPPED_ELSEWHERE = "⏹ Stopped from another chat that is in this conversation."
+_GONE = (
+    "This conversation was deleted before I could answer. Your next message begins a new one;"
+    " send this one again if you still want an answer."
+)
+
+Moved = Callable[[str, str, str], None]
+"""Called when a turn moved a conversation: with the session key, the old and the new session."""
+
+
+class ChatTurns:
+    """The turns that came from chats. May be used from several threads."""
+
+    names: Sequence[str] = (SURFACE,)
+
+    def __init__(  # noqa: PLR0913 -- the parts of the gateway that a turn touches
+        self,
+        assembly: Assembly,
+        sessions: SessionStore,
+        replies: Replies,
+        streams: Streams,
+        *,
+        on_moved: Moved,
+        on_change: Callable[[], None],
+        on_question_over: Callable[[], None],
+        wake_delivery: Callable[[], None],
+        permissions_of: Callable[[SessionSource], Permissions],
+        workspace: Path,
+    ) -> None:
+        self._store = assembly.store
+        self._sessions = sessions
+        self._replies = replies
+        self._streams = streams
+        self._on_moved = on_moved
+        self._on_change = on_change
+        self._on_question_over = on_question_over
+        self._wake_delivery = wake_delivery
+        self._permissions_of = permissions_of
+        self._workspace = workspace
+        self.engine = Engine(assembly, [self], max_turns=assembly.settings.gateway.turns_at_once)
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        self._targets: dict[str, Origin] = {}
+        """Where the replies of open turns go, as far as it was needed."""
+        self._asked: set[str] = set()
+        """The running turns that have asked something, which may be answered by now."""
+        self._held: Counter[str] = Counter()
+        """Chats for which nothing may begin, whichever conversation they are in by then."""
+        self.answered_count = self.failed_count = 0
+
+    # -- accepting --------------------------------------------------------------------------------
+
+    def accept(
+        self,
+        session_id: str,
+        content: object,
+        target: Origin,
+        delivery: Delivery,
+        *,
+        opening: Opening | None = None,
+        reopens: bool = False,
+        closed_by: frozenset[str] = frozenset(),
+        replaces: int | None = None,
+    ) -> Accepted:
+        """Store a message of a chat as a turn. Raises what Engine.accept raises."""
+        accepted = self.engine.accept(
+            Input(
+                SURFACE,
+                session_id,
+                content,
+                permissions=self._permissions_of(target.place),
+                inbound=delivery,
+                opening=opening,
+                platform_message_id=target.message_id,
+                reopens=reopens,
+                closed_by=closed_by,
+                replaces=replaces,
+                is_followed=target.is_in_place,
+            )
+        )
+        if accepted.is_new:
+            with self._lock:
+                self._targets.setdefault(accepted.turn_id, target)
+        return accepted
+
+    def replace(
+        self, turn_id: str, content: object, target: Origin, delivery: Delivery
+    ) -> Accepted | None:
+        """Put an edited message in the place of a queued one; None when that is not queued any more."""
+        message = {
+            "role": "user",
+            "content": content,
+            "platform_message_id": target.message_id,
+        }
+        accepted = self._store.turns.replace(turn_id, message, delivery)
+        if accepted is not None:
+            self._forget(turn_id)
+            self.engine.wake()
+        return accepted
+
+    def cancel(self, turn_id: str, reason: str) -> bool:
+        """End a turn that has not begun; return False when it has, or is over."""
+        is_cancelled = self.engine.cancel(turn_id, reason)
+        if is_cancelled:
+            self._forget(turn_id)
+        return is_cancelled
+
+    def target_of(self, turn_id: str) -> Origin | None:
+        """Return where the reply of a turn goes; None when it came from no chat."""
+        with self._lock:
+            target = self._targets.get(turn_id)
+        if target is None and (target := origin.of_turn(self._store, turn_id)) is not None:
+            with self._lock:
+                self._targets[turn_id] = target
+        return target
+
+    @contextmanager
+    def held(self, session_key: str) -> Generator[None]:
+        """Begin nothing for a chat inside the block, also where it goes on meanwhile."""
+        with self._lock:
+            self._held[session_key] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held[session_key] -= 1
+                self._held += Counter()  # drops those at zero
+            self.engine.wake()
+
+    # -- what a chat has --------------------------------------------------------------------------
+
+    def conversation_of(self, session_key: str) -> str:
+        """Return the conversation that a chat is in; empty when it has none yet."""
+        entry = self._sessions.peek(session_key)
+        return self._store.get_conversation_root(entry.session_id) if entry is not None else ""
+
+    def running_for(self, session_key: str) -> list[Running]:
+        """Return the running turns that a chat asked for, in its conversation or in the background."""
+        return [
+            running
+            for running in self.engine.work
+            if (target := self.target_of(running.turn.id)) is not None
+            and target.session_key == session_key
+        ]
+
+    def running(self) -> list[Running]:
+        """Return the turns that run now."""
+        return list(self.engine.work)
+
+    def open_turns(self, session_key: str) -> list[Row]:
+        """Return the open turns that came from a chat, the first one first."""
+        return self._store.read(lambda tx: turns.open_from_chat(tx, session_key))
+
+    def queued(self, session_key: str) -> list[Row]:
+        """Return what a chat has queued in its conversation."""
+        here = self.conversation_of(session_key)
+        return [row for row in self._queued(session_key) if row["conversation_id"] == here]
+
+    def background(self, session_key: str) -> dict[str, list[Row]]:
+        """Return the open turns of a chat's background jobs, by conversation."""
+        here, jobs = self.conversation_of(session_key), dict[str, list[Row]]()
+        for row in self.open_turns(session_key):
+            if row["conversation_id"] != here:
+                jobs.setdefault(row["conversation_id"], []).append(row)
+        return jobs
+
+    def _queued(self, session_key: str) -> list[Row]:
+        running = {running.turn.id for running in self.engine.work}
+        return [
+            row
+            for row in self.open_turns(session_key)
+            if row["id"] not in running and row["state"] == "accepted"
+        ]
+
+    def is_busy(self, session_key: str) -> bool:
+        """Return whether something runs or is queued for a chat in its conversation.
+
+        A turn that has its end, so that its reply may have been read, is waited for.
+        """
+        here = self.conversation_of(session_key)
+        if not here:
+            return False
+        self.wait_until_left(here)
+        if self.engine.work.is_compacting(here):
+            return True
+        return any(row["conversation_id"] == here for row in self.open_turns(session_key))
+
+    def wait_until_left(self, conversation_id: str) -> None:
+        """Wait a moment for a turn that has its end on disk and still tells plugins."""
+        running = self.engine.work.get(conversation_id)
+        if running is not None and self.is_over(running.turn.id):
+            self.engine.work.wait_until_idle(conversation_id, _LEAVE_TIMEOUT_S)
+
+    def is_over(self, turn_id: str) -> bool:
+        """Return whether a turn has an end on disk, or is gone with its conversation."""
+        row = self._store.turns.get(turn_id)
+        return row is None or row["ended_at"] is not None
+
+    def is_for(self, running: Running, session_key: str) -> bool:
+        """Return whether a turn runs for a chat."""
+        target = self.target_of(running.turn.id)
+        return target is not None and target.session_key == session_key
+
+    def agent(self, session_id: str, target: Origin) -> Agent:
+        """Return the agent of a conversation for the person of a message. Raises ModelError."""
+        place = target.place
+        permissions = self._permissions_of(place)
+        platform = place.platform.value
+        plan = TurnPlan(
+            source=platform,
+            workspace=self._workspace,
+            permissions=permissions,
+            model_name=self.model_of(target),
+            manner=self._replies.manner(platform, permissions),
+        )
+        return self.engine.agent(session_id, plan)
+
+    def has_asked(self, running: Running) -> bool:
+        """Return whether a running turn has asked something."""
+        return running.turn.id in self._asked
+
+    def is_background(self, running: Running) -> bool:
+        """Return whether a turn runs in the background of the chat that asked for it."""
+        target = self.target_of(running.turn.id)
+        if target is None:
+            return False
+        return self.conversation_of(target.session_key) != running.turn.conversation_id
+
+    def running_agents(self) -> dict[str, Agent]:
+        """Return the agents that work for chats, by session key."""
+        agents: dict[str, Agent] = {}
+        for running in self.engine.work:
+            target = self.target_of(running.turn.id)
+            if target is not None and running.agent is not None:
+                agents[target.session_key or running.turn.session_id] = running.agent
+        return agents
+
+    def model_of(self, target: Origin) -> str:
+        """Return the model that a chat or a request has chosen; empty: the one of the settings."""
+        entry = self._sessions.peek(target.session_key)
+        override = (entry.model_override or {}) if entry is not None else {}
+        return target.model or str(override.get("model") or "")
+
+    # -- the surface ------------------------------------------------------------------------------
+
+    def adopts(self, turn: QueuedTurn) -> bool:
+        """Adopt what a terminal left unfinished in a conversation that a chat or the API is in."""
+        if self._store.routes.keys_of(turn.session_id):
+            return True
+        session = self._store.get_session(turn.session_id)
+        return session is not None and session["session_key"] is not None
+
+    def plan(self, running: Running) -> TurnPlan:
+        """Say how a turn of a chat runs."""
+        turn = running.turn
+        target = self.target_of(turn.id)
+        if target is None:
+            raise StoreError(f"The message of turn {turn.id} is gone.")
+        if target.session_key in self._held:
+            raise NotReadyError
+        place = target.place
+        platform, permissions = place.platform.value, self._permissions_of(place)
+        if target.is_in_place:  # its client comes back for what it missed
+            self.engine.log(turn.conversation_id)
+        if turn.is_resumed:
+            self._resume(running, target)
+        return TurnPlan(
+            source=platform,
+            workspace=self._workspace,
+            permissions=permissions,
+            model_name=self.model_of(target),
+            can_ask=target.can_be_asked,
+            deliver=partial(self._deliver, running, target),
+            manner=self._replies.manner(platform, permissions),
+            instructions=target.instructions,
+            context=partial(_session_context, turn, target),
+        )
+
+    def _resume(self, running: Running, target: Origin) -> None:
+        """Note that a turn goes on; one whose chat was leaving the conversation is stopped."""
+        turn = running.turn
+        self._asked.add(turn.id)
+        entry = self._sessions.peek(target.session_key)
+        if entry is not None and entry.session_id == turn.session_id:
+            self._sessions.clear_resume_pending(target.session_key)
+        session = self._store.get_session(turn.session_id)
+        if session is not None and session["end_reason"] in OVER:
+            self._end_left_behind(turn, target)
+            raise TurnLeftError
+
+    def _end_left_behind(self, turn: QueuedTurn, target: Origin) -> None:
+        """End a turn that was being stopped when the process ended, as /new does."""
+        shown = [
+            row["content"]
+            for row in self._store.partials.of_session(turn.session_id)
+            if row["answers"] == turn.user_message_id
+        ]
+        outcome = Outcome("interrupted", shown[0].strip() if shown else "", STOPPED)
+        parts = self._replies.deliver(turn.id, outcome, target) if outcome.text else ()
+        self._store.turns.finish(turn.id, "interrupted", reason=STOPPED, pieces=parts)
+
+    def _deliver(
+        self, running: Running, target: Origin, turn_id: str, outcome: Outcome
+    ) -> Sequence[Piece]:
+        is_cut_short = outcome.status == "interrupted" and not outcome.text.strip()
+        if running.stop.is_interrupted and is_cut_short:
+            # Whoever stopped it knows; the chat that it was for must hear of it.
+            is_own = running.stopped_by in ("", target.session_key)
+            text = "" if is_own else _STOPPED_ELSEWHERE
+            return self._replies.pieces(target, text, name=f"turn:{turn_id}")
+        return self._replies.deliver(turn_id, outcome, target)
+
+    def report(self, running: Running, event: Event) -> None:
+        """Show what happens in a turn in its chat."""
+        turn = running.turn
+        target = self.target_of(turn.id)
+        if target is None:
+            return
+        if isinstance(event, TurnStarted):
+            self._on_change()
+            if self.loop is not None:
+                self._streams.begin(turn.id, target, self.loop)
+        elif isinstance(event, Compacted):
+            self._on_moved(target.session_key, event.old_session_id, event.new_session_id)
+        elif isinstance(event, QuestionAsked):
+            self._ask(running, target, event)
+        elif isinstance(event, QuestionAnswered):
+            self._on_question_over()
+        elif isinstance(event, Notice):
+            self._notify(turn, target, event)
+        elif isinstance(event, TurnEnded):
+            self._wake_delivery()
+        self._streams.report(turn.id, event)
+
+    def _ask(self, running: Running, target: Origin, event: QuestionAsked) -> None:
+        self._asked.add(running.turn.id)
+        is_background = self.is_background(running)
+        self._store.outbox.put(self._replies.question(target, event, is_beside=is_background))
+        self._wake_delivery()
+
+    def _notify(self, turn: QueuedTurn, target: Origin, notice: Notice) -> None:
+        """Show a notice in the chat, once per conversation; without it the turn goes on."""
+        try:
+            if parts := self._replies.notice(target, turn.conversation_id, notice):
+                self._store.outbox.put(parts)
+                self._wake_delivery()
+        except StoreError as error:
+            fields = journal.of_turn(turn.id, turn.session_id, target)
+            logger.warning("notice not stored: %s", error, extra=fields)
+
+    def turn_ended(self, running: Running, outcome: Outcome | None) -> None:
+        """Follow up on a turn: its draft, its route, its buttons and the log."""
+        turn = running.turn
+        target = self.target_of(turn.id)
+        if target is None:
+            return
+        is_suspended = outcome is not None and outcome.status == "suspended"
+        if self.loop is not None:
+            if running.stop.is_interrupted:
+                self._streams.stopped(turn.id, target.place.platform.value, self.loop)
+            self._streams.end(turn.id, self.loop)
+        if outcome is None:
+            self._bring(turn.id, target)
+        elif not is_suspended:
+            self.answered_count += outcome.status == "answered"
+            self.failed_count += outcome.status == "failed"
+            seconds = round(time.monotonic() - running.began, 3)
+            place = (turn.id, turn.session_id)
+            journal.ended(*place, target, outcome.status, outcome.reason, seconds=seconds)
+            if running.agent is not None:
+                session_id = running.agent.session_id
+                self._on_moved(target.session_key, turn.session_id, session_id)
+        self._sessions.used(target.session_key)
+        if turn.id in self._asked:
+            self._on_question_over()
+        self._forget(turn.id)
+        self._wake_delivery()
+        self._on_change()
+
+    def turn_ended_elsewhere(self, turn_id: str) -> None:
+        """Bring the answer that a terminal gave."""
+        if (target := self.target_of(turn_id)) is not None:
+            self._bring(turn_id, target)
+            self._wake_delivery()
+        self._forget(turn_id)
+
+    def _bring(self, turn_id: str, target: Origin) -> None:
+        """Bring the answer that another process gave, or say that the conversation was deleted."""
+        row = self._store.turns.get(turn_id)
+        if row is None:
+            self.failed_count += 1
+            journal.ended(turn_id, "", target, "failed", _GONE)
+            parts = self._replies.pieces(target, f"⚠️ {_GONE}", name=f"gone:{turn_id}")
+            self._store.outbox.put(parts)
+        elif row["ended_at"] is not None:
+            self._replies.bring(row)
+            journal.ended(turn_id, row["session_id"], target, row["state"], row["reason"] or "")
+
+    def _forget(self, turn_id: str) -> None:
+        self._asked.discard(turn_id)
+        with self._lock:
+            self._targets.pop(turn_id, None)
+
+
+@contextmanager
+def _session_context(turn: QueuedTurn, target: Origin) -> Generator[None]:
+    """Set the context variables of the chat that a turn runs for."""
+    place = target.place
+    tokens = session_context.set_session_vars(
+        platform=place.platform.value,
+        chat_id=place.chat_id,
+        chat_name=place.chat_name,
+        thread_id=place.thread_id,
+        user_id=place.user_id,
+        user_name=place.user_name,
+        session_key=target.session_key,
+        session_id=turn.session_id,
+        message_id=target.message_id,
+    )
+    try:
+        yield
+    finally:
+        session_context.clear_session_vars(tokens)

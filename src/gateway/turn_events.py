@@ -1,0 +1,38 @@
+"""The events of a turn, from the thread it runs in to the event loop."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from gateway.threads import run_blocking
+from hermes_agent.events import Event, TurnEnded
+from hermes_engine.engine import Engine
+from hermes_engine.events import LogEntry, TurnCancelled, TurnLeft, TurnQueued, TurnStarted
+from hermes_engine.events import TurnSuspended as Suspended
+
+
+async def events_of(
+    engine: Engine, conversation_id: str, turn_id: str, is_over: Callable[[], bool]
+) -> AsyncIterator[Event]:
+    """Yield what a turn reports, from the first event that is kept, until it has ended."""
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[Event] = asyncio.Queue()
+
+    def pass_on(entry: LogEntry) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(queue.put_nowait, entry.event)
+
+    log = engine.log(conversation_id)
+    following = log.follow_turn(turn_id, pass_on)
+    try:
+        if await run_blocking(is_over) and queue.empty():
+            return
+        while True:
+            event = await queue.get()
+            if isinstance(event, TurnLeft | Suspended | TurnCancelled):
+                return
+            if not isinstance(event, TurnQueued | TurnStarted):
+                yield event
+            if isinstance(event, TurnEnded):
+                return
+    finally:
+        log.unsubscribe(following)

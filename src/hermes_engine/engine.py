@@ -1,0 +1,409 @@
+"""The engine of a process: inputs become turns, turns run, and whoever follows them is told.
+
+The store is the queue (docs/adr/0019-the-engine.md). One dispatcher thread asks it which turns this
+worker may run and hands them to a pool; it looks when something was accepted or has ended, and every
+second for what other processes left.
+"""
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import msgspec
+
+from hermes_agent import lease
+from hermes_agent.agent import Agent
+from hermes_agent.assembly import Assembly
+from hermes_agent.events import Event
+from hermes_agent.permissions import Permissions
+from hermes_agent.stop import Stop
+from hermes_core.errors import IllegalTransitionError, StoreError
+from hermes_engine.agents import AwakeAgents
+from hermes_engine.events import (
+    EventLog,
+    Gap,
+    Subscriber,
+    TurnCancelled,
+    TurnQueued,
+)
+from hermes_engine.inputs import Input
+from hermes_engine.runner import TurnRunner
+from hermes_engine.surface import QueuedTurn, Running, Surface, TurnPlan
+from hermes_engine.work import Work
+from hermes_state import turns, workers
+from hermes_state.records import Row
+from hermes_state.turns import Accepted, TurnSource
+
+logger = logging.getLogger(__name__)
+
+_LOOK_INTERVAL_S = 1.0
+_REFRESH_INTERVAL_S = workers.TTL_S / 4
+_SUSPEND_TIMEOUT_S = 5.0
+MAX_LOGS = 64
+
+
+class Engine:
+    """Everything that is at work in one process."""
+
+    def __init__(
+        self, assembly: Assembly, surfaces: Sequence[Surface], *, max_turns: int = 8
+    ) -> None:
+        self.assembly = assembly
+        self.store = assembly.store
+        self.worker = lease.process_name()
+        self.work = Work()
+        self.agents = AwakeAgents(self.work.uses)
+        self._surfaces = {name: surface for surface in surfaces for name in surface.names}
+        self._max_turns = max_turns
+        self._pool = ThreadPoolExecutor(max_workers=max_turns, thread_name_prefix="turn")
+        self._lock = threading.Lock()
+        self._logs: OrderedDict[str, EventLog] = OrderedDict()
+        self._opened: dict[str, int] = {}
+        """Conversations that surfaces have open, and how often."""
+        self._not_before: dict[str, float] = {}
+        """Conversations to leave alone until a moment of the monotonic clock."""
+        self._news = threading.Event()
+        self._closing = threading.Event()
+        self._runner = TurnRunner(
+            assembly, self._surfaces, self.work, self.agents, self.publish, self._closing
+        )
+        self._dispatcher: threading.Thread | None = None
+        self._refresh_due = 0.0
+        self._open_turns: dict[str, str] = {}
+        """The turns of our surfaces that were open at the last poll or came since, with the surface."""
+        self._ended_here: set[str] = set()
+        """Turns that ended here since then."""
+
+    # -- its life ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to run turns, also those that a process which is gone has left. Raises StoreError."""
+        self._maintain(is_poll=True)
+        self._dispatcher = threading.Thread(target=self._dispatch, name="dispatcher", daemon=True)
+        self._dispatcher.start()
+
+    def drain(
+        self, timeout_s: float, before_suspend: Callable[[Running], object] = lambda _running: None
+    ) -> list[Running]:
+        """Begin no more turns, wait for those that run, and suspend what has not ended by then.
+
+        Returns what was suspended; `before_suspend` is called for each first.
+        """
+        self._closing.set()
+        self._news.set()
+        if self.work.wait_until_all_idle(timeout_s):
+            return []
+        cut_off = list(self.work)
+        for running in cut_off:
+            before_suspend(running)
+        for running in cut_off:
+            running.stop.suspend()
+        self.work.wait_until_all_idle(_SUSPEND_TIMEOUT_S)
+        return cut_off
+
+    def close(self) -> None:
+        """Stop at once and let go of everything; open turns stay on disk."""
+        self.drain(0)
+        if self._dispatcher is not None:
+            self._dispatcher.join(_SUSPEND_TIMEOUT_S)
+        self._pool.shutdown(wait=False)
+        self.agents.close()
+        try:
+            self.store.write(lambda tx: workers.forget(tx, [self.worker]))
+        except StoreError:
+            logger.warning("Could not remove worker %s; it expires", self.worker, exc_info=True)
+
+    # -- inputs -----------------------------------------------------------------------------------
+
+    def accept(self, item: Input) -> Accepted:
+        """Store an input as a turn; when this returns, it is on disk and will be answered.
+
+        A second delivery finds the first turn. Raises AlreadySettledError, ConversationOverError,
+        ConversationBusyError and StoreError; then nothing was stored.
+        """
+        permissions = msgspec.json.encode(item.permissions).decode() if item.permissions else None
+        source = TurnSource(item.surface, self.worker, permissions)
+        accepted = self.store.write(
+            lambda tx: turns.accept(
+                tx,
+                item.session_id,
+                item.message,
+                delivery=item.inbound,
+                idempotency_key=item.idempotency_key,
+                opening=item.opening,
+                reopens=item.reopens,
+                over=item.closed_by,
+                replaces=item.replaces,
+                source=source,
+            )
+        )
+        if accepted.is_new:
+            self._runner.accepted(accepted)
+            with self._lock:
+                self._open_turns[accepted.turn_id] = item.surface
+            if item.is_followed:
+                self.log(accepted.conversation_id)
+            self.publish(accepted.conversation_id, accepted.turn_id, TurnQueued())
+            self._news.set()
+        return accepted
+
+    def steer(self, turn_id: str, conversation_id: str, text: str) -> Running | None:
+        """Offer an accepted turn to the one that runs in its conversation, which may answer it too.
+
+        What the running turn does not hear runs afterwards as a turn of its own. Returns the running
+        turn, or None when none runs here that could hear it.
+        """
+        running = self.work.get(conversation_id)
+        if running is None or running.agent is None or running.turn.id == turn_id:
+            return None
+        running.agent.steer(text, turn_id)
+        return running
+
+    def cancel(self, turn_id: str, reason: str) -> bool:
+        """End a turn that has not begun; return False when it has, or is over."""
+        try:
+            row = self.store.turns.get(turn_id)
+            self.store.turns.withdraw(turn_id, reason)
+        except IllegalTransitionError:
+            return False
+        with self._lock:
+            self._ended_here.add(turn_id)
+        if row is not None:
+            conversation_id = self.store.get_conversation_root(row["session_id"])
+            self.publish(conversation_id, turn_id, TurnCancelled(reason))
+        self._news.set()
+        return True
+
+    def interrupt(self, conversation_id: str, by: str = "") -> bool:
+        """Stop what runs in a conversation, at once; return whether something did."""
+        return self.work.interrupt(conversation_id, by)
+
+    @contextmanager
+    def compacting(self, agent: Agent) -> Generator[Stop]:
+        """Compact the conversation of an agent inside the block; its turns wait meanwhile.
+
+        Yields the Stop that `interrupt` sets. Raises UsageError when something runs in it.
+        """
+        try:
+            with self.work.compacting(agent) as stop:
+                yield stop
+        finally:
+            self._news.set()
+
+    def wake(self, conversation_id: str | None = None) -> None:
+        """Look for turns now, also where they were not ready before: in one conversation or in all."""
+        with self._lock:
+            if conversation_id is None:
+                self._not_before.clear()
+            else:
+                self._not_before.pop(conversation_id, None)
+        self._news.set()
+
+    def queued(self, conversation_id: str) -> list[Row]:
+        """Return the open turns of a conversation that do not run here, the next one first."""
+        running = self.work.get(conversation_id)
+        current = running.turn.id if running is not None else ""
+        found = self.store.read(lambda tx: turns.open_in(tx, conversation_id))
+        return [row for row in found if row["id"] != current]
+
+    # -- conversations ----------------------------------------------------------------------------
+
+    @contextmanager
+    def open(self, conversation_id: str) -> Generator[None]:
+        """Keep a conversation open inside the block: what other processes left in it goes on here."""
+        with self._lock:
+            self._opened[conversation_id] = self._opened.get(conversation_id, 0) + 1
+        self._news.set()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._opened[conversation_id] -= 1
+                if not self._opened[conversation_id]:
+                    del self._opened[conversation_id]
+
+    @contextmanager
+    def paused(
+        self, *conversation_ids: str, interrupt: bool = False, timeout_s: float = 3.0
+    ) -> Generator[bool]:
+        """Begin nothing in these conversations inside the block; queued turns go on afterwards.
+
+        What runs is interrupted if so wished, and waited for. Yields whether all of them are idle.
+        """
+        with self.work.paused(*conversation_ids):
+            if interrupt:
+                for conversation_id in conversation_ids:
+                    self.interrupt(conversation_id)
+            idle = [self.work.wait_until_idle(key, timeout_s) for key in conversation_ids]
+            yield all(idle)
+        self._news.set()
+
+    # -- events -----------------------------------------------------------------------------------
+
+    def log(self, conversation_id: str) -> EventLog:
+        """Return the event log of a conversation; its events are kept from now on."""
+        with self._lock:
+            log = self._logs.setdefault(conversation_id, EventLog())
+            self._logs.move_to_end(conversation_id)
+            for old_id, old in list(self._logs.items())[:-MAX_LOGS]:
+                if not self._is_followed(old_id, old):
+                    del self._logs[old_id]
+            return log
+
+    def subscribe(
+        self,
+        conversation_id: str,
+        subscriber: Subscriber,
+        *,
+        after: int | None = None,
+        log_id: str | None = None,
+    ) -> Gap | None:
+        """Follow a conversation, from the event after number `after` (see EventLog.subscribe)."""
+        return self.log(conversation_id).subscribe(subscriber, after=after, log_id=log_id)
+
+    def unsubscribe(self, conversation_id: str, subscriber: Subscriber) -> None:
+        """Stop following a conversation."""
+        with self._lock:
+            log = self._logs.get(conversation_id)
+        if log is not None:
+            log.unsubscribe(subscriber)
+
+    def publish(self, conversation_id: str, turn_id: str, event: Event) -> None:
+        """Tell those who follow a conversation what happened in it."""
+        with self._lock:
+            log = self._logs.get(conversation_id)
+        if log is not None:
+            log.publish(turn_id, event)
+
+    def _is_followed(self, conversation_id: str, log: EventLog) -> bool:
+        """Return whether a log is still needed; the lock is held."""
+        is_working = self.work.get(conversation_id) is not None
+        return log.has_subscribers or is_working or conversation_id in self._opened
+
+    # -- agents -----------------------------------------------------------------------------------
+
+    def agent(self, session_id: str, plan: TurnPlan) -> Agent:
+        """Return the agent of a conversation, awake or made for it. Raises ModelError."""
+        conversation_id = self.store.get_conversation_root(session_id)
+        return self._runner.agent(conversation_id, session_id, plan)
+
+    # -- dispatching ------------------------------------------------------------------------------
+
+    def _postpone(self, conversation_id: str, seconds: float) -> None:
+        """Begin nothing in a conversation for a while, or until `wake`."""
+        with self._lock:
+            self._not_before[conversation_id] = time.monotonic() + seconds
+
+    def _dispatch(self) -> None:
+        while not self._closing.is_set():
+            is_poll = not self._news.wait(_LOOK_INTERVAL_S)
+            self._news.clear()
+            if self._closing.is_set():
+                return
+            try:
+                self._maintain(is_poll=is_poll)
+                self._look()
+            except StoreError as error:
+                logger.warning("Could not look for turns: %s", error)
+                self._closing.wait(_LOOK_INTERVAL_S)
+            except Exception:
+                logger.exception("Looking for turns failed")
+                self._closing.wait(_LOOK_INTERVAL_S)
+
+    def _maintain(self, *, is_poll: bool) -> None:
+        """Free what dead processes held, and refresh our own row while we have open turns."""
+        if is_poll:
+            lease.expire_dead_leases(self.store)
+            self._find_turns_ended_elsewhere()
+            if dead := [name for name in self.store.read(workers.names) if _is_dead(name)]:
+                self.store.write(lambda tx: workers.forget(tx, dead))
+        now = time.monotonic()
+        if now >= self._refresh_due:
+            self._refresh_due = now + _REFRESH_INTERVAL_S
+            if self.store.read(lambda tx: turns.has_open(tx, self.worker)):
+                self.store.write(lambda tx: workers.refresh(tx, self.worker))
+
+    def _find_turns_ended_elsewhere(self) -> None:
+        """Tell surfaces which of their turns are over that another process ran, or deleted."""
+        surfaces = list(self._surfaces)
+        with self._lock:
+            before, self._open_turns = self._open_turns, {}
+        found = self.store.read(lambda tx: turns.open_of(tx, surfaces))
+        with self._lock:
+            self._open_turns |= {row["id"]: row["surface"] for row in found}
+            missing = before.keys() - self._open_turns.keys() - self._ended_here
+            self._ended_here &= self._open_turns.keys()
+        for turn_id in missing:
+            if self.work.find(turn_id) is None:
+                self._surfaces[before[turn_id]].turn_ended_elsewhere(turn_id)
+
+    def _look(self) -> None:
+        """Start every turn that may run now."""
+        self.work.mark()
+        with self._lock:
+            opened = list(self._opened)
+        surfaces = list(self._surfaces)
+        for row in self.store.read(lambda tx: turns.runnable(tx, self.worker, surfaces, opened)):
+            if self._closing.is_set():
+                return
+            turn = _queued_turn(row)
+            if self._is_postponed(turn.conversation_id):
+                continue
+            if not row["is_due"] and not self._is_adopted(turn):
+                continue
+            running = Running(turn)
+            if self.work.begin(running, self._max_turns):
+                self._pool.submit(self._run, running)
+
+    def _is_adopted(self, turn: QueuedTurn) -> bool:
+        """Return whether a surface adopts a turn that a worker which is gone had begun."""
+        return any(surface.adopts(turn) for surface in set(self._surfaces.values()))
+
+    def _is_postponed(self, conversation_id: str) -> bool:
+        with self._lock:
+            until = self._not_before.get(conversation_id)
+            if until is None:
+                return False
+            if time.monotonic() < until:
+                return True
+            del self._not_before[conversation_id]
+            return False
+
+    def _run(self, running: Running) -> None:
+        pause_s = _LOOK_INTERVAL_S
+        try:
+            pause_s = self._runner.run(running)
+        except Exception:  # the last boundary of a turn: the next one must run
+            logger.exception("Turn %s could not be run", running.turn.id)
+        finally:
+            with self._lock:
+                self._ended_here.add(running.turn.id)
+            if pause_s:
+                self._postpone(running.turn.conversation_id, pause_s)
+            self.work.end(running)
+            if running.agent is not None and not self.agents.holds(running.agent):
+                running.agent.close()
+            self._news.set()
+
+
+def _queued_turn(row: Row) -> QueuedTurn:
+    stored = row["permissions"]
+    return QueuedTurn(
+        id=row["id"],
+        session_id=row["session_id"],
+        conversation_id=row["conversation_id"],
+        user_message_id=row["user_message_id"],
+        surface=row["surface"],
+        permissions=msgspec.json.decode(stored, type=Permissions) if stored else None,
+        is_resumed=row["state"] == "running",
+        is_own=bool(row["is_own"]),
+    )
+
+
+def _is_dead(worker: str) -> bool:
+    """Return whether a worker's process has ended; of another machine's we cannot know."""
+    return lease.is_gone(f"{worker}:0")

@@ -1,0 +1,46 @@
+"""Inputs: what is to be answered, whoever it comes from."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_agent.permissions import Permissions
+from hermes_state.inbox import Delivery
+from hermes_state.turns import Opening
+
+
+@dataclass(frozen=True)
+class Input:
+    """Something to answer in a conversation, whoever it comes from."""
+
+    surface: str
+    """The name of the surface that it comes from."""
+    session_id: str
+    """A session of the conversation, or the one that `opening` makes."""
+    content: Any
+    """Text, or parts where there is more than text."""
+    permissions: Permissions | None = None
+    """What the person may see, use and spend; None: the owner at this machine, without limits."""
+    inbound: Delivery | None = None
+    """The message as its platform names it: a second delivery finds the first turn."""
+    idempotency_key: str | None = None
+    """The same for surfaces without an inbox."""
+    opening: Opening | None = None
+    """The session to make when it is not there yet."""
+    platform_message_id: str | None = None
+    reopens: bool = False
+    """Whether a conversation that has ended is opened again by it."""
+    closed_by: frozenset[str] = frozenset()
+    """End reasons after which the input is refused with ConversationOverError."""
+    replaces: int | None = None
+    """The user message that is undone for it, with all after it."""
+
+    is_followed: bool = False
+    """Whether somebody is going to subscribe: its events are kept from the start."""
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The user message as the conversation stores it."""
+        message = {"role": "user", "content": self.content}
+        if self.platform_message_id is not None:
+            message["platform_message_id"] = self.platform_message_id
+        return message

@@ -1,0 +1,229 @@
+"""Running a turn to its end: plan it, wake an agent, run it, retry while the store cannot be written."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from hermes_agent import meter
+from hermes_agent.agent import Agent
+from hermes_agent.assembly import Assembly
+from hermes_agent.events import Event, TurnEnded
+from hermes_agent.turn import Outcome
+from hermes_core.errors import ConversationBusyError, HermesError, StoreError
+from hermes_engine.agents import AwakeAgents
+from hermes_engine.events import TurnLeft, TurnStarted, TurnSuspended
+from hermes_engine.surface import (
+    NotReadyError,
+    QueuedTurn,
+    Running,
+    Surface,
+    TurnLeftError,
+    TurnPlan,
+)
+from hermes_engine.work import Work
+from hermes_state.outbox import Piece
+from hermes_state.turns import Accepted
+
+logger = logging.getLogger(__name__)
+
+STOPPED = "stopped by the user"
+_RETRY_S = 1.0
+_MAX_RETRY_S = 60.0
+_NOT_READY_S = 3600.0
+_BUSY_S = 1.0
+
+Publish = Callable[[str, str, Event], None]
+"""Publishes an event of a conversation and a turn."""
+
+
+class TurnRunner:
+    """Runs the turns that the dispatcher has chosen. May be used from several threads."""
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        surfaces: Mapping[str, Surface],
+        work: Work,
+        agents: AwakeAgents,
+        publish: Publish,
+        closing: threading.Event,
+    ) -> None:
+        self._assembly = assembly
+        self._store = assembly.store
+        self._surfaces = surfaces
+        self._work = work
+        self._agents = agents
+        self._publish = publish
+        self._closing = closing
+        self._accepted: dict[str, Accepted] = {}
+
+    def accepted(self, accepted: Accepted) -> None:
+        """Remember a turn that was accepted here until it begins."""
+        self._accepted[accepted.turn_id] = accepted
+
+    def run(self, running: Running) -> float:
+        """Run a turn until it has an end, is suspended, or turns out not to be ours to run.
+
+        Returns for how many seconds its conversation is to be left alone.
+        """
+        try:
+            outcome = self._until_ended(running)
+        except NotReadyError:
+            return _NOT_READY_S
+        except ConversationBusyError:
+            return _BUSY_S
+        except TurnLeftError:
+            outcome = None
+            self._report(running, TurnLeft())
+        if outcome is not None and outcome.status == "suspended":
+            self._report(running, TurnSuspended(outcome.reason))
+        if (surface := self._surface(running.turn)) is not None:
+            surface.turn_ended(running, outcome)
+        return 0
+
+    def _surface(self, turn: QueuedTurn) -> Surface | None:
+        return self._surfaces.get(turn.surface)
+
+    def _until_ended(self, running: Running) -> Outcome:
+        """Try until the turn is over; a store that cannot be written now is waited for."""
+        turn, retry_s = running.turn, _RETRY_S
+        while True:
+            try:
+                return self._attempt(running)
+            except (ConversationBusyError, NotReadyError, TurnLeftError):
+                raise
+            except StoreError as error:
+                self._check_open(turn)
+                logger.warning("Turn %s is tried again: %s", turn.id, error)
+            except HermesError as error:
+                if (outcome := self._fail(running, str(error))) is not None:
+                    return outcome
+            except Exception as error:
+                logger.exception("Turn %s failed", turn.id)
+                reason = f"Something went wrong inside Hermes: {error!r}"
+                if (outcome := self._fail(running, reason)) is not None:
+                    return outcome
+            if self._closing.wait(retry_s):
+                return Outcome("suspended", "", "The process is shutting down.")
+            retry_s = min(_MAX_RETRY_S, retry_s * 2)
+
+    def _attempt(self, running: Running) -> Outcome:
+        turn = running.turn
+        running.plan = plan = self._plan(running)
+        with plan.context():
+            agent = self.agent(turn.conversation_id, turn.session_id, plan)
+            agent.clear_interrupt()
+            running.agent = agent
+            if plan.model_name:
+                meter.check_choice(agent.model.facts, agent.permissions)
+            agent.asker.can_ask = plan.can_ask
+            self._tell_session_start(agent, turn)
+            if plan.instructions:
+                self._store.instruct_session(turn.session_id, plan.instructions)
+            self._report(running, TurnStarted(is_resumed=turn.is_resumed))
+            outcome = agent.run(turn.id, stop=running.stop)
+        if outcome.is_recorded:  # ended by somebody else, or moved to another conversation
+            raise TurnLeftError
+        if outcome.status == "failed":
+            self._check_failed(turn, outcome)
+        return outcome
+
+    def _plan(self, running: Running) -> TurnPlan:
+        turn = running.turn
+        if (surface := self._surface(turn)) is not None:
+            return surface.plan(running)
+        session = self._store.get_session(turn.session_id) or {}
+        return TurnPlan(
+            source=str(session.get("source") or turn.surface),
+            workspace=Path(session.get("cwd") or Path.home()),
+            permissions=turn.permissions,
+            can_ask=False,
+        )
+
+    def agent(self, conversation_id: str, session_id: str, plan: TurnPlan) -> Agent:
+        """Return the agent of a conversation, awake or made for it. Raises ModelError."""
+
+        def make() -> Agent:
+            return self._assembly.agent(
+                session_id,
+                source=plan.source,
+                workspace=plan.workspace,
+                sink=lambda event: self._take(conversation_id, event),
+                model_name=plan.model_name,
+                deliver=lambda turn_id, outcome: self._parts(conversation_id, turn_id, outcome),
+                permissions=plan.permissions,
+            )
+
+        agent = self._agents.get(conversation_id, plan.permissions, make)
+        if not self._agents.is_working(agent):  # what it has started goes on with its model
+            agent.model = self._assembly.model(plan.model_name)
+        agent.bench.manner = plan.manner
+        return agent
+
+    def _take(self, conversation_id: str, event: Event) -> None:
+        """Pass on what an agent reports; a title comes after its turn and belongs to none."""
+        running = self._work.get(conversation_id)
+        if running is None:
+            self._publish(conversation_id, "", event)
+        else:
+            self._report(running, event)
+
+    def _report(self, running: Running, event: Event) -> None:
+        if (surface := self._surface(running.turn)) is not None:
+            surface.report(running, event)
+        self._publish(running.turn.conversation_id, running.turn.id, event)
+
+    def _parts(self, conversation_id: str, turn_id: str, outcome: Outcome) -> Sequence[Piece]:
+        """Return what has to be sent when a turn ends so."""
+        running = self._work.get(conversation_id)
+        if running is None or running.plan is None or running.turn.id != turn_id:
+            return ()
+        return running.plan.deliver(turn_id, outcome)
+
+    def _tell_session_start(self, agent: Agent, turn: QueuedTurn) -> None:
+        """Tell plugins, once, of the session that a turn has made."""
+        accepted = self._accepted.pop(turn.id, None)
+        if accepted is not None and accepted.session_id == turn.session_id:
+            is_new = accepted.makes_session
+        else:  # accepted by another process, or moved to another conversation since
+            is_new = self._store.turns.opens(turn.id)
+        if not is_new:
+            return
+        agent.hooks.invoke_hook(
+            "on_session_start",
+            session_id=turn.session_id,
+            model=agent.model.facts.name,
+            platform=agent.platform,
+        )
+
+    def _fail(self, running: Running, reason: str) -> Outcome | None:
+        """End a turn that no agent could run, with a notice; None when that cannot be stored now."""
+        turn, plan = running.turn, running.plan
+        outcome = Outcome("failed", "", reason, "engine")
+        try:
+            self._check_open(turn)
+            parts = plan.deliver(turn.id, outcome) if plan is not None else ()
+            self._store.turns.finish(turn.id, "failed", reason=reason, pieces=parts)
+        except StoreError:
+            logger.exception("The end of turn %s could not be stored", turn.id)
+            return None
+        self._report(running, TurnEnded("failed", "", reason))
+        return outcome
+
+    def _check_open(self, turn: QueuedTurn) -> None:
+        """Raise TurnLeftError when a turn has ended or is gone; a store that is locked cannot tell."""
+        try:
+            row = self._store.turns.get(turn.id)
+        except StoreError:
+            return
+        if row is None or row["ended_at"] is not None:
+            raise TurnLeftError
+
+    def _check_failed(self, turn: QueuedTurn, outcome: Outcome) -> None:
+        """Raise StoreError when the end could not be stored, TurnLeftError when another one is."""
+        row = self._store.turns.get(turn.id)
+        if row is None or row["state"] not in ("accepted", "running", "failed"):
+            raise TurnLeftError
+        if row["state"] != "failed":
+            raise StoreError(outcome.reason)

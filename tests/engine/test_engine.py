@@ -1,0 +1,181 @@
+"""The engine: inputs of a surface it does not know become turns, which run in order and end once."""
+
+import threading
+
+import pytest
+
+from hermes_agent.events import TextDelta, TurnEnded
+from hermes_agent.testing.scripted import Quiet, say
+from hermes_agent.testing.scripted import silence as falls_silent
+from hermes_core.errors import UsageError
+from hermes_engine.events import Gap, TurnCancelled, TurnQueued, TurnStarted
+from hermes_engine.surface import NotReadyError, Running, TurnPlan
+from hermes_state.inbox import Delivery
+from tests.engine.conftest import MakeWorld
+
+
+def test_an_input_is_answered_and_its_reply_is_stored_with_the_end(make_world: MakeWorld) -> None:
+    world = make_world(["At nine."])
+    accepted = world.accept("When do we start?")
+    assert world.wait_for(accepted) == ["answered"]
+    assert world.transcript() == ["When do we start?", "At nine."]
+    assert world.sent() == ["At nine."]
+
+
+def test_a_second_delivery_finds_the_first_turn(make_world: MakeWorld) -> None:
+    world = make_world(["once"])
+    first = world.accept("hello", inbound=Delivery("telegram", "42", "7"))
+    world.wait_for(first)
+    again = world.accept("hello", inbound=Delivery("telegram", "42", "7"))
+    assert (again.turn_id, again.is_new) == (first.turn_id, False)
+    assert world.sent() == ["once"]
+
+
+def test_turns_of_a_conversation_run_in_the_order_of_their_messages(make_world: MakeWorld) -> None:
+    world = make_world(["one", "two", "three"], starts=False)
+    accepted = [world.accept(text) for text in ("1", "2", "3")]
+    world.engine.start()
+    assert world.wait_for(*accepted) == ["answered"] * 3
+    assert [turn.id for turn in world.surface.planned] == [one.turn_id for one in accepted]
+    assert world.sent() == ["one", "two", "three"]
+
+
+def test_conversations_run_beside_each_other(make_world: MakeWorld) -> None:
+    silence = Quiet()
+    world = make_world([falls_silent(silence, then="late"), "soon"])
+    slow = world.accept("wait", "s1")
+    assert silence.begun.wait(20)
+    quick = world.accept("now", "s2")
+    assert world.wait_for(quick) == ["answered"]
+    silence.release()
+    assert world.wait_for(slow) == ["answered"]
+
+
+def test_an_interrupt_stops_the_running_turn_and_no_other(make_world: MakeWorld) -> None:
+    silence = Quiet()
+    world = make_world([falls_silent(silence), "next"])
+    first, second = world.accept("first"), world.accept("second")
+    assert silence.begun.wait(20)
+    assert world.engine.interrupt(first.conversation_id)
+    assert world.wait_for(first, second) == ["interrupted", "answered"]
+    assert not world.engine.interrupt(first.conversation_id)
+
+
+def test_a_stop_reaches_a_turn_that_was_chosen_and_has_not_begun(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(["never said"])
+    planning, go_on = threading.Event(), threading.Event()
+    plan = world.surface.plan
+
+    def slow_plan(running: Running) -> TurnPlan:
+        planning.set()
+        assert go_on.wait(20)
+        return plan(running)
+
+    monkeypatch.setattr(world.surface, "plan", slow_plan)
+    accepted = world.accept("hello")
+    assert planning.wait(20)
+    assert world.engine.interrupt(accepted.conversation_id)
+    go_on.set()
+    assert world.wait_for(accepted) == ["interrupted"]
+    assert world.model.requests == []
+
+
+def test_a_queued_turn_can_be_cancelled_and_a_running_one_cannot(make_world: MakeWorld) -> None:
+    silence = Quiet()
+    world = make_world([falls_silent(silence, then="done")])
+    first, second = world.accept("first"), world.accept("second")
+    assert silence.begun.wait(20)
+    entries = world.follow(first.conversation_id)
+    assert [row["id"] for row in world.engine.queued(first.conversation_id)] == [second.turn_id]
+    assert world.engine.cancel(second.turn_id, "not wanted")
+    assert not world.engine.cancel(first.turn_id, "too late")
+    silence.release()
+    assert world.wait_for(first) == ["answered"]
+    assert world.transcript() == ["first", "done"]
+    assert TurnCancelled("not wanted") in [entry.event for entry in entries]
+
+
+def test_a_surface_that_is_not_ready_keeps_its_turn_waiting(make_world: MakeWorld) -> None:
+    world = make_world(["here"], starts=False)
+    world.surface.problems = [NotReadyError()]
+    accepted = world.accept("hello")
+    world.engine.start()
+    other = world.accept("other", "s2")
+    assert world.wait_for(other) == ["answered"]
+    assert world.engine.queued(accepted.conversation_id)
+    world.model.add("now")
+    world.engine.wake(accepted.conversation_id)
+    assert world.wait_for(accepted) == ["answered"]
+
+
+def test_a_turn_that_cannot_be_planned_fails_with_a_notice(make_world: MakeWorld) -> None:
+    world = make_world([])
+    world.surface.problems = [UsageError("There is no such schedule.")]
+    accepted = world.accept("hello")
+    assert world.wait_for(accepted) == ["failed"]
+    row = world.store.turns.get(accepted.turn_id)
+    assert row is not None
+    assert row["reason"] == "There is no such schedule."
+
+
+def test_nothing_begins_in_a_paused_conversation(make_world: MakeWorld) -> None:
+    world = make_world(["later", "first"])
+    opened = world.accept("hello")
+    world.wait_for(opened)
+    with world.engine.paused(opened.conversation_id) as is_idle:
+        assert is_idle
+        held = world.accept("again")
+        other = world.accept("elsewhere", "s2")
+        world.wait_for(other)
+        assert [row["id"] for row in world.engine.queued(opened.conversation_id)] == [held.turn_id]
+    world.model.add("at last")
+    assert world.wait_for(held) == ["answered"]
+
+
+def test_a_drain_suspends_what_does_not_end_and_a_start_goes_on(make_world: MakeWorld) -> None:
+    silence = Quiet()
+    world = make_world([falls_silent(silence)])
+    accepted, waiting = world.accept("first"), world.accept("second")
+    assert silence.begun.wait(20)
+    cut_off = world.engine.drain(0.0)
+    assert [running.turn.id for running in cut_off] == [accepted.turn_id]
+    assert world.wait_for(accepted) == ["suspended"]
+    world.engine.close()
+    later = make_world(["one", "two"])
+    assert later.wait_for(accepted, waiting) == ["answered", "answered"]
+    assert later.sent() == ["one", "two"]
+
+
+@pytest.mark.promise("P12")
+def test_events_are_numbered_and_a_late_subscriber_gets_what_it_missed(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world([say("a b", chunks=["a ", "b"])])
+    accepted = world.accept("hello", is_followed=True)
+    world.wait_for(accepted)
+    entries = world.follow(accepted.conversation_id)
+    assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
+    kinds = [type(entry.event) for entry in entries]
+    assert kinds[:2] == [TurnQueued, TurnStarted]
+    assert kinds[-1] is TurnEnded
+    said = "".join(e.event.text for e in entries if isinstance(e.event, TextDelta))
+    assert said == "a b"
+    rest: list[int] = []
+    world.engine.subscribe(
+        accepted.conversation_id, lambda entry: rest.append(entry.seq), after=entries[1].seq
+    )
+    assert rest == [entry.seq for entry in entries[2:]]
+
+
+def test_a_subscriber_with_numbers_of_another_log_is_told_to_read_the_store(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(["hi"])
+    accepted = world.accept("hello")
+    world.wait_for(accepted)
+    gap = world.engine.subscribe(
+        accepted.conversation_id, lambda _entry: None, after=3, log_id="another"
+    )
+    assert gap == Gap(world.engine.log(accepted.conversation_id).id, gap.seq if gap else 0)
