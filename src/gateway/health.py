@@ -1,6 +1,7 @@
 """Health and metrics, on loopback: one small page each for people, probes and Prometheus."""
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
@@ -8,9 +9,10 @@ import msgspec
 
 from gateway import hosts
 from gateway.house import House
-from hermes_core.errors import HermesError
+from hermes_core.errors import HermesError, StoreError
 
-_LONGEST_REQUEST = 8192
+_MAX_REQUEST_BYTES = 8192
+_BACKLOG = 100
 
 
 class PortTakenError(HermesError):
@@ -34,7 +36,7 @@ async def serving(find: Callable[[], House | None], port: int) -> AsyncGenerator
         try:
             async with asyncio.timeout(5):
                 head = await reader.readuntil(b"\r\n\r\n")
-            writer.write(_response(find(), head))
+            writer.write(await _response(find(), head))
             await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return
@@ -42,17 +44,19 @@ async def serving(find: Callable[[], House | None], port: int) -> AsyncGenerator
             writer.close()
 
     try:
-        server = await asyncio.start_server(answer, "127.0.0.1", port, limit=_LONGEST_REQUEST)
+        listening = socket.create_server(("127.0.0.1", port), backlog=_BACKLOG)
     except OSError as error:
         raise PortTakenError(
             f"Port {port} for health and metrics cannot be used: {error.strerror}.",
             fix="Set gateway.health_port to one that is free, or to 0 for none.",
         ) from error
+    server = await asyncio.start_server(answer, sock=listening, limit=_MAX_REQUEST_BYTES, backlog=1)
+    listening.listen(_BACKLOG)  # see gateway.platforms.listener
     async with server:
         yield server.sockets[0].getsockname()[1]
 
 
-def _response(house: House | None, head: bytes) -> bytes:
+async def _response(house: House | None, head: bytes) -> bytes:
     method, _, rest = head.partition(b" ")
     path = rest.partition(b" ")[0].partition(b"?")[0]
     if not _is_asked_here(head):
@@ -66,7 +70,7 @@ def _response(house: House | None, head: bytes) -> bytes:
     if house is None:
         return _page(503, b"application/json", b'{"status":"starting"}')
     if path == b"/health":
-        body = health(house)
+        body = await health(house)
         return _page(
             200 if body["status"] == "ok" else 503, b"application/json", msgspec.json.encode(body)
         )
@@ -98,8 +102,13 @@ def _page(status: int, kind: bytes, body: bytes) -> bytes:
     ) + body
 
 
-def health(house: House) -> dict[str, object]:
-    """Whether every platform is connected, and what is not."""
+async def health(house: House) -> dict[str, object]:
+    """Report whether the store works and every platform is connected."""
+    store = "ok"
+    try:
+        await house.check_health()
+    except StoreError as error:
+        store = str(error)
     platforms = {
         one.manifest.name: "connected"
         if one.adapter is not None
@@ -107,11 +116,18 @@ def health(house: House) -> dict[str, object]:
         for one in house.supervisors
     }
     return {
-        "status": "ok" if house.is_whole else "degraded",
+        "status": _status(house, store),
+        "store": store,
         "platforms": platforms,
         "running_turns": len(house.turns.engine.work),
         "waiting_turns": house.queued_count(),
     }
+
+
+def _status(house: House, store: str) -> str:
+    if store != "ok":
+        return "unhealthy"
+    return "ok" if house.is_whole else "degraded"
 
 
 def metrics(house: House) -> str:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -52,6 +52,7 @@ from gateway.recovery import Recovery, name_of
 from gateway.replies import Replies
 from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
+from gateway.store_monitor import StoreMonitor
 from gateway.streams import Streams
 from gateway.supervision import Supervisor, end
 from gateway.threads import run_blocking
@@ -73,7 +74,9 @@ from hermes_core.errors import (
     StoreError,
     StoreFullError,
     StoreIOError,
+    StoreMemoryError,
     UsageError,
+    is_exhausted,
 )
 from hermes_core.paths import Home
 from hermes_engine.runner import STOPPED
@@ -201,6 +204,7 @@ class House:
             supervisor.prepare()  # what a platform can do is known before anything is said there
         await self._recovered()
         self.turns.engine.start()
+        self._spawn(self.store_monitor.watch())
         self._spawn(self.delivery.run())
         self._spawn(self.buttons.run())
         for supervisor in self.supervisors:
@@ -373,7 +377,10 @@ class House:
                 return await run_blocking(partial(journal.take_in, self.pipeline.take, event))
         except HermesError:
             raise
-        except Exception:
+        except Exception as error:
+            if is_exhausted(error):  # the same message can be accepted later
+                text = "The gateway is short of memory or open files; nothing was accepted."
+                raise StoreMemoryError(text, fix="Send it again.") from error
             logger.exception("message could not be taken in", extra=journal.of_message(event))
             return await run_blocking(partial(self.pipeline.give_up, event))
 
@@ -405,7 +412,19 @@ class House:
         scope = self.access.permissions_of(reader).scope
         await run_blocking(partial(results.delete, self.store, turn_id, scope))
 
+    @cached_property
+    def store_monitor(self) -> StoreMonitor:
+        return StoreMonitor(self.store)
+
+    async def check_health(self) -> None:
+        """Raise StoreError when the store does not work now."""
+        await self.store_monitor.check()
+
     async def wait_for_result(self, turn_id: str) -> TurnResult:
+        """Wait for the end of a turn; raises StoreGoneError when the store is taken away meanwhile."""
+        return await self.store_monitor.unless_lost(self._wait_for_result(turn_id))
+
+    async def _wait_for_result(self, turn_id: str) -> TurnResult:
         while True:
             found = await run_blocking(partial(results.of_turn, self.store, turn_id))
             if found is not None:

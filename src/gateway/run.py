@@ -9,6 +9,7 @@ that is only half built works as far as its parts are there.
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -44,6 +45,7 @@ __all__ = ["GatewayRunner", "_normalize_empty_agent_response"]
 logger = logging.getLogger(__name__)
 
 RESTART_EXIT_CODE = 75
+_MAX_FILES = 65_536
 _FIRST_LOOK_S = 60
 _PRUNE_EVERY_S = 3600.0
 _AT_A_TIME = 500
@@ -193,6 +195,7 @@ class GatewayRunner:
     async def run(self, on_ready: Callable[[list[str]], None] = lambda _platforms: None) -> int:
         """Serve until a signal or a command ends it; returns the exit status."""
         gc_tuning.limit_arenas()
+        _raise_file_limit()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._wish_to_stop, signal.Signals(number).name)
@@ -449,6 +452,15 @@ class GatewayRunner:
             self._last_session_store_prune_ts = now
             gc_tuning.freeze()
             self.session_store.prune_old_entries(self.config.session_store_max_age_days)
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as the system lets this process have: each client and chat has some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _listed(names: Collection[str]) -> str:

@@ -63,12 +63,20 @@ class _Threads:
         """Have a job run, as soon as a thread is free."""
         with self._lock:
             if not self._idle and len(self._all) < self._most:
-                self._start_one()
+                self._try_to_start()
             if not self._idle:
                 self._waiting.append(job)
                 return
             jobs = self._idle.pop()
         jobs.put(job)
+
+    def _try_to_start(self) -> None:
+        """Start a thread; without memory for one, those that run do the work."""
+        try:
+            self._start_one()
+        except RuntimeError:
+            if not self._all:
+                raise
 
     def _start_one(self) -> None:
         jobs: SimpleQueue[_Job | None] = SimpleQueue()

@@ -35,6 +35,8 @@ HermesError                      message for a person, fix for the same person, 
 Signals, which are no failures and are caught by the loop alone: Interrupted, BudgetSpent.
 """
 
+import errno
+
 
 class HermesError(Exception):
     """Something a person can be told: what happened, and what to do about it."""
@@ -170,6 +172,15 @@ class StoreFilesError(StoreError):
 
     code = "store.files"
     exit_status = 75
+
+
+def is_exhausted(error: BaseException) -> bool:
+    """Return whether an error means that this process has no memory or descriptors left."""
+    if isinstance(error, MemoryError | StoreMemoryError | StoreFilesError):
+        return True
+    if isinstance(error, RuntimeError):
+        return "can't start new thread" in str(error)
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class StoreReadOnlyError(StoreError):

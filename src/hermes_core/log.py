@@ -21,6 +21,11 @@ from hermes_core.text import without_surrogates
 FILE = "hermes.log"
 _MAX_BYTES = 2_000_000
 _KEPT = 3
+_MAX_PER_INTERVAL = 5
+_LIMIT_INTERVAL_S = 60.0
+_COMPARED_LENGTH = 40
+"""As much of a message is compared: what follows are details, such as the address of an object."""
+_MAX_COUNTED = 1000
 _CHATTY = ("apscheduler", "httpcore", "httpx", "httpx2", "nio", "telegram", "uvicorn")
 """Libraries that tell of every request at the level at which we tell of every message."""
 _OURS = (
@@ -28,6 +33,7 @@ _OURS = (
     "hermes_agent",
     "hermes_cli",
     "hermes_core",
+    "hermes_engine",
     "hermes_plugins",
     "hermes_state",
     "hermes_tui",
@@ -87,6 +93,29 @@ def _make_room(path: Path) -> None:
         source = path.with_name(f"{path.name}.{number}") if number else path
         if source.exists():
             source.replace(path.with_name(f"{path.name}.{number + 1}"))
+
+
+class _RateLimit(logging.Filter):
+    """Drops records of libraries that come too often: one failure in a loop would fill the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts: dict[tuple[str, str], tuple[float, int]] = {}
+        """By logger and message: when its interval began, and how many records came in it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name.partition(".")[0] in _OURS:
+            return True
+        key = (record.name, str(record.msg)[:_COMPARED_LENGTH])
+        began, count = self._counts.get(key, (record.created, 0))
+        if record.created - began > _LIMIT_INTERVAL_S or record.created < began:
+            began, count = record.created, 0
+        if key not in self._counts and len(self._counts) >= _MAX_COUNTED:
+            self._counts.clear()
+        self._counts[key] = (began, count + 1)
+        if count == _MAX_PER_INTERVAL - 1:
+            record.repeats = f"left out for {_LIMIT_INTERVAL_S:g} s"
+        return count < _MAX_PER_INTERVAL
 
 
 class _AsJson(logging.Formatter):
@@ -157,6 +186,8 @@ def set_up(folder: Path, level: str, *, is_shown: bool = False) -> None:
     if is_shown:
         handlers.append(logging.StreamHandler(sys.stderr))
         handlers[-1].setFormatter(_AsLine())
+    for handler in handlers:
+        handler.addFilter(_RateLimit())
     root = logging.getLogger()
     for former in root.handlers:
         if isinstance(former, _PrivateFile):

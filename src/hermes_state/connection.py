@@ -1,5 +1,6 @@
 """SQLite connections: how they are opened, what a file must be, and whose fault an error is."""
 
+import errno
 import os
 import time
 from collections.abc import Callable, Generator
@@ -16,8 +17,11 @@ from hermes_core.errors import (
     StoreBusyError,
     StoreCorruptError,
     StoreError,
+    StoreFilesError,
     StoreFullError,
+    StoreGoneError,
     StoreIOError,
+    StoreMemoryError,
     StorePermissionError,
     StoreReadOnlyError,
     StoreVersionError,
@@ -39,6 +43,8 @@ _APPLICATION_ID_AT = slice(68, 72)
 _OWN_TRIGGER = b"CREATE TRIGGER messages_counted"
 _PAGES_BEFORE_CHECKPOINT = 1000
 _ROOM_TO_OPEN = 64 * 1024
+_FILES_TO_OPEN = 8
+"""The file descriptors that a connection may need at once, with some to spare."""
 _WAL_BYTES_KEPT = 16 * 1024 * 1024
 
 
@@ -69,7 +75,7 @@ def check_file(path: Path) -> bool:
             return False
         header = _beginning(path, _HEADER_BYTES)
     except (PermissionError, apsw.CantOpenError) as error:
-        raise _no_permission(path) from error
+        raise _not_opened(path) from error
     if not header:
         return False
     if not header.strip(b"\0") and path.with_name(path.name + "-journal").exists():
@@ -311,6 +317,48 @@ def translated(path: Path) -> Generator[None]:
         yield
     except apsw.Error as error:
         raise translate(error, path) from error
+    except MemoryError as error:
+        raise no_memory(path) from error
+
+
+def store_gone(path: Path) -> StoreGoneError:
+    """Return the error for a file that is not the one that was opened."""
+    return StoreGoneError(
+        f"{path} was removed or replaced while it was in use.",
+        fix="Start Hermes again, so that it uses the file that is there now, and see "
+        "whether this is in it before you repeat it.",
+    )
+
+
+def no_memory(path: Path) -> StoreMemoryError:
+    """Return the error for a process that has no memory left."""
+    return StoreMemoryError(
+        f"There is not enough memory to use {path}.",
+        fix="Nothing was written. Try again, or give this process more memory.",
+    )
+
+
+def _not_opened(path: Path) -> StoreError:
+    if _has_free_files():
+        return _no_permission(path)
+    return StoreFilesError(
+        f"{path} cannot be opened: this process has too many files open.",
+        fix="Nothing was written. Try again, or raise the limit (ulimit -n).",
+    )
+
+
+def _has_free_files() -> bool:
+    """Try to open as many files as a connection needs: SQLite does not say why it failed."""
+    opened: list[int] = []
+    try:
+        while len(opened) < _FILES_TO_OPEN:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno not in (errno.EMFILE, errno.ENFILE)
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    return True
 
 
 def _damaged(path: Path, what: str) -> StoreCorruptError:
@@ -353,7 +401,7 @@ def translate(error: apsw.Error, path: Path) -> StoreError:
                 fix="Make the file, those that begin with its name, and their folder writable.",
             )
         case apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
-            return _no_permission(path)
+            return _not_opened(path)
         case apsw.CorruptError():
             return _damaged(path, str(error))
         case apsw.NotADBError():
@@ -368,7 +416,8 @@ def translate(error: apsw.Error, path: Path) -> StoreError:
         case apsw.ConstraintError():
             return _constraint(error)
         case _:
-            return StoreError(f"{path}: {error}.")
+            is_memory = isinstance(error, apsw.NoMemError)
+            return no_memory(path) if is_memory else StoreError(f"{path}: {error}.")
 
 
 def no_text(error: UnicodeEncodeError) -> StoreError:

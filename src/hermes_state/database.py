@@ -100,7 +100,13 @@ class Database:
         """A further connection that can only ask."""
         if self.read_only:
             return connection.open_frozen(self.path, self._busy_timeout_s)
+        self.check_file()  # what is there now may be another store
         return connection.open_reader(self.place, self._busy_timeout_s, self._vfs)
+
+    def check_file(self) -> None:
+        """Raise StoreGoneError when the file at its place is not the one that was opened."""
+        if self._presence is not None and not self._presence.is_ours():
+            raise connection.store_gone(self.path)
 
     def _refuse_newer(self, conn: apsw.Connection) -> None:
         found = migrations.version_of(conn)

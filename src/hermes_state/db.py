@@ -145,6 +145,10 @@ class SessionDB:
         """All columns of a session."""
         return self._database.ask(lambda c: sessions.find(c, session_id))
 
+    def check_file(self) -> None:
+        """Raise StoreGoneError when the file at its place is not the one that was opened."""
+        self._database.check_file()
+
     def is_visible(self, session_id: str, scope: Scope | None) -> bool:
         """Whether there is such a session, and it may be seen."""
         return self.read(lambda c: allows(c, scope, session_id))

@@ -9,7 +9,7 @@ import apsw
 
 from hermes_core.errors import StoreError
 from hermes_state import lenient
-from hermes_state.connection import no_text, translate
+from hermes_state.connection import no_memory, no_text, translate
 
 T = TypeVar("T")
 
@@ -58,6 +58,8 @@ class Readers:
             raise translate(error, self._path) from error
         except UnicodeEncodeError as error:
             raise no_text(error) from error
+        except MemoryError as error:
+            raise no_memory(self._path) from error
         if idle is self._idle and len(idle) < _MOST_KEPT:
             idle.append(conn)
         else:

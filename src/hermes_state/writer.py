@@ -26,10 +26,10 @@ from typing import Any, TypeVar, cast
 
 import apsw
 
-from hermes_core.errors import StoreError, StoreGoneError
+from hermes_core.errors import StoreError
 from hermes_state import lenient
 from hermes_state.checkpoint import Checkpoints
-from hermes_state.connection import no_text, translate
+from hermes_state.connection import no_memory, no_text, store_gone, translate
 from hermes_state.courtesy import Courtesy
 from hermes_state.presence import Presence
 
@@ -256,11 +256,7 @@ class Writer:
         """What was written went into a file that nobody will open again."""
         for job in batch:
             if job.error is None or isinstance(job.error, apsw.Error):
-                job.error = StoreGoneError(
-                    f"{self._path} was removed or replaced while it was in use.",
-                    fix="Start Hermes again, so that it uses the file that is there now, and see "
-                    "whether this is in it before you repeat it.",
-                )
+                job.error = store_gone(self._path)
 
     def _roll_back(self) -> None:
         if self.conn.in_transaction:
@@ -293,6 +289,8 @@ class Writer:
             ours = translate(error, self._path)
         elif isinstance(error, UnicodeEncodeError):
             ours = no_text(error)
+        elif isinstance(error, MemoryError):
+            ours = no_memory(self._path)
         else:
             return error
         ours.__cause__ = error

@@ -1,8 +1,10 @@
 """Each way a disk can fail gives its own error, and nothing acknowledged is lost."""
 
 import os
+import resource
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +16,10 @@ from hermes_core.errors import (
     StoreBusyError,
     StoreCorruptError,
     StoreError,
+    StoreFilesError,
     StoreFullError,
     StoreIOError,
+    StoreMemoryError,
     StorePermissionError,
     StoreReadOnlyError,
 )
@@ -305,3 +309,39 @@ def test_a_disk_without_room_for_shared_memory_is_full_and_not_broken(
     rest = SimpleNamespace(f_bavail=3, f_frsize=4096)
     monkeypatch.setattr(os, "statvfs", lambda _path: rest)
     assert isinstance(connection.translate(failure, tmp_path / "state.db"), StoreFullError)
+
+
+def test_a_process_without_free_descriptors_does_not_speak_of_permissions(tmp_path: Path) -> None:
+    with SessionDB(tmp_path / "state.db") as store:
+        store.create_session("s", "cli")
+        with few_files(0), pytest.raises(StoreFilesError, match="too many files open"):
+            read_in_parallel(store, 4)
+        assert store.get_session("s")
+
+
+def test_a_function_without_memory_fails_as_temporary(store: SessionDB) -> None:
+    def greedy(_conn: object) -> None:
+        raise MemoryError
+
+    for ask in (store.read, store.write):
+        with pytest.raises(StoreMemoryError, match="Nothing was written"):
+            ask(greedy)
+
+
+@contextmanager
+def few_files(free: int) -> Generator[None]:
+    """Leave this process so few file descriptors."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def read_in_parallel(store: SessionDB, readers: int) -> None:
+    """Read inside a read, which needs a connection each."""
+    if readers:
+        store.read(lambda _conn: read_in_parallel(store, readers - 1))

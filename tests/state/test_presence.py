@@ -97,3 +97,25 @@ def test_a_folder_that_cannot_be_looked_at_for_a_while_costs_no_write(tmp_path: 
         (tmp_path / "away").rename(home)
         store.append_message("a", "user", "two")
         assert [row["content"] for row in store.get_messages("a")] == ["one", "two"]
+
+
+@pytest.mark.parametrize("replacement", [False, True])
+def test_a_store_that_is_taken_away_is_not_read_from_another_file(
+    tmp_path: Path, replacement: bool
+) -> None:
+    path = tmp_path / "state.db"
+    with SessionDB(path) as store:
+        for file in tmp_path.iterdir():
+            file.unlink()
+        if replacement:
+            SessionDB(path).close()
+        with pytest.raises(StoreGoneError):
+            store.check_file()
+        with pytest.raises(StoreGoneError):
+            read_in_parallel(store, 4)
+
+
+def read_in_parallel(store: SessionDB, readers: int) -> None:
+    """Read inside a read, which needs a connection each."""
+    if readers:
+        store.read(lambda _conn: read_in_parallel(store, readers - 1))

@@ -303,6 +303,10 @@ class Ingress(Protocol):
         """Stop a turn that runs or waits."""
         ...
 
+    async def check_health(self) -> None:
+        """Raise StoreError when the store does not work now; answers within a few seconds."""
+        ...
+
     async def models(self) -> Sequence[str]:
         """The names of the models that can be asked for, the default one first."""
         ...

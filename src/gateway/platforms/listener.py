@@ -1,13 +1,15 @@
-"""A listener: an HTTP server in the gateway's own event loop, and what its requests may be."""
+"""An HTTP server in the gateway's own event loop, which strangers cannot exhaust."""
 
 import asyncio
 import errno
 import logging
+import resource
 import socket
 
 import uvicorn
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.platforms.base import PlatformError
 from gateway.platforms.refusal import RefusedRequest
@@ -16,8 +18,87 @@ logger = logging.getLogger(__name__)
 
 _KEEP_ALIVE_S = 75
 """Longer than clients keep idle connections, so that it is they who close them."""
-_BODY_WITHIN_S = 60.0
-_PASSING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
+_BODY_TIMEOUT_S = 60.0
+HEADER_TIMEOUT_S = 10.0
+MAX_HEADER_BYTES = 64 * 1024
+MAX_CONNECTIONS = 1000
+_BACKLOG = 2048
+_TEMPORARY_ERRORS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
+
+
+class _LimitedProtocol(HttpToolsProtocol):
+    """HTTP/1.1 with a deadline and a size limit for headers, and a limit of connections."""
+
+    _received_bytes = 0
+    """The bytes received of headers that are not complete."""
+    _header_bytes = 0
+    """The bytes of the headers that were parsed."""
+    _header_deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > _max_connections():
+            self._reject(b"503 Service Unavailable", b"Retry-After: 1\r\n")
+        else:
+            self._expect_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_deadline()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._header_deadline is not None:
+            self._received_bytes += len(data)
+            if self._received_bytes > MAX_HEADER_BYTES:
+                self._reject(b"431 Request Header Fields Too Large")
+
+    def on_message_begin(self) -> None:
+        self._expect_headers()
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_bytes += len(name) + len(value)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._stop_deadline()
+        if self._header_bytes + len(self.url) > MAX_HEADER_BYTES:
+            raise ValueError("the headers are too large")  # becomes send_400_response
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if self._header_bytes > MAX_HEADER_BYTES:
+            self._reject(b"431 Request Header Fields Too Large")
+        elif not self.transport.is_closing():
+            super().send_400_response(msg)
+
+    def _expect_headers(self) -> None:
+        self._stop_deadline()
+        self._received_bytes = self._header_bytes = 0
+        self._header_deadline = self.loop.call_later(HEADER_TIMEOUT_S, self._give_up)
+
+    def _stop_deadline(self) -> None:
+        if self._header_deadline is not None:
+            self._header_deadline.cancel()
+            self._header_deadline = None
+
+    def _give_up(self) -> None:
+        self._reject(b"408 Request Timeout")
+
+    def _reject(self, status: bytes, headers: bytes = b"") -> None:
+        """Answer and close the connection."""
+        self._stop_deadline()
+        if not self.transport.is_closing():
+            end = b"Content-Length: 0\r\nConnection: close\r\n\r\n"
+            self.transport.write(b"HTTP/1.1 " + status + b"\r\n" + headers + end)
+            self.transport.close()
+
+
+def _max_connections() -> int:
+    """Leave most file descriptors of this process to the store and to tools."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_CONNECTIONS if soft < 0 else max(8, min(MAX_CONNECTIONS, soft // 4))
 
 
 class Listener:
@@ -30,6 +111,8 @@ class Listener:
             uvicorn.Config(
                 app,
                 interface="asgi3",
+                http=_LimitedProtocol,
+                backlog=1,
                 lifespan="off",
                 ws="none",
                 log_config=None,
@@ -55,6 +138,9 @@ class Listener:
         config.load()
         self._server.lifespan = config.lifespan_class(config)
         await self._server.startup(sockets=[self._socket])
+        # For asyncio the backlog is also how often it accepts in a row: without free descriptors it
+        # would report every one of these as an error, and try again for each.
+        self._socket.listen(_BACKLOG)
 
     async def stop(self) -> None:
         """Take no more requests, give those under way a moment, and close."""
@@ -67,25 +153,25 @@ class Listener:
 def _bound(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Only of a socket that says it is TCP does asyncio switch off the waiting of small packets.
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
-        made.listen(2048)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(_BACKLOG)
     except OSError as error:
-        made.close()
+        listening.close()
         raise PlatformError(
             f"{host} port {port} cannot be listened on: {error.strerror or error}.",
             fix="Give `host` and `port` an address of this machine that nobody uses.",
-            is_fatal=error.errno not in _PASSING,
+            is_fatal=error.errno not in _TEMPORARY_ERRORS,
         ) from error
-    return made
+    return listening
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body; raises RefusedRequest when it is too large, too slow, or breaks off."""
+    """Read the whole body; raises RefusedRequest when it is too large, too slow, or breaks off."""
     try:
-        async with asyncio.timeout(_BODY_WITHIN_S):
+        async with asyncio.timeout(_BODY_TIMEOUT_S):
             return await _read(request, limit)
     except TimeoutError:
         raise RefusedRequest(408, "The body did not arrive in time.", code="body_timeout") from None

@@ -9,13 +9,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.platforms.base import PlatformError
+from gateway.platforms.base import Ingress, PlatformError
 from hermes_core.errors import (
     HermesError,
     SessionNotFoundError,
     StoreError,
     TurnNotFoundError,
     UsageError,
+    is_exhausted,
 )
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,12 @@ _STOPPING = RefusedRequest(
     code="restarting",
     headers={"Retry-After": "5"},
 )
+_EXHAUSTED = RefusedRequest(
+    503,
+    "Hermes is short of memory or open files; nothing was run. Repeat the request later.",
+    code="exhausted",
+    headers={"Retry-After": "1"},
+)
 BROKEN = RefusedRequest(500, "Hermes has a fault; its log says more.", code="internal_error")
 
 
@@ -88,11 +95,22 @@ def answered(endpoint: Endpoint) -> Endpoint:
             return refusal(error).answer
         except asyncio.CancelledError:  # its listener stops, and gives it no more time
             return _STOPPING.answer
-        except Exception:
+        except Exception as error:
+            if is_exhausted(error):
+                return _EXHAUSTED.answer
             logger.exception("a request failed; the others go on")
             return BROKEN.answer
 
     return run
+
+
+async def health(ingress: Ingress) -> Response:
+    """Answer a probe. It has no token, so it hears the kind of a failure and no path."""
+    try:
+        await ingress.check_health()
+    except StoreError as error:
+        return json({"status": "unhealthy", "code": error.code}, 503, {"Retry-After": "5"})
+    return json({"status": "ok"})
 
 
 async def no_route(request: Request, error: Exception) -> Response:

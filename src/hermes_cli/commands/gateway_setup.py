@@ -350,6 +350,9 @@ class _Listening:
     async def stop(self, turn_id: str) -> None:
         del turn_id
 
+    async def check_health(self) -> None:
+        """There is no store to check."""
+
     async def models(self) -> list[str]:
         return []
 

@@ -178,6 +178,10 @@ class ScriptedIngress:
         turn.ended.set()
         self.stopped.set()
 
+    async def check_health(self) -> None:
+        if self.error is not None:
+            raise self.error
+
     async def models(self) -> Sequence[str]:
         self.model_calls += 1
         return ["scripted-1", "vendor/scripted-2"]

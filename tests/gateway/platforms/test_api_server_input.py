@@ -184,7 +184,7 @@ def test_a_body_that_is_too_large_is_refused(tmp_path: Path, is_chunked: bool) -
 def test_a_body_that_does_not_come_is_not_waited_for(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.platforms.listener._BODY_WITHIN_S", 0.05)
+    monkeypatch.setattr("gateway.platforms.listener._BODY_TIMEOUT_S", 0.05)
     assert b" 408 " in raw(server, b"Content-Length: 10\r\n").split(b"\r\n")[0]
 
 

@@ -132,6 +132,9 @@ class RecordingIngress:
     async def stop(self, turn_id: str) -> None:
         raise NotImplementedError(turn_id)
 
+    async def check_health(self) -> None:
+        """The store works."""
+
     async def models(self) -> Sequence[str]:
         return []
 

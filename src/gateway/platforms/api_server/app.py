@@ -23,7 +23,7 @@ from gateway.platforms.api_server.replies import DEFAULT_MODEL
 from gateway.platforms.api_server.responses import ResponseFormat
 from gateway.platforms.base import Ingress, StoredTurn
 from gateway.platforms.listener import read_body
-from gateway.platforms.refusal import FINAL, RefusedRequest, answered, json, no_route
+from gateway.platforms.refusal import FINAL, RefusedRequest, answered, health, json, no_route
 from hermes_core.errors import TurnNotFoundError, UsageError
 
 _MODELS_CACHE_S = 60.0
@@ -45,7 +45,7 @@ class Api:
             self._closing.set_result(None)
 
     async def health(self, _request: Request) -> Response:
-        return json({"status": "ok"})
+        return await health(self._ingress)
 
     async def describe(self, _request: Request) -> Response:
         return json(openapi.document())

@@ -142,6 +142,9 @@ class KeepingIngress:
     async def stop(self, turn_id: str) -> None:
         """There is nothing to stop."""
 
+    async def check_health(self) -> None:
+        """The store works."""
+
     async def models(self) -> Sequence[str]:
         return ["scripted"]
 

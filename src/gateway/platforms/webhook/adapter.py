@@ -20,7 +20,7 @@ from gateway.platforms.base import (
     SendResult,
 )
 from gateway.platforms.listener import Listener, read_body
-from gateway.platforms.refusal import RefusedRequest, answered, json, no_route
+from gateway.platforms.refusal import RefusedRequest, answered, health, json, no_route
 from gateway.platforms.webhook import signature, translate
 from gateway.platforms.webhook.manifest import HookSettings, WebhookSettings
 from gateway.platforms.webhook.poster import Poster
@@ -95,7 +95,7 @@ class WebhookAdapter(BasePlatformAdapter):
         return await self._poster.post(hook, key, msgspec.json.encode(said))
 
     async def _health(self, _request: Request) -> Response:
-        return json({"status": "ok"})
+        return await health(self.ingress)
 
     async def _receive(self, request: Request) -> Response:
         """Take a delivery in, and say so only when it is on disk."""

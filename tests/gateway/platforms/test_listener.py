@@ -1,0 +1,124 @@
+"""A listener that strangers cannot exhaust, over real sockets."""
+
+import asyncio
+import logging
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import gateway.platforms.listener as listener
+from hermes_core import log
+from tests.gateway.platforms.scripted_ingress import PATIENCE_S
+from tests.gateway.platforms.test_api_server import Server, ask, serving
+
+_BEGINNING = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with serving(tmp_path) as made:
+        yield made
+
+
+def dial(server: Server, *data: bytes) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.port), PATIENCE_S)
+    for one in data:
+        connection.sendall(one)
+    return connection
+
+
+def status(connection: socket.socket) -> bytes:
+    """Read one answer; returns its status line, empty when the connection is closed without one."""
+    try:
+        with connection.makefile("rb", buffering=0) as file:
+            first = length = b""
+            while line := file.readline().strip():
+                first = first or line
+                if line.lower().startswith(b"content-length:"):
+                    length = line.partition(b":")[2]
+            file.read(int(length or 0))
+            return first
+    except ConnectionResetError:
+        return b""
+
+
+def test_headers_that_do_not_end_are_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "HEADER_TIMEOUT_S", 0.2)
+    with serving(tmp_path) as server:
+        for data in (b"", _BEGINNING):
+            with dial(server, data) as connection:
+                assert status(connection) == b"HTTP/1.1 408 Request Timeout"
+        with dial(server, _BEGINNING, b"\r\n") as connection:
+            assert status(connection) == b"HTTP/1.1 200 OK"
+            connection.sendall(_BEGINNING)  # another request on the same connection
+            assert status(connection) == b"HTTP/1.1 408 Request Timeout"
+
+
+@pytest.mark.parametrize("end", [b"", b"\r\n\r\n"])
+@pytest.mark.parametrize("line", [b"X-%d: y\r\n" % 7, b"y" * 40])
+def test_headers_that_are_too_large_are_refused(server: Server, line: bytes, end: bytes) -> None:
+    many = line * (listener.MAX_HEADER_BYTES // len(line) * 2)
+    begun = _BEGINNING + (b"" if line.startswith(b"X") else b"X-Long: ")
+    with dial(server, begun) as connection:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            connection.sendall(many + end)
+        assert status(connection) in (b"HTTP/1.1 431 Request Header Fields Too Large", b"")
+    assert ask(server).choices[0].message.content
+
+
+def test_a_connection_beyond_the_limit_is_told_to_come_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 8)
+    with serving(tmp_path) as server:
+        held = [dial(server, _BEGINNING) for _ in range(8)]
+        with dial(server) as connection:
+            assert status(connection) == b"HTTP/1.1 503 Service Unavailable"
+        for one in held:
+            one.close()
+        assert ask(server).choices[0].message.content
+
+
+def test_without_free_descriptors_the_log_is_not_flooded(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    clients = [socket.socket() for _ in range(20)]
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, before[1]))
+    try:
+        for one in clients:
+            one.connect(("127.0.0.1", server.port))
+        server.loop.run(asyncio.sleep(0.5))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for one in clients:
+            one.close()
+    assert 1 <= len([one for one in caplog.records if "accept" in one.getMessage()]) <= 3
+    assert ask(server).choices[0].message.content
+
+
+def test_a_library_that_repeats_itself_is_quoted_a_few_times(tmp_path: Path) -> None:
+    before = logging.getLogger().handlers[:]
+    level = logging.getLogger().level
+    try:
+        log.set_up(tmp_path, "info")
+        for number in range(1000):
+            logging.getLogger("asyncio").error("Exception in callback %s", number)
+            logging.getLogger("gateway.turns").info("turn %s answered", number)
+        logging.getLogger("asyncio").error("something else")
+    finally:
+        logging.getLogger().handlers[:] = before
+        logging.getLogger().setLevel(level)
+    lines = (tmp_path / log.FILE).read_text().splitlines()
+    assert len([line for line in lines if "Exception in callback" in line]) == 5
+    assert len([line for line in lines if '"turn ' in line]) == 1000
+    assert "something else" in lines[-1]
