@@ -251,8 +251,8 @@ def test_a_platform_that_its_plugin_cannot_give_is_left_out_and_told(
 import sys
 from dataclasses import replace
 import msgspec
-from gateway.platforms.registry import built_in
-def pigeon(**fields): return replace(built_in()["webhook"], name="pigeon", **fields)
+from gateway.platforms.webhook.manifest import MANIFEST
+def pigeon(**fields): return replace(MANIFEST, name="pigeon", **fields)
 def register(ctx): ctx.platform("pigeon", {factory})
 """
     enable(world.home, "birds", code)
@@ -275,11 +275,11 @@ def test_a_platform_whose_plugin_cannot_name_the_account_is_left_out_and_told(
 import sys
 from dataclasses import replace
 import msgspec
-from gateway.platforms.registry import built_in
+from gateway.platforms.webhook.manifest import MANIFEST
 class Settings(msgspec.Struct): pass
 def pigeon():
     return replace(
-        built_in()["webhook"],
+        MANIFEST,
         name="pigeon", title="Pigeon", settings=Settings, variables={{}}, identity={identity},
     )
 def register(ctx): ctx.platform("pigeon", pigeon)
@@ -291,6 +291,25 @@ def register(ctx): ctx.platform("pigeon", pigeon)
         world.platform.say("a", "hello")
         assert "You said: hello" in world.wait_for_replies("a", 1)[0]
         assert "account" in status.not_connected()["pigeon"]
+
+
+def test_a_platform_of_a_plugin_is_described_once_per_start(world: World, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    code = f"""
+from pathlib import Path
+from dataclasses import replace
+from gateway.platforms.testing.loopback.manifest import MANIFEST
+def pigeon():
+    with Path({str(calls)!r}).open("a") as file:
+        file.write("x")
+    return replace(MANIFEST, name="pigeon")
+def register(ctx): ctx.platform("pigeon", pigeon)
+"""
+    enable(world.home, "birds", code)
+    with Inside(world):
+        world.platform.say("a", "hello")
+        assert "You said: hello" in world.wait_for_replies("a", 1)[0]
+    assert calls.read_text() == "x"
 
 
 def test_a_tool_of_a_role_that_does_not_exist_is_told(

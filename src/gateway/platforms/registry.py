@@ -5,8 +5,8 @@ import logging
 import pkgutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from typing import Any, cast
+from functools import cache, lru_cache, partial
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -15,7 +15,7 @@ from gateway.config import Platform, PlatformConfig
 from gateway.platforms.base import BasePlatformAdapter, Manifest, PlatformError
 from hermes_cli import plugins
 from hermes_cli.plugin_calls import contained
-from hermes_cli.plugins import FactoryRecord
+from hermes_cli.plugin_context import FactoryRecord
 from hermes_core import config, secrets
 from hermes_core.errors import ConfigError, PluginError, in_words
 from hermes_core.paths import Home, make_folder
@@ -25,66 +25,82 @@ logger = logging.getLogger(__name__)
 _SURFACES = {"cli", "local", "tui"}
 
 
+class _Found(NamedTuple):
+    """The platforms that are registered, by name."""
+
+    usable: dict[str, Manifest]
+    unusable: dict[str, str]
+    """Why a platform cannot be used."""
+
+
 @cache
-def built_in() -> Mapping[str, Manifest]:
-    """The manifests in this package, by name."""
-    found: dict[str, Manifest] = {}
-    for module in pkgutil.iter_modules(gateway.platforms.__path__):
-        if module.ispkg and module.name != "testing":
-            name = f"gateway.platforms.{module.name}.manifest"
-            manifest: Manifest = importlib.import_module(name).MANIFEST
-            found[manifest.name] = manifest
-    return found
+def built_in() -> Mapping[str, FactoryRecord]:
+    """Register the platforms in this package as a plugin registers its own."""
+    return {
+        one.name: FactoryRecord("hermes", one.name, "", partial(_import_manifest, one.name))
+        for one in pkgutil.iter_modules(gateway.platforms.__path__)
+        if one.ispkg and one.name != "testing"
+    }
 
 
 def names() -> frozenset[str]:
     """Return the names of the platforms that come with Hermes, and of its own surfaces."""
-    packages = pkgutil.iter_modules(gateway.platforms.__path__)
-    ours = {module.name for module in packages if module.ispkg and module.name != "testing"}
-    return frozenset(ours | _SURFACES)
+    return frozenset(built_in().keys() | _SURFACES)
+
+
+def _import_manifest(name: str) -> Manifest:
+    return importlib.import_module(f"gateway.platforms.{name}.manifest").MANIFEST
 
 
 def manifests() -> dict[str, Manifest]:
-    """Every platform there is, those of plugins too; one whose plugin fails is told in the log."""
-    usable, unusable = _of_plugins()
-    for reason in unusable.values():
+    """Return every platform that can be used, by name; log why others cannot."""
+    found = _find_all()
+    for reason in found.unusable.values():
         logger.error(reason)
-    return {**built_in(), **usable}
+    return found.usable
 
 
 def unusable() -> Collection[str]:
-    """The platforms whose plugin fails to describe them."""
-    return _of_plugins()[1].keys()
+    """Return the platforms whose plugin fails to describe them."""
+    return _find_all().unusable.keys()
 
 
-def _of_plugins() -> tuple[dict[str, Manifest], dict[str, str]]:
-    """The platforms of plugins, and why others of them cannot be used."""
-    usable: dict[str, Manifest] = {}
-    unusable: dict[str, str] = {}
-    for name, provider in plugins.platforms().items():
-        try:
-            usable[name] = _made(provider)
-        except Exception as error:
-            logger.debug("the platform %s of %s failed", name, provider.plugin, exc_info=True)
-            said = f"The plugin {provider.plugin} fails to give its platform {name}."
-            unusable[name] = f"{said} {in_words(error)}"
-    return usable, unusable
+def _find_all() -> _Found:
+    found = _Found({}, {})
+    for name, record in {**built_in(), **plugins.platforms()}.items():
+        manifest = _load(record)
+        if isinstance(manifest, str):
+            found.unusable[name] = manifest
+        else:
+            found.usable[name] = manifest
+    return found
 
 
-def _made(provider: FactoryRecord) -> Manifest:
-    """The manifest that a plugin gives, with an adapter whose making harms only itself."""
-    made = provider.factory()
-    if not isinstance(made, Manifest) or made.name != provider.name:
-        raise PluginError(f"Its factory has to return a Manifest whose name is {provider.name!r}.")
+@lru_cache(maxsize=256)
+def _load(record: FactoryRecord) -> Manifest | str:
+    """Call a factory, once per registration; returns its manifest, or why there is none."""
+    try:
+        return _checked(record)
+    except Exception as error:
+        logger.debug("the platform %s of %s failed", record.name, record.plugin, exc_info=True)
+        what = f"The plugin {record.plugin} fails to give its platform {record.name}."
+        return f"{what} {in_words(error)}"
+
+
+def _checked(record: FactoryRecord) -> Manifest:
+    """Return the manifest of a factory, with an adapter that harms only itself when it fails."""
+    manifest = record.factory()
+    if not isinstance(manifest, Manifest) or manifest.name != record.name:
+        raise PluginError(f"Its factory has to return a Manifest whose name is {record.name!r}.")
     for field, is_fit, needed in _FIELDS:
-        if not is_fit(getattr(made, field)):
+        if not is_fit(getattr(manifest, field)):
             raise PluginError(f"The field {field} of its Manifest has to be {needed}.")
-    msgspec.json.Decoder(made.settings)  # a type that no setting can have is told now
-    what = f"the platform {provider.name}"
+    msgspec.json.Decoder(manifest.settings)  # raises for a type that no setting can have
+    what = f"the platform {record.name}"
     return replace(
-        made,
-        make=contained(provider.plugin, what, made.make),
-        identity=contained(provider.plugin, what, made.identity),
+        manifest,
+        make=contained(record.plugin, what, manifest.make),
+        identity=contained(record.plugin, what, manifest.identity),
     )
 
 
@@ -128,17 +144,17 @@ _FIELDS: Sequence[tuple[str, Callable[[object], bool], str]] = (
 
 
 def find(name: str) -> Manifest:
-    """The manifest of a platform; raises ConfigError."""
-    usable, unusable = _of_plugins()
-    known = {**built_in(), **usable}
-    if name in unusable:
-        raise ConfigError(unusable[name], fix="hermes plugins disable switches it off.")
-    if name not in known:
+    """Return the manifest of a platform; raises ConfigError."""
+    found = _find_all()
+    if name in found.unusable:
+        raise ConfigError(found.unusable[name], fix="hermes plugins disable switches it off.")
+    if name not in found.usable:
+        known = ", ".join(sorted(found.usable))
         raise ConfigError(
             f"There is no platform {name!r}.",
-            fix=f"Known are {', '.join(sorted(known))}; see [gateway.platforms] in config.toml.",
+            fix=f"Known are {known}; see [gateway.platforms] in config.toml.",
         )
-    return known[name]
+    return found.usable[name]
 
 
 def given() -> list[str]:

@@ -3,12 +3,11 @@
 import functools
 import shutil
 import subprocess
-import tempfile
-from pathlib import Path
 
 from hermes_agent.sandbox.sandboxes import Bubblewrap, Container, Host, Job, Sandbox
 from hermes_core.errors import ConfigError
 from hermes_core.settings import Settings, ToolSettings
+from hermes_core.temp_folders import TempFolder
 
 _PROBE_S = 10.0
 
@@ -45,9 +44,8 @@ def _container(tools: ToolSettings) -> Container:
 @functools.cache
 def _problem_of(program: str, *, network: bool) -> str:
     """Why bubblewrap does not work here; empty when it does. Tried once a process."""
-    with tempfile.TemporaryDirectory(prefix="hermes-probe-") as folder:
+    with TempFolder("probe") as place:
         probe = Bubblewrap(program, network=network)
-        place = Path(folder)
         job = Job(["/bin/sh", "-c", "true"], place, place, place / "home")
         try:
             tried = subprocess.run(

@@ -26,6 +26,7 @@ from hermes_core.settings import ToolSettings
 
 if TYPE_CHECKING:
     from hermes_agent.approval.gate import Permit
+    from hermes_core.temp_folders import TempFolder
 
 _LIMITS = 'ulimit -c 0 2>/dev/null; ulimit -f 41943040 2>/dev/null; "$@"; exit $?'
 """No core dumps, no file beyond tens of gigabytes. The shell stays as the parent on purpose: what ends
@@ -61,7 +62,7 @@ class Sandbox(ABC):
     name: str
 
     def __init__(self) -> None:
-        self._private: Path | None = None
+        self._private: TempFolder | None = None
 
     @abstractmethod
     def describe(self) -> str:
@@ -80,10 +81,10 @@ class Sandbox(ABC):
     def private(self) -> Path:
         """A folder of this sandbox alone, as we see it; commands see it as `inner_private`."""
         if self._private is None:
-            import tempfile  # noqa: PLC0415 -- slow to load, and many conversations run no command
+            from hermes_core.temp_folders import TempFolder  # noqa: PLC0415 -- slow to load
 
-            self._private = Path(tempfile.mkdtemp(prefix="hermes-"))
-        return self._private
+            self._private = TempFolder("sandbox")
+        return self._private.path
 
     @property
     def inner_private(self) -> Path:
@@ -126,9 +127,7 @@ class Sandbox(ABC):
     def close(self) -> None:
         """Delete what is private to this sandbox."""
         if self._private is not None:
-            import shutil  # noqa: PLC0415 -- as above
-
-            shutil.rmtree(self._private, ignore_errors=True)
+            self._private.close()
             self._private = None
 
 

@@ -7,7 +7,6 @@ watched; what needs a recovery first is copied elsewhere and recovered there.
 
 import logging
 import shutil
-import tempfile
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from hermes_core.errors import (
     StorePermissionError,
     UsageError,
 )
+from hermes_core.temp_folders import TempFolder
 from hermes_state.connection import translate
 from hermes_state.migrations import APPLICATION_ID
 from hermes_state.records import Row, rows
@@ -367,7 +367,7 @@ def _opened_or_copied(path: Path, how: str) -> Generator[Source]:
     try:
         _connect(path, how).close()
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError):
-        with tempfile.TemporaryDirectory(prefix="hermes-import-") as folder:
+        with TempFolder("import") as folder:
             copy = Path(folder) / path.name
             unchanged = _watch(path)
             with reading(path):
