@@ -399,8 +399,9 @@ class House:
 
     async def find_turn(self, turn_id: str, reader: SessionSource) -> StoredTurn:
         scope = self.access.permissions_of(reader).scope
+        model = self._running_model(turn_id)  # first: when the turn has ended, the store has it
         found = await run_blocking(partial(results.find, self.store, turn_id, scope))
-        return found._replace(model=self._running_model(turn_id) or found.model)
+        return found._replace(model=model or found.model)
 
     def _running_model(self, turn_id: str) -> str:
         """Return the model of a turn that runs here: its session has it after the first answer."""

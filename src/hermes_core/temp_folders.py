@@ -76,8 +76,8 @@ def _remove_abandoned() -> None:
         return
     _has_looked.append(True)
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
-        names = [one for one in entries if one.name.startswith(_PREFIX)]
-        for entry in names[:_MAX_REMOVED]:
+        candidates = [entry for entry in entries if entry.name.startswith(_PREFIX)]
+        for entry in candidates[:_MAX_REMOVED]:
             with suppress(OSError):
                 _remove_if_abandoned(entry)
 
