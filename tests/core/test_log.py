@@ -61,10 +61,10 @@ def test_setting_up_twice_writes_each_record_once(tmp_path: Path) -> None:
 def test_a_log_that_has_grown_makes_room_for_itself(tmp_path: Path) -> None:
     log.set_up(tmp_path, "info")
     for number in range(9):
-        logging.getLogger("x").info("%s %s", number, "y" * 1_000_000)
+        logging.getLogger("hermes_agent").info("%s %s", number, "y" * 1_000_000)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["hermes.log", "hermes.log.1", "hermes.log.2", "hermes.log.3"]
-    logging.getLogger("x").info("goes on")
+    logging.getLogger("hermes_agent").info("goes on")
     assert "goes on" in (tmp_path / "hermes.log").read_text("utf-8")
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
 

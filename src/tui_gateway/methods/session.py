@@ -19,7 +19,7 @@ from tui_gateway.runtime import LiveSession, Runtime, Steering, check_idle
 
 _FEWEST = 4
 """Below so many messages there is nothing to shorten."""
-STOPPED = "Stopped; nothing was shortened."
+STOPPED = "Stopped; nothing was compacted."
 
 
 class Title(Params, frozen=True):
