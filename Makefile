@@ -44,7 +44,9 @@ test: $(READY) ## the default tests: needs nothing but Python (ARGS="-k title": 
 check: lint type imports docs sizes tiers ## all that CI runs after `make test`
 
 tiers: $(READY) servers ## the other tests: real servers, kills and chaos, real terminals
-	$(BIN)/python -m pytest -n $(WORKERS) -m "$(TIERS)" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "$(TIERS)" $(ARGS) \
+	|| { echo 'What failed is run once more, alone: real terminals feel the load of the others.'; \
+	     $(BIN)/python -m pytest --last-failed -m "$(TIERS)" $(ARGS); }
 
 fuzz: $(READY) ## random tests with fresh examples (ARGS=tests/state: some of them)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "hypothesis and not servers" --hypothesis-profile=fuzz --timeout 1200 $(ARGS) \
