@@ -8,7 +8,7 @@ from pathlib import Path
 
 import apsw
 
-from hermes_state import connection, migrations
+from hermes_state.engines.sqlite import connection, schema
 
 INSERT = (
     "INSERT INTO messages (session_id, role, content, parts, tool_calls, tool_call_id, tool_name,"
@@ -21,7 +21,7 @@ def store(path: Path, sessions: int = 1) -> apsw.Connection:
     """A new store with some sessions, opened with the pragmas of Hermes."""
     connection.create_file(path)
     conn = reopened(path)
-    migrations.migrate(conn)
+    schema.migrate(conn)
     add_sessions(conn, (f"s{number}" for number in range(sessions)))
     return conn
 

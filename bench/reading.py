@@ -12,8 +12,9 @@ from bench import raw
 from bench.result import Result, ToolContext, side_by_side, timed
 from bench.text import Writer, conversation
 from bench.threads import on_worker
-from hermes_state import SessionDB, connection
-from hermes_state.index import index_path
+from hermes_state import SessionDB
+from hermes_state.engines.sqlite import connection
+from hermes_state.engines.sqlite.index import index_path
 
 SIZE_MESSAGES = 40_000
 CONVERSATION = 10_000

@@ -11,8 +11,9 @@ from bench.processes import context
 from bench.result import Result, ToolContext, side_by_side, timed
 from bench.text import RARE, Writer
 from bench.threads import on_worker
-from hermes_state import SessionDB, connection
-from hermes_state.index import index_path, split_unspaced
+from hermes_state import SessionDB
+from hermes_state.engines.sqlite import connection
+from hermes_state.engines.sqlite.index import index_path, split_unspaced
 
 MESSAGES = 1_000_000
 _SESSIONS = 2_000

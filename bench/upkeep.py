@@ -17,8 +17,10 @@ from bench.processes import context
 from bench.result import Result, ToolContext, percentile
 from bench.text import Writer
 from bench.threads import on_worker
-from hermes_state import SessionDB, messages
-from hermes_state.records import NewMessage
+from hermes_state import SessionDB
+from hermes_state.ledger import messages
+from hermes_state.store import Tx
+from hermes_state.values import NewMessage
 
 SESSIONS = 300_000
 _DAY_S = 86_400.0
@@ -106,7 +108,7 @@ def _write_on(path: Path, ready: Any, stop: Any, results: Any) -> None:
     message = NewMessage("user", text)
     appends: list[_Append] = []
 
-    def append(conn: apsw.Connection) -> float:
+    def append(conn: Tx) -> float:
         turn = time.perf_counter()
         messages.append(conn, "busy", message)
         return turn

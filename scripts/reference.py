@@ -161,10 +161,10 @@ def store_page() -> str:
     store = importlib.import_module("hermes_state").SessionDB.in_memory()
     with store:
         schema = store.read(
-            lambda c: c.execute(
+            lambda c: c.tuples(
                 "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
                 " AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
-            ).fetchall()
+            )
         )
     errors = importlib.import_module("hermes_core.errors")
     family = sorted(

@@ -12,9 +12,8 @@ from gateway.source import SessionSource, fields_of
 from hermes_agent.permissions import Permissions
 from hermes_core.errors import ConfigError
 from hermes_core.settings import GatewaySettings, RoleSettings, Settings
-from hermes_state.people import Role
 from hermes_state.protocol import Store
-from hermes_state.scope import Scope
+from hermes_state.values import Role, Scope
 
 EVERYBODY = "*"
 ALL_TOOLS = "*"

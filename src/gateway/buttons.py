@@ -14,7 +14,7 @@ from gateway.platforms.base import BasePlatformAdapter
 from gateway.threads import run_blocking
 from hermes_core import clock
 from hermes_state.protocol import Store
-from hermes_state.records import Row
+from hermes_state.values import Row
 
 logger = logging.getLogger(__name__)
 

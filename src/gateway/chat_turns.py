@@ -44,11 +44,8 @@ from hermes_engine.surface import (
     TurnLeftError,
     TurnPlan,
 )
-from hermes_state import turns
-from hermes_state.inbox import Delivery
-from hermes_state.outbox import Piece
-from hermes_state.records import Row
-from hermes_state.turns import Accepted, Opening
+from hermes_state.ledger import turns
+from hermes_state.values import Accepted, InboundMessage, NewSession, OutboundPart, Row
 
 logger = logging.getLogger(__name__)
 
@@ -112,9 +109,9 @@ class ChatTurns:
         session_id: str,
         content: object,
         target: Origin,
-        delivery: Delivery,
+        delivery: InboundMessage,
         *,
-        opening: Opening | None = None,
+        opening: NewSession | None = None,
         reopens: bool = False,
         closed_by: frozenset[str] = frozenset(),
         replaces: int | None = None,
@@ -141,7 +138,7 @@ class ChatTurns:
         return accepted
 
     def replace(
-        self, turn_id: str, content: object, target: Origin, delivery: Delivery
+        self, turn_id: str, content: object, target: Origin, delivery: InboundMessage
     ) -> Accepted | None:
         """Put an edited message in the place of a queued one; None when that is not queued any more."""
         message = {
@@ -358,7 +355,7 @@ class ChatTurns:
 
     def _deliver(
         self, running: Running, target: Origin, turn_id: str, outcome: Outcome
-    ) -> Sequence[Piece]:
+    ) -> Sequence[OutboundPart]:
         is_cut_short = outcome.status == "interrupted" and not outcome.text.strip()
         if running.stop.is_interrupted and is_cut_short:
             # Whoever stopped it knows; the chat that it was for must hear of it.

@@ -35,10 +35,9 @@ from hermes_core.errors import (
 )
 from hermes_core.text import counted, one_line
 from hermes_engine.runner import STOPPED
-from hermes_state import sessions
-from hermes_state.inbox import Delivery
-from hermes_state.scope import DIRECT
-from hermes_state.turns import Accepted, Opening
+from hermes_state.ledger import sessions
+from hermes_state.ledger.scope import DIRECT
+from hermes_state.values import Accepted, InboundMessage, NewSession
 
 _NOTHING = "Nothing is running."
 _COPIED = "This is a copy of what was said in the group; what is said here does not reach it."
@@ -68,7 +67,7 @@ class House(Protocol):
     def entry_of(self, event: MessageEvent, came_from: Origin) -> SessionEntry: ...
     def opening_of(
         self, entry: SessionEntry, event: MessageEvent, came_from: Origin
-    ) -> Opening: ...
+    ) -> NewSession: ...
 
 
 @dataclass
@@ -77,7 +76,7 @@ class Chat:
 
     house: House
     came_from: Origin
-    delivery: Delivery
+    delivery: InboundMessage
     event: MessageEvent
     is_settled: bool = False
     """Whether what the command did has settled its delivery already."""
@@ -334,7 +333,7 @@ class Chat:
             content,
             structs.replace(self.came_from, message_id=None),
             self.delivery,
-            opening=Opening(self.came_from.place.platform.value, fields),
+            opening=NewSession(self.came_from.place.platform.value, fields),
             reopens=self.is_session,
             replaces=replaces,
         )

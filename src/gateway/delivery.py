@@ -26,9 +26,8 @@ from gateway.streams import Streams, draft_key
 from gateway.threads import run_blocking
 from hermes_core import clock
 from hermes_core.errors import IllegalTransitionError, RowGoneError, StoreError
-from hermes_state.outbox import Piece
 from hermes_state.protocol import Store
-from hermes_state.records import Row
+from hermes_state.values import OutboundPart, Row
 
 T = TypeVar("T")
 
@@ -287,7 +286,7 @@ class Delivery:
             return False
         said = f"⚠️ A part of this reply could not be sent: {lost[0]}"
         key = f"hole:{row['turn_id']}"
-        hole = Piece(row["platform"], row["chat_id"], said, row["thread_id"], key)
+        hole = OutboundPart(row["platform"], row["chat_id"], said, row["thread_id"], key)
         return bool(self._store.outbox.put([hole]))
 
 

@@ -7,7 +7,7 @@ nobody knows whether its request was ever written.
 
 import re
 
-from hermes_state.records import Row
+from hermes_state.values import Row
 
 UNSURE = "unsure: it may have arrived"
 GIVEN_UP = "given up: it is not known whether it arrived"

@@ -81,9 +81,8 @@ from hermes_core.errors import (
 from hermes_core.paths import Home
 from hermes_engine.runner import STOPPED
 from hermes_engine.surface import Running
-from hermes_state import turns
-from hermes_state.inbox import Delivery
-from hermes_state.turns import Accepted, Opening
+from hermes_state.ledger import turns
+from hermes_state.values import Accepted, InboundMessage, NewSession
 
 logger = logging.getLogger(__name__)
 
@@ -512,7 +511,7 @@ class House:
 
     # -- commands -------------------------------------------------------------------------------
 
-    def run_command(self, event: MessageEvent, delivery: Delivery, came_from: Origin) -> str:
+    def run_command(self, event: MessageEvent, delivery: InboundMessage, came_from: Origin) -> str:
         """Do a command beside the way of messages; one that answers in place is waited for.
 
         Others are waited for a while, so that what is said after /new is said in the new conversation;
@@ -619,7 +618,7 @@ class House:
         """The conversation that a command is about."""
         return self.pipeline.entry_of(event, came_from.place, is_command=True)
 
-    def opening_of(self, entry: SessionEntry, event: MessageEvent, came_from: Origin) -> Opening:
+    def opening_of(self, entry: SessionEntry, event: MessageEvent, came_from: Origin) -> NewSession:
         """The session that a command makes."""
         return self.pipeline.opening_of(entry, event, came_from.place)
 

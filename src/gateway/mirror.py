@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.entry import SessionEntry
 from hermes_core.paths import make_folder
-from hermes_state.records import encode
+from hermes_state.ledger.records import encode
 
 logger = logging.getLogger(__name__)
 

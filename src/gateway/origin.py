@@ -8,9 +8,9 @@ import msgspec
 
 from gateway.platforms.base import Attachment, MessageEvent
 from gateway.source import SessionSource
-from hermes_state.inbox import Delivery
+from hermes_state.ledger.records import encode
 from hermes_state.protocol import Store
-from hermes_state.records import encode
+from hermes_state.values import InboundMessage
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -55,7 +55,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def delivery_of(
     event: MessageEvent, session_key: str, *, is_turn: bool, is_in_place: bool
-) -> Delivery:
+) -> InboundMessage:
     """A message as the store's inbox knows it."""
     source = event.source
     if source is None or not event.message_id:
@@ -82,10 +82,10 @@ def delivery_of(
     return named(event, source, payload)
 
 
-def named(event: MessageEvent, source: SessionSource, payload: str = "{}") -> Delivery:
+def named(event: MessageEvent, source: SessionSource, payload: str = "{}") -> InboundMessage:
     """A message by the name that its repeats have too."""
     within = event.named_within or source.chat_id
-    return Delivery(source.platform.value, within, event.message_id or "", payload)
+    return InboundMessage(source.platform.value, within, event.message_id or "", payload)
 
 
 def digest(text: str) -> str:

@@ -1,6 +1,6 @@
 """Pairing: a stranger is shown a code, and who gives it back lets them in.
 
-The code is shown once and then forgotten; what is kept is in `hermes_state.people`, with its limits.
+The code is shown once and then forgotten; what is kept is in `hermes_state.ledger.people`, with limits.
 """
 
 import secrets
@@ -12,10 +12,8 @@ from gateway.access import EVERYBODY
 from gateway.source import SessionSource
 from hermes_core.errors import UsageError
 from hermes_core.settings import Settings
-from hermes_state.outbox import Piece
-from hermes_state.people import Person, Role, Stranger
 from hermes_state.protocol import Store
-from hermes_state.records import Row
+from hermes_state.values import OutboundPart, Person, Role, Row, Stranger
 
 LENGTH = 8
 ALPHABET = "ABCDEFGHJKMNPQRSTUVWXYZ34679"
@@ -83,7 +81,7 @@ class Pairing:
         if person.chat_id:
             text = f"You are in, as {person.role}. Write to me, or see /help."
             key = f"welcome:{person.platform}:{person.user_id}:{person.added_at}"
-            self._store.outbox.put([Piece(person.platform, person.chat_id, text, key=key)])
+            self._store.outbox.put([OutboundPart(person.platform, person.chat_id, text, key=key)])
 
     def command(self, argument: str, role: Role, by: str) -> str:
         """What `/pair CODE [ROLE]` does for somebody of this role; raises UsageError."""

@@ -37,11 +37,9 @@ from hermes_core.errors import (
     StoreError,
 )
 from hermes_core.paths import Home
-from hermes_state import sessions
-from hermes_state.inbox import Delivery
-from hermes_state.outbox import Piece
+from hermes_state.ledger import sessions
 from hermes_state.protocol import Store
-from hermes_state.turns import Accepted, Opening
+from hermes_state.values import Accepted, InboundMessage, NewSession, OutboundPart
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +79,7 @@ class Busy(Protocol):
 class RunCommand(Protocol):
     """Runs a command that is on record, and sees to its reply."""
 
-    def __call__(self, event: MessageEvent, delivery: Delivery, came_from: Origin) -> str: ...
+    def __call__(self, event: MessageEvent, delivery: InboundMessage, came_from: Origin) -> str: ...
 
 
 @dataclass
@@ -163,7 +161,7 @@ class Pipeline:
         event: MessageEvent,
         source: SessionSource,
         key: str,
-        delivery: Delivery,
+        delivery: InboundMessage,
         last: Version | None,
     ) -> Receipt:
         """A message that is new and meant for us: a command, an answer, or something to say."""
@@ -185,7 +183,7 @@ class Pipeline:
         delivery = origin.named(event, source)
         if (known := self._known(delivery)) is not None:
             return known
-        piece = Piece(
+        piece = OutboundPart(
             delivery.platform,
             source.chat_id,
             _NOT_TAKEN,
@@ -216,7 +214,7 @@ class Pipeline:
             and not questions.may_be_answered(event, key, self.turns)
         )
 
-    def _known(self, delivery: Delivery) -> Receipt | None:
+    def _known(self, delivery: InboundMessage) -> Receipt | None:
         """What became of a message that was delivered before; None when that is still open."""
         row = self.store.inbox.get(delivery)
         if row is None or row["outcome"] is None:
@@ -275,12 +273,12 @@ class Pipeline:
             logger.info("a plugin dropped %s: %s", event.message_id, wish.reason(wishes))
         return text
 
-    def _ignore(self, delivery: Delivery) -> Receipt:
+    def _ignore(self, delivery: InboundMessage) -> Receipt:
         self.store.inbox.receive(delivery._replace(payload="{}"))
         self.store.inbox.settle(delivery, "ignored")
         return Receipt("ignored")
 
-    def _drop(self, delivery: Delivery) -> Receipt:
+    def _drop(self, delivery: InboundMessage) -> Receipt:
         """Leave a message alone that a plugin dropped; on a request it is told so, again and again."""
         came_from = origin.decode(delivery.payload)
         if came_from.is_in_place:
@@ -288,7 +286,7 @@ class Pipeline:
             self.store.outbox.put(told)
         return self._ignore(delivery)._replace(reply=_DROPPED)
 
-    def _turn_away(self, source: SessionSource, delivery: Delivery) -> Receipt:
+    def _turn_away(self, source: SessionSource, delivery: InboundMessage) -> Receipt:
         """A stranger: in a direct chat, a code that somebody on the machine can approve.
 
         It is sent at once and written down nowhere; when that fails, they may ask again.
@@ -307,7 +305,7 @@ class Pipeline:
 
     # -- a command, or the answer to a question ---------------------------------------------------
 
-    def _obey(self, event: MessageEvent, delivery: Delivery) -> Receipt:
+    def _obey(self, event: MessageEvent, delivery: InboundMessage) -> Receipt:
         """Note a command and have it done, once: what a crash cut off is told, not repeated."""
         self._check_visible(event, _source(event))
         if not self.store.inbox.receive(delivery):
@@ -323,7 +321,7 @@ class Pipeline:
         return known._replace(is_new=True) if known else Receipt("command", reply=reply)
 
     def _obey_anew(
-        self, event: MessageEvent, key: str, delivery: Delivery, last: Version
+        self, event: MessageEvent, key: str, delivery: InboundMessage, last: Version
     ) -> Receipt:
         """A command that its sender changed, or made of other words: these are not answered as well."""
         name, before = _command(event.text), _command(last.origin.text if last.origin else "")
@@ -358,7 +356,7 @@ class Pipeline:
             first.settled_at is None or began <= first.settled_at
         )
 
-    def _answer(self, delivery: Delivery, text: str) -> Receipt:
+    def _answer(self, delivery: InboundMessage, text: str) -> Receipt:
         """Have a command answered that is not done."""
         if not self.store.inbox.receive(delivery):
             return Receipt("command", is_new=False, is_over=False)
@@ -369,7 +367,7 @@ class Pipeline:
         return Receipt("command", reply=text if came_from.is_in_place else "")
 
     def _replace_queued(
-        self, event: MessageEvent, key: str, delivery: Delivery, last: Version
+        self, event: MessageEvent, key: str, delivery: InboundMessage, last: Version
     ) -> Receipt | None:
         """Put new words for the queue in the place of those that wait there; None: none do."""
         words = replace(event, text=event.get_command_args())
@@ -388,7 +386,7 @@ class Pipeline:
             self.turns.engine.interrupt(running.turn.conversation_id, key)
 
     def _answered(
-        self, event: MessageEvent, source: SessionSource, key: str, delivery: Delivery
+        self, event: MessageEvent, source: SessionSource, key: str, delivery: InboundMessage
     ) -> str:
         """Tell a turn what it wants to know, if plain words answer that; returns its session then."""
         if event.attachments or not questions.may_be_answered(event, key, self.turns):
@@ -417,7 +415,7 @@ class Pipeline:
 
     # -- something to say -----------------------------------------------------------------------
 
-    def _say(self, event: MessageEvent, source: SessionSource, delivery: Delivery) -> Receipt:
+    def _say(self, event: MessageEvent, source: SessionSource, delivery: InboundMessage) -> Receipt:
         while True:
             entry = self.entry_of(event, source)
             opening = self.opening_of(entry, event, source)
@@ -429,7 +427,7 @@ class Pipeline:
         event: MessageEvent,
         source: SessionSource,
         key: str,
-        delivery: Delivery,
+        delivery: InboundMessage,
         last: Version,
     ) -> Receipt:
         """A new version of a message: it replaces one that waits, and follows one that was read."""
@@ -448,7 +446,7 @@ class Pipeline:
         self,
         event: MessageEvent,
         key: str,
-        delivery: Delivery,
+        delivery: InboundMessage,
         last: Version,
         *,
         is_queued: bool = False,
@@ -474,8 +472,8 @@ class Pipeline:
         self,
         event: MessageEvent,
         entry: SessionEntry,
-        delivery: Delivery,
-        opening: Opening | None = None,
+        delivery: InboundMessage,
+        opening: NewSession | None = None,
     ) -> Receipt:
         """Store a message as a turn; without an opening, only in a conversation that is there.
 
@@ -552,7 +550,7 @@ class Pipeline:
 
     def opening_of(
         self, entry: SessionEntry, event: MessageEvent, source: SessionSource
-    ) -> Opening:
+    ) -> NewSession:
         """The session that a first message makes: whose it is, and what a program brings along."""
         opening = self.sessions.opening(entry)
         fields = {**opening.fields, **self.access.fields_of(source)}

@@ -11,7 +11,7 @@ from hermes_agent.events import QuestionAsked
 from hermes_core.text import one_line, shorten_middle, visible
 from hermes_engine.surface import Running
 from hermes_state.protocol import Store
-from hermes_state.records import Row
+from hermes_state.values import Row
 
 _ANSWERS = ("approve", "deny")
 _LONGEST_DETAIL = 12_000

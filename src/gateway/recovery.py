@@ -11,11 +11,10 @@ from gateway.origin import Origin
 from gateway.replies import Replies
 from gateway.session import SessionStore
 from hermes_core import clock
-from hermes_state import turns
-from hermes_state.inbox import Delivery
-from hermes_state.mending import REPAIRED_AT
+from hermes_state.engines.sqlite.row_repair import REPAIRED_AT
+from hermes_state.ledger import turns
 from hermes_state.protocol import Store
-from hermes_state.records import Row
+from hermes_state.values import InboundMessage, Row
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +61,9 @@ class Recovery:
             self._replies.bring(row)
 
     def _tell_cut_off(self, row: Row) -> None:
-        delivery = Delivery(row["platform"], row["chat_id"], row["message_id"], row["payload"])
+        delivery = InboundMessage(
+            row["platform"], row["chat_id"], row["message_id"], row["payload"]
+        )
         try:
             came_from = origin.decode(row["payload"])
             command = came_from.text.split(maxsplit=1)[:1]
@@ -82,6 +83,6 @@ class Recovery:
         return session_id if session_id and self._store.get_session(session_id) else ""
 
 
-def name_of(delivery: Delivery) -> str:
+def name_of(delivery: InboundMessage) -> str:
     """The name of what is said to a command."""
     return f"command:{':'.join(delivery.key)}"

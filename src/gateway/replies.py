@@ -22,9 +22,8 @@ from hermes_agent.permissions import Permissions
 from hermes_agent.turn import Outcome
 from hermes_cli import plugins
 from hermes_cli.hook_answers import Answer
-from hermes_state.outbox import Piece
 from hermes_state.protocol import Store
-from hermes_state.records import Row
+from hermes_state.values import OutboundPart, Row
 
 REPEAT_MARK = "(This may be a repeat.)"
 _UNKNOWN = Abilities(text_limit=2000)
@@ -90,7 +89,7 @@ class Replies:
 
     def deliver(
         self, turn_id: str, outcome: Outcome, came_from: Origin | None = None
-    ) -> Sequence[Piece]:
+    ) -> Sequence[OutboundPart]:
         """What must be sent when a turn ends so; where it came from is looked up if need be."""
         came_from = came_from or origin.of_turn(self._store, turn_id)
         if came_from is None or came_from.is_in_place:
@@ -119,7 +118,7 @@ class Replies:
         is_told = self.abilities(platform).can_send_files and enclosures.may_send(permissions)
         return enclosures.MANNER if is_told else ""
 
-    def _with_files(self, came_from: Origin, turn_id: str, text: str) -> list[Piece]:
+    def _with_files(self, came_from: Origin, turn_id: str, text: str) -> list[OutboundPart]:
         """The pieces of a reply, and of the files that it names."""
         place, name = came_from.place, f"turn:{turn_id}"
         abilities = self.abilities(place.platform.value)
@@ -158,7 +157,7 @@ class Replies:
 
     def pieces(
         self, came_from: Origin, text: str, *, name: str, extra: Extra | None = None
-    ) -> list[Piece]:
+    ) -> list[OutboundPart]:
         """A text for the chat that something came from, cut as its platform needs it."""
         if came_from.is_in_place or not text.strip():
             return []
@@ -171,7 +170,7 @@ class Replies:
         others = encode(msgspec.structs.replace(along, question=None, buttons=[]))
         last = len(parts) - 1 if along.buttons else 0
         return [
-            Piece(
+            OutboundPart(
                 platform,
                 place.chat_id,
                 part,
@@ -197,7 +196,7 @@ class Replies:
         name: str,
         session_id: str = "",
         is_plain: bool = True,
-    ) -> list[Piece]:
+    ) -> list[OutboundPart]:
         """What a command says; what it says on the request itself is kept for who asks again.
 
         Our own commands speak plainly; a plugin's may use Markdown.
@@ -209,14 +208,14 @@ class Replies:
             return self.pieces(came_from, text, name=name, extra=along)
         platform, chat_id = came_from.place.platform.value, came_from.place.chat_id
         extra = encode(Extra(session_id=session_id))
-        return [Piece(platform, chat_id, text, key=f"{name}:0", extra=extra, is_said=True)]
+        return [OutboundPart(platform, chat_id, text, key=f"{name}:0", extra=extra, is_said=True)]
 
     def answered(self, name: str) -> Answered:
         """What a command said; empty when that is not known."""
         row = self._store.outbox.get(f"{name}:0")
         return Answered(row["content"], decode(row["extra"]).session_id) if row else Answered()
 
-    def notice(self, came_from: Origin, conversation_id: str, notice: Notice) -> list[Piece]:
+    def notice(self, came_from: Origin, conversation_id: str, notice: Notice) -> list[OutboundPart]:
         """Something that the person in the chat should know; nothing when they were told before."""
         name = notice_name(conversation_id, notice)
         if self._store.outbox.get(f"{name}:0") is not None:
@@ -225,7 +224,7 @@ class Replies:
 
     def question(
         self, came_from: Origin, asked: QuestionAsked, *, is_beside: bool = False
-    ) -> list[Piece]:
+    ) -> list[OutboundPart]:
         """A question for the person in the chat, with buttons where there are such."""
         abilities = self.abilities(came_from.place.platform.value)
         is_approval = asked.kind == "approval"
@@ -246,10 +245,10 @@ def notice_name(conversation_id: str, notice: Notice) -> str:
     return f"notice:{conversation_id}:{hashlib.sha256(notice.text.encode()).hexdigest()[:16]}"
 
 
-def _dropped(came_from: Origin, turn_id: str, text: str, why: str) -> Piece:
+def _dropped(came_from: Origin, turn_id: str, text: str, why: str) -> OutboundPart:
     """The record of a reply that a plugin does not let out."""
     place = came_from.place
-    return Piece(
+    return OutboundPart(
         place.platform.value,
         place.chat_id,
         text,

@@ -6,10 +6,9 @@ from gateway import origin, outcomes
 from gateway.platforms.base import StoredTurn, ToolCall, TurnResult
 from hermes_agent.turn import Outcome
 from hermes_core.errors import SessionNotFoundError, TurnNotFoundError, UsageError
+from hermes_state.ledger.turns import FOLDED
 from hermes_state.protocol import Store
-from hermes_state.records import Row
-from hermes_state.scope import Scope
-from hermes_state.turns import FOLDED
+from hermes_state.values import Row, Scope
 
 _CALL_STATUS: dict[str, Literal["completed", "incomplete"]] = {
     "done": "completed",

@@ -25,11 +25,10 @@ from gateway.source import (
 )
 from hermes_core import clock
 from hermes_core.errors import StoreError
-from hermes_state import sessions
+from hermes_state.ledger import sessions
+from hermes_state.ledger.records import encode
 from hermes_state.protocol import Store
-from hermes_state.records import Row, encode
-from hermes_state.routes import Route
-from hermes_state.turns import Opening
+from hermes_state.values import NewSession, Route, Row
 
 __all__ = [
     "SessionEntry",
@@ -339,7 +338,7 @@ class SessionStore:
         )
         self._noted([entry.session_key])
 
-    def opening(self, entry: SessionEntry) -> Opening:
+    def opening(self, entry: SessionEntry) -> NewSession:
         """The session that the first message of an entry makes: whose it is."""
         origin = entry.origin
         fields: dict[str, Any] = {"session_key": entry.session_key}
@@ -351,7 +350,7 @@ class SessionStore:
             )
         if entry.display_name:
             fields["display_name"] = entry.display_name
-        return Opening(entry.platform.value if entry.platform else "gateway", fields)
+        return NewSession(entry.platform.value if entry.platform else "gateway", fields)
 
     def _is_open(self, entry: SessionEntry) -> bool:
         """Whether a chat goes on where its entry says. What another surface closed is opened again."""

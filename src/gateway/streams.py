@@ -26,7 +26,7 @@ from hermes_agent.events import (
 )
 from hermes_cli import plugins
 from hermes_state.protocol import Store
-from hermes_state.records import Row
+from hermes_state.values import Row
 
 logger = logging.getLogger(__name__)
 

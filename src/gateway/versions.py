@@ -8,9 +8,8 @@ from gateway import origin
 from gateway.origin import Origin
 from gateway.platforms.base import Attachment, MessageEvent
 from gateway.source import SessionSource
-from hermes_state.inbox import Delivery
 from hermes_state.protocol import Store
-from hermes_state.records import Row
+from hermes_state.values import InboundMessage, Row
 
 
 class Version(NamedTuple):
@@ -47,7 +46,7 @@ def all_before(store: Store, event: MessageEvent) -> list[Version]:
     source = event.source
     if source is None or event.edits is None:
         return []
-    named = Delivery(source.platform.value, source.chat_id, event.edits)
+    named = InboundMessage(source.platform.value, source.chat_id, event.edits)
     rows = [row for row in store.inbox.versions(named) if row["message_id"] != event.message_id]
     found = [_version(row, source) for row in rows]
     own = [one for one in found if one.is_own]

@@ -62,12 +62,10 @@ from hermes_core.errors import (
 )
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
-from hermes_state import sessions
-from hermes_state.budgets import Limits
-from hermes_state.inbox import Delivery
+from hermes_state.ledger import sessions
+from hermes_state.ledger.turns import MOST_ATTEMPTS, TurnSource
 from hermes_state.protocol import Store
-from hermes_state.records import Row
-from hermes_state.turns import MOST_ATTEMPTS, Accepted, Opening, Taken, TurnSource
+from hermes_state.values import Accepted, ClaimedTurn, InboundMessage, Limits, NewSession, Row
 
 logger = logging.getLogger(__name__)
 
@@ -239,7 +237,7 @@ class Agent:
         self,
         content: Any,  # noqa: ANN401 -- text or parts
         *,
-        delivery: Delivery | None = None,
+        delivery: InboundMessage | None = None,
         idempotency_key: str | None = None,
         replaces: int | None = None,
         history: Sequence[dict[str, Any]] = (),
@@ -271,7 +269,7 @@ class Agent:
             self._tell_start()
         return accepted
 
-    def _opening(self, history: Sequence[Mapping[str, Any]] = ()) -> Opening:
+    def _opening(self, history: Sequence[Mapping[str, Any]] = ()) -> NewSession:
         parent = self._fields.get("parent_session_id")
         known = {name: v for name, v in self._fields.items() if name != "parent_session_id"}
         facts = self.model.facts
@@ -282,7 +280,7 @@ class Agent:
             "system_prompt": prompt.build(facts, self.toolbox, self.bench, place),
             **known,
         }
-        return Opening(self.platform, fields, parent, history)
+        return NewSession(self.platform, fields, parent, history)
 
     def _tell_start(self) -> None:
         self.hooks.invoke_hook(
@@ -403,7 +401,7 @@ class Agent:
                 self._stop = own
             yield own
 
-    def _guarded(self, taken: Taken, stop: Stop, report: Sink) -> Outcome:
+    def _guarded(self, taken: ClaimedTurn, stop: Stop, report: Sink) -> Outcome:
         """The boundary of a turn: a fault of ours ends it with a notice instead of losing it."""
         try:
             return self._run(taken, stop, report)
@@ -420,7 +418,7 @@ class Agent:
             reason = f"Something went wrong inside Hermes: {in_words(error)}"
             return self._fail(taken, report, Outcome("failed", "", reason, "internal"))
 
-    def _fail(self, taken: Taken, report: Sink, outcome: Outcome) -> Outcome:
+    def _fail(self, taken: ClaimedTurn, report: Sink, outcome: Outcome) -> Outcome:
         """End a turn that the loop could not end, with a notice."""
         turn_id = taken.row["id"]
         left = left_open(self.store, turn_id)
@@ -437,7 +435,7 @@ class Agent:
         report(TurnEnded("failed", "", outcome.reason))
         return outcome
 
-    def _run(self, taken: Taken, stop: Stop, report: Sink) -> Outcome:
+    def _run(self, taken: ClaimedTurn, stop: Stop, report: Sink) -> Outcome:
         row = taken.row
         self.session_id = row["session_id"]
         if taken.attempt > MOST_ATTEMPTS:
@@ -499,7 +497,7 @@ class Agent:
             self._estimators[name] = Estimator(name, self.store)
         return self._estimators[name]
 
-    def _give_up(self, taken: Taken, report: Sink) -> Outcome:
+    def _give_up(self, taken: ClaimedTurn, report: Sink) -> Outcome:
         reason = (
             f"This message was tried {MOST_ATTEMPTS} times and the process ended each time."
             " It was given up; send it again to try once more."

@@ -31,10 +31,8 @@ from hermes_core.errors import (
 )
 from hermes_core.slash_commands import Surface
 from hermes_core.text import counted, one_line, truncate, usd, without_surrogates
-from hermes_state.leases import Lease
 from hermes_state.protocol import Store
-from hermes_state.records import Row
-from hermes_state.scope import Scope
+from hermes_state.values import Lease, Row, Scope
 
 _LINE = re.compile(r"/([a-zA-Z][\w-]*)(?:\s+(.*))?\s*", re.DOTALL)
 _SHOWN = 10

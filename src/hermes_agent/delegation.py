@@ -20,9 +20,9 @@ from hermes_agent.tools.base import Delegate, Result
 from hermes_agent.tools.execute import DelegateFor
 from hermes_agent.turn import Turn
 from hermes_core.errors import ToolError
-from hermes_state import sessions
-from hermes_state.scope import DELEGATE
-from hermes_state.turns import Opening
+from hermes_state.ledger import sessions
+from hermes_state.ledger.scope import DELEGATE
+from hermes_state.values import NewSession
 
 if TYPE_CHECKING:
     from hermes_agent.agent import Agent
@@ -48,7 +48,7 @@ class SubAgents(DelegateFor):
             sessions.new_id(),
             {"role": "user", "content": task},
             idempotency_key=f"delegate:{turn.id}:{call_id}",
-            opening=Opening(
+            opening=NewSession(
                 DELEGATE,
                 {
                     "model": parent.model.facts.name,

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from hermes_core.errors import ConversationBusyError, LeaseLostError, StoreError
-from hermes_state.leases import DEFAULT_TTL_S, Lease
+from hermes_state.ledger.leases import DEFAULT_TTL_S
 from hermes_state.protocol import Store
-from hermes_state.turns import Taken
+from hermes_state.values import ClaimedTurn, Lease
 
 T = TypeVar("T")
 
@@ -49,13 +49,13 @@ def running(
     on_lost: Callable[[], None],
     *,
     is_same: bool = False,
-) -> Generator[Taken]:
+) -> Generator[ClaimedTurn]:
     """Hold the lease and start a turn in the same commit; the end of the turn releases the lease.
 
     `is_same` continues the last attempt instead of counting a new one.
     """
 
-    def take(holder: str) -> Taken | None:
+    def take(holder: str) -> ClaimedTurn | None:
         return store.turns.take(turn_id, conversation_id, holder, is_same=is_same)
 
     taken = _acquire(store, conversation_id, take)

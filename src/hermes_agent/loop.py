@@ -37,10 +37,8 @@ from hermes_core.errors import (
 )
 from hermes_core.secrets import redact
 from hermes_core.settings import Settings
-from hermes_state.budgets import Receipt
-from hermes_state.effects import Call, Settled
 from hermes_state.protocol import Store
-from hermes_state.records import Row
+from hermes_state.values import Call, Receipt, Row, Settled
 
 _NOT_RUN = "Not run: the turn was stopped before."
 _CUT_OFF = (

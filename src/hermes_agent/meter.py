@@ -9,9 +9,8 @@ from hermes_agent.stop import Stop
 from hermes_core import text
 from hermes_core.errors import BudgetSpent, UsageError
 from hermes_core.settings import AgentSettings
-from hermes_state.budgets import Estimate, Limits, Receipt, Reservation
 from hermes_state.protocol import Store
-from hermes_state.usage import Spent
+from hermes_state.values import Estimate, Limits, Receipt, Reservation, Spent
 
 _LEAST_REPLY = 256
 """A reply shorter than this is not worth asking for."""

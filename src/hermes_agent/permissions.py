@@ -5,8 +5,7 @@ The person at the machine has none and therefore no limits; one who comes throug
 
 import msgspec
 
-from hermes_state.people import Role
-from hermes_state.scope import Scope
+from hermes_state.values import Role, Scope
 
 
 class Permissions(msgspec.Struct, frozen=True):

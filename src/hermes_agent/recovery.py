@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent import lease
 from hermes_core.errors import ConversationBusyError
 from hermes_state.protocol import Store
-from hermes_state.records import Row
+from hermes_state.values import Row
 
 if TYPE_CHECKING:  # a surface that only looks for open turns need not load the agent for it
     from hermes_agent.agent import Agent

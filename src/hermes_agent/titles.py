@@ -11,8 +11,8 @@ from hermes_agent.stop import Stop
 from hermes_agent.tokens import text_tokens
 from hermes_core.errors import BudgetSpent, HermesError, Interrupted
 from hermes_core.text import one_line, truncate
-from hermes_state.budgets import Limits
 from hermes_state.protocol import Store
+from hermes_state.values import Limits
 
 logger = logging.getLogger(__name__)
 

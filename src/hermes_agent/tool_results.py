@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hermes_agent.compaction.transcript import call_id, results
-from hermes_state.records import Row
+from hermes_state.values import Row
 
 logger = logging.getLogger(__name__)
 

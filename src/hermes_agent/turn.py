@@ -7,8 +7,7 @@ import msgspec
 
 from hermes_agent.events import Sink
 from hermes_agent.stop import Stop
-from hermes_state.leases import Lease
-from hermes_state.outbox import Piece
+from hermes_state.values import Lease, OutboundPart
 
 Status = Literal["answered", "failed", "interrupted", "suspended"]
 """`suspended` is no end: the turn is still open on disk, and goes on at the next start."""
@@ -59,11 +58,11 @@ class Steer(NamedTuple):
     turn_id: str | None = None
 
 
-Deliver = Callable[[str, Outcome], Sequence[Piece]]
+Deliver = Callable[[str, Outcome], Sequence[OutboundPart]]
 """What must be sent when a turn ends so; it is on disk together with the end."""
 
 
-def deliver_nothing(_turn_id: str, _outcome: Outcome) -> Sequence[Piece]:
+def deliver_nothing(_turn_id: str, _outcome: Outcome) -> Sequence[OutboundPart]:
     """For a surface whose person is there and sees the reply."""
     return ()
 

@@ -11,7 +11,7 @@ from hermes_agent.compaction import expand
 from hermes_core.errors import NothingSaidError
 from hermes_core.text import counted
 from hermes_state.protocol import Store
-from hermes_state.records import Row
+from hermes_state.values import Row
 
 
 def asked(messages: Sequence[Row]) -> list[Row]:

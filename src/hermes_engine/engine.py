@@ -34,9 +34,9 @@ from hermes_engine.inputs import Input
 from hermes_engine.runner import TurnRunner
 from hermes_engine.surface import QueuedTurn, Running, Surface, TurnPlan
 from hermes_engine.work import Work
-from hermes_state import turns, workers
-from hermes_state.records import Row
-from hermes_state.turns import Accepted, TurnSource
+from hermes_state.ledger import turns, workers
+from hermes_state.ledger.turns import TurnSource
+from hermes_state.values import Accepted, Row
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes_agent.permissions import Permissions
-from hermes_state.inbox import Delivery
-from hermes_state.turns import Opening
+from hermes_state.values import InboundMessage, NewSession
 
 
 @dataclass(frozen=True)
@@ -20,11 +19,11 @@ class Input:
     """Text, or parts where there is more than text."""
     permissions: Permissions | None = None
     """What the person may see, use and spend; None: the owner at this machine, without limits."""
-    inbound: Delivery | None = None
+    inbound: InboundMessage | None = None
     """The message as its platform names it: a second delivery finds the first turn."""
     idempotency_key: str | None = None
     """The same for surfaces without an inbox."""
-    opening: Opening | None = None
+    opening: NewSession | None = None
     """The session to make when it is not there yet."""
     platform_message_id: str | None = None
     reopens: bool = False

@@ -22,8 +22,7 @@ from hermes_engine.surface import (
     TurnPlan,
 )
 from hermes_engine.work import Work
-from hermes_state.outbox import Piece
-from hermes_state.turns import Accepted
+from hermes_state.values import Accepted, OutboundPart
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +173,9 @@ class TurnRunner:
             surface.report(running, event)
         self._publish(running.turn.conversation_id, running.turn.id, event)
 
-    def _parts(self, conversation_id: str, turn_id: str, outcome: Outcome) -> Sequence[Piece]:
+    def _parts(
+        self, conversation_id: str, turn_id: str, outcome: Outcome
+    ) -> Sequence[OutboundPart]:
         """Return what has to be sent when a turn ends so."""
         running = self._work.get(conversation_id)
         if running is None or running.plan is None or running.turn.id != turn_id:

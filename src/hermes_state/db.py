@@ -6,47 +6,38 @@ transaction through `write`, methods do not.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import apsw
 
 import hermes_state
-from hermes_state import (
-    integrity,
-    lineage,
-    listing,
-    maintenance,
-    messages,
-    search,
-    sessions,
-    succession,
-    titles,
-    transfer,
-    turns,
-)
-from hermes_state.budgets import Budgets
-from hermes_state.connection import MEMORY
-from hermes_state.database import Database
-from hermes_state.drafts import Drafts
-from hermes_state.effects import Effects
-from hermes_state.inbox import Inbox
-from hermes_state.index import SearchIndex
-from hermes_state.leases import Lease, Leases
-from hermes_state.lineage import Carried
-from hermes_state.listing import Filter
-from hermes_state.maintenance import Age
-from hermes_state.outbox import Outbox
-from hermes_state.partials import Partials
-from hermes_state.people import People
-from hermes_state.questions import Questions
-from hermes_state.records import NewMessage, Row, message_from, seconds
-from hermes_state.routes import Route, Routes
-from hermes_state.scope import Scope, allows
+from hermes_state import search, transfer
+from hermes_state.engines.sqlite import integrity, maintenance
+from hermes_state.engines.sqlite.connection import MEMORY
+from hermes_state.engines.sqlite.database import Database
+from hermes_state.engines.sqlite.index import SearchIndex
+from hermes_state.engines.sqlite.maintenance import Age
+from hermes_state.ledger import chat_moves, lineage, listing, messages, sessions, titles, turns
+from hermes_state.ledger.budgets import Budgets
+from hermes_state.ledger.drafts import Drafts
+from hermes_state.ledger.effects import Effects
+from hermes_state.ledger.inbox import Inbox
+from hermes_state.ledger.leases import Leases
+from hermes_state.ledger.outbox import Outbox
+from hermes_state.ledger.partials import Partials
+from hermes_state.ledger.people import People
+from hermes_state.ledger.questions import Questions
+from hermes_state.ledger.records import message_from, seconds
+from hermes_state.ledger.routes import Routes
+from hermes_state.ledger.scope import allows
+from hermes_state.ledger.turns import Turns
+from hermes_state.ledger.usage import Usage
 from hermes_state.search import Sort, Wanted
+from hermes_state.store import Transactional, Tx
 from hermes_state.transfer import Report
-from hermes_state.turns import Opening, Turns
-from hermes_state.usage import Usage
+from hermes_state.values import Carried, Filter, Lease, NewMessage, NewSession, Route, Row, Scope
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -91,17 +82,23 @@ class SessionDB:
         """A store without a file."""
         return cls(MEMORY)
 
-    # -- the two doors -------------------------------------------------------------------------
+    # -- the door --------------------------------------------------------------------------------
 
-    def write(self, fn: Callable[[apsw.Connection], T]) -> T:
+    def write(self, fn: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `fn` in one transaction; return its result when that is on disk."""
-        return self._database.write(fn)
+        return self._database.write(fn, *args, **kwargs)
 
-    _execute_write = write
-
-    def read(self, fn: Callable[[apsw.Connection], T]) -> T:
+    def read(self, fn: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `fn` on one snapshot."""
-        return self._database.read(fn)
+        return self._database.read(fn, *args, **kwargs)
+
+    def within(self, conversation_id: str) -> Transactional:
+        """Declare writes to be about one conversation."""
+        return self._database.within(conversation_id)
+
+    def _execute_write(self, fn: Callable[[apsw.Connection], T]) -> T:
+        """Run `fn` on the connection that writes, in one transaction."""
+        return self._database.run_on_writer(fn)
 
     def close(self) -> None:
         """Finish what waits and let go of the files; closing twice is closing once."""
@@ -143,7 +140,7 @@ class SessionDB:
 
     def get_session(self, session_id: str) -> Row | None:
         """All columns of a session."""
-        return self._database.ask(lambda c: sessions.find(c, session_id))
+        return self._database.read_one(lambda c: sessions.find(c, session_id))
 
     def check_file(self) -> None:
         """Raise StoreGoneError when the file at its place is not the one that was opened."""
@@ -176,12 +173,12 @@ class SessionDB:
         *,
         former: str,
         reason: str,
-        opening: Opening,
+        opening: NewSession,
         is_passed_on: bool = False,
     ) -> dict[str, int]:
         """Have a chat go on in another session, with what waits in the former one."""
         return self.write(
-            lambda c: succession.succeed(
+            lambda c: chat_moves.succeed(
                 c,
                 route,
                 session_id,
@@ -231,13 +228,19 @@ class SessionDB:
 
     def get_meta(self, key: str) -> str | None:
         """A note of the store about itself."""
-        return self._database.ask(
-            lambda c: c.execute("SELECT value FROM meta WHERE key = ?", (key,)).get
+        return self._database.read_one(
+            lambda tx: tx.value("SELECT value FROM meta WHERE key = ?", key)
         )
 
     def set_meta(self, key: str, value: str) -> None:
         """Keep a note about the store itself."""
-        self.write(lambda c: c.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value)))
+        self.write(
+            lambda tx: tx.tuples(
+                "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                key,
+                value,
+            )
+        )
 
     # -- titles --------------------------------------------------------------------------------
 
@@ -247,11 +250,11 @@ class SessionDB:
         """Title a session; raises TitleError (a ValueError) when another of the same person has it."""
         return self.write(lambda c: titles.set_title(c, session_id, title))
 
-    def name_session(self, session_id: str, title: str, opening: Opening) -> bool:
+    def name_session(self, session_id: str, title: str, opening: NewSession) -> bool:
         """Give a conversation its title, before anything is said in it too; True when that makes it."""
         return self.write(lambda c: turns.name(c, session_id, title, opening))
 
-    def begin_session(self, session_id: str, opening: Opening) -> bool:
+    def begin_session(self, session_id: str, opening: NewSession) -> bool:
         """Make a session before anything is said in it; True when that makes it."""
         return self.write(lambda c: turns.begin_once(c, session_id, opening))
 
@@ -265,7 +268,7 @@ class SessionDB:
 
     def get_session_title(self, session_id: str) -> str | None:
         """The title of a session's conversation."""
-        return self._database.ask(lambda c: titles.title_of(c, session_id))
+        return self._database.read_one(lambda c: titles.title_of(c, session_id))
 
     def get_session_by_title(self, title: str) -> Row | None:
         """The session with exactly this title; the terminal's before those of messengers."""
@@ -327,7 +330,7 @@ class SessionDB:
         self, session_id: str, include_ancestors: bool = False, include_inactive: bool = False
     ) -> list[Row]:
         """The messages as a model is shown them; with ancestors, the originals from the start."""
-        door = self._database.read if include_ancestors else self._database.ask
+        door = self._database.read if include_ancestors else self._database.read_one
         return door(
             lambda c: messages.as_conversation(
                 c,
@@ -431,13 +434,13 @@ class SessionDB:
 
     def get_compression_tip(self, session_id: str) -> str:
         """Where the conversation of this session goes on."""
-        return self._database.ask(lambda c: lineage.tip(c, session_id))
+        return self._database.read_one(lambda c: lineage.tip(c, session_id))
 
     resolve_resume_session_id = get_compression_tip
 
     def get_conversation_root(self, session_id: str) -> str:
         """Where the conversation of this session began."""
-        return self._database.ask(lambda c: lineage.root(c, session_id))
+        return self._database.read_one(lambda c: lineage.root(c, session_id))
 
     def get_compression_lineage(self, session_id: str) -> list[str]:
         """The sessions of the conversation, oldest first."""

@@ -7,21 +7,38 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from hermes_state.budgets import Estimate, Limits, Receipt, Reservation
-from hermes_state.effects import Call, Settled
-from hermes_state.inbox import Delivery, Outcome
-from hermes_state.leases import DEFAULT_TTL_S, Lease
-from hermes_state.lineage import Carried
-from hermes_state.outbox import Piece
-from hermes_state.people import Person, Redeemed, Role, Stranger
-from hermes_state.questions import EVERYWHERE, Question
-from hermes_state.records import Row
-from hermes_state.routes import Route
-from hermes_state.scope import Scope
+from hermes_state.ledger.leases import DEFAULT_TTL_S
+from hermes_state.ledger.questions import EVERYWHERE
+from hermes_state.ledger.turns import TurnSource
 from hermes_state.search import Sort
+from hermes_state.store import Transactional
 from hermes_state.transfer import Report
-from hermes_state.turns import Accepted, End, Opening, Taken, TurnSource
-from hermes_state.usage import Spent
+from hermes_state.values import (
+    Accepted,
+    Call,
+    Carried,
+    ClaimedTurn,
+    End,
+    Estimate,
+    InboundMessage,
+    Lease,
+    Limits,
+    NewSession,
+    OutboundPart,
+    Outcome,
+    Person,
+    Question,
+    Receipt,
+    Redeemed,
+    Reservation,
+    Role,
+    Route,
+    Row,
+    Scope,
+    Settled,
+    Spent,
+    Stranger,
+)
 
 T = TypeVar("T")
 
@@ -34,9 +51,9 @@ class TurnLedger(Protocol):
         session_id: str,
         message: Mapping[str, Any],
         *,
-        delivery: Delivery | None = None,
+        delivery: InboundMessage | None = None,
         idempotency_key: str | None = None,
-        opening: Opening | None = None,
+        opening: NewSession | None = None,
         reopens: bool = False,
         over: Collection[str] = (),
         replaces: int | None = None,
@@ -46,7 +63,7 @@ class TurnLedger(Protocol):
     def start(self, turn_id: str, lease: Lease | None = None) -> int: ...
     def take(
         self, turn_id: str, conversation_id: str, holder: str, *, is_same: bool = False
-    ) -> Taken | None: ...
+    ) -> ClaimedTurn | None: ...
     def put_off(self, turn_id: str, lease: Lease | None = None) -> None: ...
     def step(
         self,
@@ -63,14 +80,14 @@ class TurnLedger(Protocol):
         *,
         message: Mapping[str, Any] | None = None,
         reason: str | None = None,
-        pieces: Sequence[Piece] = (),
+        pieces: Sequence[OutboundPart] = (),
         settled: Sequence[Settled] = (),
         lease: Lease | None = None,
         receipt: Receipt | None = None,
     ) -> int | None: ...
     def withdraw(self, turn_id: str, reason: str) -> None: ...
     def replace(
-        self, turn_id: str, message: Mapping[str, Any], delivery: Delivery
+        self, turn_id: str, message: Mapping[str, Any], delivery: InboundMessage
     ) -> Accepted | None: ...
     def fold(self, turn_id: str, into: str) -> int | None: ...
     def get(self, turn_id: str) -> Row | None: ...
@@ -103,10 +120,12 @@ class EffectLedger(Protocol):
 class InboxLedger(Protocol):
     """What platforms delivered, each message once."""
 
-    def receive(self, delivery: Delivery) -> bool: ...
-    def settle(self, delivery: Delivery, outcome: Outcome, turn_id: str | None = None) -> None: ...
-    def get(self, delivery: Delivery) -> Row | None: ...
-    def versions(self, delivery: Delivery) -> list[Row]: ...
+    def receive(self, delivery: InboundMessage) -> bool: ...
+    def settle(
+        self, delivery: InboundMessage, outcome: Outcome, turn_id: str | None = None
+    ) -> None: ...
+    def get(self, delivery: InboundMessage) -> Row | None: ...
+    def versions(self, delivery: InboundMessage) -> list[Row]: ...
     def unsettled(self) -> list[Row]: ...
     def of_turn(self, turn_id: str) -> Row | None: ...
 
@@ -114,7 +133,7 @@ class InboxLedger(Protocol):
 class OutboxLedger(Protocol):
     """What must be sent, piece by piece."""
 
-    def put(self, pieces: Sequence[Piece], *, turn_id: str | None = None) -> list[int]: ...
+    def put(self, pieces: Sequence[OutboundPart], *, turn_id: str | None = None) -> list[int]: ...
     def due(self, limit: int = 100, platform: str | None = None) -> list[Row]: ...
     def is_open(self, platform: str, chat_id: str) -> bool: ...
     def next_due_at(self) -> float | None: ...
@@ -245,7 +264,7 @@ class PeopleTable(Protocol):
     ) -> Redeemed: ...
 
 
-class Store(Protocol):
+class Store(Transactional, Protocol):
     """All sessions of all surfaces. What a write returns is durable when it returns."""
 
     @property
@@ -274,8 +293,6 @@ class Store(Protocol):
     def people(self) -> PeopleTable: ...
 
     # The connection is the backend's own; code above the store does not use these two.
-    def write(self, fn: Callable[[Any], T]) -> T: ...
-    def read(self, fn: Callable[[Any], T]) -> T: ...
     def close(self) -> None: ...
 
     def create_session(
@@ -306,7 +323,7 @@ class Store(Protocol):
         *,
         former: str,
         reason: str,
-        opening: Opening,
+        opening: NewSession,
         is_passed_on: bool = False,
     ) -> dict[str, int]: ...
     def set_session_archived(self, session_id: str, archived: bool) -> bool: ...
@@ -324,8 +341,8 @@ class Store(Protocol):
 
     def sanitize_title(self, title: str | None) -> str | None: ...
     def set_session_title(self, session_id: str, title: str | None) -> bool: ...
-    def name_session(self, session_id: str, title: str, opening: Opening) -> bool: ...
-    def begin_session(self, session_id: str, opening: Opening) -> bool: ...
+    def name_session(self, session_id: str, title: str, opening: NewSession) -> bool: ...
+    def begin_session(self, session_id: str, opening: NewSession) -> bool: ...
     def instruct_session(self, session_id: str, instructions: str) -> None: ...
     def set_auto_title_if_empty(self, session_id: str, title: str) -> bool: ...
     def get_session_title(self, session_id: str) -> str | None: ...

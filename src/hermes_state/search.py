@@ -13,10 +13,12 @@ from typing import Any, Literal, NamedTuple
 import apsw
 
 from hermes_core.text import one_line, without_surrogates
-from hermes_state import lineage, messages
-from hermes_state.index import IS_BEHIND, SearchIndex, searchable, split_unspaced
-from hermes_state.records import IS_OUT_OF_ORDER, Row
-from hermes_state.scope import Scope, condition
+from hermes_state.engines.sqlite.index import IS_BEHIND, SearchIndex, searchable, split_unspaced
+from hermes_state.engines.sqlite.tx import SqliteTx
+from hermes_state.ledger import lineage, messages
+from hermes_state.ledger.records import IS_OUT_OF_ORDER
+from hermes_state.ledger.scope import condition
+from hermes_state.values import Row, Scope
 
 MOST_CHARACTERS = 2048
 """Of a query; the rest is not read."""
@@ -350,7 +352,7 @@ def _conditions(conn: apsw.Connection, wanted: Wanted) -> tuple[str, list[Any]]:
         bindings.append(wanted.until)
     if wanted.session_id is not None:
         terms += " AND s.conversation_id = ?"
-        bindings.append(lineage.root(conn, wanted.session_id))
+        bindings.append(lineage.root(SqliteTx(conn), wanted.session_id))
     if wanted.scope is not None:
         whose, values = condition(wanted.scope, "s")
         terms += f" AND {whose}"

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import apsw
-
-from hermes_state import lines as export
-from hermes_state import sessions, titles, turns
-from hermes_state.database import Database
-from hermes_state.lines import Line
-from hermes_state.records import Row, encode, note_import, rows
+from hermes_state import export_format as export
+from hermes_state.engines.sqlite.database import Database
+from hermes_state.export_format import Line
+from hermes_state.ledger import sessions, titles, turns
+from hermes_state.ledger.records import note_import
+from hermes_state.store import Tx
+from hermes_state.values import Row
 
 NOT_OVER = "it was not over when it was exported"
 """Why a turn ends with its import: who exported it may still run it, and two must not."""
@@ -75,24 +75,24 @@ def export_lines(database: Database, session_ids: Iterable[str] | None = None) -
     yield {"type": export.FORMAT, "version": export.VERSION}
     wanted = None if session_ids is None else list(session_ids)
     numbers: dict[int, int] = {}
-    for conversation in database.read(lambda c: _conversations(c, wanted)):
-        yield from database.read(lambda c, id_=conversation: _lines(c, id_, numbers))
+    for conversation in database.read(_conversations, wanted):
+        yield from database.read(_lines, conversation, numbers)
 
 
-def _conversations(conn: apsw.Connection, session_ids: list[str] | None) -> list[str]:
-    where, bindings = "1", tuple[str, ...]()
+def _conversations(tx: Tx, session_ids: list[str] | None) -> list[str]:
+    where, bindings = "1 = 1", tuple[Any, ...]()
     if session_ids is not None:
         for session_id in session_ids:
-            sessions.fetch(conn, session_id)
-        where, bindings = "id IN (SELECT value FROM json_each(?))", (encode(session_ids),)
-    found = conn.execute(
+            sessions.fetch(tx, session_id)
+        where, bindings = tx.among("id"), (tx.many(session_ids),)
+    found = tx.tuples(
         "SELECT chosen.conversation_id, parent.conversation_id FROM"
         f" (SELECT conversation_id, min(started_at) AS began FROM sessions WHERE {where} GROUP BY 1)"
         " AS chosen LEFT JOIN sessions AS root ON root.id = chosen.conversation_id"
         " LEFT JOIN sessions AS parent ON parent.id = root.parent_session_id ORDER BY began, 1",
-        bindings,
+        *bindings,
     )
-    return _parents_first(dict(found.fetchall()))
+    return _parents_first(dict(found))
 
 
 def _parents_first(parents: dict[str, str | None]) -> list[str]:
@@ -108,10 +108,10 @@ def _parents_first(parents: dict[str, str | None]) -> list[str]:
     return list(ordered)
 
 
-def _lines(conn: apsw.Connection, conversation_id: str, numbers: dict[int, int]) -> list[Row]:
+def _lines(tx: Tx, conversation_id: str, numbers: dict[int, int]) -> list[Row]:
     lines: list[Row] = []
     for kind, query in _QUERIES.items():
-        for row in rows(conn.execute(query, (conversation_id,))):
+        for row in tx.rows(query, conversation_id):
             if kind == "message":
                 # Also what was deleted since has a number, or two copies of it would be two things.
                 for id_ in (row["origin_id"], row["answers"], row["id"]):
@@ -137,7 +137,7 @@ def import_lines(
     done: list[Report] = []
     numbers: dict[int, int] = {}
     for conversation in export.conversations(lines, columns):
-        report, ids = database.write(lambda c, some=conversation: _Taking(c, numbers).take(some))
+        report, ids = database.write(_take, conversation, numbers)
         done.append(report)
         numbers.update(ids)
         progress(len(conversation))
@@ -156,16 +156,20 @@ def _together(reports: list[Report]) -> Report:
     )
 
 
+def _take(tx: Tx, lines: list[Line], numbers: Mapping[int, int]) -> tuple[Report, dict[int, int]]:
+    return _Taking(tx, numbers).take(lines)
+
+
 class _Taking:
     """One conversation on its way in; the numbers in the file become ids of this store."""
 
-    def __init__(self, conn: apsw.Connection, numbers: Mapping[int, int]) -> None:
-        self._conn = conn
+    def __init__(self, tx: Tx, numbers: Mapping[int, int]) -> None:
+        self._tx = tx
         self._before = numbers
         self._ids: dict[int, int] = {}
-        self._last_id: int = conn.execute(
+        self._last_id: int = tx.value(
             "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0)"
-        ).get
+        )
         self._report = Report([], [], [], {}, 0, [], [])
 
     def take(self, lines: list[Line]) -> tuple[Report, dict[int, int]]:
@@ -173,17 +177,17 @@ class _Taking:
         own = {line.row["id"]: line for line in lines if line.kind == "session"}
         if self._is_here(lines[0].row["conversation_id"], own):
             return self._report._replace(skipped=list(own)), {}
-        note_import(self._conn)
+        note_import(self._tx)
         open_turns = [line for line in lines if line.kind == "turn" and "ended_at" not in line.row]
         for line in lines:
             try:
                 self._write(line)
-            except _UNFIT as error:
+            except self._tx.rejections as error:
                 raise export.refusal(
                     line.number, f"the store cannot take this {line.kind} ({error})"
                 ) from error
         for line in open_turns:
-            turns.finish(self._conn, line.row["id"], "interrupted", reason=NOT_OVER)
+            turns.finish(self._tx, line.row["id"], "interrupted", reason=NOT_OVER)
         active = Counter(
             line.row["session_id"]
             for line in lines
@@ -199,11 +203,10 @@ class _Taking:
         ), self._ids
 
     def _is_here(self, conversation_id: str, own: Iterable[str]) -> bool:
-        return any(sessions.exists(self._conn, id_) for id_ in own) or bool(
-            self._conn.execute(
-                "SELECT EXISTS (SELECT 1 FROM sessions WHERE conversation_id = ?)",
-                (conversation_id,),
-            ).get
+        return any(sessions.exists(self._tx, id_) for id_ in own) or bool(
+            self._tx.value(
+                "SELECT EXISTS (SELECT 1 FROM sessions WHERE conversation_id = ?)", conversation_id
+            )
         )
 
     def _write(self, line: Line) -> None:
@@ -221,15 +224,15 @@ class _Taking:
     def _write_session(self, row: Row) -> None:
         """Detach it from a parent that is not here, and number a title that its owner has already."""
         parent = row.get("parent_session_id")
-        if parent is not None and not sessions.exists(self._conn, parent):
+        if parent is not None and not sessions.exists(self._tx, parent):
             del row["parent_session_id"]
             row.pop("relation", None)
             self._report.detached.append(row["id"])
         wanted = row.pop("title", None)
         self._insert("session", row)
-        title = titles.fitting(self._conn, row["id"], wanted)
+        title = titles.fitting(self._tx, row["id"], wanted)
         if title is not None:
-            sessions.change(self._conn, row["id"], title=title)
+            sessions.change(self._tx, row["id"], title=title)
         if title != wanted:
             self._report.retitled[row["id"]] = title or ""
 
@@ -260,73 +263,68 @@ class _Taking:
         first, middle = _STATES[line.kind]
         state = row.get("state", first)
         later = {key: row.pop(key) for key in _LATER if key in row} if state != first else {}
-        self._insert(line.kind, row)
-        key = row["id"] if line.kind == "turn" else self._conn.last_insert_rowid()
+        key = self._insert(line.kind, row, " RETURNING id")
         if "started_at" in later and state != middle:
             self._change(line.kind, key, {"state": middle, "started_at": later["started_at"]})
         if later:
             self._change(line.kind, key, later)
 
-    def _insert(self, kind: str, row: Row) -> None:
-        self._conn.execute(
+    def _insert(self, kind: str, row: Row, returning: str = "") -> Any:  # noqa: ANN401 -- a key
+        return self._tx.value(
             f"INSERT INTO {export.TABLES[kind]} ({', '.join(row)})"
-            f" VALUES ({', '.join('?' * len(row))})",
-            tuple(row.values()),
+            f" VALUES ({', '.join('?' * len(row))}){returning}",
+            *row.values(),
         )
 
     def _change(self, kind: str, key: str | int, values: Row) -> None:
         changes = ", ".join(f"{name} = ?" for name in values)
-        self._conn.execute(
-            f"UPDATE {export.TABLES[kind]} SET {changes} WHERE id = ?", (*values.values(), key)
+        self._tx.run(
+            f"UPDATE {export.TABLES[kind]} SET {changes} WHERE id = ?", *values.values(), key
         )
 
     def _settle(self, line: Line, active: int) -> None:
         """Set what the database counted to what it was; messages are counted as they are."""
         row = line.row
         known = {name: row[name] for name in _COUNTERS if name in row}
-        sessions.change(self._conn, row["id"], **known, **{n: row.get(n) for n in _FOLLOWING})
-        self._conn.execute(
+        sessions.change(self._tx, row["id"], **known, **{n: row.get(n) for n in _FOLLOWING})
+        self._tx.run(
             "UPDATE sessions SET message_count = (SELECT count(*) FROM messages"
             " WHERE session_id = ?1 AND active = 1) WHERE id = ?1",
-            (row["id"],),
+            row["id"],
         )
         if row.get("message_count", active) != active:
             self._report.recounted.append(row["id"])
 
     def _check_line_of_sessions(self, first: Line) -> None:
         """A conversation is one line of continuations with one tip, all of it in this file."""
-        broken = self._conn.execute(
+        broken = self._tx.value(
             "SELECT (SELECT sum(is_tip) FROM sessions WHERE conversation_id = ?1) <> 1"
             " OR EXISTS (SELECT 1 FROM sessions WHERE conversation_id = ?1 AND is_tip = 0"
-            "  AND relation IS NOT 'undone' AND NOT EXISTS (SELECT 1 FROM sessions AS child"
+            "  AND relation IS DISTINCT FROM 'undone' AND NOT EXISTS (SELECT 1 FROM sessions AS child"
             "   WHERE child.parent_session_id = sessions.id AND child.relation = 'continuation'))"
             " OR EXISTS (SELECT 1 FROM sessions JOIN sessions AS parent"
             "  ON parent.id = sessions.parent_session_id WHERE sessions.conversation_id = ?1"
             "  AND sessions.relation IN ('continuation', 'undone')"
             "  AND parent.conversation_id <> ?1)",
-            (first.row["conversation_id"],),
-        ).get
+            first.row["conversation_id"],
+        )
         if broken:
             raise export.refusal(
                 first.number, "the sessions of this conversation do not make one line with one end"
             )
 
 
-_UNFIT = (apsw.ConstraintError, apsw.SQLError, UnicodeEncodeError)
-"""How SQLite says that it is the row that is wrong, and not the disk or the store."""
 _STATES = {"turn": ("accepted", "running"), "effect": ("intended", "started")}
 """Where each begins, and what it passes on its way to an end."""
 _LATER = ("state", "started_at", "ended_at", "reason", "final_message_id", "result_message_id")
 
 
-def export_session(conn: apsw.Connection, session_id: str) -> dict[str, Any] | None:
+def export_session(tx: Tx, session_id: str) -> dict[str, Any] | None:
     """One session with its messages as a single dictionary, for programs."""
-    row = sessions.find(conn, session_id)
+    row = sessions.find(tx, session_id)
     if row is None:
         return None
     return {
         **row,
-        "messages": rows(
-            conn.execute("SELECT * FROM messages WHERE session_id = ? ORDER BY id", (session_id,))
-        ),
+        "messages": tx.rows("SELECT * FROM messages WHERE session_id = ? ORDER BY id", session_id),
     }

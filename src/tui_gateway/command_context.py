@@ -80,7 +80,7 @@ class CommandContext:
     def _turn_to(self, session_id: str | None, before: Live) -> None:
         # brings the store, which is open by now
         with loading:
-            from hermes_state import sessions  # noqa: PLC0415
+            from hermes_state.ledger import sessions  # noqa: PLC0415
 
         live, key = self._like(before), session_id or sessions.new_id()
         try:

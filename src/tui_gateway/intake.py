@@ -12,10 +12,10 @@ from hermes_agent import lease, recovery
 from hermes_agent.stop import Stop
 from hermes_core import clock
 from hermes_protocol.errors import NO_SUCH_SESSION
-from hermes_state import sessions
+from hermes_state.ledger import sessions
+from hermes_state.ledger.turns import FOLDED, TurnSource
 from hermes_state.protocol import Store
-from hermes_state.records import Row
-from hermes_state.turns import FOLDED, Opening, TurnSource
+from hermes_state.values import NewSession, Row
 from tui_gateway import info, line, turns
 from tui_gateway.projection import text_of
 from tui_gateway.protocol import RpcError
@@ -228,14 +228,14 @@ def _take_in(
     return waiting, accepted.is_new
 
 
-def opening_of(session: LiveSession, live: Live) -> Opening:
+def opening_of(session: LiveSession, live: Live) -> NewSession:
     """The session that the first message, or a title, makes."""
     fields: dict[str, Any] = {"cwd": str(live.cwd)}
     if (agent := session.get("agent")) is not None:
         fields["model"] = info.model_name(agent)
     marks = {"_branched_from": live.parent_session_id, sessions.CHOSEN_MODEL: live.model_name}
     fields["model_config"] = {name: value for name, value in marks.items() if value} or None
-    return Opening(live.source, fields, live.parent_session_id, live.seed)
+    return NewSession(live.source, fields, live.parent_session_id, live.seed)
 
 
 def _known(rt: Runtime, session: LiveSession, waiting: Waiting) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from typing import Any
 from hermes_agent import lease, undo
 from hermes_protocol.errors import OUT_OF_RANGE
 from hermes_state.protocol import Store
-from hermes_state.records import Row
+from hermes_state.values import Row
 from tui_gateway import info, intake
 from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import LiveSession, Runtime, check_idle

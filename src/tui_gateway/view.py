@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 from hermes_core.loading import loading
 from hermes_protocol.errors import NOT_STORED
 from hermes_state.protocol import Store
-from hermes_state.records import Row
+from hermes_state.values import Row
 from tui_gateway import info, line
 from tui_gateway.projection import TURN_END, context_of, projected
 from tui_gateway.protocol import RpcError

@@ -96,15 +96,15 @@ class TestTheMatrixCanFail:
         with SessionDB(database) as store:
             first = turns_of(store, "a")[0]
             store.write(
-                lambda c: c.execute(
+                lambda c: c.run(
                     "INSERT INTO reservations (turn_id, account, tokens, cost_usd, elapsed_s,"
                     " reserved_at) VALUES (?1, ?1, 1, 9.0, 0, 0)",
-                    (first,),
+                    first,
                 )
             )
         assert self.found(database).exceeded == 1
 
     def test_a_call_without_its_result_is_found(self, database: Path) -> None:
         with SessionDB(database) as store:
-            store.write(lambda c: c.execute("UPDATE messages SET active = 0 WHERE role = 'tool'"))
+            store.write(lambda c: c.run("UPDATE messages SET active = 0 WHERE role = 'tool'"))
         assert self.found(database).invalid

@@ -35,7 +35,7 @@ def full(store: SessionDB) -> Generator[None]:
 
 
 def expiry(store: SessionDB) -> float:
-    return store.read(lambda c: c.execute("SELECT expires_at FROM leases").get)
+    return store.read(lambda c: c.value("SELECT expires_at FROM leases"))
 
 
 @pytest.mark.parametrize("unwritable", [locked, full])
@@ -73,8 +73,8 @@ def test_whoever_loses_a_lease_is_told_once_and_the_others_are_renewed(store: Se
     store.leases.take_over("a", lost.holder, "somebody:1:1:1")
     assert is_lost.wait(PATIENCE_S)
     at = "SELECT expires_at FROM leases WHERE conversation_id = 'b'"
-    before = store.read(lambda c: c.execute(at).get)
-    eventually(lambda: store.read(lambda c: c.execute(at).get) > before, "a renewal")
+    before = store.read(lambda c: c.value(at))
+    eventually(lambda: store.read(lambda c: c.value(at)) > before, "a renewal")
     renewer.remove(kept)
     assert losses == ["a"]
 
@@ -83,7 +83,7 @@ def test_a_process_that_lives_and_lets_its_lease_expire_hangs(store: SessionDB) 
     store.create_session("s", "cli")
     held = lease.acquire(store, "s")
     assert not lease.is_hung(store, "s")
-    store.write(lambda c: c.execute("UPDATE leases SET expires_at = 1"))
+    store.write(lambda c: c.run("UPDATE leases SET expires_at = 1"))
     assert lease.is_hung(store, "s")
     store.leases.release(held)
     assert not lease.is_hung(store, "s"), "it gave the conversation back"

@@ -18,8 +18,7 @@ from hermes_core.errors import UsageError
 from hermes_core.paths import Home, make_folder
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
-from hermes_state.budgets import Estimate
-from hermes_state.scope import Scope
+from hermes_state.values import Estimate, Scope
 from tests.agent.conftest import Chat, Counting, MakeChat
 
 ANN = Permissions("telegram:1", "owner", Scope("telegram", "1", with_local=True), is_private=True)

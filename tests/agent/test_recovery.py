@@ -23,11 +23,7 @@ from hermes_agent.turn import Turn
 from hermes_core.errors import ConversationBusyError
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
-from hermes_state.effects import Call
-from hermes_state.inbox import Delivery
-from hermes_state.routes import Route
-from hermes_state.scope import Scope
-from hermes_state.turns import Opening
+from hermes_state.values import Call, InboundMessage, NewSession, Route, Scope
 from tests.agent.conftest import Chat, Counting, MakeChat
 
 pytestmark = pytest.mark.promise("P3")
@@ -308,12 +304,12 @@ def test_what_its_chat_took_along_is_left_to_the_conversation_that_it_is_in(
 ) -> None:
     store.create_session("s", "cli")
     said = {"role": "user", "content": "go"}
-    delivery = Delivery("p", "c", "1", '{"session_key": "key"}')
+    delivery = InboundMessage("p", "c", "1", '{"session_key": "key"}')
     moves = store.turns.accept("s", said, delivery=delivery).turn_id
     stays = store.turns.accept("s", said).turn_id
     chat = make_chat(["here I am"], session_id="s")
     waiting = [row["id"] for row in recovery.unfinished(store, "s")]
-    store.succeed(Route("key"), "new", former="s", reason="why", opening=Opening("p"))
+    store.succeed(Route("key"), "new", former="s", reason="why", opening=NewSession("p"))
     told = [chat.agent.run_turn(turn_id) for turn_id in waiting]
     assert waiting == [moves, stays]
     assert [one["completed"] for one in told] == [False, True]
@@ -356,7 +352,7 @@ def test_whoever_has_limits_leaves_the_message_of_another_person_to_its_platform
 ) -> None:
     store.create_session("s", "cli")
     said = {"role": "user", "content": "go"}
-    store.turns.accept("s", said, delivery=Delivery("p", "c", "1", "{}"))
+    store.turns.accept("s", said, delivery=InboundMessage("p", "c", "1", "{}"))
     guest = Permissions("p:guest", "guest", Scope("p", "guest"), is_private=True)
     chat = make_chat(["never"], session_id="s", permissions=guest)
     second = chat.agent.accept("and now?")
@@ -371,9 +367,8 @@ def test_a_request_answers_every_tool_call_whatever_the_store_holds(
 ) -> None:
     turn_id = crashed(store, states=("started", "done"))
     store.write(
-        lambda c: c.execute(
-            "UPDATE turns SET state = 'failed', reason = 'lost', ended_at = 1 WHERE id = ?",
-            (turn_id,),
+        lambda c: c.run(
+            "UPDATE turns SET state = 'failed', reason = 'lost', ended_at = 1 WHERE id = ?", turn_id
         )
     )
     chat = make_chat(["Here."], session_id="s")

@@ -21,9 +21,7 @@ from hermes_cli.commands import root
 from hermes_core import attachments, clock
 from hermes_core.paths import Home, make_folder
 from hermes_state import SessionDB, files
-from hermes_state.effects import Call
-from hermes_state.outbox import Piece
-from hermes_state.turns import Opening
+from hermes_state.values import Call, NewSession, OutboundPart
 from tests.cli.conftest import Shell
 from tests.state.test_faults import NOBODY, as_somebody_else, reachable
 from tests.state.test_foreign import Foreign
@@ -296,7 +294,7 @@ def test_a_conversation_that_is_being_answered_is_not_deleted(
     talk.turns.accept("20261101_100000_aaaaaa", said)
     answered = talk.turns.accept("20261101_100000_aaaaaa", said).turn_id
     talk.turns.start(answered)
-    pieces = [Piece("telegram", "1", text) for text in ("the reply", "and its end")]
+    pieces = [OutboundPart("telegram", "1", text) for text in ("the reply", "and its end")]
     talk.turns.finish(answered, "answered", pieces=pieces)
     deleted = shell.run("sessions delete 'Folder talk' -y")
     assert deleted == (
@@ -555,7 +553,7 @@ def test_show_tells_what_happened_to_turns_that_were_not_answered(
     ids: list[str] = []
     for text in ("good", "stopped", "broken", "open"):
         message = {"role": "user", "content": text}
-        ids.append(store.turns.accept("s1", message, opening=Opening("cli")).turn_id)
+        ids.append(store.turns.accept("s1", message, opening=NewSession("cli")).turn_id)
     for id_ in ids[:3]:
         store.turns.start(id_)
     calls = [Call(f"c{n}", "terminal", f'{{"command": "deploy {n}"}}', False) for n in (1, 2)]

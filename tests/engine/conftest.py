@@ -19,8 +19,7 @@ from hermes_engine.events import LogEntry
 from hermes_engine.inputs import Input
 from hermes_engine.surface import QueuedTurn, Running, TurnPlan
 from hermes_state import SessionDB
-from hermes_state.outbox import Piece
-from hermes_state.turns import Accepted, Opening
+from hermes_state.values import Accepted, NewSession, OutboundPart
 from tests.agent.test_assembly import Host
 
 TIMEOUT_S = 20.0
@@ -49,9 +48,9 @@ class FakeSchedule:
             raise self.problems.pop(0)
         return TurnPlan("schedule", self.workspace, deliver=self.deliver)
 
-    def deliver(self, turn_id: str, outcome: Outcome) -> Sequence[Piece]:
+    def deliver(self, turn_id: str, outcome: Outcome) -> Sequence[OutboundPart]:
         text = outcome.text or f"{outcome.status}: {outcome.reason}"
-        return [Piece("telegram", "42", text, key=f"turn:{turn_id}:0")]
+        return [OutboundPart("telegram", "42", text, key=f"turn:{turn_id}:0")]
 
     def report(self, running: Running, event: Event) -> None:
         del running, event
@@ -87,7 +86,7 @@ class World:
 
     def accept(self, text: str, session_id: str = "s1", **how: Any) -> Accepted:
         return self.engine.accept(
-            Input("schedule", session_id, text, opening=Opening("schedule"), **how)
+            Input("schedule", session_id, text, opening=NewSession("schedule"), **how)
         )
 
     def wait_for(self, *accepted: Accepted) -> list[str]:
@@ -103,7 +102,7 @@ class World:
         return [message["content"] for message in found]
 
     def sent(self) -> list[str]:
-        rows = self.store.read(lambda tx: tx.execute("SELECT content FROM outbox").fetchall())
+        rows = self.store.read(lambda tx: tx.tuples("SELECT content FROM outbox"))
         return [text for (text,) in rows]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from hermes_agent.permissions import Permissions
 from hermes_engine.agents import AwakeAgents
-from hermes_state.scope import Scope
+from hermes_state.values import Scope
 
 
 class FakeAgent:

@@ -10,7 +10,7 @@ from hermes_agent.testing.scripted import silence as falls_silent
 from hermes_core.errors import UsageError
 from hermes_engine.events import Gap, TurnCancelled, TurnQueued, TurnStarted
 from hermes_engine.surface import NotReadyError, Running, TurnPlan
-from hermes_state.inbox import Delivery
+from hermes_state.values import InboundMessage
 from tests.engine.conftest import MakeWorld
 
 
@@ -24,9 +24,9 @@ def test_an_input_is_answered_and_its_reply_is_stored_with_the_end(make_world: M
 
 def test_a_second_delivery_finds_the_first_turn(make_world: MakeWorld) -> None:
     world = make_world(["once"])
-    first = world.accept("hello", inbound=Delivery("telegram", "42", "7"))
+    first = world.accept("hello", inbound=InboundMessage("telegram", "42", "7"))
     world.wait_for(first)
-    again = world.accept("hello", inbound=Delivery("telegram", "42", "7"))
+    again = world.accept("hello", inbound=InboundMessage("telegram", "42", "7"))
     assert (again.turn_id, again.is_new) == (first.turn_id, False)
     assert world.sent() == ["once"]
 

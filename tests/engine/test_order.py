@@ -16,7 +16,7 @@ from hermes_core.paths import Home
 from hermes_engine.engine import Engine
 from hermes_engine.inputs import Input
 from hermes_state import SessionDB
-from hermes_state.turns import Opening
+from hermes_state.values import NewSession
 from tests.engine.conftest import FakeSchedule, make_assembly
 from tests.support.faults import eventually
 
@@ -67,7 +67,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.number += 1
         text = f"input {self.number}"
         turn = self.turns[text] = Turn("", conversation)
-        opening = Opening("schedule")
+        opening = NewSession("schedule")
         item = Input("schedule", conversation, text, opening=opening, idempotency_key=text)
         turn.id = self.engine.accept(item).turn_id
         assert not self.engine.accept(item).is_new

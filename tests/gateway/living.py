@@ -158,9 +158,9 @@ class Inside:
     def open_turns(self) -> set[str]:
         """The turns of chats that run or are queued."""
         rows = self.store.read(
-            lambda tx: tx.execute(
+            lambda tx: tx.tuples(
                 "SELECT id FROM turns WHERE state IN ('accepted', 'running') AND surface = 'gateway'"
-            ).fetchall()
+            )
         )
         return {turn_id for (turn_id,) in rows} | {
             one.turn.id for one in self.house.turns.engine.work

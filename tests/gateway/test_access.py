@@ -28,10 +28,7 @@ from hermes_core import config
 from hermes_core.errors import ConfigError, SessionNotFoundError, ToolError, UsageError
 from hermes_core.settings import GatewaySettings, RoleSettings, Settings
 from hermes_state import SessionDB
-from hermes_state.people import Person, Role
-from hermes_state.questions import Question
-from hermes_state.scope import Scope
-from hermes_state.turns import Opening
+from hermes_state.values import NewSession, Person, Question, Role, Scope
 from tests.support.examples import examples
 
 pytestmark = pytest.mark.promise("P7")
@@ -286,7 +283,7 @@ def _talk(store: SessionDB, access: Access, number: int, place: SessionSource | 
     fields = access.fields_of(place) if place else {}
     source = place.platform.value if place else "cli"
     said = {"role": "user", "content": f"the needle of {secret}"}
-    accepted = store.turns.accept(id_, said, opening=Opening(source, fields))
+    accepted = store.turns.accept(id_, said, opening=NewSession(source, fields))
     store.set_session_title(id_, f"about {secret}")
     question = Question(accepted.turn_id, "c", "approval", "terminal", f"Run {secret}?")
     return Talk(place, id_, secret, accepted.message_id, store.questions.ask(question)["id"])

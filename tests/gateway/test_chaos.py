@@ -12,7 +12,7 @@ from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_agent.testing.server import Recorded
 from hermes_core.paths import Home
 from hermes_state import SessionDB
-from hermes_state.outbox import Piece
+from hermes_state.values import OutboundPart
 from tests.gateway.chaos import judge, script
 from tests.gateway.chaos.__main__ import told
 from tests.gateway.chaos.judge import Findings, Talk
@@ -63,7 +63,7 @@ def test_a_draft_does_not_overtake_what_was_said_before(world: World) -> None:
     here, there = Quiet(), Quiet()
     world.play(silence(here, after=begun), silence(there, after=begun))
     with Inside(world) as gateway:
-        (earlier,) = gateway.store.outbox.put([Piece("loopback", "a", "earlier")])
+        (earlier,) = gateway.store.outbox.put([OutboundPart("loopback", "a", "earlier")])
         gateway.store.outbox.begin(earlier)  # it is on its way, for long
         world.platform.say("a", "one")
         assert here.begun.wait(PATIENCE_S)
@@ -177,7 +177,7 @@ def test_what_the_store_holds_open_is_seen(home: Home) -> None:
     with SessionDB(home.database) as store:
         store.create_session("s", "shown")
         turn = store.turns.accept("s", {"role": "user", "content": asked[0].text("/")})
-        store.outbox.put([Piece("shown", "chat", "k0n1")])
+        store.outbox.put([OutboundPart("shown", "chat", "k0n1")])
     found = Findings()
     judge.of_store(home, asked, found)
     assert any("turns without an end" in one for one in found.wrong)

@@ -12,7 +12,7 @@ from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_cli import plugins
 from hermes_state import SessionDB
-from hermes_state.inbox import Delivery
+from hermes_state.values import InboundMessage
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import disk_full_at, eventually
 
@@ -195,7 +195,7 @@ def test_a_branch_goes_on_in_a_copy(world: World) -> None:
 
 def test_a_command_right_after_a_reply_waits_for_the_rest_of_the_turn(world: World) -> None:
     with Inside(world) as inside:
-        came = Delivery("loopback", "a", "the-command")
+        came = InboundMessage("loopback", "a", "the-command")
 
         def is_held() -> None:
             eventually(lambda: inside.store.inbox.get(came) is not None, "the command")
@@ -432,7 +432,7 @@ def test_a_route_follows_a_conversation_that_a_turn_shortened(world: World) -> N
 
 
 def _session_count(store: SessionDB) -> int:
-    return store.read(lambda c: c.execute("SELECT count(*) FROM sessions").get)
+    return store.read(lambda c: c.value("SELECT count(*) FROM sessions"))
 
 
 def test_what_runs_in_the_background_goes_on_with_another_model(world: World) -> None:
@@ -622,14 +622,15 @@ def test_a_command_that_a_crash_cut_off_is_told_and_not_done_again(world: World)
         world.platform.say("a", "apple")
         world.wait_for_replies("a", 1)
         store = inside.store
-        row = store.read(lambda c: c.execute("SELECT payload FROM inbox").get)
+        row = store.read(lambda c: c.value("SELECT payload FROM inbox"))
         payload = json.dumps({**json.loads(row), "text": "/undo"})
         store.write(
-            lambda c: c.execute(
+            lambda c: c.run(
                 "INSERT INTO inbox (platform, chat_id, message_id, payload, received_at)"
                 " VALUES ('loopback', 'a', 'cut', ?, 1.0), ('loopback', 'a', 'press', ?, 2.0),"
                 " ('loopback', 'a', 'odd', '{}', 3.0)",
-                (payload, row),
+                payload,
+                row,
             )
         )
     with Process(world) as gateway:

@@ -27,8 +27,7 @@ from gateway.streams import Streams
 from gateway.threads import run_blocking
 from hermes_core import clock
 from hermes_state import SessionDB
-from hermes_state.outbox import Piece
-from hermes_state.records import Row
+from hermes_state.values import OutboundPart, Row
 from tests.gateway.living import Inside, World
 from tests.support.faults import disk_full_at, eventually
 
@@ -138,7 +137,7 @@ class _Post:
 
     def put(self, *texts: str, chat: str = "c", **more: str | None) -> list[int]:
         with clock.reading(lambda: self.now):
-            pieces = [Piece("fickle", chat, text, **more) for text in texts]  # type: ignore[arg-type]
+            pieces = [OutboundPart("fickle", chat, text, **more) for text in texts]  # type: ignore[arg-type]
             return self.store.outbox.put(pieces)
 
     def reply(self, *texts: str) -> None:
@@ -147,12 +146,14 @@ class _Post:
             self.store.create_session("s", "fickle")
             turn = self.store.turns.accept("s", {"role": "user", "content": "x"}).turn_id
             self.store.turns.start(turn)
-            pieces = [Piece("fickle", "c", text, key=f"turn:{turn}:{text}") for text in texts]
+            pieces = [
+                OutboundPart("fickle", "c", text, key=f"turn:{turn}:{text}") for text in texts
+            ]
             self.store.turns.finish(turn, "answered", pieces=pieces)
 
     def state(self, piece_id: int) -> tuple[str, str | None]:
         sql = "SELECT state, error FROM outbox WHERE id = ?"
-        state, error = self.store.read(lambda c: c.execute(sql, (piece_id,)).get)
+        state, error = self.store.read(lambda c: c.value(sql, piece_id))
         return state, error
 
 
@@ -478,7 +479,7 @@ def test_a_platform_that_was_off_for_days_still_gets_what_is_for_it(store: Sessi
 def test_what_waits_for_a_platform_that_is_off_holds_up_no_other(store: SessionDB) -> None:
     post = _Post(store)
     with clock.reading(lambda: post.now - 1):
-        store.outbox.put([Piece("off", f"c{number}", "x") for number in range(700)])
+        store.outbox.put([OutboundPart("off", f"c{number}", "x") for number in range(700)])
     post.put("ours")
     post.rounds()
     assert post.adapter.texts == ["ours"]
@@ -521,7 +522,7 @@ class _Live:
 
     async def put(self, *texts: str, chat: str = "c") -> None:
         """As a turn does that ends."""
-        pieces = [Piece("fickle", chat, text) for text in texts]
+        pieces = [OutboundPart("fickle", chat, text) for text in texts]
         await run_blocking(lambda: self.store.outbox.put(pieces))
         self.delivery.wake()
 
@@ -594,7 +595,7 @@ def test_what_is_put_while_its_chat_waits_for_an_earlier_piece_follows_it(live: 
 def test_more_than_fit_at_once_are_all_sent(live: _Live) -> None:
     async def go() -> None:
         live.adapter.gate.clear()
-        pieces = [Piece("fickle", f"c{number}", str(number)) for number in range(200)]
+        pieces = [OutboundPart("fickle", f"c{number}", str(number)) for number in range(200)]
         await run_blocking(lambda: live.store.outbox.put(pieces))
         live.delivery.wake()
         await live.rest_at_gate(64)
@@ -640,7 +641,7 @@ def _with_draft(post: _Post, message_id: str | None, **more: str | None) -> None
         post.store.drafts.begin(turn, "fickle", "c")
         if message_id is not None:
             post.store.drafts.named(turn, message_id)
-        piece = Piece("fickle", "c", "the reply", key="k", **more)  # type: ignore[arg-type]
+        piece = OutboundPart("fickle", "c", "the reply", key="k", **more)  # type: ignore[arg-type]
         post.store.turns.finish(turn, "answered", pieces=[piece])
 
 
@@ -651,7 +652,7 @@ def test_a_draft_becomes_the_reply_by_its_last_edit(store: SessionDB) -> None:
     post.rounds(3)
     assert post.adapter.edited == [("d1", "the reply")] * 3
     assert post.adapter.sent == []
-    assert store.read(lambda c: c.execute("SELECT count(*) FROM drafts").get) == 0
+    assert store.read(lambda c: c.value("SELECT count(*) FROM drafts")) == 0
 
 
 def test_a_draft_that_is_gone_is_replaced_by_a_message(store: SessionDB) -> None:
@@ -709,7 +710,7 @@ def test_replies_keep_their_order_when_the_first_is_put_off(world: World) -> Non
 
 def test_what_another_process_puts_into_the_outbox_is_sent(world: World) -> None:
     with Inside(world), SessionDB(world.home.database) as other:
-        other.outbox.put([Piece("loopback", "a", "from elsewhere")])
+        other.outbox.put([OutboundPart("loopback", "a", "from elsewhere")])
         assert world.wait_for_replies("a", 1) == ["from elsewhere"]
 
 

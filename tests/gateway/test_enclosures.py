@@ -18,8 +18,7 @@ from hermes_agent.testing.scripted import say
 from hermes_agent.turn import Outcome
 from hermes_core.paths import Home
 from hermes_state import SessionDB
-from hermes_state.people import Role
-from hermes_state.scope import Scope
+from hermes_state.values import Role, Scope
 from tests.gateway.living import Inside, Process, World
 
 OWNER = Permissions("x:1", "owner", Scope("x", "1"), is_private=True)

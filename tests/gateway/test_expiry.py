@@ -387,7 +387,7 @@ def test_a_plugin_rewrites_and_drops_what_comes_in(world: World) -> None:
         (reply,) = world.wait_for_replies("a", 1)
         assert "You said: SPEAK UP" in reply
         row = inside.store.read(
-            lambda c: c.execute("SELECT outcome FROM inbox WHERE message_id = 'm1'").get
+            lambda c: c.value("SELECT outcome FROM inbox WHERE message_id = 'm1'")
         )
         assert row == "ignored"
 

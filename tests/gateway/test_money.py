@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes_state.budgets import Estimate, Limits
+from hermes_state.values import Estimate, Limits
 from tests.gateway.living import Inside, World
 from tests.support.faults import eventually
 

@@ -20,8 +20,8 @@ from hermes_core.errors import HermesError, UsageError
 from hermes_core.paths import Home
 from hermes_core.settings import GatewaySettings, Settings
 from hermes_state import SessionDB
-from hermes_state.people import Role
 from hermes_state.testing.rules.given import still_clock
+from hermes_state.values import Role
 
 
 @pytest.fixture

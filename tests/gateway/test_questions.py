@@ -17,7 +17,7 @@ from hermes_agent.permissions import Permissions
 from hermes_agent.testing.scripted import Step, call, say
 from hermes_core.paths import Home
 from hermes_state import SessionDB
-from hermes_state.outbox import Piece
+from hermes_state.values import OutboundPart
 from tests.gateway.living import Inside, World
 
 _GROUP: dict[str, Any] = {"chat_type": "group", "mention": False}
@@ -72,7 +72,7 @@ def _shown(home: Home, text: str, command: str) -> str:
     )
 
 
-def _extra(piece: Piece) -> Extra:
+def _extra(piece: OutboundPart) -> Extra:
     return decode(piece.extra)
 
 

@@ -11,7 +11,7 @@ from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_cli import plugins
 from hermes_core.errors import ConfigError
 from hermes_state import SessionDB
-from hermes_state.repair import repair
+from hermes_state.engines.sqlite.repair import repair
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import eventually
 from tests.support.plugins import DEADLY, enable
@@ -269,7 +269,7 @@ def test_what_was_sent_before_a_repair_is_not_sent_again_because_the_note_of_it_
         world.platform.say("a", "one")
         world.wait_for_text("a", "You said: one")
     with SessionDB(world.home.database) as store:
-        store.write(lambda conn: conn.execute("DELETE FROM outbox"))
+        store.write(lambda conn: conn.run("DELETE FROM outbox"))
     repair(world.home.database)
     with Inside(world):
         world.platform.say("a", "two")

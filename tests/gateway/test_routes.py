@@ -17,7 +17,7 @@ from hermes_core import clock
 from hermes_core.errors import StoreFullError
 from hermes_core.paths import Home
 from hermes_state import SessionDB
-from hermes_state.turns import Opening
+from hermes_state.values import NewSession
 from tests.support.faults import disk_full_at
 
 _NOON = datetime.fromisoformat("2026-07-20T12:00").timestamp()
@@ -202,7 +202,7 @@ def test_a_save_of_one_route_is_one_row_and_does_not_write_the_file(
 
 def _rows_written(db: SessionDB, do: Callable[[], object]) -> int:
     def count() -> int:
-        return db.write(lambda c: c.execute("SELECT total_changes()").get)
+        return db.write(lambda c: c.value("SELECT total_changes()"))
 
     before = count()
     do()
@@ -537,7 +537,7 @@ def test_the_route_of_a_new_chat_can_be_left_to_its_first_message(
     assert db.routes.get(entry.session_key) is None
     assert routes.get_or_create_session(_source()) is entry
     route = routes.unsaved_route(entry.session_key)
-    opening = Opening("telegram", route=route)
+    opening = NewSession("telegram", route=route)
     db.turns.accept(entry.session_id, {"role": "user", "content": "hello"}, opening=opening)
     routes.saved(entry.session_key)
     assert routes.unsaved_route(entry.session_key) is None

@@ -28,9 +28,7 @@ def test_a_skill_is_said_with_the_words_and_answered_once(world: World) -> None:
         assert len(world.replies("a")) == 2
         assert "Read it twice." in _asked(world)[0]
         found = inside.store.read(
-            lambda c: c.execute(
-                "SELECT message_id, outcome FROM inbox ORDER BY received_at"
-            ).fetchall()
+            lambda c: c.tuples("SELECT message_id, outcome FROM inbox ORDER BY received_at")
         )
         assert found[0] == ("twice", "turn")
         world.platform.say("a", "/undo 2")
@@ -114,5 +112,5 @@ def test_a_skill_that_a_kill_cut_off_is_answered_afterwards(world: World) -> Non
         assert len(world.replies("a")) == 1
         assert second.terminate() == 0
     with SessionDB(world.home.database) as store:
-        rows = store.read(lambda c: c.execute("SELECT payload FROM inbox").fetchall())
+        rows = store.read(lambda c: c.tuples("SELECT payload FROM inbox"))
     assert [json.loads(payload).get("text", "") for (payload,) in rows] == [""]

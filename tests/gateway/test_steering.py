@@ -12,7 +12,7 @@ from gateway.access import are_alike
 from hermes_agent.permissions import Permissions
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_cli import plugins
-from hermes_state.scope import Scope
+from hermes_state.values import Scope
 from tests.gateway.living import Inside, World
 
 _PATIENCE_S = 10

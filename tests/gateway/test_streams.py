@@ -29,7 +29,7 @@ def streaming(world: World) -> Iterator[None]:
 
 
 def _drafts(store: SessionDB) -> int:
-    return store.read(lambda c: c.execute("SELECT count(*) FROM drafts").get)
+    return store.read(lambda c: c.value("SELECT count(*) FROM drafts"))
 
 
 def test_a_draft_grows_and_becomes_the_reply(world: World) -> None:
@@ -165,7 +165,7 @@ def test_a_draft_outlives_a_kill_and_becomes_the_reply(world: World, resend: str
 
 def _named_drafts(store: SessionDB) -> int:
     sql = "SELECT count(*) FROM drafts WHERE message_id IS NOT NULL"
-    return store.read(lambda c: c.execute(sql).get)
+    return store.read(lambda c: c.value(sql))
 
 
 @pytest.mark.parametrize("resend", ["same", "checked", "marked"])

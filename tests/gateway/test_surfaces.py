@@ -150,8 +150,8 @@ class World:
     def expire_lease(self) -> None:
         """As if the holder had not renewed its lease for a minute."""
         with self.store() as store:
-            store.write(lambda c: c.execute("UPDATE leases SET expires_at = 1"))
-            store.write(lambda c: c.execute("UPDATE workers SET seen_at = 1"))
+            store.write(lambda c: c.run("UPDATE leases SET expires_at = 1"))
+            store.write(lambda c: c.run("UPDATE workers SET seen_at = 1"))
 
     def close(self) -> None:
         for end in reversed(self.ends):

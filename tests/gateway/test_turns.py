@@ -7,7 +7,8 @@ import pytest
 
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
-from hermes_state.turns import MOST_ATTEMPTS, Accepted
+from hermes_state.ledger.turns import MOST_ATTEMPTS
+from hermes_state.values import Accepted
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import disk_full_at, eventually
 

@@ -16,7 +16,8 @@ from unittest import mock
 
 import apsw
 
-from hermes_state import SessionDB, checkpoint
+from hermes_state import SessionDB
+from hermes_state.engines.sqlite import checkpoint
 from tests.state import workload
 from tests.state.workload import Expectation, Findings
 from tests.support.victim import CHECKPOINT_PAGES

@@ -7,10 +7,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from hermes_state import SessionDB, checkpoint
-from hermes_state.checkpoint import Checkpoints
-from hermes_state.connection import open_writer
-from hermes_state.database import Database
+from hermes_state import SessionDB
+from hermes_state.engines.sqlite import checkpoint
+from hermes_state.engines.sqlite.checkpoint import Checkpoints
+from hermes_state.engines.sqlite.connection import open_writer
+from hermes_state.engines.sqlite.database import Database
 
 PATIENCE_S = 20
 TEXT = "x" * 3000

@@ -8,10 +8,10 @@ import apsw
 import pytest
 
 from hermes_core.errors import ForeignStoreError, StoreReadOnlyError, StoreVersionError
-from hermes_state import SessionDB, connection, migrations
-from hermes_state.connection import sqlite_version
-from hermes_state.inbox import Delivery
-from hermes_state.outbox import Piece
+from hermes_state import SessionDB
+from hermes_state.engines.sqlite import connection, schema
+from hermes_state.engines.sqlite.connection import sqlite_version
+from hermes_state.values import InboundMessage, OutboundPart
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -30,7 +30,7 @@ def test_the_store_and_its_folder_are_for_their_owner_alone(tmp_path: Path) -> N
 
 def test_every_commit_is_synced_and_foreign_keys_hold(tmp_path: Path) -> None:
     with SessionDB(tmp_path / "state.db") as store:
-        settings = store.write(
+        settings = store._execute_write(
             lambda c: [c.pragma(p) for p in ("journal_mode", "synchronous", "foreign_keys")]
         )
     assert settings == ["wal", 2, 1]
@@ -44,12 +44,12 @@ def test_what_every_message_asks_of_the_store_is_parsed_once(tmp_path: Path) -> 
         return apsw.SQLITE_OK
 
     with SessionDB(tmp_path / "state.db") as store:
-        store.write(lambda c: c.set_authorizer(note))
+        store._execute_write(lambda c: c.set_authorizer(note))
         for number in range(3):
             parsed.clear()
             store.create_session(f"s{number}", "cli")
             for position in range(2):
-                delivery = Delivery("chat", f"room{number}", f"{number}.{position}")
+                delivery = InboundMessage("chat", f"room{number}", f"{number}.{position}")
                 message = {"role": "user", "content": "hello"}
                 accepted = store.turns.accept(f"s{number}", message, delivery=delivery)
                 taken = store.turns.take(accepted.turn_id, f"s{number}", "me")
@@ -59,7 +59,7 @@ def test_what_every_message_asks_of_the_store_is_parsed_once(tmp_path: Path) -> 
                     "answered",
                     message={"role": "assistant", "content": "hi"},
                     lease=taken.lease,
-                    pieces=[Piece("chat", f"room{number}", "hi")],
+                    pieces=[OutboundPart("chat", f"room{number}", "hi")],
                 )
                 for row in store.outbox.due():
                     store.outbox.begin(row["id"])
@@ -154,7 +154,7 @@ def test_a_store_of_a_newer_version_is_refused(tmp_path: Path, read_only: bool) 
     path = tmp_path / "state.db"
     SessionDB(path).close()
     newer = apsw.Connection(str(path))
-    newer.pragma("user_version", migrations.SCHEMA_VERSION + 1)
+    newer.pragma("user_version", schema.SCHEMA_VERSION + 1)
     newer.close()
     before = path.read_bytes()
     with pytest.raises(StoreVersionError, match="newer Hermes"):

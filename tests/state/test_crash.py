@@ -91,7 +91,7 @@ class TestTheMatrixCanFail:
     def test_a_lost_write_is_found(self) -> None:
         assert self._found(self._store(), self.STEPS + 1).lost
         store = self._store()
-        store.write(lambda c: c.execute("DELETE FROM messages WHERE content LIKE '%message 2'"))
+        store.write(lambda c: c.run("DELETE FROM messages WHERE content LIKE '%message 2'"))
         assert self._found(store).lost == 1
 
     def test_more_than_was_under_way_is_found(self) -> None:
@@ -105,7 +105,7 @@ class TestTheMatrixCanFail:
     def test_a_wrong_order_is_found(self) -> None:
         store = self._store()
         store.write(
-            lambda c: c.execute(
+            lambda c: c.run(
                 "DROP TRIGGER messages_immutable;"
                 "UPDATE messages SET id = id + 1000 WHERE content LIKE '%message 2'"
             )
@@ -119,12 +119,12 @@ class TestTheMatrixCanFail:
 
     def test_a_wrong_state_is_found(self) -> None:
         store = self._store()
-        store.write(lambda c: c.execute("UPDATE turns SET attempts = 3"))
+        store.write(lambda c: c.run("UPDATE turns SET attempts = 3"))
         assert self._found(store).illegal == 1
 
     def test_a_broken_invariant_is_found(self) -> None:
         store = self._store()
-        store.write(lambda c: c.execute("UPDATE sessions SET is_tip = 0"))
+        store.write(lambda c: c.run("UPDATE sessions SET is_tip = 0"))
         assert self._found(store).integrity
 
     def test_the_table_shows_what_was_found(self) -> None:

@@ -23,7 +23,8 @@ from hermes_core.errors import (
     StorePermissionError,
     StoreReadOnlyError,
 )
-from hermes_state import SessionDB, connection
+from hermes_state import SessionDB
+from hermes_state.engines.sqlite import connection
 
 NOBODY = 65534
 
@@ -41,15 +42,15 @@ def texts(store: SessionDB) -> list[str]:
 
 def test_a_full_disk_says_so_and_keeps_what_was_acknowledged(store: SessionDB) -> None:
     store.append_message("a", "user", "kept")
-    pages = store.write(lambda c: c.pragma("page_count"))
-    store.write(lambda c: c.pragma("max_page_count", pages + 5))
+    pages = store._execute_write(lambda c: c.pragma("page_count"))
+    store._execute_write(lambda c: c.pragma("max_page_count", pages + 5))
     acknowledged = ["kept"]
     with pytest.raises(StoreFullError, match="Free some space"):
         for number in range(1000):
             store.append_message("a", "user", f"{number} " + "x" * 500)
             acknowledged.append(f"{number} " + "x" * 500)
     assert texts(store) == acknowledged
-    store.write(lambda c: c.pragma("max_page_count", 1_000_000))
+    store._execute_write(lambda c: c.pragma("max_page_count", 1_000_000))
     store.append_message("a", "user", "there is room again")
     assert texts(store) == [*acknowledged, "there is room again"]
     assert store.check() == []
@@ -57,8 +58,8 @@ def test_a_full_disk_says_so_and_keeps_what_was_acknowledged(store: SessionDB) -
 
 def test_a_write_too_large_for_the_disk_fails_alone(store: SessionDB) -> None:
     """Sixteen writers share commits; the one whose message does not fit is the one that fails."""
-    pages = store.write(lambda c: c.pragma("page_count"))
-    store.write(lambda c: c.pragma("max_page_count", pages + 60))
+    pages = store._execute_write(lambda c: c.pragma("page_count"))
+    store._execute_write(lambda c: c.pragma("max_page_count", pages + 60))
     barrier = threading.Barrier(16)
     outcomes: dict[int, str] = {}
 

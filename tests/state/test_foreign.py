@@ -188,9 +188,7 @@ def contents(db: SessionDB) -> dict[str, list[tuple[Any, ...]]]:
         "routes": "session_key, session_id, entry",
     }
     return {
-        table: db.read(
-            lambda c, t=table, w=what: c.execute(f"SELECT {w} FROM {t} ORDER BY 1").fetchall()
-        )
+        table: db.read(lambda c, t=table, w=what: c.tuples(f"SELECT {w} FROM {t} ORDER BY 1"))
         for table, what in columns.items()
     }
 
@@ -572,9 +570,9 @@ def test_usage_is_taken_by_model_and_the_sums_are_those_of_the_session(
     )  # fmt: skip
     report = take(db, foreign.path)
     found = db.read(
-        lambda c: c.execute(
+        lambda c: c.tuples(
             "SELECT model, provider, task, input_tokens, cost_usd, timestamp FROM usage ORDER BY id"
-        ).fetchall()
+        )
     )
     assert found == [("m1", "p", "", 100, 0.5, 2.0), ("m2", "", "title", 10, 0.1, 1010.0)]
     row = row_of(db, "s")
@@ -733,7 +731,7 @@ def test_an_old_schema_is_read_as_far_as_it_goes(db: SessionDB, tmp_path: Path) 
     assert db.get_compression_tip("a") == "b"
     # Before version 16 delegates bear no mark.
     assert row_of(db, "sub")["relation"] == "delegate"
-    (usage,) = db.read(lambda c: c.execute("SELECT model, input_tokens FROM usage").fetchall())
+    (usage,) = db.read(lambda c: c.tuples("SELECT model, input_tokens FROM usage"))
     assert usage == ("m", 5)
     assert row_of(db, "a")["input_tokens"] == 5
 
@@ -974,7 +972,7 @@ def test_numbers_beyond_all_counting_count_nothing(db: SessionDB, foreign: Forei
 def refuse(db: SessionDB, table: str, when: str) -> None:
     """Have our store refuse rows, as it does with whatever its constraints are against."""
     db.write(
-        lambda c: c.execute(
+        lambda c: c.run(
             f"CREATE TRIGGER refuse_{table} BEFORE INSERT ON {table} WHEN {when}"
             " BEGIN SELECT RAISE(ABORT, 'not this one'); END"
         )
@@ -1026,7 +1024,7 @@ def test_a_session_that_cannot_be_taken_leaves_the_others(db: SessionDB, foreign
     assert report.taken[:2] == (3, 3)
     why = "it cannot be taken (not this one; messages there: 1)"
     assert (report.left, report.detached) == ([Left("session b", 1, why)], ["c"])
-    db.write(lambda c: c.execute("DROP TRIGGER refuse_sessions"))
+    db.write(lambda c: c.run("DROP TRIGGER refuse_sessions"))
     later = take(db, foreign.path)
     assert (later.taken[:2], later.left) == ((1, 1), [])
     assert row_of(db, "b")["conversation_id"] == "a"

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from hermes_core.errors import StoreError
-from hermes_state import SessionDB, index
-from hermes_state.index import index_path, searchable, split_unspaced
-from hermes_state.records import encode
+from hermes_state import SessionDB
+from hermes_state.engines.sqlite import index
+from hermes_state.engines.sqlite.index import index_path, searchable, split_unspaced
+from hermes_state.ledger.records import encode
 
 
 @pytest.fixture
@@ -81,7 +82,8 @@ def test_an_index_that_another_process_builds_anew_is_followed(
 ) -> None:
     assert found(store, "brown")
     rebuild = f"""
-from hermes_state import SessionDB, index
+from hermes_state import SessionDB
+from hermes_state.engines.sqlite import index
 index.VERSION = {version}
 with SessionDB({str(tmp_path / "state.db")!r}) as store:
     store.index.rebuild()
@@ -160,7 +162,7 @@ def test_deleted_words_leave_the_index_too(store: SessionDB) -> None:
         lambda c: c.execute("SELECT count(*) FROM words WHERE words MATCH 'quick'").get
     )
     assert rows == 0
-    assert store.read(lambda c: c.execute("SELECT count(*) FROM forgotten").get) == 0
+    assert store.read(lambda c: c.value("SELECT count(*) FROM forgotten")) == 0
 
 
 def test_an_index_that_cannot_be_written_does_not_stop_a_message(tmp_path: Path) -> None:
@@ -231,9 +233,9 @@ def test_no_parts_however_odd_keep_other_messages_from_being_found(
 ) -> None:
     """Another program, or a file that was imported, may have left them."""
     store.write(
-        lambda c: c.execute(
+        lambda c: c.run(
             "INSERT INTO messages (session_id, role, parts, timestamp) VALUES ('a', 'user', ?, 1)",
-            (parts,),
+            parts,
         )
     )
     store.append_message("a", "user", "said after it")

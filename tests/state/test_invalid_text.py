@@ -7,7 +7,7 @@ import apsw
 import pytest
 
 from hermes_state import SessionDB
-from hermes_state.outbox import Piece
+from hermes_state.values import OutboundPart
 
 BAD = b"one \xff bad byte"
 SHOWN = "one \ufffd bad byte"
@@ -80,7 +80,7 @@ def test_a_write_that_reads_the_bad_row_succeeds(store: SessionDB) -> None:
 
 def test_a_write_that_returns_the_bad_row_succeeds(path: Path) -> None:
     with SessionDB(path) as store:
-        (piece,) = store.outbox.put([Piece("telegram", "1", "text")])
+        (piece,) = store.outbox.put([OutboundPart("telegram", "1", "text")])
     damage(path, "outbox", "content")
     with SessionDB(path) as store:
         assert store.outbox.begin(piece)["content"] == SHOWN

@@ -177,7 +177,7 @@ def test_vacuum_is_refused_where_nothing_may_be_written(store: SessionDB) -> Non
 
 def test_check_names_what_does_not_fit_together(store: SessionDB) -> None:
     conversation(store, "a", age_days=0)
-    store.write(lambda c: c.execute("UPDATE sessions SET message_count = 9, is_tip = 0"))
+    store.write(lambda c: c.run("UPDATE sessions SET message_count = 9, is_tip = 0"))
     problems = store.check()
     assert "a session counts its messages wrongly" in problems
     assert "a conversation has no tip" in problems

@@ -8,7 +8,8 @@ import apsw
 import pytest
 
 from hermes_core.errors import StoreError
-from hermes_state import SessionDB, migrations
+from hermes_state import SessionDB
+from hermes_state.engines.sqlite import schema as migrations
 
 FILES = Path(__file__).parent / "files"
 

@@ -7,7 +7,7 @@ import pytest
 
 from hermes_core.errors import StoreGoneError
 from hermes_state import SessionDB
-from hermes_state.presence import Presence
+from hermes_state.engines.sqlite.presence import Presence
 
 
 def remove(path: Path) -> None:

@@ -36,7 +36,7 @@ def test_ctrl_c_at_any_moment_of_a_read_leaves_later_reads_whole(
             signal.raise_signal(signal.SIGINT)
 
     store.get_session("a")
-    store._database.ask(lambda conn: conn.set_profile(press))
+    store._database.run_on_reader(lambda conn: conn.set_profile(press))
     with pytest.raises(KeyboardInterrupt):
         store.message_count("a")
     assert pressed
@@ -56,7 +56,7 @@ def test_a_closed_store_answers_nothing_and_holds_no_file(store: SessionDB) -> N
         return conn.execute("SELECT count(*) FROM messages").get
 
     with ThreadPoolExecutor(1) as pool:
-        under_way = pool.submit(store._database.ask, slow)
+        under_way = pool.submit(store._database.run_on_reader, slow)
         lent.wait(PATIENCE_S)
         store.close()
         closed.set()
@@ -77,7 +77,7 @@ def test_a_read_that_fails_half_way_keeps_nobody_on_an_old_state(store: SessionD
         raise SessionNotFoundError("no more")
 
     with pytest.raises(SessionNotFoundError):
-        store._database.ask(half)
+        store._database.run_on_reader(half)
     store.append_message("a", "user", "two")
     assert len(store.get_messages_as_conversation("a")) == 2
 

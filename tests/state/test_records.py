@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hermes_core.errors import StoreError
 from hermes_core.text import without_surrogates
 from hermes_state import SessionDB
-from hermes_state.records import decode, encode
+from hermes_state.ledger.records import decode, encode
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

@@ -12,10 +12,12 @@ import apsw
 import pytest
 
 from hermes_core.errors import StoreBusyError, StoreIOError, StoreVersionError
-from hermes_state import SessionDB, migrations
-from hermes_state.connection import connect, create_file
-from hermes_state.presence import alone_with
-from hermes_state.repair import Repair, repair, tables_of
+from hermes_state import SessionDB
+from hermes_state.engines.sqlite import schema
+from hermes_state.engines.sqlite.connection import connect, create_file
+from hermes_state.engines.sqlite.presence import alone_with
+from hermes_state.engines.sqlite.repair import Repair, repair, tables_of
+from hermes_state.store import Tx
 
 PAGE = 4096
 Rows = dict[str, list[tuple[object, ...]]]
@@ -60,17 +62,15 @@ def fill(path: Path, sessions: int = 12, messages: int = 40) -> Rows:
         store.branch_session("s2", child_id="s2b")
         store.set_session_title("s2", "Precious ✓")
 
-        def one_of_each(conn: apsw.Connection) -> None:
-            triggers = conn.execute(
-                "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
-            ).fetchall()
+        def one_of_each(conn: Tx) -> None:
+            triggers = conn.tuples("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")
             for name, _ in triggers:
-                conn.execute(f"DROP TRIGGER {name}")
+                conn.run(f"DROP TRIGGER {name}")
             for table, values in ONE_OF_EACH.items():
                 if values is not None:
-                    conn.execute(f"INSERT INTO {table} VALUES {values}")
+                    conn.run(f"INSERT INTO {table} VALUES {values}")
             for _, sql in triggers:
-                conn.execute(sql)
+                conn.run(sql)
 
         store.write(one_of_each)
         assert store.check() == []
@@ -165,7 +165,7 @@ def test_a_store_of_an_older_schema_is_saved_and_brought_up_to_date(tmp_path: Pa
             assert [row[: len(rows[0])] for row in after[table]] == rows
     with SessionDB(path) as store:
         assert store.check() == []
-        assert store.read(migrations.version_of) == migrations.SCHEMA_VERSION
+        assert store._execute_write(schema.version_of) == schema.SCHEMA_VERSION
 
 
 def test_a_store_of_a_newer_schema_is_left_alone(tmp_path: Path) -> None:
@@ -248,9 +248,7 @@ def test_what_was_deleted_stays_deleted(tmp_path: Path) -> None:
     with SessionDB(path) as store:
         assert store.get_session("s5") is None
         assert (
-            store.read(
-                lambda c: c.execute("SELECT count(*) FROM messages WHERE content GLOB '5 *'").get
-            )
+            store.read(lambda c: c.value("SELECT count(*) FROM messages WHERE content GLOB '5 *'"))
             == 0
         )
 
@@ -304,7 +302,7 @@ def test_a_turn_whose_question_is_lost_ends(tmp_path: Path) -> None:
     with SessionDB(path) as store:
         assert store.check() == []
         state = "SELECT state FROM turns WHERE id = ?"
-        assert store.read(lambda c: c.execute(state, (waiting.turn_id,)).get) == "failed"
+        assert store.read(lambda c: c.value(state, waiting.turn_id)) == "failed"
 
 
 HOLDER = """
@@ -355,7 +353,7 @@ def test_this_process_keeps_its_locks_when_it_opens_the_store_twice(tmp_path: Pa
     """To close a file in any other way than through SQLite would give them up."""
     path = tmp_path / "state.db"
     code = (
-        "import sys, pathlib\nfrom hermes_state.repair import _locked\n"
+        "import sys, pathlib\nfrom hermes_state.engines.sqlite.repair import _locked\n"
         "with _locked(pathlib.Path(sys.argv[1])): pass"
     )
     with SessionDB(path):
@@ -379,7 +377,7 @@ def test_a_repair_that_is_killed_before_the_exchange_has_changed_nothing(tmp_pat
     before = fill(path)
     code = (
         "import os, pathlib, sys\nfrom hermes_state import SessionDB\n"
-        "from hermes_state.repair import repair\n"
+        "from hermes_state.engines.sqlite.repair import repair\n"
         "if os.fork() == 0:\n"
         "    SessionDB(sys.argv[1]).append_message('s0', 'user', 'the last'); os._exit(0)\n"
         "os.wait()\n"
@@ -404,7 +402,7 @@ def test_a_disk_that_takes_no_more_leaves_everything_as_it_was(tmp_path: Path) -
     before = path.read_bytes()
     code = (
         "import pathlib, resource, signal, sys\n"
-        "from hermes_state.repair import repair\n"
+        "from hermes_state.engines.sqlite.repair import repair\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
         "repair(pathlib.Path(sys.argv[1]))"

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from hermes_core import clock
 from hermes_core.errors import NothingSaidError, StoreError, TitleError
 from hermes_state import SessionDB
-from hermes_state.maintenance import DAY_S
+from hermes_state.engines.sqlite.maintenance import DAY_S
 from tests.support.examples import examples
 
 choices = st.integers(min_value=0, max_value=10_000)

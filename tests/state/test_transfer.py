@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from hermes_core.errors import NothingSaidError, TitleError, UsageError
 from hermes_state import SessionDB
-from hermes_state.effects import Call
-from hermes_state.usage import Spent
+from hermes_state.values import Call, Spent
 from tests.support.examples import examples
 
 Line = dict[str, Any]
@@ -53,7 +52,7 @@ def db() -> Iterator[SessionDB]:
 
 def contents(db: SessionDB, *tables: str) -> dict[str, list[tuple[Any, ...]]]:
     return {
-        name: db.read(lambda c, t=name: c.execute(f"SELECT * FROM {t} ORDER BY 1").fetchall())
+        name: db.read(lambda c, t=name: c.tuples(f"SELECT * FROM {t} ORDER BY 1"))
         for name in tables or _TABLES
     }
 

@@ -15,7 +15,7 @@ import pytest
 
 from hermes_core.errors import StoreError, StoreFullError
 from hermes_state import SessionDB
-from hermes_state.writer import Writer
+from hermes_state.engines.sqlite.writer import Writer
 
 PATIENCE_S = 20
 
@@ -189,10 +189,10 @@ class TestWhatRidesAlong:
     def test_waits_for_a_commit_of_somebody_else(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("hermes_state.writer._PATIENCE_S", float(PATIENCE_S))
+        monkeypatch.setattr("hermes_state.engines.sqlite.writer._PATIENCE_S", float(PATIENCE_S))
         with _writing(path) as writer:
             commits = _counted_commits(writer)
-            rider = threading.Thread(target=lambda: writer.run(_put("a"), rides_along=True))
+            rider = threading.Thread(target=lambda: writer.run(_put("a"), deferrable=True))
             rider.start()
             while not writer._waiting:
                 pass  # it is in line
@@ -206,13 +206,13 @@ class TestWhatRidesAlong:
 
     def test_is_on_disk_by_itself_when_nobody_comes(self, path: Path) -> None:
         with _writing(path) as writer:
-            assert _in_a_thread(lambda: writer.run(_put("a"), rides_along=True)) == "a"
+            assert _in_a_thread(lambda: writer.run(_put("a"), deferrable=True)) == "a"
             assert _stored(path) == ["a"]
 
     def test_is_on_disk_before_the_end(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("hermes_state.writer._PATIENCE_S", float(PATIENCE_S))
+        monkeypatch.setattr("hermes_state.engines.sqlite.writer._PATIENCE_S", float(PATIENCE_S))
         with _writing(path) as writer:
-            rider = threading.Thread(target=lambda: writer.run(_put("a"), rides_along=True))
+            rider = threading.Thread(target=lambda: writer.run(_put("a"), deferrable=True))
             rider.start()
             while not writer._waiting:
                 pass
@@ -223,12 +223,12 @@ class TestWhatRidesAlong:
     def test_neither_hangs_nor_overtakes_among_others(
         self, path: Path, monkeypatch: pytest.MonkeyPatch, patience_s: float
     ) -> None:
-        monkeypatch.setattr("hermes_state.writer._PATIENCE_S", patience_s)
+        monkeypatch.setattr("hermes_state.engines.sqlite.writer._PATIENCE_S", patience_s)
         with _writing(path) as writer:
 
             def write(thread: int) -> None:
                 for number in range(60):
-                    writer.run(_put(f"{thread} {number}"), rides_along=(thread + number) % 3 > 0)
+                    writer.run(_put(f"{thread} {number}"), deferrable=(thread + number) % 3 > 0)
 
             threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
             for thread in threads:

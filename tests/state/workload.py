@@ -12,17 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import apsw
-
 from hermes_core.errors import StoreError, TitleError
 from hermes_state import SessionDB
-from hermes_state.effects import Call
-from hermes_state.inbox import Delivery
-from hermes_state.leases import Lease
-from hermes_state.outbox import Piece
-from hermes_state.people import Stranger
-from hermes_state.turns import Accepted
-from hermes_state.usage import Spent
+from hermes_state.store import Tx
+from hermes_state.values import Accepted, Call, InboundMessage, Lease, OutboundPart, Spent, Stranger
 from tests.support import findings
 
 View = dict[str, tuple[tuple[Any, ...], ...]]
@@ -91,7 +84,7 @@ def _turn_over_a_rotation(store: SessionDB, name: str, said: Sequence[int]) -> I
 
 
 def _answer_and_deliver(store: SessionDB, name: str, turn_id: str, lease: Lease) -> Iterator[None]:
-    pieces = [Piece("chat", f"{name}:room", f"{name}: piece {n}") for n in range(2)]
+    pieces = [OutboundPart("chat", f"{name}:room", f"{name}: piece {n}") for n in range(2)]
     answer = {"role": "assistant", "content": f"{name}: answer"}
     store.turns.finish(turn_id, "answered", message=answer, pieces=pieces, lease=lease)
     yield
@@ -174,7 +167,7 @@ def _accept(store: SessionDB, name: str, chat: str, which: str) -> Accepted:
     return store.turns.accept(
         chat,
         {"role": "user", "content": f"{name}: {which} question"},
-        delivery=Delivery("chat", f"{name}:room", which),
+        delivery=InboundMessage("chat", f"{name}:room", which),
         idempotency_key=f"{name}:{which}",
     )
 
@@ -210,10 +203,10 @@ def views(store: SessionDB) -> dict[str, View]:
     return store.read(_views)
 
 
-def _views(conn: apsw.Connection) -> dict[str, View]:
+def _views(conn: Tx) -> dict[str, View]:
     grouped: dict[str, dict[str, list[tuple[Any, ...]]]] = defaultdict(lambda: defaultdict(list))
     for table, sql in _QUERIES.items():
-        for row in conn.execute(sql):
+        for row in conn.tuples(sql):
             name = row[0].split(":", 1)[0]
             grouped[name][table].append(_anonymous(row, f"{name}:"))
     return {
@@ -280,11 +273,9 @@ def search_finds_all(path: Path) -> Findings:
     """Whether the index, however it was left, leads to every message that is stored."""
     with SessionDB(path) as store:
         stored = store.read(
-            lambda c: (
-                c.execute(
-                    "SELECT count(*) FROM messages WHERE kind = 'message'"
-                    " AND content LIKE '%: message 0'"
-                ).get
+            lambda c: c.value(
+                "SELECT count(*) FROM messages WHERE kind = 'message'"
+                " AND content LIKE '%: message 0'"
             )
         )
         hits = len(store.search_messages('"message 0"', limit=stored + 10))

@@ -30,11 +30,11 @@ def disk_full_at(store: SessionDB, event: str) -> Generator[None]:
         conn.execute("DROP TRIGGER full_disk")
         conn.pragma("max_page_count", _NO_LIMIT)
 
-    store.write(fill)
+    store._execute_write(fill)
     try:
         yield
     finally:
-        store.write(empty)
+        store._execute_write(empty)
 
 
 def eventually(met: Callable[[], bool], what: str = "this") -> None:

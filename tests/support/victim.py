@@ -17,7 +17,8 @@ from typing import Any, Literal, NoReturn
 import apsw
 import msgspec
 
-from hermes_state import SessionDB, checkpoint
+from hermes_state import SessionDB
+from hermes_state.engines.sqlite import checkpoint
 
 CHECKPOINT_PAGES = 50
 """Small, so that also a short script sees checkpoints."""
@@ -117,7 +118,9 @@ def open_store(order: Order) -> SessionDB:
     checkpoint.PAGES = CHECKPOINT_PAGES
     store = SessionDB(order.database)
     if order.trap != "none":
-        store.write(lambda c: c.pragma("wal_autocheckpoint", CHECKPOINT_PAGES))
+        store._execute_write(  # pyright: ignore[reportPrivateUsage] -- a pragma is no statement of a store
+            lambda conn: conn.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+        )
     return store
 
 

@@ -22,8 +22,8 @@ from hermes_agent.stop import Stop
 from hermes_agent.tools.base import Args, Tool, ToolContext
 from hermes_core.errors import Interrupted, ToolDeniedError
 from hermes_core.settings import ApprovalSettings
-from hermes_state.questions import EVERYWHERE, Question
-from hermes_state.records import Row
+from hermes_state.ledger.questions import EVERYWHERE
+from hermes_state.values import Question, Row
 
 CHOICES = ("once", "session", "always", "deny")
 

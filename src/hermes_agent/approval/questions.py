@@ -9,8 +9,7 @@ from hermes_agent.stop import Stop
 from hermes_core import clock
 from hermes_core.errors import Interrupted, ToolDeniedError, ToolError
 from hermes_state.protocol import Store
-from hermes_state.questions import Question
-from hermes_state.records import Row
+from hermes_state.values import Question, Row
 
 _LOOK_AGAIN_S = 0.1
 

@@ -10,10 +10,9 @@ from collections.abc import Collection
 
 from hermes_agent.permissions import Permissions, is_owner
 from hermes_core.errors import UsageError
+from hermes_state.ledger.scope import DELEGATE
 from hermes_state.protocol import Store
-from hermes_state.questions import Kind
-from hermes_state.records import Row
-from hermes_state.scope import DELEGATE
+from hermes_state.values import Kind, Row
 
 _YES = ("once", "session", "always")
 

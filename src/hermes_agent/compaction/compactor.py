@@ -22,10 +22,9 @@ from hermes_agent.stop import Stop
 from hermes_agent.tokens import Estimator
 from hermes_core.errors import ModelUnreachableError
 from hermes_core.settings import CompactionSettings
-from hermes_state.leases import Lease
+from hermes_state.ledger.sessions import new_id
 from hermes_state.protocol import Store
-from hermes_state.records import Row
-from hermes_state.sessions import new_id
+from hermes_state.values import Lease, Row
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,7 @@ from hermes_agent.compaction.plan import Limits, Split, block_size
 from hermes_agent.compaction.summary import Summary
 from hermes_agent.compaction.transcript import Block, entries, number
 from hermes_agent.tokens import Estimator
-from hermes_state.lineage import Carried
-from hermes_state.records import Row
+from hermes_state.values import Carried, Row
 
 Strategy = Literal["shrink", "summary", "digest", "cut"]
 

@@ -9,7 +9,7 @@ from hermes_agent.compaction.transcript import number, words_of
 from hermes_core.errors import SessionNotFoundError, UsageError
 from hermes_core.text import truncate
 from hermes_state.protocol import Store
-from hermes_state.records import Row
+from hermes_state.values import Row
 
 MOST_CHARACTERS = 20_000
 _LEAST_EACH = 200

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from hermes_state.lineage import Carried
-from hermes_state.records import Row
+from hermes_state.values import Carried, Row
 
 _PLAIN = (
     "role",

@@ -25,8 +25,7 @@ from hermes_cli import hook_answers
 from hermes_core.errors import Interrupted, ToolDeniedError, ToolError, in_words
 from hermes_core.secrets import redact
 from hermes_core.text import shorten_middle
-from hermes_state.questions import Question
-from hermes_state.records import Row
+from hermes_state.values import Question, Row
 
 _GRACE_S = 0.1
 """How long a stopped tool may take to hand in what it has."""

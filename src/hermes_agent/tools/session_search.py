@@ -8,7 +8,7 @@ from hermes_agent.tools.base import Args, Call, Tool
 from hermes_core import clock
 from hermes_core.errors import SessionNotFoundError, ToolError
 from hermes_core.text import one_line, truncate
-from hermes_state.scope import Scope
+from hermes_state.values import Scope
 
 _MOST_HITS = 50
 _WINDOW = 5

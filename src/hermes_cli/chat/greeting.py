@@ -7,7 +7,7 @@ from hermes_cli.chat.parts import Parts
 from hermes_cli.chat.view import View
 from hermes_cli.commands.sessions import ago
 from hermes_core.text import one_line, truncate
-from hermes_state.records import Row
+from hermes_state.values import Row
 
 _LONGEST = 400
 _STEP_UP = (

@@ -18,7 +18,8 @@ from hermes_core.errors import HermesError, StoreCorruptError
 from hermes_core.settings import Settings
 from hermes_core.text import typed
 from hermes_core.version import VERSION
-from hermes_state import SessionDB, connection, maintenance, repair
+from hermes_state import SessionDB
+from hermes_state.engines.sqlite import connection, maintenance, repair
 
 EXIT_PROBLEMS = 1
 _LEAST_FREE_BYTES = 200 * 1024 * 1024

@@ -29,7 +29,7 @@ from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_core import config, log
 from hermes_core.errors import HermesError, StoreError, UsageError
-from hermes_state.people import Role
+from hermes_state.values import Role
 
 _PATIENCE_S = 300.0
 _GREETING = "Hello. This is Hermes; I can hear and answer you here."

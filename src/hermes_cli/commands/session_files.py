@@ -16,8 +16,8 @@ from hermes_cli.commands.sessions import chosen
 from hermes_core.errors import UsageError
 from hermes_core.paths import open_private
 from hermes_state import SessionDB
+from hermes_state.export_format import refusal
 from hermes_state.foreign.importer import count_messages, import_hermes_agent
-from hermes_state.lines import refusal
 
 
 @click.command("export")

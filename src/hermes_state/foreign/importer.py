@@ -12,10 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import apsw
-
-from hermes_state import sessions, titles
-from hermes_state.database import Doors
 from hermes_state.foreign import mark as foreign_mark
 from hermes_state.foreign import plan as foreign_plan
 from hermes_state.foreign import routes as foreign_routes
@@ -25,8 +21,10 @@ from hermes_state.foreign.mark import Mark
 from hermes_state.foreign.plan import Plan
 from hermes_state.foreign.rows import Originals, Session, Spending
 from hermes_state.foreign.source import Head, Source
-from hermes_state.records import Row, encode, insert_message, note_import
-from hermes_state.usage import Spent
+from hermes_state.ledger import sessions, titles
+from hermes_state.ledger.records import encode, insert_message, note_import
+from hermes_state.store import Transactional, Tx
+from hermes_state.values import Row, Spent
 
 _LEFT_TABLES = {
     "compression_locks": "they belong to processes of hermes-agent",
@@ -102,7 +100,7 @@ class ForeignReport(NamedTuple):
 
 
 def import_hermes_agent(
-    database: Doors,
+    database: Transactional,
     path: Path,
     progress: Callable[[int], None] = lambda _messages: None,
 ) -> ForeignReport:
@@ -132,7 +130,7 @@ _OWNED = "session_id IN (SELECT id FROM sessions)"
 
 
 def _import_sessions(
-    database: Doors, source: Source, progress: Callable[[int], None]
+    database: Transactional, source: Source, progress: Callable[[int], None]
 ) -> ForeignReport:
     heads, nameless = source.heads()
     plan = foreign_plan.plan(heads, source.version)
@@ -164,15 +162,6 @@ _REWRITTEN = "its earlier messages were rewritten there"
 _UNFIT = "it cannot be taken"
 _WRITTEN = (_NEW, _GROWN)
 
-_UNTAKEABLE = (
-    apsw.ConstraintError,
-    apsw.SQLError,
-    OverflowError,
-    RecursionError,
-    UnicodeError,
-)
-"""How it shows that a row does not fit into our tables; anything else stops the import."""
-
 
 class _Outcome(NamedTuple):
     """What became of one session."""
@@ -201,32 +190,32 @@ class _Taking:
         self._plan = plan
         self._conversation = conversation
 
-    def judge(self, conn: apsw.Connection) -> list[_Outcome]:
+    def judge(self, tx: Tx) -> list[_Outcome]:
         """What is to be done with each session; nothing is written."""
-        return [self._judge(conn, id_) for id_ in self._conversation]
+        return [self._judge(tx, id_) for id_ in self._conversation]
 
-    def take(self, conn: apsw.Connection) -> list[_Outcome]:
+    def take(self, tx: Tx) -> list[_Outcome]:
         """Write what is new."""
         outcomes: list[_Outcome] = []
         for id_ in self._conversation:
-            outcome = self._judge(conn, id_)
+            outcome = self._judge(tx, id_)
             if outcome.fate in _WRITTEN:
-                outcome = self._write(conn, self._heads[id_], outcome.fate)
+                outcome = self._write(tx, self._heads[id_], outcome.fate)
             outcomes.append(outcome)
         self._source.check_unchanged()
         return outcomes
 
-    def _write(self, conn: apsw.Connection, head: Head, fate: str) -> _Outcome:
+    def _write(self, tx: Tx, head: Head, fate: str) -> _Outcome:
         """Write one session; one that cannot be written leaves nothing behind."""
         try:
-            with conn:
-                return (self._insert if fate == _NEW else self._update)(conn, head)
-        except _UNTAKEABLE as error:
+            with tx.savepoint():
+                return (self._insert if fate == _NEW else self._update)(tx, head)
+        except (*tx.rejections, RecursionError, UnicodeError) as error:
             why = f"{_UNFIT} ({error}; messages there: {head.messages})"
             return _Outcome(head.id, _UNFIT, left=(Left(f"session {head.id}", 1, why),))
 
-    def _judge(self, conn: apsw.Connection, session_id: str) -> _Outcome:
-        row = sessions.find(conn, session_id)
+    def _judge(self, tx: Tx, session_id: str) -> _Outcome:
+        row = sessions.find(tx, session_id)
         if row is None:
             return _Outcome(session_id, _NEW)
         mark = foreign_mark.read(row)
@@ -235,14 +224,14 @@ class _Taking:
         there = self._there(session_id)
         if there == mark.there:
             return _Outcome(session_id, _SAME)
-        fate = self._fate(conn, session_id, mark)
+        fate = self._fate(tx, session_id, mark)
         said_more = there[:3] != mark.there[:3]
         if fate != _GROWN and not said_more:
             return _Outcome(session_id, _SAME)
         return _Outcome(session_id, fate, waiting=max(there[1] - mark.there[1], 0))
 
-    def _fate(self, conn: apsw.Connection, session_id: str, mark: Mark) -> str:
-        if not foreign_mark.is_untouched(conn, session_id):
+    def _fate(self, tx: Tx, session_id: str, mark: Mark) -> str:
+        if not foreign_mark.is_untouched(tx, session_id):
             return _DIVERGED
         last, count = mark.there[:2]
         if self._source.messages_until(session_id, last) != count:
@@ -258,7 +247,7 @@ class _Taking:
         digest = hashlib.blake2b(encode(present).encode(), digest_size=8).hexdigest()
         return [head.last_message_id, head.messages, head.active, digest]
 
-    def _insert(self, conn: apsw.Connection, head: Head) -> _Outcome:
+    def _insert(self, tx: Tx, head: Head) -> _Outcome:
         found = foreign_rows.session(self._source.session(head.id), head.active_at)
         wanted = self._title(head.id)
         row = {
@@ -269,16 +258,16 @@ class _Taking:
             # It is the tip that lists show, so what it says counts for the conversation.
             "archived": bool(foreign_rows.whole(self._heads[self._conversation[-1]].archived)),
         }
-        conn.execute(
+        tx.run(
             f"INSERT INTO sessions ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
-            tuple(row.values()),
+            *tuple(row.values()),
         )
-        title = titles.fitting(conn, head.id, wanted)
-        sessions.change(conn, head.id, title=title)
-        detached = not self._link(conn, head.id)
+        title = titles.fitting(tx, head.id, wanted)
+        sessions.change(tx, head.id, title=title)
+        detached = not self._link(tx, head.id)
         messages = self._source.messages(head.id)
-        left = self._append(conn, head.id, messages, Originals())
-        usage, unspent = self._finish(conn, head.id, found, [wanted, title], [*left])
+        left = self._append(tx, head.id, messages, Originals())
+        usage, unspent = self._finish(tx, head.id, found, [wanted, title], [*left])
         return _Outcome(
             head.id,
             _NEW,
@@ -292,89 +281,87 @@ class _Taking:
 
     def _append(
         self,
-        conn: apsw.Connection,
+        tx: Tx,
         session_id: str,
         messages: Iterable[Row],
         originals: Originals,
     ) -> dict[int, Left]:
         """Add messages; gives those that cannot be taken, by their ids there."""
-        note_import(conn)
+        note_import(tx)
         left: dict[int, Left] = {}
         for row in messages:
             try:
                 message = originals.marked(row, foreign_rows.message(row))
-                id_ = insert_message(conn, session_id, message)
+                id_ = insert_message(tx, session_id, message)
                 if message.compacted and message.origin_id is None:
                     originals.add(row, id_)
-            except _UNTAKEABLE as error:
+            except (*tx.rejections, RecursionError, UnicodeError) as error:
                 what = f"message {row['id']} of session {session_id}"
                 left[row["id"]] = Left(what, 1, f"{_UNFIT} ({error})")
         return left
 
-    def _update(self, conn: apsw.Connection, head: Head) -> _Outcome:
+    def _update(self, tx: Tx, head: Head) -> _Outcome:
         """Add what was said there since; what this person changed here about it stays."""
-        present = sessions.fetch(conn, head.id)
+        present = sessions.fetch(tx, head.id)
         mark = foreign_mark.read(present)
         wanted = self._title(head.id)
         given = [present["title"], present["title"]] if mark is None else mark.titles
         title = present["title"]
         if wanted != given[0] and title == given[1]:
-            sessions.change(conn, head.id, title=None)
-            title = titles.fitting(conn, head.id, wanted)
+            sessions.change(tx, head.id, title=None)
+            title = titles.fitting(tx, head.id, wanted)
         found = foreign_rows.session(self._source.session(head.id), head.active_at)
-        sessions.change(conn, head.id, **{**found.columns, "title": title})
+        sessions.change(tx, head.id, **{**found.columns, "title": title})
         left_before = [] if mark is None else mark.left
-        added, left = self._add_messages(conn, head.id, left_before)
-        conn.execute("DELETE FROM usage WHERE session_id = ?", (head.id,))
-        _, unspent = self._finish(conn, head.id, found, [wanted, title], [*left_before, *left])
+        added, left = self._add_messages(tx, head.id, left_before)
+        tx.run("DELETE FROM usage WHERE session_id = ?", head.id)
+        _, unspent = self._finish(tx, head.id, found, [wanted, title], [*left_before, *left])
         retitled = title if title not in (wanted, given[1]) else None
         every = (*left.values(), *unspent)
         return _Outcome(head.id, _GROWN, messages=added, title=retitled, left=every)
 
     def _add_messages(
-        self, conn: apsw.Connection, session_id: str, left_before: list[int]
+        self, tx: Tx, session_id: str, left_before: list[int]
     ) -> tuple[int, dict[int, Left]]:
         """Append the later messages; the earlier ones may have been rewound or compacted since."""
-        here = conn.execute(
+        here = tx.tuples(
             "SELECT id, active, compacted FROM messages WHERE session_id = ? ORDER BY id",
-            (session_id,),
-        ).fetchall()
+            session_id,
+        )
         there = [row for row in self._source.messages(session_id) if row["id"] not in left_before]
         originals = Originals()
         for (id_, *before), row in zip(here, there, strict=False):
             now = [foreign_rows.is_active(row), foreign_rows.is_compacted(row)]
             if now != list(map(bool, before)):
-                conn.execute(
-                    "UPDATE messages SET active = ?, compacted = ? WHERE id = ?", (*now, id_)
-                )
+                tx.run("UPDATE messages SET active = ?, compacted = ? WHERE id = ?", *now, id_)
             if now[1]:
                 originals.add(row, id_)
         later = there[len(here) :]
-        left = self._append(conn, session_id, later, originals)
+        left = self._append(tx, session_id, later, originals)
         return len(later) - len(left), left
 
     def _title(self, session_id: str) -> str | None:
         return foreign_rows.text(self._source.session(session_id).get("title"))
 
-    def _link(self, conn: apsw.Connection, session_id: str) -> bool:
+    def _link(self, tx: Tx, session_id: str) -> bool:
         """Hang a session under its parent; False when there should be one and is not."""
         link = self._plan.links.get(session_id)
         if link is None:
             return True
-        parent = sessions.find(conn, link.parent)
+        parent = sessions.find(tx, link.parent)
         if parent is None:
             return False
         relation = link.relation
-        if relation == "continuation" and not _may_go_on(conn, parent):
+        if relation == "continuation" and not _may_go_on(tx, parent):
             relation = "branch"
-        sessions.link(conn, session_id, parent, relation)
+        sessions.link(tx, session_id, parent, relation)
         if relation == "continuation":
-            foreign_mark.renew(conn, link.parent)
+            foreign_mark.renew(tx, link.parent)
         return True
 
     def _finish(
         self,
-        conn: apsw.Connection,
+        tx: Tx,
         session_id: str,
         found: Session,
         given: list[str | None],
@@ -386,34 +373,37 @@ class _Taking:
         unspent: list[Left] = []
         for spending in spendings:
             try:
-                _spend(conn, session_id, spending)
-            except _UNTAKEABLE as error:
+                _spend(tx, session_id, spending)
+            except (*tx.rejections, RecursionError, UnicodeError) as error:
                 what = f"usage of {spending.spent.model} in session {session_id}"
                 unspent.append(Left(what, 1, f"{_UNFIT} ({error})"))
         # The rows were just added up by the database; the session's own sums are the true ones.
-        sessions.change(conn, session_id, **found.totals)
-        sessions.recount(conn, session_id)
+        sessions.change(tx, session_id, **found.totals)
+        sessions.recount(tx, session_id)
         extra = found.extra
         if usage:
             extra = {**extra, "model_usage": foreign_rows.usage_beside(usage)}
-        foreign_mark.write(conn, session_id, extra, self._there(session_id), given, left)
+        foreign_mark.write(tx, session_id, extra, self._there(session_id), given, left)
         return len(spendings) - len(unspent), unspent
 
 
-def _may_go_on(conn: apsw.Connection, parent: Row) -> bool:
+def _may_go_on(tx: Tx, parent: Row) -> bool:
     """Whether a parent is still the end of its line, and nobody has gone on with it here."""
     return bool(
         parent["is_tip"]
         and parent["end_reason"] == "compression"
-        and foreign_mark.is_untouched(conn, parent["id"])
+        and foreign_mark.is_untouched(tx, parent["id"])
     )
 
 
-def _spend(conn: apsw.Connection, session_id: str, spending: Spending) -> None:
-    conn.execute(
+def _spend(tx: Tx, session_id: str, spending: Spending) -> None:
+    tx.run(
         f"INSERT INTO usage (session_id, task, {', '.join(Spent._fields)}, timestamp)"
         f" VALUES ({', '.join('?' * (len(Spent._fields) + 3))})",
-        (session_id, spending.task, *spending.spent, spending.at),
+        session_id,
+        spending.task,
+        *spending.spent,
+        spending.at,
     )
 
 
@@ -458,7 +448,7 @@ def _left_rows(source: Source) -> list[Left]:
 
 
 def _with_routes(
-    report: ForeignReport, database: Doors, stored: list[Row], file: Path | None
+    report: ForeignReport, database: Transactional, stored: list[Row], file: Path | None
 ) -> ForeignReport:
     fates = foreign_routes.take(database, stored, file)
     left = [

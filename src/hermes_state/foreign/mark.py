@@ -5,10 +5,10 @@ The next import tells by it what is new there, and whether anybody has used the 
 
 from typing import Any, NamedTuple
 
-import apsw
-
-from hermes_state import sessions
-from hermes_state.records import Row, decode, encode
+from hermes_state.ledger import sessions
+from hermes_state.ledger.records import decode, encode
+from hermes_state.store import Tx
+from hermes_state.values import Row
 
 _KEY = "hermes_agent"
 
@@ -37,7 +37,7 @@ _NEEDED = set(Mark._fields) - set(Mark._field_defaults)
 
 
 def write(
-    conn: apsw.Connection,
+    tx: Tx,
     session_id: str,
     extra: Row,
     there: list[Any],
@@ -45,31 +45,31 @@ def write(
     left: list[int],
 ) -> None:
     """Note how a session is now, with what else is kept beside it."""
-    note = Mark(there, _state(conn, session_id), titles, left)
-    sessions.change(conn, session_id, extra=encode({**extra, _KEY: note._asdict()}))
+    note = Mark(there, _state(tx, session_id), titles, left)
+    sessions.change(tx, session_id, extra=encode({**extra, _KEY: note._asdict()}))
 
 
-def renew(conn: apsw.Connection, session_id: str) -> None:
+def renew(tx: Tx, session_id: str) -> None:
     """Note that a session's change was the import's own."""
-    row = sessions.fetch(conn, session_id)
+    row = sessions.fetch(tx, session_id)
     extra: Row = decode(row["extra"])
-    extra[_KEY]["here"] = _state(conn, session_id)
-    sessions.change(conn, session_id, extra=encode(extra))
+    extra[_KEY]["here"] = _state(tx, session_id)
+    sessions.change(tx, session_id, extra=encode(extra))
 
 
-def is_untouched(conn: apsw.Connection, session_id: str) -> bool:
+def is_untouched(tx: Tx, session_id: str) -> bool:
     """Whether a session came from hermes-agent and nobody has gone on with it here."""
-    row = sessions.find(conn, session_id)
+    row = sessions.find(tx, session_id)
     mark = None if row is None else read(row)
-    return mark is not None and mark.here == _state(conn, session_id)
+    return mark is not None and mark.here == _state(tx, session_id)
 
 
-def _state(conn: apsw.Connection, session_id: str) -> list[Any]:
+def _state(tx: Tx, session_id: str) -> list[Any]:
     """What changes when a session is used. Title and archive are not use: they stay as they are here."""
-    found = conn.execute(
+    found = tx.tuples(
         "SELECT (SELECT coalesce(max(id), 0) FROM messages WHERE session_id = ?1), message_count,"
         " rewind_count, ended_at, is_tip, (SELECT count(*) FROM usage WHERE session_id = ?1),"
         " (SELECT count(*) FROM turns WHERE session_id = ?1) FROM sessions WHERE id = ?1",
-        (session_id,),
-    ).fetchall()
+        session_id,
+    )
     return list(found[0])

@@ -6,14 +6,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import apsw
-
-from hermes_state import lineage, routes, sessions
-from hermes_state.database import Doors
 from hermes_state.foreign import mark
 from hermes_state.foreign.rows import fields, number, text
 from hermes_state.foreign.source import reading
-from hermes_state.records import Row, encode
+from hermes_state.ledger import lineage, routes, sessions
+from hermes_state.ledger.records import encode
+from hermes_state.store import Transactional, Tx
+from hermes_state.values import Row
 
 _SLICE = 500
 
@@ -37,7 +36,7 @@ class Entry(NamedTuple):
     updated_at: float
 
 
-def take(database: Doors, stored: Iterable[Row], file: Path | None) -> Fates:
+def take(database: Transactional, stored: Iterable[Row], file: Path | None) -> Fates:
     """Take the routes in; says which had which fate. The database's word counts before the file's."""
     fates: Fates = defaultdict(list)
     entries: dict[str, Entry] = {}
@@ -51,7 +50,7 @@ def take(database: Doors, stored: Iterable[Row], file: Path | None) -> Fates:
     waiting = list(entries.values())
     for start in range(0, len(waiting), _SLICE):
         portion = waiting[start : start + _SLICE]
-        found = database.write(lambda c, some=portion: [_take_one(c, one) for one in some])
+        found = database.write(_take_all, portion)
         for one, fate in zip(portion, found, strict=True):
             fates[fate].append(one.session_key)
     return fates
@@ -99,23 +98,27 @@ def _sort_in(key: object, entry: Entry | None, entries: dict[str, Entry], fates:
         fates[OLDER].append(entry.session_key)
 
 
-def _take_one(conn: apsw.Connection, entry: Entry) -> str:
-    if not sessions.exists(conn, entry.session_id):
+def _take_all(tx: Tx, entries: list[Entry]) -> list[str]:
+    return [_take_one(tx, entry) for entry in entries]
+
+
+def _take_one(tx: Tx, entry: Entry) -> str:
+    if not sessions.exists(tx, entry.session_id):
         return LOST
-    tip = lineage.tip(conn, entry.session_id)
-    present = routes.find(conn, entry.session_key)
-    if present is not None and not _is_outdated(conn, present, tip, entry):
+    tip = lineage.tip(tx, entry.session_id)
+    present = routes.find(tx, entry.session_key)
+    if present is not None and not _is_outdated(tx, present, tip, entry):
         return KEPT
     # The entry is the gateway's own; only the session in it must be the one the route leads to.
-    routes.save(conn, entry.session_key, tip, encode({**entry.said, "session_id": tip}))
+    routes.save(tx, entry.session_key, tip, encode({**entry.said, "session_id": tip}))
     return TAKEN
 
 
-def _is_outdated(conn: apsw.Connection, present: Row, tip: str, entry: Entry) -> bool:
+def _is_outdated(tx: Tx, present: Row, tip: str, entry: Entry) -> bool:
     """A route that is here gives way only when nobody has used here what it leads to."""
     target = present["session_id"]
     if target == tip:
         return False
-    if lineage.tip(conn, target) == tip:  # compacted over there since
+    if lineage.tip(tx, target) == tip:  # compacted over there since
         return True
-    return entry.updated_at > present["updated_at"] and mark.is_untouched(conn, target)
+    return entry.updated_at > present["updated_at"] and mark.is_untouched(tx, target)

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
 from hermes_core.text import without_surrogates
-from hermes_state.lines import LARGEST_AMOUNT
-from hermes_state.records import NewMessage, Row, decode, encode
-from hermes_state.usage import Spent
+from hermes_state.export_format import LARGEST_AMOUNT
+from hermes_state.ledger.records import decode, encode
+from hermes_state.values import NewMessage, Row, Spent
 
 _ENCODED = "\x00json:"
 """How hermes-agent marks content that is not text."""
@@ -206,7 +206,7 @@ def message(row: Row) -> NewMessage:
 
 
 def is_compacted(row: Row) -> bool:
-    """Whether a summary stands for a message that is still part of what was said."""
+    """Tell whether a summary stands for a message in the model's view."""
     return bool(whole(row.get("compacted"))) and not is_active(row)
 
 

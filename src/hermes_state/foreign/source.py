@@ -24,9 +24,10 @@ from hermes_core.errors import (
     UsageError,
 )
 from hermes_core.temp_folders import TempFolder
-from hermes_state.connection import translate
-from hermes_state.migrations import APPLICATION_ID
-from hermes_state.records import Row, rows
+from hermes_state.engines.sqlite.connection import translate
+from hermes_state.engines.sqlite.schema import APPLICATION_ID
+from hermes_state.engines.sqlite.tx import rows_of
+from hermes_state.values import Row
 
 logger = logging.getLogger(__name__)
 
@@ -269,7 +270,7 @@ class Source:
         chosen = ", ".join(f"{what} AS {_quoted(name)}" for name, what in columns.items())
         with self._reading():
             try:
-                found = rows(self._conn.execute(f"SELECT {chosen} {rest}", bindings))
+                found = rows_of(self._conn.execute(f"SELECT {chosen} {rest}", bindings))
             except UnicodeDecodeError:
                 return self._read_as_bytes(columns, rest, *bindings)
         return [(row, []) for row in found]
@@ -297,7 +298,7 @@ class Source:
 
     def _ask(self, sql: str, *bindings: object) -> list[Row]:
         with self._reading():
-            return rows(self._conn.execute(sql, bindings))
+            return rows_of(self._conn.execute(sql, bindings))
 
     @contextmanager
     def _reading(self) -> Generator[None]:

@@ -5,8 +5,8 @@ from typing import Annotated, NamedTuple, TypedDict
 
 from hermes_core import clock
 from hermes_protocol.errors import BAD_ARGUMENT
-from hermes_state import sessions
-from hermes_state.records import Row
+from hermes_state.ledger import sessions
+from hermes_state.values import Row
 from tui_gateway import attachment, intake
 from tui_gateway.params import Session, says
 from tui_gateway.projection import text_of

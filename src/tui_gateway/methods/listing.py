@@ -8,7 +8,7 @@ from hermes_core.text import one_line, truncate
 from hermes_protocol.errors import ID_MISSING, NOT_STORED, STILL_OPEN
 from hermes_protocol.results import Hit, Hits
 from hermes_state import files
-from hermes_state.records import Row
+from hermes_state.values import Row
 from tui_gateway import info, view
 from tui_gateway.params import AnyId, Limit, Nothing, Params, says
 from tui_gateway.protocol import Rid, RpcError

@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypedDict
 
 from hermes_core.errors import HermesError, NothingSaidError
 from hermes_protocol.errors import BAD_ARGUMENT, ID_MISSING, NOT_STORED
-from hermes_state import sessions
+from hermes_state.ledger import sessions
 from tui_gateway import agents, folder, info, intake, turns, view
 from tui_gateway.params import Cols, OpenId, Params, Session, says
 from tui_gateway.projection import projected

@@ -4,7 +4,7 @@ from typing import Annotated, TypedDict
 
 from hermes_core.errors import IllegalTransitionError, StoreError
 from hermes_protocol.errors import BUSY
-from hermes_state.records import Row
+from hermes_state.values import Row
 from tui_gateway import view
 from tui_gateway.params import OpenId, Params, says
 from tui_gateway.protocol import Rid, RpcError

@@ -20,7 +20,7 @@ from hermes_core.errors import (
 )
 from hermes_core.settings import CompactionSettings
 from hermes_state import SessionDB
-from hermes_state.effects import Call
+from hermes_state.values import Call
 from tests.agent.compaction.transcripts import (
     GOOD,
     PROMPT,

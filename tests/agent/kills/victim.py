@@ -12,8 +12,9 @@ from pathlib import Path
 from hermes_agent import recovery
 from hermes_agent.agent import Agent
 from hermes_core.errors import ConversationBusyError, LeaseLostError
-from hermes_state import SessionDB, lineage
-from hermes_state import turns as ledger
+from hermes_state import SessionDB
+from hermes_state.ledger import lineage
+from hermes_state.ledger import turns as ledger
 from tests.agent.kills import script
 from tests.support.victim import Order, describe, reporter, run_threads, serve, trapped_store
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from gateway.replies import REPEAT_MARK
 from hermes_core.paths import Home
 from hermes_state import SessionDB
-from hermes_state.turns import MOST_ATTEMPTS
+from hermes_state.ledger.turns import MOST_ATTEMPTS
 from tests.gateway.chaos import script
 from tests.gateway.chaos.place import Place, Seen
 from tests.gateway.chaos.script import Question

@@ -273,7 +273,7 @@ def _begin_again(world: World) -> None:
     """Have the store know of one more such command that it was begun, and nothing of its end."""
     with SessionDB(world.home.database) as store:
         store.write(
-            lambda conn: conn.execute(
+            lambda conn: conn.run(
                 "INSERT INTO inbox (platform, chat_id, message_id, payload, received_at)"
                 " SELECT platform, chat_id, 'k-2', payload, 1.0 FROM inbox WHERE message_id = 'k-1'"
             )

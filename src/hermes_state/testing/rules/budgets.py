@@ -1,10 +1,9 @@
 """Rules for budgets."""
 
 from hermes_core.errors import BudgetSpent, IllegalTransitionError
-from hermes_state.budgets import Estimate, Limits, Receipt, Reservation
 from hermes_state.protocol import Store
 from hermes_state.testing.rules.given import DAY_S, refused, running, session, still_clock
-from hermes_state.usage import Spent
+from hermes_state.values import Estimate, Limits, Receipt, Reservation, Spent
 
 
 class BudgetRules:

@@ -1,9 +1,9 @@
 """Rules for effects."""
 
 from hermes_core.errors import IllegalTransitionError, StoreError
-from hermes_state.effects import Call
 from hermes_state.protocol import Store
 from hermes_state.testing.rules.given import contents, execute, refused, running
+from hermes_state.values import Call
 
 
 class EffectRules:

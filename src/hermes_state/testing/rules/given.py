@@ -84,9 +84,9 @@ def running(store: Store, session_id: str = "s") -> str:
     return turn_id
 
 
-def execute(sql: str, *values: Any) -> Callable[[Any], Any]:  # noqa: ANN401 -- for any connection
+def execute(sql: str, *values: Any) -> Callable[[Any], Any]:  # noqa: ANN401 -- for any transaction
     """A write around all rules of Python."""
-    return lambda c: c.execute(sql, values)
+    return lambda tx: tx.run(sql, *values)
 
 
 def summary(text: str = "in short") -> dict[str, Any]:

@@ -1,16 +1,16 @@
 """Rules for the inbox."""
 
 from hermes_core.errors import IllegalTransitionError
-from hermes_state.inbox import Delivery
 from hermes_state.protocol import Store
 from hermes_state.testing.rules.given import accepted, execute, refused
+from hermes_state.values import InboundMessage
 
 
 class InboxRules:
     """What platforms delivered."""
 
     def test_a_delivery_is_received_once_and_settled_once(self, store: Store) -> None:
-        delivery = Delivery("telegram", "room", "1", '{"text": "hi"}')
+        delivery = InboundMessage("telegram", "room", "1", '{"text": "hi"}')
         assert store.inbox.receive(delivery) is True
         assert store.inbox.receive(delivery) is False
         assert [row["message_id"] for row in store.inbox.unsettled()] == ["1"]
@@ -25,7 +25,7 @@ class InboxRules:
 
     def test_accepting_a_turn_settles_its_delivery(self, store: Store) -> None:
         store.create_session("s", "cli")
-        delivery = Delivery("telegram", "room", "1")
+        delivery = InboundMessage("telegram", "room", "1")
         store.inbox.receive(delivery)
         turn_id = accepted(store, delivery=delivery)
         row = store.inbox.get(delivery)
@@ -33,7 +33,7 @@ class InboxRules:
         assert (row["outcome"], row["turn_id"]) == ("turn", turn_id)
 
     def test_the_database_itself_refuses_an_unknown_outcome(self, store: Store) -> None:
-        store.inbox.receive(Delivery("telegram", "room", "1"))
+        store.inbox.receive(InboundMessage("telegram", "room", "1"))
         for outcome in ("nonsense", "turn"):
             with refused(IllegalTransitionError):
                 store.write(execute("UPDATE inbox SET outcome = ?", outcome))

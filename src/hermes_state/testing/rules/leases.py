@@ -1,9 +1,9 @@
 """Rules for leases."""
 
 from hermes_core.errors import IllegalTransitionError, LeaseLostError
-from hermes_state.leases import Lease
 from hermes_state.protocol import Store
 from hermes_state.testing.rules.given import execute, refused, still_clock
+from hermes_state.values import Lease
 
 
 class LeaseRules:

@@ -7,7 +7,7 @@ from hermes_core.errors import (
     StoreError,
     TitleError,
 )
-from hermes_state import sessions
+from hermes_state.ledger import sessions
 from hermes_state.protocol import Store
 from hermes_state.testing.rules.given import (
     accepted,

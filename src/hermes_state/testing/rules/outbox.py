@@ -1,9 +1,9 @@
 """Rules for the outbox."""
 
 from hermes_core.errors import IllegalTransitionError, StoreError
-from hermes_state.outbox import Piece
 from hermes_state.protocol import Store
 from hermes_state.testing.rules.given import execute, refused, running, still_clock
+from hermes_state.values import OutboundPart
 
 
 class OutboxRules:
@@ -11,7 +11,7 @@ class OutboxRules:
 
     def test_pieces_are_sent_in_order(self, store: Store) -> None:
         turn_id = running(store)
-        pieces = [Piece("telegram", "room", text, "thread") for text in ("one", "two")]
+        pieces = [OutboundPart("telegram", "room", text, "thread") for text in ("one", "two")]
         one, two = store.outbox.put(pieces, turn_id=turn_id)
         assert [piece["id"] for piece in store.outbox.due()] == [one]
         assert store.outbox.begin(one)["attempts"] == 1
@@ -29,7 +29,7 @@ class OutboxRules:
 
     def test_a_piece_that_did_not_get_through_is_due_again_later(self, store: Store) -> None:
         with still_clock() as time:
-            (only,) = store.outbox.put([Piece("telegram", "room", "hi")])
+            (only,) = store.outbox.put([OutboundPart("telegram", "room", "hi")])
             store.outbox.begin(only)
             store.outbox.retry(only, "timeout", due_at=time.now + 30)
             assert store.outbox.due() == []
@@ -44,7 +44,7 @@ class OutboxRules:
         self, store: Store
     ) -> None:
         with still_clock() as time:
-            put_off, new = store.outbox.put([Piece("telegram", text, text) for text in "ab"])
+            put_off, new = store.outbox.put([OutboundPart("telegram", text, text) for text in "ab"])
             store.outbox.begin(put_off)
             store.outbox.retry(put_off, "timeout", due_at=time.now + 30)
             time.now -= 7200
@@ -56,30 +56,36 @@ class OutboxRules:
     def test_pieces_of_one_chat_wait_for_each_other_and_for_no_other_chat(
         self, store: Store
     ) -> None:
-        first, _ = store.outbox.put([Piece("telegram", "room", text) for text in "ab"])
-        (other,) = store.outbox.put([Piece("telegram", "hall", "c")])
-        (same_name,) = store.outbox.put([Piece("matrix", "room", "d")])
+        first, _ = store.outbox.put([OutboundPart("telegram", "room", text) for text in "ab"])
+        (other,) = store.outbox.put([OutboundPart("telegram", "hall", "c")])
+        (same_name,) = store.outbox.put([OutboundPart("matrix", "room", "d")])
         assert [piece["id"] for piece in store.outbox.due()] == [first, other, same_name]
         assert len(store.outbox.due(limit=1)) == 1
-        threads = [Piece("telegram", "room", text, text) for text in "xyx"]
+        threads = [OutboundPart("telegram", "room", text, text) for text in "xyx"]
         ids = store.outbox.put(threads)
         due = [piece["id"] for piece in store.outbox.due()]
         assert due == [first, other, same_name, *ids[:2]], "each thread has its own order"
 
     def test_a_chat_is_open_until_its_last_piece_has_ended(self, store: Store) -> None:
-        first, second = store.outbox.put([Piece("telegram", "room", text) for text in "ab"])
+        first, second = store.outbox.put([OutboundPart("telegram", "room", text) for text in "ab"])
         for piece in (first, second):
             assert store.outbox.is_open("telegram", "room")
             store.outbox.begin(piece)
             assert store.outbox.is_open("telegram", "room")
             assert store.outbox.sent(piece, "m") is (piece == first)
         assert not store.outbox.is_open("telegram", "room")
-        store.outbox.put([Piece("telegram", "hall", "c"), Piece("matrix", "room", "d")])
+        store.outbox.put(
+            [OutboundPart("telegram", "hall", "c"), OutboundPart("matrix", "room", "d")]
+        )
         assert not store.outbox.is_open("telegram", "room")
 
     def test_who_ends_a_piece_is_told_whether_its_chat_waits_for_more(self, store: Store) -> None:
-        first, second, third = store.outbox.put([Piece("telegram", "room", x) for x in "abc"])
-        store.outbox.put([Piece("telegram", "hall", "d"), Piece("matrix", "room", "e")])
+        first, second, third = store.outbox.put(
+            [OutboundPart("telegram", "room", x) for x in "abc"]
+        )
+        store.outbox.put(
+            [OutboundPart("telegram", "hall", "d"), OutboundPart("matrix", "room", "e")]
+        )
         store.outbox.begin(first)
         assert store.outbox.fail(first, "blocked")
         store.outbox.begin(second)
@@ -88,11 +94,11 @@ class OutboxRules:
         assert store.outbox.sent(second)
         store.outbox.begin(third)
         assert not store.outbox.sent(third)
-        (again,) = store.outbox.put([Piece("telegram", "room", "f")])
+        (again,) = store.outbox.put([OutboundPart("telegram", "room", "f")])
         assert not store.outbox.fail(again, "blocked")
 
     def test_a_piece_is_put_once_under_its_name(self, store: Store) -> None:
-        piece = Piece("telegram", "room", "a", key="notice:1", extra='{"reply_to":"7"}')
+        piece = OutboundPart("telegram", "room", "a", key="notice:1", extra='{"reply_to":"7"}')
         (only,) = store.outbox.put([piece])
         assert store.outbox.put([piece]) == []
         (row,) = store.outbox.due()
@@ -100,7 +106,7 @@ class OutboxRules:
         assert store.outbox.next_due_at() == row["due_at"]
 
     def test_what_was_said_on_the_request_itself_is_kept_and_not_sent(self, store: Store) -> None:
-        piece = Piece("api_server", "notes", "Done.", key="command:1:0", is_said=True)
+        piece = OutboundPart("api_server", "notes", "Done.", key="command:1:0", is_said=True)
         assert len(store.outbox.put([piece, piece])) == 1
         row = store.outbox.get("command:1:0")
         assert row is not None and (row["content"], row["state"]) == ("Done.", "sent")
@@ -108,7 +114,7 @@ class OutboxRules:
         assert store.outbox.due() == [] == store.outbox.unsure()
 
     def test_what_was_given_up_is_listed(self, store: Store) -> None:
-        (only,) = store.outbox.put([Piece("telegram", "room", "hi")])
+        (only,) = store.outbox.put([OutboundPart("telegram", "room", "hi")])
         assert store.outbox.failed() == []
         store.outbox.fail(only, "blocked")
         (row,) = store.outbox.failed()
@@ -119,7 +125,10 @@ class OutboxRules:
     def test_a_piece_that_is_not_to_be_sent_is_on_record_and_holds_up_no_other(
         self, store: Store
     ) -> None:
-        pieces = [Piece("telegram", "room", "a", failure="dropped"), Piece("telegram", "room", "b")]
+        pieces = [
+            OutboundPart("telegram", "room", "a", failure="dropped"),
+            OutboundPart("telegram", "room", "b"),
+        ]
         store.outbox.put(pieces)
         assert [piece["content"] for piece in store.outbox.due()] == ["b"]
         (row,) = store.outbox.failed()
@@ -140,9 +149,11 @@ class OutboxRules:
         self, store: Store
     ) -> None:
         turn_id, other = running(store, "s1"), running(store, "s2")
-        first, second = store.outbox.put([Piece("t", "room", x) for x in "ab"], turn_id=turn_id)
-        (plain,) = store.outbox.put([Piece("t", "hall", "c")], turn_id=other)
-        (notice,) = store.outbox.put([Piece("t", "attic", "d")])
+        first, second = store.outbox.put(
+            [OutboundPart("t", "room", x) for x in "ab"], turn_id=turn_id
+        )
+        (plain,) = store.outbox.put([OutboundPart("t", "hall", "c")], turn_id=other)
+        (notice,) = store.outbox.put([OutboundPart("t", "attic", "d")])
         store.drafts.begin(turn_id, "t", "room")
         store.drafts.named(turn_id, "m1")
         begun = store.outbox.begin(first)
@@ -157,7 +168,7 @@ class OutboxRules:
         assert store.outbox.begin(second)["draft"] is None
 
     def test_a_piece_may_be_claimed_with_the_note_of_what_became_of_it(self, store: Store) -> None:
-        first, second = store.outbox.put([Piece("matrix", "room", text) for text in "ab"])
+        first, second = store.outbox.put([OutboundPart("matrix", "room", text) for text in "ab"])
         seen = store.outbox.look(first)
         assert seen is not None
         assert (seen["state"], seen["attempts"], seen["draft"]) == ("pending", 1, None)
@@ -174,7 +185,7 @@ class OutboxRules:
 
     def test_a_piece_is_looked_up_with_the_draft_that_shows_it(self, store: Store) -> None:
         turn_id = running(store)
-        (only,) = store.outbox.put([Piece("t", "room", "a")], turn_id=turn_id)
+        (only,) = store.outbox.put([OutboundPart("t", "room", "a")], turn_id=turn_id)
         store.drafts.begin(turn_id, "t", "room")
         seen = store.outbox.look(only)
         assert seen is not None and seen["draft"]["message_id"] is None
@@ -182,7 +193,7 @@ class OutboxRules:
         assert store.drafts.get(turn_id) is None
 
     def test_an_illegal_move_of_a_piece_is_refused(self, store: Store) -> None:
-        (only,) = store.outbox.put([Piece("telegram", "room", "hi")])
+        (only,) = store.outbox.put([OutboundPart("telegram", "room", "hi")])
         with refused(IllegalTransitionError):
             store.outbox.sent(only)
         store.outbox.begin(only)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from hermes_state.people import Person, Stranger
 from hermes_state.protocol import Store
 from hermes_state.testing.rules.given import NOON, still_clock
+from hermes_state.values import Person, Stranger
 
 
 class PeopleRules:
@@ -87,7 +87,7 @@ class PeopleRules:
 
     def test_the_code_itself_is_not_kept(self, store: Store) -> None:
         self._ask(store, "1", "CODE")
-        rows = store.read(lambda c: c.execute("SELECT * FROM pairings").fetchall())
+        rows = store.read(lambda c: c.tuples("SELECT * FROM pairings"))
         assert len(rows) == 1
         assert not any("CODE" in str(value) for row in rows for value in row)
 

@@ -2,11 +2,9 @@
 
 from hermes_core import clock, secrets
 from hermes_core.errors import IllegalTransitionError, StoreError
-from hermes_state.effects import Call, Settled
-from hermes_state.outbox import Piece
 from hermes_state.protocol import Store
-from hermes_state.questions import Question
 from hermes_state.testing.rules.given import contents, refused, running
+from hermes_state.values import Call, OutboundPart, Question, Settled
 
 
 class QuestionRules:
@@ -57,7 +55,7 @@ class QuestionRules:
         row = store.questions.ask(self._question(running(store)))
         extra = f'{{"question": "{row["id"]}", "buttons": [["Yes", "yes"]]}}'
         key = f"question:{row['id']}:0"
-        store.outbox.put([Piece("p", "c", "Run it?", key=key, extra=extra)])
+        store.outbox.put([OutboundPart("p", "c", "Run it?", key=key, extra=extra)])
         assert store.questions.still_shown() == []
         store.questions.answer(row["id"], "yes")
         (shown,) = store.questions.still_shown()
@@ -111,7 +109,7 @@ class QuestionRules:
             assert "hunter" not in store.effects.of_turn(turn_id)[0]["arguments"]
             row = store.questions.ask(self._question(turn_id)._replace(detail='echo hunter"22'))
             assert row["detail"] == "echo [secret API_KEY]"
-            put_off, lost = store.outbox.put([Piece("p", c, 'is hunter"22') for c in "ab"])
+            put_off, lost = store.outbox.put([OutboundPart("p", c, 'is hunter"22') for c in "ab"])
             store.outbox.begin(put_off)
             store.outbox.retry(put_off, 'no to hunter"22', 0.0)
             store.outbox.fail(lost, 'no to hunter"22')

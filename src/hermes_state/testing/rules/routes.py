@@ -1,17 +1,8 @@
 """Rules for routes."""
 
-from hermes_state.inbox import Delivery
 from hermes_state.protocol import Store
-from hermes_state.routes import Route
-from hermes_state.testing.rules.given import (
-    DAY_S,
-    accepted,
-    chat,
-    contents,
-    session,
-    still_clock,
-)
-from hermes_state.turns import Opening
+from hermes_state.testing.rules.given import DAY_S, accepted, chat, contents, session, still_clock
+from hermes_state.values import InboundMessage, NewSession, Route
 
 
 class RouteRules:
@@ -56,13 +47,13 @@ class RouteRules:
 
     def test_a_chat_that_goes_on_elsewhere_takes_along_what_waits(self, store: Store) -> None:
         store.create_session("s", "cli")
-        runs = accepted(store, delivery=Delivery("p", "c", "1", '{"session_key": "key"}'))
-        waits = accepted(store, delivery=Delivery("p", "c", "2", '{"session_key": "key"}'))
-        other = accepted(store, delivery=Delivery("p", "d", "3", '{"session_key": "d"}'))
+        runs = accepted(store, delivery=InboundMessage("p", "c", "1", '{"session_key": "key"}'))
+        waits = accepted(store, delivery=InboundMessage("p", "c", "2", '{"session_key": "key"}'))
+        other = accepted(store, delivery=InboundMessage("p", "d", "3", '{"session_key": "d"}'))
         typed = accepted(store)
         store.turns.start(runs)
         moved = store.succeed(
-            Route("key", '{"x": 1}'), "new", former="s", reason="why", opening=Opening("p")
+            Route("key", '{"x": 1}'), "new", former="s", reason="why", opening=NewSession("p")
         )
         assert moved == {waits: (store.turns.get(waits) or {})["user_message_id"]}
         turns = {one: store.turns.get(one) or {} for one in (runs, waits, other, typed)}
@@ -79,20 +70,25 @@ class RouteRules:
         with still_clock() as time:
             store.create_session("s", "cli")
             for number in "123":
-                delivery = Delivery("p", "c", number, '{"session_key": "key"}')
+                delivery = InboundMessage("p", "c", number, '{"session_key": "key"}')
                 store.turns.accept("s", {"role": "user", "content": number}, delivery=delivery)
                 time.now -= DAY_S
             order = [store.turns.user_text(one["id"]) for one in store.turns.unfinished()]
             assert order == ["1", "2", "3"]
-            opening = Opening("p")
+            opening = NewSession("p")
             store.succeed(Route("key"), "new", former="s", reason="why", opening=opening)
             assert contents(store, "new") == ["1", "2", "3"]
 
     def test_of_a_chat_that_is_passed_on_nothing_goes_along(self, store: Store) -> None:
         store.create_session("s", "cli")
-        waits = accepted(store, delivery=Delivery("p", "c", "1", '{"session_key": "key"}'))
+        waits = accepted(store, delivery=InboundMessage("p", "c", "1", '{"session_key": "key"}'))
         moved = store.succeed(
-            Route("key"), "new", former="s", reason="why", opening=Opening("p"), is_passed_on=True
+            Route("key"),
+            "new",
+            former="s",
+            reason="why",
+            opening=NewSession("p"),
+            is_passed_on=True,
         )
         assert moved == {}
         turn = store.turns.get(waits) or {}
@@ -102,7 +98,7 @@ class RouteRules:
     def test_a_conversation_that_a_chat_leaves_goes_on_for_others(self, store: Store) -> None:
         chat(store, "s", "hello")
         store.routes.save("others", "s")
-        opening = Opening("p")
+        opening = NewSession("p")
         store.succeed(Route("key"), "new", former="s", reason="why", opening=opening)
         assert session(store, "s")["ended_at"] is None
         assert store.get_session("new") is None, "its first message makes it"

@@ -2,8 +2,8 @@
 
 from hermes_core.errors import TitleError
 from hermes_state.protocol import Store
-from hermes_state.scope import Scope
 from hermes_state.testing.rules.given import found, listed, refused, summary
+from hermes_state.values import Scope
 
 
 class ScopeRules:

@@ -1,7 +1,7 @@
 """Rules for sessions."""
 
 from hermes_core.errors import SessionNotFoundError
-from hermes_state import sessions
+from hermes_state.ledger import sessions
 from hermes_state.protocol import Store
 from hermes_state.testing.rules.given import (
     accepted,
@@ -13,7 +13,7 @@ from hermes_state.testing.rules.given import (
     still_clock,
     summary,
 )
-from hermes_state.usage import Spent
+from hermes_state.values import Spent
 
 
 class SessionRules:

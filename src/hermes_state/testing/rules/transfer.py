@@ -1,10 +1,9 @@
 """Rules for transfer."""
 
 from hermes_core.errors import SessionNotFoundError, UsageError
-from hermes_state.effects import Call
 from hermes_state.protocol import Store
 from hermes_state.testing.rules.given import accepted, chat, refused, session, still_clock, summary
-from hermes_state.usage import Spent
+from hermes_state.values import Call, Spent
 
 
 class TransferRules:

@@ -12,12 +12,7 @@ from hermes_core.errors import (
     TitleError,
     TurnMovedError,
 )
-from hermes_state.effects import Call
-from hermes_state.inbox import Delivery
-from hermes_state.outbox import Piece
 from hermes_state.protocol import Store
-from hermes_state.questions import Question
-from hermes_state.routes import Route
 from hermes_state.testing.rules.given import (
     DAY_S,
     accepted,
@@ -30,7 +25,7 @@ from hermes_state.testing.rules.given import (
     still_clock,
     summary,
 )
-from hermes_state.turns import End, Opening
+from hermes_state.values import Call, End, InboundMessage, NewSession, OutboundPart, Question, Route
 
 
 class TurnRules:
@@ -64,7 +59,7 @@ class TurnRules:
 
     def test_a_delivery_that_was_dealt_with_is_not_accepted_again(self, store: Store) -> None:
         store.create_session("s", "cli")
-        ignored, deleted = Delivery("chat", "room", "1"), Delivery("chat", "room", "2")
+        ignored, deleted = InboundMessage("chat", "room", "1"), InboundMessage("chat", "room", "2")
         message = {"role": "user", "content": "hello"}
         store.inbox.receive(ignored)
         store.inbox.settle(ignored, "ignored")
@@ -93,7 +88,10 @@ class TurnRules:
         store.create_session("a", "cli")
         store.rotate_session("a", [], child_id="b")
         store.end_session("b", "session_reset")
-        message, delivery = {"role": "user", "content": "hello"}, Delivery("chat", "room", "1")
+        message, delivery = (
+            {"role": "user", "content": "hello"},
+            InboundMessage("chat", "room", "1"),
+        )
         with refused(ConversationOverError):
             store.turns.accept(
                 "a", message, delivery=delivery, reopens=True, over={"session_reset"}
@@ -135,7 +133,7 @@ class TurnRules:
             taken.turn_id,
             "answered",
             message={"role": "assistant", "content": "because"},
-            pieces=[Piece("chat", "room", "because")],
+            pieces=[OutboundPart("chat", "room", "because")],
         )
         turn = store.turns.get(taken.turn_id)
         assert turn is not None
@@ -147,7 +145,7 @@ class TurnRules:
 
     def test_a_second_delivery_finds_the_first(self, store: Store) -> None:
         store.create_session("s", "cli")
-        delivery = Delivery("telegram", "room", "1")
+        delivery = InboundMessage("telegram", "room", "1")
         message = {"role": "user", "content": "once"}
         first = store.turns.accept("s", message, delivery=delivery)
         again = store.turns.accept("s", message, delivery=delivery)
@@ -173,7 +171,7 @@ class TurnRules:
         accepted = store.turns.accept("s", message, idempotency_key="k")
         assert (accepted.session_id, accepted.conversation_id) == (child, "s")
         assert store.turns.accept(child, message, idempotency_key="k").conversation_id == "s"
-        made = store.turns.accept("first", message, opening=Opening("cli"))
+        made = store.turns.accept("first", message, opening=NewSession("cli"))
         assert made.conversation_id == "first"
         found = store.turns.get(accepted.turn_id)
         assert found is not None
@@ -197,7 +195,7 @@ class TurnRules:
 
     def test_a_message_that_waits_is_replaced_in_its_place(self, store: Store) -> None:
         chat(store, "s", "hello")
-        deliveries = [Delivery("p", "c", str(number)) for number in range(4)]
+        deliveries = [InboundMessage("p", "c", str(number)) for number in range(4)]
         said = [{"role": "user", "content": text} for text in ("one", "tow", "three", "two")]
         runs, waits, behind = (
             store.turns.accept("s", one, delivery=delivery).turn_id
@@ -213,8 +211,8 @@ class TurnRules:
         assert rows[0]["user_message_id"] < rows[1]["user_message_id"]
         assert (store.turns.get(waits) or {})["state"] == "interrupted"
         assert (store.inbox.get(deliveries[3]) or {})["turn_id"] == made.turn_id
-        assert store.turns.replace(runs, said[3], Delivery("p", "c", "9")) is None
-        assert store.inbox.get(Delivery("p", "c", "9")) is None
+        assert store.turns.replace(runs, said[3], InboundMessage("p", "c", "9")) is None
+        assert store.inbox.get(InboundMessage("p", "c", "9")) is None
 
     def test_the_versions_of_a_message_are_found(self, store: Store) -> None:
         rows = {
@@ -224,13 +222,13 @@ class TurnRules:
             "2": '{"edits":"11"}',
         }
         for message_id, payload in rows.items():
-            store.inbox.receive(Delivery("p", "c", message_id, payload))
-        store.inbox.receive(Delivery("p", "other", "1:e", '{"edits":"1"}'))
-        found = store.inbox.versions(Delivery("p", "c", "1"))
+            store.inbox.receive(InboundMessage("p", "c", message_id, payload))
+        store.inbox.receive(InboundMessage("p", "other", "1:e", '{"edits":"1"}'))
+        found = store.inbox.versions(InboundMessage("p", "c", "1"))
         assert [one["message_id"] for one in found] == ["1", "1:e", "0-1"]
 
     def test_a_turn_for_nobody_is_not_accepted(self, store: Store) -> None:
-        delivery = Delivery("telegram", "room", "1")
+        delivery = InboundMessage("telegram", "room", "1")
         with refused(SessionNotFoundError):
             store.turns.accept("nobody", {"role": "user", "content": "x"}, delivery=delivery)
         assert store.inbox.get(delivery) is None
@@ -340,14 +338,14 @@ class TurnRules:
 
     def test_a_first_message_makes_its_session(self, store: Store) -> None:
         message = {"role": "user", "content": "hello"}
-        opening = Opening("cli", {"cwd": "/here"})
+        opening = NewSession("cli", {"cwd": "/here"})
         store.turns.accept("new", message, opening=opening)
-        store.turns.accept("new", message, opening=Opening("other", {"cwd": "/there"}))
+        store.turns.accept("new", message, opening=NewSession("other", {"cwd": "/there"}))
         row = session(store, "new")
         assert (row["source"], row["cwd"], row["message_count"]) == ("cli", "/here", 2)
 
     def test_a_title_makes_its_session_or_nothing(self, store: Store) -> None:
-        opening = Opening("p", {"user_id": "u"})
+        opening = NewSession("p", {"user_id": "u"})
         assert store.name_session("new", "Tea", opening)
         assert not store.name_session("new", "Coffee", opening)
         row = session(store, "new")
@@ -361,19 +359,19 @@ class TurnRules:
         self, store: Store
     ) -> None:
         hello = {"role": "user", "content": "hello"}
-        first = store.turns.accept("new", hello, opening=Opening("p")).turn_id
+        first = store.turns.accept("new", hello, opening=NewSession("p")).turn_id
         second = store.turns.accept("new", hello).turn_id
         assert (store.turns.opens(first), store.turns.opens(second)) == (True, False)
         store.turns.start(first)
         assert not store.turns.opens(first)
         store.turns.finish(first, "answered", message={"role": "assistant", "content": "hi"})
-        store.name_session("named", "Tea", Opening("p"))
+        store.name_session("named", "Tea", NewSession("p"))
         assert not store.turns.opens(store.turns.accept("named", hello).turn_id)
         branch = store.branch_session("new")
         assert not store.turns.opens(store.turns.accept(branch, hello).turn_id)
 
     def test_a_first_message_makes_the_route_of_its_chat(self, store: Store) -> None:
-        opening = Opening("telegram", route=Route("chat", '{"x":1}'))
+        opening = NewSession("telegram", route=Route("chat", '{"x":1}'))
         made = store.turns.accept("new", {"role": "user", "content": "hello"}, opening=opening)
         assert made.makes_session
         row = store.routes.get("chat")
@@ -405,8 +403,8 @@ class TurnRules:
         self, store: Store
     ) -> None:
         store.create_session("s", "cli")
-        turn_id = accepted(store, delivery=Delivery("p", "c", "1", '{"session_key": "key"}'))
-        opening = Opening("p")
+        turn_id = accepted(store, delivery=InboundMessage("p", "c", "1", '{"session_key": "key"}'))
+        opening = NewSession("p")
         store.succeed(Route("key"), "new", former="s", reason="why", opening=opening)
         with refused(TurnMovedError):
             store.turns.take(turn_id, "s", "who looked before it moved")

@@ -11,7 +11,7 @@ from hermes_state.testing.rules.given import (
     still_clock,
     summary,
 )
-from hermes_state.usage import Spent
+from hermes_state.values import Spent
 
 
 class UpkeepRules:

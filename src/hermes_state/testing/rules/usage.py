@@ -3,7 +3,7 @@
 from hermes_core.errors import SessionNotFoundError
 from hermes_state.protocol import Store
 from hermes_state.testing.rules.given import refused, session, still_clock
-from hermes_state.usage import Spent
+from hermes_state.values import Spent
 
 
 class UsageRules:

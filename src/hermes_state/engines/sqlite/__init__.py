@@ -1,0 +1,1 @@
+"""The store in a file of SQLite that several processes share."""

@@ -1,0 +1,198 @@
+"""What must hold between rows, brought about again when some of them were lost.
+
+A message keeps its session, if only as a head without a name; a conversation keeps its line and has one
+tip; what belongs to nothing any more goes, and is told.
+"""
+
+import apsw
+
+from hermes_core import clock
+from hermes_state.engines.sqlite.tx import SqliteTx, rows_of
+from hermes_state.ledger import sessions
+from hermes_state.values import Row
+
+REPAIRED_AT = "repaired_at"
+"""The value of `meta` that says when rows may have been lost."""
+_JSON = (
+    ("messages", "tool_calls"),
+    ("messages", "parts"),
+    ("messages", "extra"),
+    ("sessions", "model_config"),
+    ("sessions", "extra"),
+)
+
+
+def mend(conn: apsw.Connection) -> list[str]:
+    """Make the rows of a store fit together; returns what was lost by it, in words."""
+    told = _drop_broken_json(conn) + _give_heads(conn)
+    lines = _Lines(conn)
+    lines.cut_circles()
+    lines.join()
+    lines.order()
+    lines.store()
+    told += _drop_unfounded(conn) + _settle_turns(conn)
+    for (session_id,) in conn.execute("SELECT id FROM sessions").fetchall():
+        sessions.recount(SqliteTx(conn), session_id)
+    noted = (REPAIRED_AT, str(clock.now()))
+    conn.execute("REPLACE INTO meta (key, value) VALUES (?, ?)", noted)
+    return told
+
+
+def _drop_broken_json(conn: apsw.Connection) -> list[str]:
+    told: list[str] = []
+    for table, column in _JSON:
+        conn.execute(
+            f"UPDATE {table} SET {column} = NULL WHERE {column} IS NOT NULL AND NOT json_valid({column})"
+        )
+        told += _told(conn, f"the {column} of {{}} of {table}")
+    return told
+
+
+def _give_heads(conn: apsw.Connection) -> list[str]:
+    """Every session that something is said to be in or to follow on gets a row again."""
+    now = clock.now()
+    conn.execute(
+        """
+        INSERT INTO sessions (id, conversation_id, depth, is_tip, source, started_at, last_active_at,
+            ended_at, end_reason)
+        SELECT lost.id, coalesce(heir.conversation_id, lost.id), max(coalesce(heir.depth, 1) - 1, 0),
+            0, 'recovered', coalesce(said.began, heir.started_at, ?1),
+            coalesce(said.ended, heir.started_at, ?1), heir.started_at,
+            CASE WHEN heir.id IS NOT NULL THEN 'compression' END
+        FROM (SELECT session_id AS id FROM messages UNION
+              SELECT parent_session_id FROM sessions WHERE parent_session_id IS NOT NULL UNION
+              SELECT conversation_id FROM sessions) AS lost
+        LEFT JOIN sessions AS heir ON heir.parent_session_id = lost.id
+            AND heir.relation = 'continuation'
+        LEFT JOIN (SELECT session_id, min(timestamp) AS began, max(timestamp) AS ended
+                   FROM messages GROUP BY session_id) AS said ON said.session_id = lost.id
+        WHERE lost.id NOT IN (SELECT id FROM sessions)
+        """,
+        (now,),
+    )
+    count = conn.changes()
+    return [f"the heads of {count} sessions; what was said in them is kept"] if count else []
+
+
+class _Lines:
+    """The conversations as lines of sessions, each continued by the next."""
+
+    def __init__(self, conn: apsw.Connection) -> None:
+        self._conn = conn
+        found = rows_of(
+            conn.execute(
+                "SELECT id, conversation_id, parent_session_id, relation, depth, is_tip FROM sessions"
+                " ORDER BY depth, id"
+            )
+        )
+        self._sessions: dict[str, Row] = {row["id"]: row for row in found}
+        self._before = {row["id"]: dict(row) for row in found}
+
+    def cut_circles(self) -> None:
+        """A session that follows on itself, as a damaged name may say, begins its line instead."""
+        for row in self._sessions.values():
+            above = {row["id"]}
+            parent = row["parent_session_id"]
+            while parent is not None and parent not in above:
+                above.add(parent)
+                parent = self._sessions[parent]["parent_session_id"]
+            if parent == row["id"]:
+                row["parent_session_id"] = row["relation"] = None
+
+    def join(self) -> None:
+        """Continue the session before, where a head in the middle of a line was lost."""
+        continued = self._heirs()
+        for row in self._sessions.values():
+            if row["depth"] == 0 or row["parent_session_id"] is not None:
+                continue
+            ends = [
+                other
+                for other in self._sessions.values()
+                if other["conversation_id"] == row["conversation_id"]
+                and other["depth"] < row["depth"]
+                and other["relation"] != "undone"
+                and other["id"] not in continued
+            ]
+            if ends:
+                row["parent_session_id"], row["relation"] = ends[-1]["id"], "continuation"
+                continued[ends[-1]["id"]] = row
+
+    def order(self) -> None:
+        """Name each conversation after the session it began with, and make its end the tip."""
+        heirs = self._heirs()
+        for first in self._sessions.values():
+            if first["relation"] in ("continuation", "undone"):
+                continue
+            row: Row | None = first
+            depth = 0
+            while row is not None:
+                heir = heirs.get(row["id"])
+                row |= {
+                    "conversation_id": first["id"],
+                    "depth": depth,
+                    "is_tip": int(heir is None),
+                }
+                row, depth = heir, depth + 1
+        for row in self._sessions.values():
+            if row["relation"] == "undone":
+                parent = self._sessions[row["parent_session_id"]]
+                row |= {"conversation_id": parent["conversation_id"], "is_tip": 0}
+
+    def store(self) -> None:
+        changed = [row for id_, row in self._sessions.items() if row != self._before[id_]]
+        for row in changed:  # first nobody is the tip, so that no line has two for a moment
+            self._conn.execute("UPDATE sessions SET is_tip = 0 WHERE id = ?", (row["id"],))
+        for row in changed:
+            self._conn.execute(
+                "UPDATE sessions SET conversation_id = :conversation_id, relation = :relation,"
+                " parent_session_id = :parent_session_id, depth = :depth, is_tip = :is_tip"
+                " WHERE id = :id",
+                row,
+            )
+
+    def _heirs(self) -> dict[str, Row]:
+        """Who continues whom."""
+        return {
+            row["parent_session_id"]: row
+            for row in self._sessions.values()
+            if row["relation"] == "continuation"
+        }
+
+
+def _drop_unfounded(conn: apsw.Connection) -> list[str]:
+    """What belongs to a row that is lost goes too, or forgets it where it may."""
+    told: list[str] = []
+    references = conn.execute(
+        'SELECT t.name, f."from", f."table", coalesce(f."to", \'id\'), f.on_delete'
+        " FROM sqlite_schema AS t, pragma_foreign_key_list(t.name) AS f WHERE t.type = 'table'"
+        " ORDER BY t.rowid"
+    ).fetchall()
+    for table, column, parent, key, on_delete in references:
+        lost = f"{column} IS NOT NULL AND {column} NOT IN (SELECT {key} FROM {parent})"
+        if on_delete == "SET NULL":
+            conn.execute(f"UPDATE {table} SET {column} = NULL WHERE {lost}")
+        else:
+            conn.execute(f"DELETE FROM {table} WHERE {lost}")
+            told += _told(conn, f"{{}} of {table} that belonged to nothing")
+    return told
+
+
+def _settle_turns(conn: apsw.Connection) -> list[str]:
+    """A turn whose question is lost cannot go on, and one whose answer is lost does not name it."""
+    conn.execute(
+        "UPDATE turns SET state = 'failed', reason = 'what was asked is lost', ended_at = ?"
+        " WHERE state IN ('accepted', 'running')"
+        " AND user_message_id NOT IN (SELECT id FROM messages)",
+        (clock.now(),),
+    )
+    told = _told(conn, "the question of {} of turns, which will not be answered")
+    conn.execute(
+        "UPDATE turns SET final_message_id = NULL"
+        " WHERE final_message_id NOT IN (SELECT id FROM messages)"
+    )
+    return told
+
+
+def _told(conn: apsw.Connection, text: str) -> list[str]:
+    count = conn.changes()
+    return [text.format(f"{count} row{'s' * (count != 1)}")] if count else []

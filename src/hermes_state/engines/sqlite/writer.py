@@ -1,0 +1,342 @@
+"""The one connection that writes, and how callers share a commit.
+
+A write is a function of the connection. Whoever finds the writer free leads: it runs every function
+that waits, in one transaction with one fsync. When one of them fails, the others are run again, each in
+its own savepoint, so that a failing function fails alone. Who does not lead sleeps; after the commit
+they are woken one by one, each by the one before it, so that sixteen threads do not fight for the
+interpreter at once. The last of them hands the writer to whoever has come in the meantime.
+
+A deferrable write makes no commit of its own for up to 10 ms, as long as another one soon does.
+
+The main thread never leads: Ctrl-C may stop it between any two instructions, also between a commit and
+waking those who wait for it. A helper thread writes in its place.
+
+A function may be run a second time when the transaction it was part of had to be given up, so it
+must do nothing but talk to the connection.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar, cast
+
+import apsw
+
+from hermes_core.errors import StoreError
+from hermes_state.engines.sqlite import lenient
+from hermes_state.engines.sqlite.checkpoint import Checkpoints
+from hermes_state.engines.sqlite.connection import no_memory, no_text, store_gone, translate
+from hermes_state.engines.sqlite.presence import Presence
+from hermes_state.engines.sqlite.write_fairness import WriteFairness
+
+T = TypeVar("T")
+
+_LARGEST_BATCH = 256
+_SAVEPOINT = "writers_job"
+"""A name that no function has for a savepoint of its own."""
+_PATIENCE_S = 0.01
+"""How long what may ride along waits for a commit of somebody else."""
+
+
+class _Job:
+    """One waiting write, and the place its caller sleeps at."""
+
+    __slots__ = ("error", "fn", "follower", "gate", "result", "deferrable", "settled")
+
+    def __init__(self, fn: Callable[[apsw.Connection], Any], *, deferrable: bool = False) -> None:
+        self.fn = fn
+        self.deferrable = deferrable
+        self.gate = threading.Lock()
+        self.gate.acquire()
+        self.settled = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.follower: _Job | None = None
+
+
+class Writer:
+    """Runs functions of the connection, many to a commit."""
+
+    def __init__(
+        self,
+        conn: apsw.Connection,
+        path: Path,
+        fairness: WriteFairness | None = None,
+        checkpoints: Checkpoints | None = None,
+        presence: Presence | None = None,
+    ) -> None:
+        self.conn = conn
+        self._path = path
+        self._fairness = fairness
+        self._checkpoints = checkpoints
+        self._presence = presence
+        if fairness is not None:
+            conn.set_busy_handler(fairness.wait)
+        self._main = threading.main_thread().ident
+        self._mutex = threading.Lock()
+        self._waiting: deque[_Job] = deque()
+        self._led = False
+        self._leader = 0
+        self._closed = False
+        self._commits = False
+        # A function that says COMMIT would make the others of its commit durable half way.
+        conn.set_commit_hook(lambda: not self._commits)
+        self._helper = _Helper(self._wait_in_line)
+
+    def run(self, fn: Callable[[apsw.Connection], T], *, deferrable: bool = False) -> T:
+        """Run `fn` in a transaction and return its result once that is on disk."""
+        me = threading.get_ident()
+        if self._leader == me:
+            raise StoreError("A write inside a write: pass the connection on instead.")
+        if self._closed:
+            raise StoreError(f"{self._path} is closed.")
+        job = _Job(fn, deferrable=deferrable and me != self._main)
+        if me == self._main:
+            self._helper.run(job)
+        else:
+            self._wait_in_line(job)
+        if job.error is not None:
+            raise self._explained(job.error)
+        return cast("T", job.result)
+
+    def close(self) -> None:
+        """Let the waiting writes finish, then close the connection."""
+        if not self._closed:
+            self._closed = True
+            self._helper.run(_Job(lambda _conn: None))
+            self._helper.stop()
+            if self._checkpoints is not None:
+                self._checkpoints.close()
+            self.conn.close()
+            if self._fairness is not None:
+                self._fairness.close()
+
+    def _wait_in_line(self, job: _Job) -> None:
+        with self._mutex:
+            self._waiting.append(job)
+            leads = not (self._led or job.deferrable)
+            self._led = self._led or leads
+        if not leads:
+            self._sleep(job)
+        if job.settled:
+            self._wake_next(job.follower)
+        else:
+            self._lead(job)
+
+    def _sleep(self, job: _Job) -> None:
+        """Until a job is settled or is to lead, as it must when nobody came that it could ride with."""
+        if job.deferrable:
+            if job.gate.acquire(timeout=_PATIENCE_S):
+                return
+            with self._mutex:
+                job.deferrable = False
+                if not self._led:
+                    self._led = True
+                    return
+        job.gate.acquire()
+
+    def _lead(self, own: _Job) -> None:
+        """Commit everything that waits; `own` is somewhere in it."""
+        self._leader = threading.get_ident()
+        self.conn.cursor_factory = apsw.Cursor
+        batch: list[_Job] = []
+        if self._fairness is not None:
+            self._fairness.give_way()
+        try:
+            self.conn.execute("BEGIN IMMEDIATE")
+            if not self._run_together(batch):
+                self._start_over(batch)
+                self._run_apart(batch)
+            self._commit(batch)
+        except apsw.Error as error:
+            self._fail_all(batch, error)
+        # Asked after the commit: what was replaced before it must not be acknowledged.
+        if self._presence is not None and not self._presence.is_ours():
+            self._disown(batch)
+        if self._fairness is not None:
+            self._fairness.done()
+        if self._checkpoints is not None:
+            self._checkpoints.committed()
+        self._leader = 0
+        self._settle(batch, own)
+
+    def _run_together(self, batch: list[_Job]) -> bool:
+        """Run what waits, also what arrives while we run; False as soon as one of them fails."""
+        conn = self.conn
+        while self._waiting and len(batch) < _LARGEST_BATCH:
+            job = self._waiting.popleft()
+            batch.append(job)
+            try:
+                job.result = job.fn(conn)
+            except UnicodeDecodeError:
+                conn.cursor_factory = lenient.Cursor
+                return False  # it runs again, with invalid text replaced
+            except BaseException as error:  # noqa: BLE001 -- kept for the caller whose function this is
+                job.error = error
+                return False
+            if not conn.in_transaction:
+                job.error = StoreError("A write may not end the transaction it runs in.")
+                return False
+        return True
+
+    def _run_apart(self, batch: list[_Job]) -> None:
+        """The same with a savepoint each, so that one that fails takes nothing else with it."""
+        while self._waiting and len(batch) < _LARGEST_BATCH:
+            job = self._waiting.popleft()
+            batch.append(job)
+            if not self._run_one(job):
+                self._start_over(batch)
+
+    def _run_one(self, job: _Job) -> bool:
+        """Run one function; False when its failure took the whole transaction with it."""
+        conn = self.conn
+        conn.execute(f"SAVEPOINT {_SAVEPOINT}")
+        try:
+            job.result = job.fn(conn)
+        except BaseException as error:  # noqa: BLE001 -- as above
+            job.error = error
+            if conn.in_transaction:
+                conn.execute(f"ROLLBACK TO {_SAVEPOINT}; RELEASE {_SAVEPOINT}")
+            return conn.in_transaction
+        if not conn.in_transaction:
+            job.error = StoreError("A write may not end the transaction it runs in.")
+            return False
+        conn.execute(f"RELEASE {_SAVEPOINT}")
+        return True
+
+    def _start_over(self, batch: list[_Job]) -> None:
+        """Begin a new transaction; functions that ran in the lost one wait again, in their order."""
+        self._roll_back()
+        self._waiting.extendleft([job for job in reversed(batch) if job.error is None])
+        batch[:] = [job for job in batch if job.error is not None]
+        self.conn.execute("BEGIN IMMEDIATE")
+
+    def _commit(self, batch: list[_Job]) -> None:
+        try:
+            self._make_durable()
+        except apsw.Error as error:
+            self._roll_back()
+            stored = [job for job in batch if job.error is None]
+            if len(stored) == 1:
+                stored[0].error = error
+            else:
+                self._commit_one_by_one(stored)
+
+    def _commit_one_by_one(self, jobs: list[_Job]) -> None:
+        """A shared commit failed: find out whose write it is that cannot be stored."""
+        for job in jobs:
+            try:
+                self.conn.execute("BEGIN IMMEDIATE")
+                job.result = job.fn(self.conn)
+                self._make_durable()
+            except BaseException as error:  # noqa: BLE001 -- kept for the caller, as above
+                self._roll_back()
+                job.error = error
+
+    def _make_durable(self) -> None:
+        self._commits = True
+        try:
+            self.conn.execute("COMMIT")
+        finally:
+            self._commits = False
+
+    def _fail_all(self, batch: list[_Job], error: apsw.Error) -> None:
+        """The transaction could not be had: everybody who waits for it has waited in vain."""
+        self._roll_back()
+        while self._waiting:
+            batch.append(self._waiting.popleft())
+        for job in batch:
+            job.error = job.error or error
+
+    def _disown(self, batch: list[_Job]) -> None:
+        """What was written went into a file that nobody will open again."""
+        for job in batch:
+            if job.error is None or isinstance(job.error, apsw.Error):
+                job.error = store_gone(self._path)
+
+    def _roll_back(self) -> None:
+        if self.conn.in_transaction:
+            self.conn.execute("ROLLBACK")
+
+    def _settle(self, batch: list[_Job], own: _Job) -> None:
+        """Chain those who are done, so that each wakes the next."""
+        follower: _Job | None = None
+        for job in reversed(batch):
+            job.settled = True
+            if job is not own:
+                job.follower, follower = follower, job
+        self._wake_next(follower)
+
+    def _wake_next(self, follower: _Job | None) -> None:
+        """Wake the next of those who are done, or whoever is to lead next."""
+        if follower is None:
+            with self._mutex:
+                follower = self._next_leader()
+                if follower is None:
+                    self._led = False
+                    return
+        follower.gate.release()
+
+    def _next_leader(self) -> _Job | None:
+        return next((job for job in self._waiting if not job.deferrable), None)
+
+    def _explained(self, error: BaseException) -> BaseException:
+        if isinstance(error, apsw.Error):
+            ours = translate(error, self._path)
+        elif isinstance(error, UnicodeEncodeError):
+            ours = no_text(error)
+        elif isinstance(error, MemoryError):
+            ours = no_memory(self._path)
+        else:
+            return error
+        ours.__cause__ = error
+        return ours
+
+
+class _Helper:
+    """A thread that writes for the main thread and so cannot be interrupted half way."""
+
+    def __init__(self, write: Callable[[_Job], None]) -> None:
+        self._write = write
+        self._asked: SimpleQueue[tuple[_Job, threading.Lock] | None] = SimpleQueue()
+        # Started now: started with the first write, an interrupt could leave two of them.
+        self._thread = Thread(target=self._work, name="hermes-writer", daemon=True)
+        self._thread.start()
+
+    def run(self, job: _Job) -> None:
+        """Have the job written and wait; an interrupt is raised once its fate is known."""
+        try:
+            self._ask(job)
+        except BaseException:
+            self._wait_for_all()
+            raise
+
+    def stop(self) -> None:
+        self._asked.put(None)
+        self._thread.join()
+
+    def _ask(self, job: _Job) -> None:
+        done = threading.Lock()
+        done.acquire()
+        self._asked.put((job, done))
+        done.acquire()
+
+    def _wait_for_all(self) -> None:
+        """The queue keeps its order: once this later job is done, so is the interrupted one."""
+        while True:
+            with suppress(KeyboardInterrupt):
+                return self._ask(_Job(lambda _conn: None))
+
+    def _work(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            job, done = asked
+            try:
+                self._write(job)
+            except BaseException as error:  # noqa: BLE001 -- kept for the caller, as above
+                job.error = error
+            finally:
+                done.release()

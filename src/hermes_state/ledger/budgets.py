@@ -1,0 +1,115 @@
+"""Limits that hold across a crash: what a model call may cost is set aside before it is made.
+
+open → settled
+A reservation is checked against the limits and written in one transaction, so that two processes cannot
+both take the last cent. One that stays open counts in full: the provider may have charged for it.
+Where neither tokens nor money are limited nothing is set aside; what was spent is noted settled.
+"""
+
+from hermes_state.ledger import usage
+from hermes_state.store import Reading, Tx
+from hermes_state.values import Estimate, Limits, Receipt, Reservation, Row, check_limit
+
+_DAY_S = 86_400.0
+
+
+def reserve(
+    tx: Tx,
+    turn_id: str,
+    limits: Limits,
+    estimate: Estimate,
+    task: str = "",
+    account: str | None = None,
+) -> Reservation:
+    """Set aside what a call may cost; raises BudgetSpent, which says which limit is reached.
+
+    Steps and time are the turn's own; tokens and money are those of the account, another turn if given.
+    """
+    sofar = of_turn(tx, turn_id, account)
+    limits.check_work(sofar["steps"] + (not task), estimate.elapsed_s)
+    check_limit("tokens", sofar["tokens"] + estimate.tokens, limits.tokens)
+    check_limit("USD", sofar["cost_usd"] + estimate.cost_usd, limits.cost_usd)
+    if limits.cost_per_day_usd:
+        check_limit("USD a day", _today(tx) + estimate.cost_usd, limits.cost_per_day_usd)
+    if limits.person_cost_per_day_usd:
+        wanted = _today(tx, limits.person) + estimate.cost_usd
+        check_limit("USD a day for you", wanted, limits.person_cost_per_day_usd)
+    id_: int = tx.value(
+        "INSERT INTO reservations (turn_id, account, task, tokens, cost_usd, elapsed_s, reserved_at,"
+        " person) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+        turn_id,
+        account or turn_id,
+        task,
+        *estimate,
+        tx.now,
+        limits.person or None,
+    )
+    return Reservation(id_, estimate.elapsed_s, account, limits.person)
+
+
+def _today(tx: Tx, person: str | None = None) -> float:
+    terms, values = ("", ()) if person is None else (" AND person = ?", (person,))
+    midnight = tx.now // _DAY_S * _DAY_S
+    return tx.value(
+        f"SELECT coalesce(sum(cost_usd), 0.0) FROM reservations WHERE reserved_at >= ?{terms}",
+        midnight,
+        *values,
+    )
+
+
+def settle(tx: Tx, turn_id: str, session_id: str, receipt: Receipt) -> None:
+    """Replace what was set aside by what was spent, and book it."""
+    (id_, elapsed_s, account, person), spent, task = receipt
+    tokens = spent.input_tokens + spent.output_tokens
+    if id_ is None:
+        tx.run("INSERT INTO reservations (turn_id, account, task, tokens, cost_usd, elapsed_s,"
+            " reserved_at, person, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'settled')",
+            turn_id, account or turn_id, task, tokens, spent.cost_usd, elapsed_s, tx.now,
+            person or None,
+        )  # fmt: skip
+    else:
+        tx.run(
+            "UPDATE reservations SET state = 'settled', tokens = ?, cost_usd = ? WHERE id = ?",
+            tokens,
+            spent.cost_usd,
+            id_,
+        )
+    usage.record(tx, session_id, spent, turn_id=turn_id, task=task)
+
+
+def of_turn(tx: Tx, turn_id: str, account: str | None = None) -> Row:
+    """Steps and working time of a turn; tokens and money that its account has taken or set aside."""
+    return tx.rows(
+        "SELECT coalesce(sum(CASE WHEN task = '' AND turn_id = ?1 THEN 1 END), 0) AS steps,"
+        " coalesce(sum(tokens), 0) AS tokens, coalesce(sum(cost_usd), 0.0) AS cost_usd,"
+        " coalesce(max(CASE turn_id WHEN ?1 THEN elapsed_s END), 0.0) AS seconds"
+        " FROM reservations WHERE account = ?2",
+        turn_id,
+        account or turn_id,
+    )[0]
+
+
+class Budgets:
+    """The store's reservations, one transaction a call."""
+
+    def __init__(self, database: Reading) -> None:
+        self._db = database
+
+    def reserve(
+        self,
+        turn_id: str,
+        limits: Limits,
+        estimate: Estimate,
+        task: str = "",
+        account: str | None = None,
+    ) -> Reservation:
+        return self._db.write(lambda c: reserve(c, turn_id, limits, estimate, task, account))
+
+    def settle(self, turn_id: str, session_id: str, receipt: Receipt) -> None:
+        self._db.write(lambda c: settle(c, turn_id, session_id, receipt))
+
+    def of_turn(self, turn_id: str, account: str | None = None) -> Row:
+        return self._db.read_one(lambda c: of_turn(c, turn_id, account))
+
+    def today_usd(self, person: str | None = None) -> float:
+        return self._db.read(lambda c: _today(c, person))

@@ -1,0 +1,112 @@
+"""The ledger of tool calls: after a crash each is known as done, as not begun, or as unknown.
+
+intended → started → done | unknown        intended → cancelled
+A read-only call may be started again after a crash (started → started); any other may not.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hermes_core.errors import StoreError
+from hermes_core.secrets import redact
+from hermes_state.ledger import leases
+from hermes_state.ledger.records import insert_message, message_from
+from hermes_state.store import Reading, Tx
+from hermes_state.values import Call, Lease, Row
+
+
+def intend(tx: Tx, turn_id: str, step_message_id: int, call: Call) -> int:
+    """Note a call that is going to be made."""
+    return tx.value(
+        "INSERT INTO effects (turn_id, step_message_id, tool_call_id, tool_name, arguments,"
+        " read_only, intended_at) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
+        turn_id,
+        step_message_id,
+        *call._replace(arguments=redact(call.arguments)),
+        tx.now,
+    )
+
+
+def start(tx: Tx, effect_id: int, lease: Lease | None = None) -> None:
+    """Note that a call is being made; from here on a crash leaves it unknown."""
+    leases.check(tx, lease)
+    _fetch(tx, effect_id)
+    tx.run("UPDATE effects SET state = 'started', started_at = ? WHERE id = ?", tx.now, effect_id)
+
+
+def settle(
+    tx: Tx,
+    effect_id: int,
+    state: str,
+    result: Mapping[str, Any] | None,
+    lease: Lease | None = None,
+) -> int | None:
+    """End a call as done, unknown or cancelled, together with the message that tells the model."""
+    leases.check(tx, lease)
+    effect = _fetch(tx, effect_id)
+    message_id = None
+    if result is not None:
+        ((session_id, answers),) = tx.tuples(
+            "SELECT session_id, user_message_id FROM turns WHERE id = ?", effect["turn_id"]
+        )
+        message = message_from(result)._replace(answers=answers)
+        message_id = insert_message(tx, session_id, message)
+    tx.run(
+        "UPDATE effects SET state = ?, result_message_id = ?, ended_at = ? WHERE id = ?",
+        state,
+        message_id,
+        tx.now,
+        effect_id,
+    )
+    return message_id
+
+
+def close_open(tx: Tx, turn_id: str) -> None:
+    """What a turn leaves open when it ends: not begun is cancelled, begun is unknown."""
+    tx.run(
+        "UPDATE effects SET ended_at = ?,"
+        " state = CASE state WHEN 'intended' THEN 'cancelled' ELSE 'unknown' END"
+        " WHERE turn_id = ? AND state IN ('intended', 'started')",
+        tx.now,
+        turn_id,
+    )
+
+
+def of_turn(tx: Tx, turn_id: str) -> list[Row]:
+    """The calls of a turn in the order they were intended."""
+    return tx.rows("SELECT * FROM effects WHERE turn_id = ? ORDER BY id", turn_id)
+
+
+def _fetch(tx: Tx, effect_id: int) -> Row:
+    found = tx.rows("SELECT * FROM effects WHERE id = ?", effect_id)
+    if not found:
+        raise StoreError(f"There is no effect {effect_id}.")
+    return found[0]
+
+
+class Effects:
+    """The store's tool-call ledger, one transaction a call."""
+
+    def __init__(self, database: Reading) -> None:
+        self._db = database
+
+    def start(self, effect_id: int, lease: Lease | None = None) -> None:
+        self._db.write(lambda c: start(c, effect_id, lease))
+
+    def done(self, effect_id: int, result: Mapping[str, Any], lease: Lease | None = None) -> int:
+        message_id = self._db.write(lambda c: settle(c, effect_id, "done", result, lease))
+        assert message_id is not None
+        return message_id
+
+    def unknown(
+        self, effect_id: int, result: Mapping[str, Any] | None = None, lease: Lease | None = None
+    ) -> int | None:
+        return self._db.write(lambda c: settle(c, effect_id, "unknown", result, lease))
+
+    def cancel(
+        self, effect_id: int, result: Mapping[str, Any] | None = None, lease: Lease | None = None
+    ) -> int | None:
+        return self._db.write(lambda c: settle(c, effect_id, "cancelled", result, lease))
+
+    def of_turn(self, turn_id: str) -> list[Row]:
+        return self._db.read_one(lambda c: of_turn(c, turn_id))

@@ -1,0 +1,100 @@
+"""What platforms delivered, each message once, and what became of it.
+
+received (no outcome) → turn | command | ignored, once.
+"""
+
+from hermes_state.store import Reading, Tx
+from hermes_state.values import InboundMessage, Outcome, Row
+
+
+def receive(tx: Tx, delivery: InboundMessage) -> bool:
+    """Note a delivery; False when it was noted before."""
+    changed = tx.run(
+        "INSERT INTO inbox (platform, chat_id, message_id, payload, received_at)"
+        " VALUES (?, ?, ?, ?, ?) ON CONFLICT (platform, chat_id, message_id) DO NOTHING",
+        *delivery,
+        tx.now,
+    )
+    return changed > 0
+
+
+def settle(tx: Tx, delivery: InboundMessage, outcome: Outcome, turn_id: str | None = None) -> None:
+    """Say what became of a delivery; this can be said once."""
+    tx.run(
+        "UPDATE inbox SET outcome = ?, turn_id = ?, settled_at = ?"
+        " WHERE platform = ? AND chat_id = ? AND message_id = ?",
+        outcome,
+        turn_id,
+        tx.now,
+        *delivery.key,
+    )
+
+
+def make_turn(tx: Tx, delivery: InboundMessage, turn_id: str) -> None:
+    """Note a delivery, if it was not noted before, as one that has become a turn."""
+    now = tx.now
+    tx.run(
+        "INSERT INTO inbox (platform, chat_id, message_id, payload, outcome, turn_id, received_at,"
+        " settled_at) VALUES (?1, ?2, ?3, ?4, 'turn', ?5, ?6, ?6)"
+        " ON CONFLICT (platform, chat_id, message_id) DO UPDATE SET outcome = excluded.outcome,"
+        " turn_id = excluded.turn_id, settled_at = excluded.settled_at",
+        *delivery,
+        turn_id,
+        now,
+    )
+
+
+def find(tx: Tx, delivery: InboundMessage) -> Row | None:
+    """What is known of a delivery."""
+    return tx.row(
+        "SELECT * FROM inbox WHERE platform = ? AND chat_id = ? AND message_id = ?", *delivery.key
+    )
+
+
+def versions(tx: Tx, delivery: InboundMessage) -> list[Row]:
+    """The message of this name, and what says of itself that it is a new version of it (`edits`) or has
+    it as one of its `parts`; the oldest first.
+    """
+    return tx.rows(
+        "SELECT * FROM inbox WHERE platform = ?1 AND chat_id = ?2 AND (message_id = ?3"
+        " OR instr(payload, json_quote(?3)) AND (payload ->> '$.edits' = ?3"
+        " OR ?3 IN (SELECT value FROM json_each(payload, '$.parts')))) ORDER BY received_at",
+        *delivery.key,
+    )
+
+
+def unsettled(tx: Tx) -> list[Row]:
+    """Deliveries nobody has decided about yet, oldest first."""
+    return tx.rows("SELECT * FROM inbox WHERE outcome IS NULL ORDER BY received_at")
+
+
+def of_turn(tx: Tx, turn_id: str) -> Row | None:
+    """The delivery that a turn answers, or None when it came from no platform."""
+    return tx.row("SELECT * FROM inbox WHERE turn_id = ?", turn_id)
+
+
+class Inbox:
+    """The store's inbox, one transaction a call."""
+
+    def __init__(self, database: Reading) -> None:
+        self._db = database
+
+    def receive(self, delivery: InboundMessage) -> bool:
+        return self._db.write(lambda c: receive(c, delivery))
+
+    def settle(
+        self, delivery: InboundMessage, outcome: Outcome, turn_id: str | None = None
+    ) -> None:
+        self._db.write(lambda c: settle(c, delivery, outcome, turn_id))
+
+    def get(self, delivery: InboundMessage) -> Row | None:
+        return self._db.read_one(lambda c: find(c, delivery))
+
+    def versions(self, delivery: InboundMessage) -> list[Row]:
+        return self._db.read(lambda c: versions(c, delivery))
+
+    def unsettled(self) -> list[Row]:
+        return self._db.read(unsettled)
+
+    def of_turn(self, turn_id: str) -> Row | None:
+        return self._db.read_one(lambda c: of_turn(c, turn_id))

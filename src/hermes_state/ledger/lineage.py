@@ -1,0 +1,285 @@
+"""How sessions follow from one another: rotation and its undo, branches, the way to the tip."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hermes_core.errors import NothingSaidError, StoreError
+from hermes_state.ledger import leases, sessions, titles
+from hermes_state.ledger.records import insert_message, message_from
+from hermes_state.store import Tx
+from hermes_state.values import Carried, Lease, Row
+
+
+def rotate(
+    tx: Tx,
+    session_id: str,
+    carried: Sequence[Carried],
+    *,
+    child_id: str,
+    system_prompt: str | None = None,
+    since: int | None = None,
+    lease: Lease | None = None,
+) -> str:
+    """Move a conversation to a new session, as one change.
+
+    The parent ends with the reason `compression`, the child takes over title, route and open turns and
+    begins with what is carried. The lease is held on the conversation, so it stays where it is. With
+    `since`, what was said after that message goes along as well: somebody may have said it after the
+    caller looked.
+    """
+    leases.check(tx, lease)
+    parent = sessions.fetch(tx, session_id)
+    if not parent["is_tip"]:
+        raise StoreError(
+            f"Session {session_id} was compacted already.",
+            fix=f"The conversation goes on in {tip(tx, session_id)}.",
+        )
+    tx.run(
+        "UPDATE sessions SET ended_at = coalesce(ended_at, ?), end_reason = 'compression',"
+        " title = NULL WHERE id = ?",
+        tx.now,
+        session_id,
+    )
+    _insert_like(tx, child_id, parent)
+    sessions.link(tx, child_id, parent, "continuation")
+    tx.run(
+        "UPDATE sessions SET title = ?, system_prompt = coalesce(?, system_prompt) WHERE id = ?",
+        parent["title"],
+        system_prompt,
+        child_id,
+    )
+    for item in carried:
+        _carry(tx, child_id, item)
+    if since is not None:
+        for id_ in _said_after(tx, session_id, since):
+            _copy(tx, child_id, id_)
+    _follow(tx, session_id, child_id)
+    return child_id
+
+
+def _said_after(tx: Tx, session_id: str, message_id: int) -> list[int]:
+    found = tx.tuples(
+        "SELECT id FROM messages WHERE session_id = ? AND active = 1 AND id > ? ORDER BY id",
+        session_id,
+        message_id,
+    )
+    return [id_ for (id_,) in found]
+
+
+def undo_rotation(tx: Tx, session_id: str, *, lease: Lease | None = None) -> str:
+    """Go back to before the last rotation; what was said since is said in the parent instead."""
+    leases.check(tx, lease)
+    child = sessions.fetch(tx, tip(tx, session_id))
+    if child["relation"] != "continuation":
+        raise StoreError(f"The conversation of {session_id} has not been compacted.")
+    parent_id = child["parent_session_id"]
+    tx.run(
+        "UPDATE messages SET session_id = ? WHERE session_id = ? AND kind IN ('message', 'partial')",
+        parent_id,
+        child["id"],
+    )
+    tx.run(
+        "UPDATE sessions SET relation = 'undone', is_tip = 0, title = NULL,"
+        " ended_at = coalesce(ended_at, ?), end_reason = 'compression_undone' WHERE id = ?",
+        tx.now,
+        child["id"],
+    )
+    tx.run(
+        "UPDATE sessions SET is_tip = 1, title = ?, ended_at = NULL, end_reason = NULL,"
+        " last_active_at = max(last_active_at, ?) WHERE id = ?",
+        child["title"],
+        child["last_active_at"],
+        parent_id,
+    )
+    _keep_choices(tx, child, sessions.fetch(tx, parent_id))
+    if child["ended_at"] is not None:
+        sessions.end(tx, parent_id, child["end_reason"])
+    _follow(tx, child["id"], parent_id)
+    tx.run(
+        "UPDATE turns SET session_id = ? WHERE session_id = ?", parent_id, child["id"]
+    )  # also those that have ended: their messages are in the parent now
+    sessions.recount(tx, parent_id)
+    sessions.recount(tx, child["id"])
+    return parent_id
+
+
+def _keep_choices(tx: Tx, child: Row, parent: Row) -> None:
+    """What was chosen since a rotation stays chosen: the model, the folder, what a program wants."""
+    kept = {name: child[name] for name in ("model", "model_config", "cwd")}
+    if sessions.instructions_of(child) != sessions.instructions_of(parent):
+        kept["system_prompt"] = child["system_prompt"]
+    sessions.change(tx, parent["id"], **kept)
+
+
+def branch(
+    tx: Tx,
+    session_id: str,
+    *,
+    child_id: str,
+    until_message_id: int | None = None,
+    title: str | None = None,
+    place: Mapping[str, Any] | None = None,
+) -> str:
+    """Begin a conversation of its own from a copy of what is over in this one, up to a message.
+
+    It belongs to the same people and chat, unless another place is given.
+
+    The turn that runs and the prompts that wait stay here: they are answered here, and a copy of them
+    would be put to the model a second time. Without a title, the copy has the next one after this one's.
+    """
+    parent = sessions.fetch(tx, session_id)
+    kept = _over(tx, session_id, until_message_id)
+    if not kept:
+        raise NothingSaidError("There is nothing to branch from yet.")
+    _insert_like(tx, child_id, parent)
+    if place is not None:
+        sessions.move(tx, child_id, place)
+    sessions.link(tx, child_id, parent, "branch")
+    for id_ in kept:
+        _copy(tx, child_id, id_)
+    wanted, inherited = titles.clean(title), titles.title_of(tx, session_id)
+    if wanted is None and inherited is not None:
+        wanted = titles.next_in_lineage(tx, inherited, child_id)
+    if wanted is not None:
+        titles.set_title(tx, child_id, wanted)
+    return child_id
+
+
+def _over(tx: Tx, session_id: str, until_message_id: int | None) -> list[int]:
+    """The messages of a session up to one, without those of turns that have no end yet."""
+    found = tx.tuples(
+        "SELECT id FROM messages WHERE session_id = ? AND active = 1 AND id <= ?"
+        " AND coalesce(answers, origin_id, id) NOT IN"
+        " (SELECT user_message_id FROM turns WHERE state IN ('accepted', 'running')) ORDER BY id",
+        session_id,
+        until_message_id if until_message_id is not None else 2**63 - 1,
+    )
+    return [id_ for (id_,) in found]
+
+
+def tip(tx: Tx, session_id: str) -> str:
+    """The session in which the conversation of this one goes on now."""
+    found = tx.value(
+        "SELECT id FROM sessions WHERE is_tip = 1 AND conversation_id ="
+        " (SELECT conversation_id FROM sessions WHERE id = ?)",
+        session_id,
+    )
+    return found if found is not None else session_id
+
+
+def root(tx: Tx, session_id: str) -> str:
+    """The session in which the conversation of this one began."""
+    found = tx.value("SELECT conversation_id FROM sessions WHERE id = ?", session_id)
+    return found if found is not None else session_id
+
+
+def members(tx: Tx, session_id: str) -> list[str]:
+    """The sessions of the conversation, oldest first; what was undone is left out."""
+    found = tx.tuples(
+        "SELECT id FROM sessions WHERE relation IS DISTINCT FROM 'undone' AND conversation_id ="
+        " (SELECT conversation_id FROM sessions WHERE id = ?) ORDER BY depth",
+        session_id,
+    )
+    return [id_ for (id_,) in found]
+
+
+def up_to(tx: Tx, session_id: str) -> list[str]:
+    """The sessions from the beginning of the conversation to this one."""
+    found = tx.tuples(
+        """
+        WITH RECURSIVE line (id, parent, relation) AS (
+            SELECT id, parent_session_id, relation FROM sessions WHERE id = ?
+            UNION ALL
+            SELECT s.id, s.parent_session_id, s.relation FROM line
+                JOIN sessions AS s ON s.id = line.parent
+                WHERE line.relation IN ('continuation', 'undone'))
+        SELECT id FROM line
+        """,
+        session_id,
+    )
+    return [id_ for (id_,) in reversed(found)]
+
+
+def tree(tx: Tx, session_id: str) -> list[Row]:
+    """Every session that hangs together with this one through branches and compactions."""
+    top = tx.value(
+        """
+        WITH RECURSIVE line (id, parent) AS (
+            SELECT id, parent_session_id FROM sessions WHERE id = ?
+            UNION ALL
+            SELECT s.id, s.parent_session_id FROM line JOIN sessions AS s ON s.id = line.parent)
+        SELECT id FROM line WHERE parent IS NULL
+        """,
+        session_id,
+    )
+    return tx.rows(
+        """
+            WITH RECURSIVE below (id, level) AS (
+                SELECT ?, 0
+                UNION ALL
+                SELECT s.id, level + 1 FROM below
+                    JOIN sessions AS s ON s.parent_session_id = below.id
+                ORDER BY 2 DESC)
+            SELECT s.id, s.parent_session_id, s.relation, s.is_tip, s.title, s.preview, s.started_at,
+                   s.ended_at, s.end_reason, s.message_count, level
+            FROM below JOIN sessions AS s ON s.id = below.id
+            """,
+        top,
+    )
+
+
+def _insert_like(tx: Tx, child_id: str, parent: Row) -> None:
+    """A new session that belongs to the same people and place as its parent."""
+    carried = (
+        "source, user_id, session_key, chat_id, chat_type, thread_id, display_name, model,"
+        " model_config, system_prompt, cwd, profile_name"
+    )
+    now = tx.now
+    tx.run(
+        f"INSERT INTO sessions (id, conversation_id, started_at, last_active_at, {carried})"
+        f" SELECT ?1, ?1, ?2, max(?2, last_active_at), {carried} FROM sessions WHERE id = ?3",
+        child_id,
+        now,
+        parent["id"],
+    )
+
+
+def _carry(tx: Tx, session_id: str, item: Carried) -> None:
+    if isinstance(item, int):
+        _copy(tx, session_id, item)
+    else:
+        kind = "copy" if item.get("origin_id") is not None else "summary"
+        insert_message(tx, session_id, message_from(item, kind=kind))
+
+
+def _copy(tx: Tx, session_id: str, message_id: int) -> None:
+    columns = (
+        "role, content, parts, tool_calls, tool_call_id, tool_name, timestamp, token_count,"
+        " finish_reason, reasoning, platform_message_id, extra, observed, answers"
+    )
+    changed = tx.run(
+        f"INSERT INTO messages (session_id, kind, origin_id, {columns})"
+        " SELECT ?, CASE kind WHEN 'summary' THEN 'summary' ELSE 'copy' END,"
+        f" coalesce(origin_id, id), {columns} FROM messages WHERE id = ?",
+        session_id,
+        message_id,
+    )
+    if changed == 0:
+        raise StoreError(f"There is no message {message_id} to carry over.")
+
+
+def _follow(tx: Tx, old_id: str, new_id: str) -> None:
+    """Everything that points to where the conversation is now points to the new session."""
+    tx.run(
+        "UPDATE routes SET session_id = ?1,"
+        " entry = CASE WHEN json_valid(entry) THEN json_set(entry, '$.session_id', ?1) ELSE entry END,"
+        " updated_at = ?2 WHERE session_id = ?3",
+        new_id,
+        tx.now,
+        old_id,
+    )
+    tx.run(
+        "UPDATE turns SET session_id = ? WHERE session_id = ? AND state IN ('accepted', 'running')",
+        new_id,
+        old_id,
+    )

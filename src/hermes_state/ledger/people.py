@@ -1,0 +1,225 @@
+"""Who was let in and as what, and the codes that strangers were shown.
+
+A stranger is shown a code, which somebody who may let people in gives back; only its salted hash is
+kept. Each rule is checked in the transaction that acts on it, so that two processes cannot get around
+it together.
+"""
+
+import os
+
+from hermes_state.store import Reading, Tx
+from hermes_state.values import Person, Redeemed, Role, Row, Stranger
+
+LIFETIME_S = 3600.0
+"""How long a code can be used."""
+MOST_PENDING = 3
+"""Strangers of a platform who have a code at the same time."""
+PATIENCE_S = 600.0
+"""How long after a code nobody is shown another."""
+MOST_WRONG = 5
+"""Wrong codes in a row before a platform is locked."""
+LOCK_S = 3600.0
+
+
+def save(tx: Tx, person: Person) -> None:
+    """Let somebody in, or change as what."""
+    tx.run(
+        "INSERT INTO people (platform, user_id, role, name, chat_id, added_at, added_by)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (platform, user_id) DO UPDATE SET"
+        " role = excluded.role, name = excluded.name, chat_id = excluded.chat_id,"
+        " added_at = excluded.added_at, added_by = excluded.added_by",
+        *person,
+    )
+
+
+def change_role(tx: Tx, platform: str, user_id: str, role: Role) -> Person | None:
+    """Have somebody who was let in be something else; None when nobody was."""
+    tx.run("UPDATE people SET role = ? WHERE platform = ? AND user_id = ?", role, platform, user_id)
+    return find(tx, platform, user_id)
+
+
+def find(tx: Tx, platform: str, user_id: str) -> Person | None:
+    """Somebody who was let in, or None."""
+    found = tx.tuples("SELECT * FROM people WHERE platform = ? AND user_id = ?", platform, user_id)
+    return Person(*found[0]) if found else None
+
+
+def everybody(tx: Tx) -> list[Person]:
+    """Who was let in, the first one first."""
+    found = tx.tuples("SELECT * FROM people ORDER BY added_at, platform, user_id")
+    return [Person(*row) for row in found]
+
+
+def remove(tx: Tx, platform: str, user_id: str) -> bool:
+    """Let somebody in no longer, and forget their code; tells whether they were in."""
+    drop(tx, platform, user_id)
+    changed = tx.run("DELETE FROM people WHERE platform = ? AND user_id = ?", platform, user_id)
+    return changed > 0
+
+
+def ask(tx: Tx, stranger: Stranger, code: str) -> bool:
+    """Note the code that a stranger is shown; False when they are not to be shown one now."""
+    now = tx.now
+    tx.run("DELETE FROM pairings WHERE expires_at <= ?", now)
+    platform, user_id, chat_id, name = stranger
+    asked_before = tx.value(
+        "SELECT created_at FROM pairings WHERE platform = ? AND user_id = ?", platform, user_id
+    )
+    others = tx.value(
+        "SELECT count(*) FROM pairings WHERE platform = ? AND user_id <> ?", platform, user_id
+    )
+    is_early = asked_before is not None and now < asked_before + PATIENCE_S
+    if is_early or others >= MOST_PENDING or _locked_until(tx, platform) > now:
+        return False
+    salt = os.urandom(16).hex()
+    tx.run(
+        "INSERT INTO pairings (platform, user_id, name, chat_id, salt, code_hash, created_at,"
+        " expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (platform, user_id) DO UPDATE SET"
+        " name = excluded.name, chat_id = excluded.chat_id, salt = excluded.salt,"
+        " code_hash = excluded.code_hash, created_at = excluded.created_at,"
+        " expires_at = excluded.expires_at",
+        platform,
+        user_id,
+        name,
+        chat_id,
+        salt,
+        _hash(salt, code),
+        now,
+        now + LIFETIME_S,
+    )
+    return True
+
+
+def drop(tx: Tx, platform: str, user_id: str) -> bool:
+    """Forget the code of a stranger; tells whether there was one."""
+    changed = tx.run("DELETE FROM pairings WHERE platform = ? AND user_id = ?", platform, user_id)
+    return changed > 0
+
+
+def pending(tx: Tx, platform: str | None = None) -> list[Row]:
+    """Strangers whose code can be used, the first one first; codes are not known to the store."""
+    return tx.rows(
+        "SELECT platform, user_id, chat_id, name, created_at, expires_at FROM pairings"
+        " WHERE expires_at > ?1 AND (?2 IS NULL OR platform = ?2) ORDER BY created_at, user_id",
+        tx.now,
+        platform,
+    )
+
+
+def redeem(
+    tx: Tx,
+    code: str,
+    by: str,
+    *,
+    platform: str | None = None,
+    role: Role | None = None,
+) -> Redeemed:
+    """Let in whoever was shown this code, on one platform or on any.
+
+    Without a role: as owner when there is none yet, else as member. A wrong code counts for every
+    platform that it could have been meant for.
+    """
+    now = tx.now
+    open_rows = _open(tx, platform)
+    meant = {platform} if platform is not None else {row["platform"] for row in open_rows}
+    locks = {one: _locked_until(tx, one) for one in meant}
+    candidates = [row for row in open_rows if locks[row["platform"]] <= now]
+    fits = [row for row in candidates if _is_same(row, code)]  # all are looked at, always
+    if not fits:
+        return Redeemed(None, _count_wrong(tx, locks, now))
+    row = fits[0]
+    chosen: Role = role or ("member" if has_owner(tx) else "owner")
+    person = Person(row["platform"], row["user_id"], chosen, row["name"], row["chat_id"], now, by)
+    save(tx, person)
+    drop(tx, person.platform, person.user_id)
+    tx.run("DELETE FROM pairing_failures WHERE platform = ?", person.platform)
+    return Redeemed(person)
+
+
+def has_owner(tx: Tx) -> bool:
+    """Whether an owner was let in, on whichever platform."""
+    return bool(tx.value("SELECT EXISTS (SELECT 1 FROM people WHERE role = 'owner')"))
+
+
+def _open(tx: Tx, platform: str | None) -> list[Row]:
+    return tx.rows(
+        "SELECT * FROM pairings WHERE expires_at > ?1 AND (?2 IS NULL OR platform = ?2)",
+        tx.now,
+        platform,
+    )
+
+
+def _count_wrong(tx: Tx, locks: dict[str, float], now: float) -> float:
+    """Count a wrong code where nobody is locked out; returns until when nobody may try, if so."""
+    for platform in (one for one, until in locks.items() if until <= now):
+        tx.run(
+            "INSERT INTO pairing_failures (platform, failures) VALUES (?1, 1)"
+            " ON CONFLICT (platform) DO UPDATE"
+            " SET failures = CASE WHEN pairing_failures.locked_until > 0 THEN 1"
+            " ELSE pairing_failures.failures + 1 END, locked_until = 0",
+            platform,
+        )
+        tx.run(
+            "UPDATE pairing_failures SET locked_until = ? WHERE platform = ? AND failures >= ?",
+            now + LOCK_S,
+            platform,
+            MOST_WRONG,
+        )
+    after = [_locked_until(tx, platform) for platform in locks]
+    return min(after) if after and min(after) > now else 0.0
+
+
+def _locked_until(tx: Tx, platform: str) -> float:
+    until = tx.value("SELECT locked_until FROM pairing_failures WHERE platform = ?", platform)
+    return until or 0.0
+
+
+def _hash(salt: str, code: str) -> str:
+    import hashlib  # noqa: PLC0415 -- slow to load, and only pairing needs it
+
+    return hashlib.sha256(f"{salt}:{code}".encode()).hexdigest()
+
+
+def _is_same(row: Row, code: str) -> bool:
+    import hmac  # noqa: PLC0415 -- as above
+
+    return hmac.compare_digest(row["code_hash"], _hash(row["salt"], code))
+
+
+class People:
+    """The store's people and pairings, one transaction a call."""
+
+    def __init__(self, database: Reading) -> None:
+        self._db = database
+
+    def save(self, person: Person) -> None:
+        self._db.write(lambda c: save(c, person))
+
+    def change_role(self, platform: str, user_id: str, role: Role) -> Person | None:
+        return self._db.write(lambda c: change_role(c, platform, user_id, role))
+
+    def get(self, platform: str, user_id: str) -> Person | None:
+        return self._db.read_one(lambda c: find(c, platform, user_id))
+
+    def everybody(self) -> list[Person]:
+        return self._db.read(everybody)
+
+    def has_owner(self) -> bool:
+        return self._db.read(has_owner)
+
+    def remove(self, platform: str, user_id: str) -> bool:
+        return self._db.write(lambda c: remove(c, platform, user_id))
+
+    def ask(self, stranger: Stranger, code: str) -> bool:
+        return self._db.write(lambda c: ask(c, stranger, code))
+
+    def drop(self, platform: str, user_id: str) -> bool:
+        return self._db.write(lambda c: drop(c, platform, user_id))
+
+    def pending(self, platform: str | None = None) -> list[Row]:
+        return self._db.read(lambda c: pending(c, platform))
+
+    def redeem(
+        self, code: str, by: str, *, platform: str | None = None, role: Role | None = None
+    ) -> Redeemed:
+        return self._db.write(lambda c: redeem(c, code, by, platform=platform, role=role))

@@ -1,0 +1,173 @@
+"""What a person is asked while a turn waits, and the yeses that last.
+
+pending → answered | withdrawn
+A question belongs to one tool call of one turn, so that after a restart the same call finds its own
+question again, and an answer that came in the meantime.
+"""
+
+import os
+from collections.abc import Sequence
+
+from hermes_core.errors import StoreError
+from hermes_core.secrets import redact
+from hermes_state.ledger.records import decode, encode
+from hermes_state.store import Reading, Tx
+from hermes_state.values import EVERYWHERE, Question, Row
+
+
+def ask(tx: Tx, question: Question) -> Row:
+    """Put a question, or find the same one as it stands."""
+    question = question._replace(text=redact(question.text), detail=redact(question.detail))
+    tx.run(
+        "INSERT INTO questions (id, turn_id, tool_call_id, kind, tool_name, text, detail,"
+        " choices, asked_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (turn_id, tool_call_id, kind, text, detail) DO NOTHING",
+        os.urandom(8).hex(),
+        *question[:6],
+        encode(list(question.choices)),
+        tx.now,
+    )
+    return _rows(
+        tx.rows(
+            "SELECT * FROM questions WHERE turn_id = ? AND tool_call_id = ? AND kind = ?"
+            " AND text = ? AND detail = ?",
+            question.turn_id,
+            question.tool_call_id,
+            question.kind,
+            question.text,
+            question.detail,
+        )
+    )[0]
+
+
+def answer(tx: Tx, question_id: str, text: str, by: str = "") -> None:
+    """Settle a question; the first answer counts, a second is refused by the database."""
+    _settle(tx, question_id, "answered", redact(text), by)
+
+
+def withdraw(tx: Tx, question_id: str) -> None:
+    """Nobody answered in time, or the turn has stopped; one that is settled stays as it is."""
+    if fetch(tx, question_id)["state"] == "pending":
+        _settle(tx, question_id, "withdrawn", None, None)
+
+
+def withdraw_of_turn(tx: Tx, turn_id: str) -> None:
+    """A turn is over: nobody waits for an answer to what it asked."""
+    tx.run(
+        "UPDATE questions SET state = 'withdrawn', ended_at = ? WHERE turn_id = ? AND state = 'pending'",
+        tx.now,
+        turn_id,
+    )
+
+
+def _settle(tx: Tx, question_id: str, state: str, text: str | None, by: str | None) -> None:
+    fetch(tx, question_id)
+    tx.run(
+        "UPDATE questions SET state = ?, answer = ?, answered_by = ?, ended_at = ? WHERE id = ?",
+        state,
+        text,
+        by,
+        tx.now,
+        question_id,
+    )
+
+
+def fetch(tx: Tx, question_id: str) -> Row:
+    """All columns of a question; raises StoreError."""
+    found = _rows(tx.rows("SELECT * FROM questions WHERE id = ?", question_id))
+    if not found:
+        raise StoreError(f"There is no question {question_id}.")
+    return found[0]
+
+
+def pending(tx: Tx, conversation_id: str | None = None) -> list[Row]:
+    """What waits for an answer, the oldest first, with the session it is asked in."""
+    return _rows(
+        tx.rows(
+            "SELECT questions.*, turns.session_id, sessions.conversation_id FROM questions"
+            " JOIN turns ON turns.id = questions.turn_id"
+            " JOIN sessions ON sessions.id = turns.session_id"
+            " WHERE questions.state = 'pending'"
+            " AND (?1 IS NULL OR sessions.conversation_id = ?1) ORDER BY asked_at",
+            conversation_id,
+        )
+    )
+
+
+def still_shown(tx: Tx, since: float) -> list[Row]:
+    """Messages with buttons for a question that is over since then, with how that came out."""
+    return tx.rows(
+        "SELECT outbox.*, questions.state AS question_state, questions.answer,"
+        " turns.ended_at IS NOT NULL AS is_turn_over FROM outbox"
+        " JOIN questions ON questions.id = outbox.extra ->> '$.question'"
+        " JOIN turns ON turns.id = questions.turn_id"
+        " WHERE outbox.key >= 'question:' AND outbox.key < 'question;'"
+        " AND outbox.extra -> '$.buttons' IS NOT NULL AND outbox.state <> 'failed'"
+        " AND questions.ended_at > ? ORDER BY outbox.id",
+        since,
+    )
+
+
+def _rows(found: list[Row]) -> list[Row]:
+    for row in found:
+        row["choices"] = decode(row["choices"])
+    return found
+
+
+def grant(tx: Tx, keys: Sequence[str], scope: str) -> None:
+    """Remember a yes for these keys, in one conversation or everywhere."""
+    for key in keys:
+        tx.run(
+            "INSERT INTO grants VALUES (?, ?, ?) ON CONFLICT (scope, key)"
+            " DO UPDATE SET granted_at = excluded.granted_at",
+            scope,
+            key,
+            tx.now,
+        )
+
+
+def revoke(tx: Tx, key: str, scope: str) -> bool:
+    """Forget a yes; tells whether there was one."""
+    changed = tx.run("DELETE FROM grants WHERE scope = ? AND key = ?", scope, key)
+    return changed > 0
+
+
+def granted(tx: Tx, conversation_id: str, *, everywhere: bool = True) -> set[str]:
+    """What a lasting yes was given for, here or (if that counts) everywhere."""
+    other = EVERYWHERE if everywhere else conversation_id
+    found = tx.tuples("SELECT key FROM grants WHERE scope IN (?, ?)", conversation_id, other)
+    return {key for (key,) in found}
+
+
+class Questions:
+    """The store's questions, one transaction a call."""
+
+    def __init__(self, database: Reading) -> None:
+        self._db = database
+
+    def ask(self, question: Question) -> Row:
+        return self._db.write(lambda c: ask(c, question))
+
+    def answer(self, question_id: str, text: str, by: str = "") -> None:
+        self._db.write(lambda c: answer(c, question_id, text, by))
+
+    def withdraw(self, question_id: str) -> None:
+        self._db.write(lambda c: withdraw(c, question_id))
+
+    def get(self, question_id: str) -> Row:
+        return self._db.read(lambda c: fetch(c, question_id))
+
+    def pending(self, conversation_id: str | None = None) -> list[Row]:
+        return self._db.read_one(lambda c: pending(c, conversation_id))
+
+    def still_shown(self, since: float = 0.0) -> list[Row]:
+        return self._db.read(lambda c: still_shown(c, since))
+
+    def grant(self, keys: Sequence[str], scope: str = EVERYWHERE) -> None:
+        self._db.write(lambda c: grant(c, keys, scope))
+
+    def revoke(self, key: str, scope: str = EVERYWHERE) -> bool:
+        return self._db.write(lambda c: revoke(c, key, scope))
+
+    def granted(self, conversation_id: str, *, everywhere: bool = True) -> set[str]:
+        return self._db.read(lambda c: granted(c, conversation_id, everywhere=everywhere))

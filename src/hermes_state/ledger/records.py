@@ -1,0 +1,207 @@
+"""How a row becomes a dictionary and back; the columns, named once. Secrets stay out here."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from hermes_core.secrets import redact
+from hermes_core.text import one_line, without_surrogates
+from hermes_state.store import Tx
+from hermes_state.values import NewMessage, Row
+
+_encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder().decode
+
+
+def encode(value: object) -> str:
+    """JSON text of a value."""
+    try:
+        return redact(_encode(value).decode())
+    except UnicodeEncodeError:  # half characters somewhere inside: rare, so found out the slow way
+        return redact(_encode(_whole(value)).decode())
+
+
+def _whole(value: Any) -> Any:  # noqa: ANN401 -- whatever JSON is
+    if isinstance(value, str):
+        return without_surrogates(value)
+    if isinstance(value, Mapping):
+        return {_whole(k): _whole(v) for k, v in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_whole(item) for item in cast("Sequence[Any]", value)]
+    return value
+
+
+def texts(content: Any) -> list[str]:  # noqa: ANN401 -- whatever parts a provider has
+    """What is said in a content that has parts: the words among pictures and files, in their order."""
+    found: list[str] = []
+    to_see = [content]
+    while to_see:
+        part = to_see.pop()
+        if isinstance(part, str):
+            found.append(part)
+        elif isinstance(part, list):
+            to_see += reversed(cast("list[Any]", part))
+        elif isinstance(part, dict):
+            named = cast("dict[str, Any]", part)
+            to_see += (named.get("content"), named.get("text"))
+    return found
+
+
+_EXTRA_KEYS = (
+    "reasoning_content",
+    "reasoning_details",
+    "codex_reasoning_items",
+    "codex_message_items",
+    "api_content",
+    "effect_disposition",
+)
+"""What only some providers send: kept in one JSON column and given back as it came."""
+
+_KNOWN_KEYS = frozenset(NewMessage._fields) | frozenset(_EXTRA_KEYS) | {"message_id", "id"}
+
+_PREVIEW = 120
+
+_INSERT = (
+    "INSERT INTO messages (session_id, role, content, parts, tool_calls, tool_call_id, tool_name,"
+    " timestamp, token_count, finish_reason, reasoning, platform_message_id, extra, kind, origin_id,"
+    " observed, active, answers, compacted) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
+)
+
+
+def insert_message(tx: Tx, session_id: str, message: NewMessage) -> int:
+    """Write one message and return its id."""
+    content, parts = message.content, None
+    if isinstance(content, str):
+        content = redact(content)
+    elif content is not None:
+        content, parts = None, encode(content)
+    values = (
+        session_id,
+        message.role,
+        content,
+        parts,
+        encode(message.tool_calls) if message.tool_calls else None,
+        message.tool_call_id,
+        message.tool_name,
+        tx.now if message.timestamp is None else message.timestamp,
+        message.token_count,
+        message.finish_reason,
+        redact(message.reasoning) if message.reasoning else message.reasoning,
+        message.platform_message_id,
+        encode(message.extra) if message.extra else None,
+        message.kind,
+        message.origin_id,
+        message.observed,
+        message.active,
+        message.answers,
+        message.compacted,
+    )
+    try:
+        id_: int = tx.value(_INSERT, *values)
+    except UnicodeEncodeError:
+        whole = (without_surrogates(v) if isinstance(v, str) else v for v in values)
+        id_ = tx.value(_INSERT, *whole)
+    if parts is not None and message.role == "user" and message.kind != "summary":
+        _preview(tx, session_id, parts)
+    return id_
+
+
+def _preview(tx: Tx, session_id: str, parts: str) -> None:
+    """Have a session that begins with parts be known by the words among them; texts: by a trigger."""
+    words = one_line(" ".join(texts(decode(parts))))[:_PREVIEW]
+    if words:
+        tx.run(
+            "UPDATE sessions SET preview = ? WHERE id = ? AND preview IS NULL",
+            words,
+            without_surrogates(session_id),
+        )
+
+
+def message_from(given: Mapping[str, Any], *, kind: str | None = None) -> NewMessage:
+    """Read a message dictionary; keys the store has no column for are kept beside it."""
+    fields = {key: given[key] for key in NewMessage._fields if given.get(key) is not None}
+    extra = {
+        key: value
+        for key, value in given.items()
+        if value is not None and (key in _EXTRA_KEYS or key not in _KNOWN_KEYS)
+    }
+    extra |= fields.pop("extra", {})
+    if given.get("message_id") is not None:
+        fields.setdefault("platform_message_id", str(given["message_id"]))
+    if kind is not None:
+        fields["kind"] = kind
+    if "timestamp" in fields:
+        fields["timestamp"] = seconds(fields["timestamp"])
+    return NewMessage(**fields, extra=extra or None)
+
+
+def seconds(moment: Any) -> float:  # noqa: ANN401 -- a number, or whatever can tell its timestamp
+    """A point in time as seconds since the epoch."""
+    return float(moment.timestamp()) if hasattr(moment, "timestamp") else float(moment)
+
+
+_COLUMNS = _KNOWN_KEYS - frozenset(_EXTRA_KEYS)
+
+
+def _beside(extra: Row) -> Row:
+    """What a provider sent without what has a column: the column says what was said, and by whom."""
+    return {key: value for key, value in extra.items() if key not in _COLUMNS}
+
+
+_MESSAGE_COLUMNS = (
+    "id, role, content, parts, tool_calls, tool_call_id, tool_name, timestamp, finish_reason,"
+    " reasoning, platform_message_id, extra, kind, observed, origin_id, answers"
+)
+
+
+def conversation_messages(  # noqa: C901, PLR0912 -- one flat `if` a column: a loop would cost a third more
+    tx: Tx, where: str, bindings: tuple[Any, ...]
+) -> list[Row]:
+    """Messages as models see them: `role` and `content`, and what else was said.
+
+    `id` is the row's own, so that a caller can tell what is stored already.
+    """
+    messages: list[Row] = []
+    query = f"SELECT {_MESSAGE_COLUMNS} FROM messages WHERE {where} ORDER BY id"
+    for (
+        id_, role, content, parts, calls, call_id, name, at, finish, reasoning, sent_id, extra, kind,
+        observed, origin_id, answers,
+    ) in tx.tuples(query, *bindings):  # fmt: skip
+        message: Row = {"role": role, "content": content, "timestamp": at, "id": id_}
+        if parts is not None:
+            message["content"] = decode(parts)
+        if calls is not None:
+            message["tool_calls"] = decode(calls)
+        if call_id is not None:
+            message["tool_call_id"] = call_id
+        if name is not None:
+            message["tool_name"] = name
+        if finish is not None:
+            message["finish_reason"] = finish
+        if reasoning is not None:
+            message["reasoning"] = reasoning
+        if sent_id is not None:
+            message["message_id"] = sent_id
+        if extra is not None:
+            more = decode(extra)
+            message.update(more if _COLUMNS.isdisjoint(more) else _beside(more))
+        if kind != "message":
+            message["kind"] = kind
+        if observed:
+            message["observed"] = True
+        if origin_id is not None:
+            message["origin_id"] = origin_id
+        if answers is not None:
+            message["answers"] = answers
+        messages.append(message)
+    return messages
+
+
+IS_OUT_OF_ORDER = "(SELECT value FROM main.meta WHERE key = 'out_of_order')"
+"""Whether messages may have been stored in another order than that of their times."""
+
+
+def note_import(tx: Tx) -> None:
+    """What was said elsewhere came in: from now on the order of ids is not that of times."""
+    tx.run("INSERT INTO meta VALUES ('out_of_order', '1') ON CONFLICT (key) DO NOTHING")

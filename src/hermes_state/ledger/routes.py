@@ -1,0 +1,126 @@
+"""Where a chat's conversation is: session key to session id, one row a route.
+
+The gateway's truth. `entry` is the gateway's own JSON; the store only keeps its session id in step.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from hermes_state.store import Reading, Tx
+from hermes_state.values import Row
+
+
+def save(tx: Tx, session_key: str, session_id: str, entry: str, *, scope: str = "") -> None:
+    """Set one route; the others are not touched."""
+    tx.run(
+        "INSERT INTO routes (scope, session_key, session_id, entry, updated_at)"
+        " VALUES (?, ?, ?, ?, ?) ON CONFLICT (scope, session_key) DO UPDATE SET"
+        " session_id = excluded.session_id,"
+        " entry = excluded.entry, updated_at = excluded.updated_at",
+        scope,
+        session_key,
+        session_id,
+        entry,
+        tx.now,
+    )
+
+
+def replace(tx: Tx, entries: Mapping[str, tuple[str, str]], *, scope: str = "") -> None:
+    """Make these (session key to session id and entry) the only routes of a scope."""
+    keys = tx.many(entries)
+    tx.run(
+        f"DELETE FROM routes WHERE scope = ? AND NOT {tx.among('session_key')}",
+        scope,
+        keys,
+    )
+    save_all(tx, entries, scope=scope)
+
+
+def save_all(tx: Tx, entries: Mapping[str, tuple[str, str]], *, scope: str = "") -> None:
+    """Set these routes (session key to session id and entry); the others are not touched."""
+    for session_key, (session_id, entry) in entries.items():
+        save(tx, session_key, session_id, entry, scope=scope)
+
+
+def load(tx: Tx, scope: str = "") -> dict[str, Row]:
+    """Every route of a scope by its key."""
+    found = tx.rows("SELECT * FROM routes WHERE scope = ?", scope)
+    return {row["session_key"]: row for row in found}
+
+
+def find(tx: Tx, session_key: str, scope: str = "") -> Row | None:
+    """One route, or None."""
+    return tx.row("SELECT * FROM routes WHERE scope = ? AND session_key = ?", scope, session_key)
+
+
+def keys_of(tx: Tx, session_id: str, scope: str = "") -> set[str]:
+    """The keys whose route leads to the conversation of a session, whichever session of it they name.
+
+    A chat whose time in it is up is in it no more, though its route stays until somebody writes there.
+    """
+    # The plus keeps it off the primary key, which would read every route of the scope.
+    found = tx.tuples(
+        "SELECT session_key FROM routes WHERE +scope = ?2 AND session_id IN (SELECT ?1 UNION"
+        " SELECT id FROM sessions WHERE conversation_id ="
+        " (SELECT conversation_id FROM sessions WHERE id = ?1))"
+        " AND iif(json_valid(entry), entry, '{}') ->> '$.expiry_finalized' IS NOT 1",
+        session_id,
+        scope,
+    )
+    return {str(row[0]) for row in found}
+
+
+def lost(tx: Tx, session_key: str, over: Iterable[str]) -> Row | None:
+    """The conversation that was had last under a key and has none of the ends named `over`.
+
+    It is where a chat goes on whose route was forgotten.
+    """
+    return tx.row(
+        "SELECT id, last_active_at FROM sessions WHERE session_key = ? AND is_tip = 1"
+        " AND archived = 0 AND relation IS DISTINCT FROM 'delegate' AND (ended_at IS NULL OR NOT"
+        f" {tx.among('end_reason')}) ORDER BY last_active_at DESC, id DESC LIMIT 1",
+        session_key,
+        tx.many(over),
+    )
+
+
+def delete(tx: Tx, session_keys: Iterable[str], scope: str = "") -> int:
+    """Forget routes; returns how many there were."""
+    return tx.run(
+        f"DELETE FROM routes WHERE scope = ? AND {tx.among('session_key')}",
+        scope,
+        tx.many(session_keys),
+    )
+
+
+class Routes:
+    """The store's routes, one transaction a call."""
+
+    def __init__(self, database: Reading) -> None:
+        self._db = database
+
+    def save(
+        self, session_key: str, session_id: str, entry: str = "{}", *, scope: str = ""
+    ) -> None:
+        self._db.write(lambda c: save(c, session_key, session_id, entry, scope=scope))
+
+    def replace(self, entries: Mapping[str, tuple[str, str]], *, scope: str = "") -> None:
+        self._db.write(lambda c: replace(c, entries, scope=scope))
+
+    def save_all(self, entries: Mapping[str, tuple[str, str]], *, scope: str = "") -> None:
+        self._db.write(lambda c: save_all(c, entries, scope=scope))
+
+    def load(self, scope: str = "") -> dict[str, Row]:
+        return self._db.read(lambda c: load(c, scope))
+
+    def get(self, session_key: str, scope: str = "") -> Row | None:
+        return self._db.read(lambda c: find(c, session_key, scope))
+
+    def keys_of(self, session_id: str, scope: str = "") -> set[str]:
+        return self._db.read(lambda c: keys_of(c, session_id, scope))
+
+    def lost(self, session_key: str, over: Iterable[str]) -> Row | None:
+        return self._db.read(lambda c: lost(c, session_key, over))
+
+    def delete(self, session_keys: Iterable[str], scope: str = "") -> int:
+        keys = list(session_keys)
+        return self._db.write(lambda c: delete(c, keys, scope))

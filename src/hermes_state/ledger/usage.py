@@ -1,0 +1,105 @@
+"""What model calls cost: one row a call, summed up on its session by the database."""
+
+from hermes_state.store import Reading, Tx
+from hermes_state.values import Row, Spent
+
+_TOKENS = (name for name in Spent._fields if name.endswith("_tokens"))
+_SUMS = (
+    ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in _TOKENS)
+    + ", coalesce(sum(cost_usd), 0.0) AS cost_usd"
+)
+"""Of calls, and of sessions, which keep the sums of their calls in columns of the same names."""
+
+
+def record(
+    tx: Tx,
+    session_id: str,
+    spent: Spent,
+    *,
+    turn_id: str | None = None,
+    task: str = "",
+) -> None:
+    """Note one model call; `task` names what is not part of the main loop."""
+    tx.run(
+        f"INSERT INTO usage (session_id, turn_id, task, {', '.join(Spent._fields)}, timestamp)"
+        f" VALUES ({', '.join('?' * (len(Spent._fields) + 4))})",
+        session_id,
+        turn_id,
+        task,
+        *spent,
+        tx.now,
+    )
+
+
+def of_conversation(tx: Tx, session_id: str) -> list[Row]:
+    """Sums by model over all sessions of a conversation."""
+    return tx.rows(
+        f"SELECT model, provider, count(*) AS calls, {_SUMS} FROM usage"
+        " WHERE session_id IN (SELECT id FROM sessions WHERE conversation_id ="
+        " (SELECT conversation_id FROM sessions WHERE id = ?))"
+        " GROUP BY model, provider ORDER BY model, provider",
+        session_id,
+    )
+
+
+def so_far(tx: Tx, session_id: str) -> Row:
+    """The sum over a conversation and how often it was compacted, however many calls there were."""
+    return tx.rows(
+        f"SELECT coalesce(sum(api_call_count), 0) AS calls, {_SUMS},"
+        " coalesce(max(CASE id WHEN ?1 THEN depth END), 0) AS compactions FROM sessions"
+        " WHERE conversation_id = (SELECT conversation_id FROM sessions WHERE id = ?1)",
+        session_id,
+    )[0]
+
+
+def last_taken(tx: Tx, session_id: str) -> int | None:
+    """How many tokens the last request of a session and its reply were; None before there was one."""
+    return tx.value(
+        "SELECT input_tokens + output_tokens FROM usage WHERE session_id = ? AND task = ''"
+        " ORDER BY id DESC LIMIT 1",
+        session_id,
+    )
+
+
+def since(tx: Tx, moment: float) -> Row:
+    """The sum of everything spent since a point in time."""
+    return tx.rows(f"SELECT count(*) AS calls, {_SUMS} FROM usage WHERE timestamp >= ?", moment)[0]
+
+
+def of_turn(tx: Tx, turn_id: str, session_id: str) -> Row:
+    """The sum of what one turn spent."""
+    return tx.rows(
+        f"SELECT count(*) AS calls, {_SUMS} FROM usage"
+        " WHERE session_id IN (SELECT id FROM sessions WHERE conversation_id ="
+        " (SELECT conversation_id FROM sessions WHERE id = ?))"
+        " AND turn_id = ?",
+        session_id,
+        turn_id,
+    )[0]
+
+
+class Usage:
+    """The store's accounts, one transaction a call."""
+
+    def __init__(self, database: Reading) -> None:
+        self._db = database
+
+    def record(
+        self, session_id: str, spent: Spent, *, turn_id: str | None = None, task: str = ""
+    ) -> None:
+        self._db.write(lambda c: record(c, session_id, spent, turn_id=turn_id, task=task))
+
+    def of_conversation(self, session_id: str) -> list[Row]:
+        return self._db.read_one(lambda c: of_conversation(c, session_id))
+
+    def so_far(self, session_id: str) -> Row:
+        return self._db.read_one(lambda c: so_far(c, session_id))
+
+    def last_taken(self, session_id: str) -> int | None:
+        return self._db.read_one(lambda c: last_taken(c, session_id))
+
+    def of_turn(self, turn_id: str, session_id: str) -> Row:
+        return self._db.read_one(lambda c: of_turn(c, turn_id, session_id))
+
+    def since(self, moment: float) -> Row:
+        return self._db.read(lambda c: since(c, moment))

@@ -1,0 +1,36 @@
+"""Workers: the processes that run turns, and when each was heard of last.
+
+A worker has a row while it has open turns. One that is not heard of for as long as a lease lasts counts
+as gone, and others may run its turns; what it still tries to write is refused by the fencing token.
+"""
+
+from collections.abc import Collection
+
+from hermes_state.store import Tx
+
+TTL_S = 60.0
+
+
+def of_holder(holder: str) -> str:
+    """Return the worker that holds a lease: the same name without the number of the lease."""
+    return holder.rpartition(":")[0] or holder
+
+
+def refresh(tx: Tx, worker: str) -> None:
+    """Note that a worker is there."""
+    tx.run(
+        "INSERT INTO workers (name, seen_at) VALUES (?1, ?2)"
+        " ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at",
+        worker,
+        tx.now,
+    )
+
+
+def forget(tx: Tx, names: Collection[str]) -> None:
+    """Remove workers that have ended: their turns are free at once."""
+    tx.run(f"DELETE FROM workers WHERE {tx.among('name')}", tx.many(names))
+
+
+def names(tx: Tx) -> list[str]:
+    """List the workers that have a row."""
+    return [name for (name,) in tx.tuples("SELECT name FROM workers ORDER BY name")]
