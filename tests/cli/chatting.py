@@ -85,22 +85,15 @@ class World:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def chat(
-        self, *arguments: str, **environment: str
-    ) -> contextlib.AbstractContextManager["TerminalChat"]:
+    def chat(self, *arguments: str, **environment: str) -> "TerminalChat":
         """Run `hermes chat` on a terminal."""
         return self.terminal("chat", *arguments, **environment)
 
-    @contextlib.contextmanager
-    def terminal(self, *arguments: str, **environment: str) -> Generator["TerminalChat"]:
+    def terminal(self, *arguments: str, **environment: str) -> "TerminalChat":
         """Run `hermes` on a terminal."""
-        chat = TerminalChat(
+        return TerminalChat(
             [*self.command, *arguments], self.workspace, {**self.environment, **environment}
         )
-        try:
-            yield chat
-        finally:
-            chat.kill()
 
     @contextlib.contextmanager
     def store(self) -> Generator[SessionDB]:
@@ -124,7 +117,7 @@ class World:
 
 
 class TerminalChat:
-    """A process with a terminal of its own, and what it has written there."""
+    """A process with a terminal of its own, and what it has written there; killed at the exit."""
 
     def __init__(self, command: list[str], folder: Path, environment: dict[str, str]) -> None:
         self._master, slave = pty.openpty()
@@ -148,6 +141,12 @@ class TerminalChat:
         self._is_over = False
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
+
+    def __enter__(self) -> "TerminalChat":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def _listen(self) -> None:
         while True:

@@ -3,9 +3,11 @@
 import contextlib
 import select
 import signal
+import socket
 import sys
 import termios
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +25,8 @@ PROMPT = "> "
 _CONTINUATION = "  "
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _WAKING = signal.SIGUSR1
-"""Sent to ourselves when a question is settled while its answer is being typed."""
+"""Sent to the thread that reads, until it stops reading."""
+_RETRY_INTERVAL_S = 0.02
 
 
 class Leaving(Exception):
@@ -46,14 +49,18 @@ class Woken:
 Item = Event | Done | Woken
 
 
-class _SettledError(Exception):
-    """The question that is being answered needs no answer any more."""
+class _ReadInterruptedError(Exception):
+    """A signal waits, or the question that is being answered needs no answer any more."""
 
 
 class Terminal:
     """Reads lines in the main thread; while it does not, events wait in `items`, and signals too.
 
     What was ignored when the program was started stays ignored: `nohup` means it.
+
+    CPython acts on a signal only when it interrupts a system call, so one that arrives just before
+    `input` waits for a key would be noticed at the next key. Therefore a thread takes every signal,
+    from the descriptor that CPython's handler writes to, and interrupts the reader until it stops.
     """
 
     def __init__(self, out: TextIO) -> None:
@@ -66,16 +73,23 @@ class Terminal:
         self._is_settled: Callable[[], bool] = lambda: False
         self._history: InputHistory | None = None
         self._before: dict[int, object] = {}
+        self._arriving, self._wakeup = socket.socketpair()
 
     def __enter__(self) -> "Terminal":
+        self._wakeup.setblocking(False)
+        signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGINT, *_ENDING, _WAKING):
             if number == _WAKING or signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._take_signal)
+                handler = self._interrupt_read if number == _WAKING else _ignore
+                self._before[number] = signal.signal(number, handler)
+        threading.Thread(target=self._take_signals, name="signals", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+        signal.set_wakeup_fd(-1)
+        self._wakeup.close()  # ends the thread, which closes the other end
 
     def edit(self, history: Path, names: Callable[[], Sequence[str]]) -> None:
         """Let the person edit lines, go back in the history and complete names of commands."""
@@ -126,7 +140,7 @@ class Terminal:
         self._is_settled = is_settled
         try:
             return self._line(prompt)
-        except _SettledError:
+        except _ReadInterruptedError:
             self._out.write("\n")
             return None
         finally:
@@ -138,25 +152,33 @@ class Terminal:
 
     def wake(self) -> None:
         """Look again whether an answer is still needed; called from any thread."""
-        if self._is_reading:
-            signal.pthread_kill(self._main, _WAKING)
+        with contextlib.suppress(OSError):  # full, so the thread will look; or closed
+            self._wakeup.send(bytes([_WAKING]))
 
     def _line(self, prompt: str) -> str:
         self._is_reading = True
         try:
-            self._take_waiting()
             return self._typed(prompt)
+        except (_ReadInterruptedError, SystemError):
+            # SystemError: the next signal came before CPython left `input` with the exception.
+            if not self._must_stop_reading():
+                raise
+            if self._is_settled():
+                raise _ReadInterruptedError from None
+            error = _meaning(self._signals.popleft())
+            if isinstance(error, KeyboardInterrupt):
+                self._out.write("\n")
+            raise error from None
         except EOFError:
             raise Leaving(EXIT_HANGUP if _is_hung_up() else 0) from None
         except OSError:
             raise Leaving(EXIT_HANGUP) from None
-        except KeyboardInterrupt:
-            self._out.write("\n")
-            raise
         finally:
             self._is_reading = False
 
     def _typed(self, prompt: str) -> str:
+        if self._must_stop_reading():
+            raise _ReadInterruptedError
         self._out.flush()
         if self._out is sys.stdout and sys.stdout.isatty():
             return input(prompt)
@@ -167,22 +189,34 @@ class Terminal:
             raise EOFError
         return line.removesuffix("\n")
 
-    def _take_waiting(self) -> None:
-        """Act on what came while nothing was read."""
-        if self._is_settled():
-            raise _SettledError
-        if (number := self.take_signal()) is not None:
-            raise _meaning(number)
+    def _must_stop_reading(self) -> bool:
+        return bool(self._signals) or self._is_settled()
 
-    def _take_signal(self, number: int, _frame: FrameType | None) -> None:
-        if number == _WAKING:
-            if self._is_reading and self._is_settled():
-                raise _SettledError
-        elif self._is_reading:
-            raise _meaning(number)
-        else:
-            self._signals.append(number)
-            self.items.put(Woken())  # a handler may call it: this queue's `put` is reentrant
+    def _interrupt_read(self, _number: int, frame: FrameType | None) -> None:
+        """Handle a signal in the main thread.
+
+        Only an exception that is raised in the frame of `_typed` itself reaches its caller: `input`
+        clears those of a completer, and Python those of a finalizer.
+        """
+        is_in_read = frame is not None and frame.f_code is Terminal._typed.__code__
+        if is_in_read and self._must_stop_reading():
+            raise _ReadInterruptedError
+
+    def _take_signals(self) -> None:
+        """Store the signals that arrive, and interrupt the reader for them; runs in a thread."""
+        with self._arriving:
+            while numbers := self._arriving.recv(64):
+                for number in numbers:
+                    if number in self._before and number != _WAKING:
+                        self._signals.append(number)
+                        self.items.put(Woken())
+                while self._is_reading and self._must_stop_reading():
+                    signal.pthread_kill(self._main, _WAKING)
+                    time.sleep(_RETRY_INTERVAL_S)
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing: the thread that takes signals has it from CPython's own handler."""
 
 
 def _meaning(number: int) -> BaseException:
