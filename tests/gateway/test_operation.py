@@ -342,8 +342,9 @@ def test_the_service_is_shown_and_not_installed(world: World) -> None:
 
 
 class _Systemd:
-    """A systemctl that notes what it is told, and fails at the verbs it is given. What it starts, it
-    starts as the unit says.
+    """A systemctl that notes what it is told, and fails at the verbs it is given.
+
+    It starts what the unit says, but like systemd not while the process before it is still ending.
     """
 
     def __init__(self, world: World, *fails_at: str) -> None:
@@ -358,12 +359,10 @@ class _Systemd:
         program.write_text(
             f'#!/bin/sh\necho "$@" >> {self._told}\n'
             f'case "$2" in {failing}) echo "Failed to connect to bus" >&2; exit 1;; esac\n'
-            'if [ "$2" = start ]; then\n'
+            f'if [ "$2" = start ] && [ "$(cat {self.state})" != running ]; then\n'
             f'  command=$(sed -n s/^ExecStart=//p "{self.unit}"); echo running > {self.state}\n'
-            f"  export INVOCATION_ID=$$; echo $$ > {self._folder}/latest\n"
-            # A process that ends after the next one was started says nothing about that one.
-            f'  ended="test \\$(cat {self._folder}/latest) = $$ && echo auto-restart > {self.state}"\n'
-            '  setsid sh -c "$command; $ended" > /dev/null 2>&1 &\n'
+            f'  ended="&& echo dead > {self.state} || echo auto-restart > {self.state}"\n'
+            '  INVOCATION_ID=$$ setsid sh -c "$command $ended" > /dev/null 2>&1 &\n'
             "fi\n"
             f'if [ "$2" = show ]; then cat {self.state}; fi\n'
         )

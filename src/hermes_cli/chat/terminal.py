@@ -68,7 +68,6 @@ class Terminal:
         self.items: SimpleQueue[Item] = SimpleQueue()
         self._signals: deque[int] = deque()
         self._out = out
-        self._main = threading.main_thread().ident or 0
         self._is_reading = False
         self._is_settled: Callable[[], bool] = lambda: False
         self._history: InputHistory | None = None
@@ -198,8 +197,7 @@ class Terminal:
         Only an exception that is raised in the frame of `_typed` itself reaches its caller: `input`
         clears those of a completer, and Python those of a finalizer.
         """
-        is_in_read = frame is not None and frame.f_code is Terminal._typed.__code__
-        if is_in_read and self._must_stop_reading():
+        if frame and frame.f_code is Terminal._typed.__code__ and self._must_stop_reading():
             raise _ReadInterruptedError
 
     def _take_signals(self) -> None:
@@ -211,7 +209,7 @@ class Terminal:
                         self._signals.append(number)
                         self.items.put(Woken())
                 while self._is_reading and self._must_stop_reading():
-                    signal.pthread_kill(self._main, _WAKING)
+                    signal.pthread_kill(threading.main_thread().ident or 0, _WAKING)
                     time.sleep(_RETRY_INTERVAL_S)
 
 

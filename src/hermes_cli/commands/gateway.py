@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +24,6 @@ from hermes_core import config, log
 from hermes_core.errors import UsageError
 from hermes_core.paths import make_folder, open_private
 
-_LOOK_EVERY_S = 0.1
 _LEFT_WITHIN_S = 5.0
 
 
@@ -211,11 +209,8 @@ def _stop(app: App) -> bool:
     app.do_without_settings()
     os.kill(pid, signal.SIGTERM)
     patience = _patience(app)
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:
-        if status.get_running_pid() != pid:
-            return True
-        time.sleep(_LOOK_EVERY_S)
+    if gateway_service.wait_for(lambda: status.get_running_pid() != pid or None, patience):
+        return True
     raise UsageError(
         f"Process {pid} has not ended within {patience:g} seconds.",
         fix=f"kill -9 {pid} ends it; nothing that was accepted is lost.",

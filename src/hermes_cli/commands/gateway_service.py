@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -19,6 +19,8 @@ from hermes_cli import plugins
 from hermes_cli.commands.app import App, pass_app
 from hermes_core import config
 from hermes_core.errors import UsageError
+
+T = TypeVar("T")
 
 _STARTED_WITHIN_S = 30.0
 _LOOK_EVERY_S = 0.1
@@ -143,6 +145,8 @@ def is_installed(app: App) -> bool:
 def started() -> int | None:
     """Have systemd start the service; its process, None when it is not up yet. Raises UsageError."""
     before = status.read_runtime_status()
+    # While the process before is still ending, systemd starts nothing.
+    wait_for(lambda: _state() in ("", _BETWEEN_STARTS, *_OVER) or status.get_running_pid())
     _trouble("reset-failed", _NAME)  # one that has ended too often is not started for minutes else
     _systemctl("start", _NAME)
 
@@ -175,12 +179,15 @@ def stopped() -> bool:
 
 def when_up(find: Callable[[], int | None]) -> int | None:
     """The process that is found, as soon as it is a gateway that is up; None if that takes long."""
-    deadline = time.monotonic() + _STARTED_WITHIN_S
-    while time.monotonic() < deadline:
-        if (pid := find()) is not None and _is_up(pid):
-            return pid
+    return wait_for(lambda: pid if (pid := find()) is not None and _is_up(pid) else None)
+
+
+def wait_for(find: Callable[[], T | None], seconds: float = _STARTED_WITHIN_S) -> T | None:
+    """Return what is found within some seconds, else None."""
+    deadline = time.monotonic() + seconds
+    while (found := find()) is None and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY_S)
-    return None
+    return found
 
 
 def _is_up(pid: int) -> bool:
