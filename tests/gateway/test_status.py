@@ -1,5 +1,6 @@
 """What the gateway says about itself: in files, also where they cannot be written, and to a person."""
 
+import contextlib
 import errno
 import json
 import logging
@@ -29,9 +30,11 @@ def _full(_descriptor: int) -> None:
 
 
 def _obstruct(path: Path) -> None:
-    """Have every write of a file fail: a folder is in its place."""
-    path.unlink(missing_ok=True)
-    path.mkdir()
+    """Have every write of a file fail: a folder is in its place, whoever writes it meanwhile."""
+    while not path.is_dir():
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
 
 
 def test_a_start_on_a_full_disk_says_so_and_leaves_the_home_free(
