@@ -485,10 +485,10 @@ class Agent:
 
     def _warn_about_prices(self, report: Sink) -> None:
         facts, limits = self.model.facts, self._limits
-        is_limited = limits.cost_usd or limits.cost_per_day_usd or limits.person_cost_per_day_usd
+        is_limited = any(limit.unit == "usd" for limit in limits.all)
         if is_limited and meter.is_unpriced(facts):
             report(
-                Notice(f"What {facts.name} costs is not known: limits on money do not hold for it.")
+                Notice(f"{facts.name} has no known price, so limits on money cannot be enforced for it.")
             )
 
     def _estimator_of(self, name: str) -> Estimator:

@@ -10,11 +10,10 @@ from hermes_core import text
 from hermes_core.errors import BudgetSpent, UsageError
 from hermes_core.settings import AgentSettings
 from hermes_state.protocol import Store
-from hermes_state.values import Estimate, Limits, Receipt, Reservation, Spent
+from hermes_state.values import Estimate, Limit, Limits, Receipt, Reservation, Spent
 
-_LEAST_REPLY = 256
+_MIN_REPLY_TOKENS = 256
 """A reply shorter than this is not worth asking for."""
-_DAY = "a day ends at midnight UTC"
 
 
 def is_unpriced(facts: Facts) -> bool:
@@ -34,14 +33,14 @@ def check_choice(facts: Facts, permissions: Permissions | None) -> None:
 
 def limits_of(settings: AgentSettings, permissions: Permissions | None = None) -> Limits:
     """The limits of a turn as the settings have them, and those of the person it is for."""
-    return Limits(
-        steps=settings.max_steps,
-        tokens=settings.max_tokens,
-        cost_usd=settings.max_cost_usd,
-        seconds=settings.max_seconds,
-        cost_per_day_usd=settings.max_cost_per_day_usd,
+    return Limits.of(
+        Limit("steps", "turn", settings.max_steps),
+        Limit("seconds", "turn", settings.max_seconds),
+        Limit("tokens", "turn", settings.max_tokens),
+        Limit("usd", "turn", settings.max_cost_usd),
+        Limit("usd", "day", settings.max_cost_per_day_usd),
+        Limit("usd", "person", permissions.usd_per_day if permissions else 0),
         person=permissions.person if permissions else "",
-        person_cost_per_day_usd=permissions.usd_per_day if permissions else 0.0,
     )
 
 
@@ -88,7 +87,8 @@ class Meter:
         if is_limited:
             reservation = self._set_aside(self._limits, estimate, task)
         else:
-            self._limits.check_work(self.steps + (not task), self.elapsed_s)
+            for limit in self._limits.all:  # of the turn alone, which nobody else uses up
+                limit.check(self.steps, estimate, task)
             reservation = Reservation(None, self.elapsed_s, self._account, self._limits.person)
             self._under_way = estimate, task
         self.steps += not task
@@ -111,31 +111,21 @@ class Meter:
 
     def _affordable(self, facts: Facts, input_tokens: int, max_output: int) -> int:
         """How long a reply may be; raises BudgetSpent, which says which limit leaves too little."""
-        sofar = self._store.budgets.of_turn(self._turn_id, self._account)
-        room: list[tuple[float, str]] = []
-        if tokens := self._limits.tokens:
-            room.append((tokens - sofar["tokens"] - input_tokens, f"{tokens:,} tokens"))
+        budgets = self._store.budgets
         price = max(facts.input_price, facts.cache_write_price)
-        for left_usd, limit in self._left(sofar["cost_usd"]) if facts.output_price else ():
-            most = (left_usd * 1_000_000 - input_tokens * price) / facts.output_price
-            room.append((most, limit))
-        most, limit = min(room, default=(max_output, ""))
-        if most < min(_LEAST_REPLY, max_output):
+        room: list[tuple[float, Limit]] = []
+        for limit, used in budgets.used(self._turn_id, self._limits, self._account):
+            rest = limit.most - used
+            if limit.unit == "tokens":
+                room.append((rest - input_tokens, limit))
+            elif limit.unit == "usd" and facts.output_price:
+                room.append(((rest * 1_000_000 - input_tokens * price) / facts.output_price, limit))
+        if not room:
+            return max_output
+        tokens, limit = min(room)
+        if tokens < min(_MIN_REPLY_TOKENS, max_output):
             raise BudgetSpent(f"the limit of {limit} leaves too little for another model call")
-        return min(int(most), max_output)
-
-    def _left(self, spent_usd: float) -> list[tuple[float, str]]:
-        """The money that each limit leaves, with what it is a limit of."""
-        limits, today_usd = self._limits, self._store.budgets.today_usd
-        left: list[tuple[float, str]] = []
-        if limits.cost_usd:
-            left.append((limits.cost_usd - spent_usd, f"{text.usd(limits.cost_usd)} a message"))
-        if per_day := limits.cost_per_day_usd:
-            left.append((per_day - today_usd(), f"{text.usd(per_day)} a day ({_DAY})"))
-        if per_day := limits.person_cost_per_day_usd:
-            yours = f"{text.usd(per_day)} a day for you ({_DAY})"
-            left.append((per_day - today_usd(limits.person), yours))
-        return left
+        return min(int(tokens), max_output)
 
     def ask_aside(
         self, model: Model, request: Request, tokens: int, stop: Stop, session_id: str, task: str

@@ -22,6 +22,7 @@ from hermes_state.values import (
     Estimate,
     InboundMessage,
     Lease,
+    Limit,
     Limits,
     NewSession,
     OutboundPart,
@@ -230,6 +231,9 @@ class BudgetLedger(Protocol):
     ) -> Reservation: ...
     def settle(self, turn_id: str, session_id: str, receipt: Receipt) -> None: ...
     def of_turn(self, turn_id: str, account: str | None = None) -> Row: ...
+    def used(
+        self, turn_id: str, limits: Limits, account: str | None = None
+    ) -> list[tuple[Limit, float]]: ...
     def today_usd(self, person: str | None = None) -> float: ...
 
 

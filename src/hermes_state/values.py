@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from hermes_core.errors import BudgetSpent
-from hermes_core.text import number
+from hermes_core.text import usd
 
 Row = dict[str, Any]
 """A row as callers see it."""
@@ -139,34 +139,54 @@ class Spent(NamedTuple):
     cost_usd: float = 0.0
 
 
-class Limits(NamedTuple):
-    """How far a turn, a day (UTC) and somebody's day may go; 0 is no limit."""
+class Limit(NamedTuple):
+    """The most that may be used of one unit: in a turn, in a day (UTC) by all, or by one person."""
 
-    steps: int = 0
-    tokens: int = 0
-    cost_usd: float = 0.0
-    seconds: float = 0.0
-    cost_per_day_usd: float = 0.0
+    unit: Literal["steps", "seconds", "tokens", "usd"]
+    scope: Literal["turn", "day", "person"]
+    most: float
+    """0 does not limit."""
+
+    def __str__(self) -> str:
+        if self.unit == "usd":
+            per = {"turn": "message", "day": "day", "person": "day for you"}[self.scope]
+            end = "" if self.scope == "turn" else " (a day ends at midnight UTC)"
+            return f"{usd(self.most)} per {per}{end}"
+        return f"{self.most:,.0f} {self.unit}" if self.most >= 1 else f"{self.most:g} {self.unit}"
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether turns beside this one may use it up, so that a call must be reserved first."""
+        return self.unit in ("tokens", "usd")
+
+    def check(self, used: float, estimate: "Estimate", task: str) -> None:
+        """Raise BudgetSpent when a call would pass the limit."""
+        wanted = {
+            "steps": used + (not task),
+            "seconds": estimate.elapsed_s,
+            "tokens": used + estimate.tokens,
+            "usd": used + estimate.cost_usd,
+        }[self.unit]
+        if wanted > self.most:
+            raise BudgetSpent(f"the limit of {self} is reached")
+
+
+class Limits(NamedTuple):
+    """The limits of a turn."""
+
+    all: tuple[Limit, ...] = ()
     person: str = ""
-    """Who is to pay, when it is not the owner of the machine."""
-    person_cost_per_day_usd: float = 0.0
+    """Who pays, when it is not the owner of the machine."""
+
+    @classmethod
+    def of(cls, *limits: Limit, person: str = "") -> "Limits":
+        """Return those of the limits that limit anything."""
+        return cls(tuple(limit for limit in limits if limit.most), person)
 
     @property
     def need_reservations(self) -> bool:
-        """Whether a call may be one too many for what others spend meanwhile."""
-        return bool(
-            self.tokens or self.cost_usd or self.cost_per_day_usd or self.person_cost_per_day_usd
-        )
-
-    def check_work(self, steps: int, seconds: float) -> None:
-        """Steps and working time of a turn, which are nobody else's; raises BudgetSpent."""
-        check_limit("steps", steps, self.steps)
-        check_limit("seconds", seconds, self.seconds)
-
-
-def check_limit(unit: str, wanted: float, limit: float) -> None:
-    if limit and wanted > limit:
-        raise BudgetSpent(f"the limit of {number(limit)} {unit} is reached")
+        """Whether a call may be one too many for what other turns spend meanwhile."""
+        return any(limit.is_shared for limit in self.all)
 
 
 class Estimate(NamedTuple):

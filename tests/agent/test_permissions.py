@@ -169,7 +169,7 @@ def test_the_day_of_a_person_is_limited_over_all_their_conversations(make_chat: 
     full = say("a", usage=Usage(0, 1000))
     assert make_chat([full], facts=PRICED, permissions=eve).say()["completed"]
     told = make_chat([full], facts=PRICED, permissions=eve).say()
-    assert told["failed"] and "$0.01 a day for you" in told["error"]
+    assert told["failed"] and "$0.01 per day for you" in told["error"]
     bob = replace(BOB, usd_per_day=0.012)
     assert make_chat([full], facts=PRICED, permissions=bob).say()["completed"], "it is Eve's day"
 

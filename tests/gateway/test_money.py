@@ -23,7 +23,7 @@ def test_a_limit_is_not_escaped_by_choosing_a_model_without_a_price(world: World
         world.platform.say("m", "hello", user="m1")
         world.wait_for_text(
             "m",
-            "$0.00001 a day for you (a day ends at midnight UTC) leaves",
+            "$0.00001 per day for you (a day ends at midnight UTC) leaves",
         )
         world.platform.say("m", "/model gpt-unpriced-x", user="m1")
         told = world.wait_for_replies("m", 2)[1]
@@ -59,7 +59,7 @@ def test_that_the_limit_does_not_hold_for_the_model_of_the_house_is_said_once(wo
         with Inside(world):
             world.platform.say("m", words, user="m1")
             world.wait_for_text("m", f"You said: {words}")
-    told = [text for text in world.replies("m") if "limits on money do not hold" in text]
+    told = [text for text in world.replies("m") if "limits on money cannot be enforced" in text]
     assert len(told) == 1
     assert told[0].startswith("ℹ️ ")
     assert world.replies("m").index(told[0]) == 0
@@ -78,7 +78,7 @@ def test_a_shortening_that_the_limit_does_not_allow_is_refused_with_the_reason(
         inside.store.budgets.reserve("spent", limits, Estimate(1, 0.01, 0.0))
         world.platform.say("m", "/compress", user="m1")
         told = world.wait_for_replies("m", 4)[3]
-        assert told.startswith("⚠️ Nothing was shortened: the limit of $0.01 a day for you")
+        assert told.startswith("⚠️ Nothing was shortened: the limit of $0.01 per day for you")
 
 
 @pytest.mark.parametrize(("usd", "shown"), [(0.00001, "$0.00001"), (0.5, "$0.50"), (2.0, "$2.00")])

@@ -8,7 +8,7 @@ Where neither tokens nor money are limited nothing is set aside; what was spent 
 
 from hermes_state.ledger import usage
 from hermes_state.store import Reading, Tx
-from hermes_state.values import Estimate, Limits, Receipt, Reservation, Row, check_limit
+from hermes_state.values import Estimate, Limit, Limits, Receipt, Reservation, Row
 
 _DAY_S = 86_400.0
 
@@ -25,15 +25,8 @@ def reserve(
 
     Steps and time are the turn's own; tokens and money are those of the account, another turn if given.
     """
-    sofar = of_turn(tx, turn_id, account)
-    limits.check_work(sofar["steps"] + (not task), estimate.elapsed_s)
-    check_limit("tokens", sofar["tokens"] + estimate.tokens, limits.tokens)
-    check_limit("USD", sofar["cost_usd"] + estimate.cost_usd, limits.cost_usd)
-    if limits.cost_per_day_usd:
-        check_limit("USD a day", _today(tx) + estimate.cost_usd, limits.cost_per_day_usd)
-    if limits.person_cost_per_day_usd:
-        wanted = _today(tx, limits.person) + estimate.cost_usd
-        check_limit("USD a day for you", wanted, limits.person_cost_per_day_usd)
+    for limit, amount in used(tx, turn_id, limits, account):
+        limit.check(amount, estimate, task)
     id_: int = tx.value(
         "INSERT INTO reservations (turn_id, account, task, tokens, cost_usd, elapsed_s, reserved_at,"
         " person) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
@@ -45,6 +38,20 @@ def reserve(
         limits.person or None,
     )
     return Reservation(id_, estimate.elapsed_s, account, limits.person)
+
+
+def used(
+    tx: Tx, turn_id: str, limits: Limits, account: str | None = None
+) -> list[tuple[Limit, float]]:
+    """Return each limit with what is used of it already."""
+    turn = of_turn(tx, turn_id, account)
+    return [(limit, _used(tx, limit, turn, limits.person)) for limit in limits.all]
+
+
+def _used(tx: Tx, limit: Limit, turn: Row, person: str) -> float:
+    if limit.scope == "turn":
+        return turn["cost_usd" if limit.unit == "usd" else limit.unit]
+    return _today(tx, person if limit.scope == "person" else None)
 
 
 def _today(tx: Tx, person: str | None = None) -> float:
@@ -107,6 +114,11 @@ class Budgets:
 
     def settle(self, turn_id: str, session_id: str, receipt: Receipt) -> None:
         self._db.write(lambda c: settle(c, turn_id, session_id, receipt))
+
+    def used(
+        self, turn_id: str, limits: Limits, account: str | None = None
+    ) -> list[tuple[Limit, float]]:
+        return self._db.read(lambda c: used(c, turn_id, limits, account))
 
     def of_turn(self, turn_id: str, account: str | None = None) -> Row:
         return self._db.read_one(lambda c: of_turn(c, turn_id, account))

@@ -3,7 +3,7 @@
 from hermes_core.errors import BudgetSpent, IllegalTransitionError
 from hermes_state.protocol import Store
 from hermes_state.testing.rules.given import DAY_S, refused, running, session, still_clock
-from hermes_state.values import Estimate, Limits, Receipt, Reservation, Spent
+from hermes_state.values import Estimate, Limit, Limits, Receipt, Reservation, Spent
 
 
 class BudgetRules:
@@ -11,7 +11,9 @@ class BudgetRules:
 
     def test_a_step_is_set_aside_and_settled_with_what_it_cost(self, store: Store) -> None:
         turn_id = running(store)
-        limits = Limits(steps=3, tokens=1000, cost_usd=1.0)
+        limits = Limits.of(
+            Limit("steps", "turn", 3), Limit("tokens", "turn", 1000), Limit("usd", "turn", 1.0)
+        )
         first = store.budgets.reserve(turn_id, limits, Estimate(400, 0.4, 1.0))
         assert store.budgets.of_turn(turn_id) == {
             "steps": 1, "tokens": 400, "cost_usd": 0.4, "seconds": 1.0
@@ -25,7 +27,7 @@ class BudgetRules:
 
     def test_a_reservation_that_nobody_settled_counts_in_full(self, store: Store) -> None:
         turn_id = running(store)
-        limits = Limits(cost_usd=1.0)
+        limits = Limits.of(Limit("usd", "turn", 1.0))
         store.budgets.reserve(turn_id, limits, Estimate(1, 0.7, 0.0))
         with refused(BudgetSpent):
             store.budgets.reserve(turn_id, limits, Estimate(1, 0.4, 0.0))
@@ -34,21 +36,23 @@ class BudgetRules:
     def test_each_limit_holds(self, store: Store) -> None:
         turn_id = running(store)
         none_left = [
-            (Limits(steps=1), Estimate(1, 0.0, 0.0)),
-            (Limits(tokens=10), Estimate(10, 0.0, 0.0)),
-            (Limits(cost_usd=0.5), Estimate(1, 0.5, 0.0)),
-            (Limits(seconds=5.0), Estimate(1, 0.0, 5.1)),
-            (Limits(cost_per_day_usd=0.5), Estimate(1, 0.5, 0.0)),
+            (Limits.of(Limit("steps", "turn", 1)), Estimate(1, 0.0, 0.0)),
+            (Limits.of(Limit("tokens", "turn", 10)), Estimate(10, 0.0, 0.0)),
+            (Limits.of(Limit("usd", "turn", 0.5)), Estimate(1, 0.5, 0.0)),
+            (Limits.of(Limit("seconds", "turn", 5.0)), Estimate(1, 0.0, 5.1)),
+            (Limits.of(Limit("usd", "day", 0.5)), Estimate(1, 0.5, 0.0)),
         ]
         store.budgets.reserve(turn_id, Limits(), Estimate(1, 0.1, 0.0))
         for limits, estimate in none_left:
             with refused(BudgetSpent):
                 store.budgets.reserve(turn_id, limits, estimate)
-        store.budgets.reserve(turn_id, Limits(steps=1), Estimate(1, 0.0, 0.0), task="summary")
+        store.budgets.reserve(
+            turn_id, Limits.of(Limit("steps", "turn", 1)), Estimate(1, 0.0, 0.0), task="summary"
+        )
 
     def test_a_day_is_shared_by_all_turns_and_ends_at_midnight(self, store: Store) -> None:
         with still_clock() as moved:
-            limits = Limits(cost_per_day_usd=1.0)
+            limits = Limits.of(Limit("usd", "day", 1.0))
             store.budgets.reserve(running(store, "a"), limits, Estimate(1, 0.8, 0.0))
             other = running(store, "b")
             with refused(BudgetSpent):
@@ -60,7 +64,7 @@ class BudgetRules:
 
     def test_a_turn_pays_for_those_it_sent(self, store: Store) -> None:
         parent, child = running(store, "a"), running(store, "b")
-        limits = Limits(steps=1, cost_usd=1.0)
+        limits = Limits.of(Limit("steps", "turn", 1), Limit("usd", "turn", 1.0))
         store.budgets.reserve(parent, limits, Estimate(10, 0.4, 9.0))
         store.budgets.reserve(child, limits, Estimate(10, 0.5, 1.0), account=parent)
         assert store.budgets.of_turn(child, parent) == {
@@ -71,7 +75,7 @@ class BudgetRules:
 
     def test_somebodys_day_is_limited_and_others_do_not_pay_for_it(self, store: Store) -> None:
         with still_clock() as moved:
-            ann = Limits(person="telegram:1", person_cost_per_day_usd=1.0)
+            ann = Limits.of(Limit("usd", "person", 1.0), person="telegram:1")
             bob = ann._replace(person="telegram:2")
             turn_id = running(store)
             store.budgets.reserve(turn_id, ann, Estimate(1, 0.8, 0.0))
