@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from bench.tasks import TASKS, Task
 from hermes_agent.agent import Agent
-from hermes_agent.events import Event, ToolEnded, ToolStarted
 from hermes_agent.models.base import Model
 from hermes_agent.models.embedded.model import EmbeddedModel, open_model
 from hermes_agent.models.small import SmallModel
 from hermes_agent.tools.registry import Toolbox, default_tools
+from hermes_agent.turn.events import Event, ToolEnded, ToolStarted
 from hermes_core import config
 from hermes_core.paths import Home
 from hermes_core.settings import AgentSettings, ApprovalSettings, Settings

@@ -22,7 +22,8 @@ from gateway.source import SessionSource
 from gateway.streams import Streams
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
-from hermes_agent.events import (
+from hermes_agent.permissions import Permissions
+from hermes_agent.turn.events import (
     Compacted,
     Event,
     Notice,
@@ -30,8 +31,7 @@ from hermes_agent.events import (
     QuestionAsked,
     TurnEnded,
 )
-from hermes_agent.permissions import Permissions
-from hermes_agent.turn import Outcome
+from hermes_agent.turn.values import Outcome
 from hermes_core.errors import StoreError
 from hermes_engine.engine import Engine
 from hermes_engine.events import TurnStarted

@@ -15,7 +15,7 @@ from gateway.platforms.base import MessageEvent
 from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
 from gateway.wording import Wording
-from hermes_agent import commands, meter, permissions, recovery, skills
+from hermes_agent import commands, permissions, recovery, skills
 from hermes_agent.agent import Agent
 from hermes_agent.approval import rights
 from hermes_agent.assembly import Assembly
@@ -23,7 +23,8 @@ from hermes_agent.commands import Context, PluginCommand
 from hermes_agent.conversation import Asleep, Conversation
 from hermes_agent.permissions import Permissions
 from hermes_agent.skills import Skill
-from hermes_agent.stop import Stop
+from hermes_agent.turn import meter
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import (
     ConfigError,
     HermesError,

@@ -61,8 +61,8 @@ from gateway.wording import Wording
 from hermes_agent import commands as shared
 from hermes_agent import skills
 from hermes_agent.assembly import Assembly
-from hermes_agent.events import Event
 from hermes_agent.permissions import Permissions
+from hermes_agent.turn.events import Event
 from hermes_cli import plugins
 from hermes_core import clock
 from hermes_core import config as core

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.outline import closed
-from hermes_agent.turn import Outcome
+from hermes_agent.turn.values import Outcome
 
 _CONTEXT_WORDS = ("context", "token", "too large", "too long", "exceed", "payload")
 _LONG_HISTORY = 50

@@ -7,7 +7,7 @@ from typing import Protocol
 from gateway.origin import Origin
 from gateway.platforms.base import MessageEvent
 from gateway.source import SessionSource
-from hermes_agent.events import QuestionAsked
+from hermes_agent.turn.events import QuestionAsked
 from hermes_core.text import one_line, shorten_middle, visible
 from hermes_engine.surface import Running
 from hermes_state.protocol import Store

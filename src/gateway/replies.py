@@ -17,9 +17,9 @@ from gateway.enclosures import Enclosures
 from gateway.origin import Origin
 from gateway.platforms.base import Abilities, Button
 from gateway.splitting import split
-from hermes_agent.events import Notice, QuestionAsked
 from hermes_agent.permissions import Permissions
-from hermes_agent.turn import Outcome
+from hermes_agent.turn.events import Notice, QuestionAsked
+from hermes_agent.turn.values import Outcome
 from hermes_cli import plugins
 from hermes_cli.hook_answers import Answer
 from hermes_state.protocol import Store

@@ -4,7 +4,7 @@ from typing import Literal
 
 from gateway import origin, outcomes
 from gateway.platforms.base import StoredTurn, ToolCall, TurnResult
-from hermes_agent.turn import Outcome
+from hermes_agent.turn.values import Outcome
 from hermes_core.errors import SessionNotFoundError, TurnNotFoundError, UsageError
 from hermes_state.ledger.turns import FOLDED
 from hermes_state.protocol import Store

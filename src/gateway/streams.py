@@ -15,7 +15,7 @@ from gateway.outline import closed
 from gateway.platforms.base import BasePlatformAdapter, SendMetadata, SendResult
 from gateway.splitting import split
 from gateway.threads import run_blocking
-from hermes_agent.events import (
+from hermes_agent.turn.events import (
     Event,
     FellBack,
     Retrying,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from gateway.threads import run_blocking
-from hermes_agent.events import Event, TurnEnded
+from hermes_agent.turn.events import Event, TurnEnded
 from hermes_engine.engine import Engine
 from hermes_engine.events import LogEntry, TurnCancelled, TurnLeft, TurnQueued, TurnStarted
 from hermes_engine.events import TurnSuspended as Suspended

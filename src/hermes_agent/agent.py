@@ -12,12 +12,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from hermes_agent import compaction, lease, meter, prompt
+from hermes_agent import compaction, lease, prompt
 from hermes_agent.approval import policy
 from hermes_agent.approval.gate import Gate
 from hermes_agent.approval.questions import Asker
 from hermes_agent.delegation import SubAgents
-from hermes_agent.events import (
+from hermes_agent.hooks import Hooks, NoHooks
+from hermes_agent.models.base import Model, Reply, Request, ToolSpec
+from hermes_agent.permissions import Permissions
+from hermes_agent.prompt import Place
+from hermes_agent.sandbox.sandboxes import Sandbox
+from hermes_agent.titles import Titler
+from hermes_agent.tokens import Estimator
+from hermes_agent.tools.base import ToolContext
+from hermes_agent.tools.execute import DelegateFor, Executor
+from hermes_agent.tools.processes import Processes
+from hermes_agent.tools.registry import Toolbox
+from hermes_agent.turn import meter
+from hermes_agent.turn.events import (
     Compacted,
     Event,
     Notice,
@@ -29,21 +41,10 @@ from hermes_agent.events import (
     TurnEnded,
     ignore,
 )
-from hermes_agent.hooks import Hooks, NoHooks
-from hermes_agent.loop import Loop, left_open, tell_unseen
-from hermes_agent.meter import Meter
-from hermes_agent.models.base import Model, Reply, Request, ToolSpec
-from hermes_agent.permissions import Permissions
-from hermes_agent.prompt import Place
-from hermes_agent.sandbox.sandboxes import Sandbox
-from hermes_agent.stop import Stop
-from hermes_agent.titles import Titler
-from hermes_agent.tokens import Estimator
-from hermes_agent.tools.base import ToolContext
-from hermes_agent.tools.execute import DelegateFor, Executor
-from hermes_agent.tools.processes import Processes
-from hermes_agent.tools.registry import Toolbox
-from hermes_agent.turn import Deliver, Outcome, Steer, Turn, as_dictionary, deliver_nothing
+from hermes_agent.turn.loop import Loop, left_open, tell_unseen
+from hermes_agent.turn.meter import Meter
+from hermes_agent.turn.stop import Stop
+from hermes_agent.turn.values import Deliver, Outcome, Steer, Turn, as_dictionary, deliver_nothing
 from hermes_cli.plugin_calls import is_of_a_person
 from hermes_core import clock, config
 from hermes_core.errors import (
@@ -488,7 +489,9 @@ class Agent:
         is_limited = any(limit.unit == "usd" for limit in limits.all)
         if is_limited and meter.is_unpriced(facts):
             report(
-                Notice(f"{facts.name} has no known price, so limits on money cannot be enforced for it.")
+                Notice(
+                    f"{facts.name} has no known price, so limits on money cannot be enforced for it."
+                )
             )
 
     def _estimator_of(self, name: str) -> Estimator:

@@ -14,16 +14,16 @@ from typing import Protocol, cast
 import msgspec
 
 from hermes_agent.agent import Agent, MemoryProvider
-from hermes_agent.events import Sink
 from hermes_agent.hooks import Hooks
 from hermes_agent.models import discovery
 from hermes_agent.models.base import Facts, Model, Reply, Request
 from hermes_agent.models.providers import OURS, Provider, Providers
 from hermes_agent.models.registry import Registry
 from hermes_agent.permissions import Permissions, has_notes
-from hermes_agent.stop import Stop
 from hermes_agent.tools.registry import PluginTool, Toolbox, default_tools, plugin_tools
-from hermes_agent.turn import Deliver, deliver_nothing
+from hermes_agent.turn.events import Sink
+from hermes_agent.turn.stop import Stop
+from hermes_agent.turn.values import Deliver, deliver_nothing
 from hermes_core import config, secrets
 from hermes_core.paths import Home
 from hermes_core.settings import Settings

@@ -18,7 +18,7 @@ from hermes_agent.compaction import expand_text
 from hermes_agent.conversation import Conversation
 from hermes_agent.permissions import Permissions, has_notes
 from hermes_agent.skills import Skill, prompt, slug
-from hermes_agent.stop import Stop
+from hermes_agent.turn.stop import Stop
 from hermes_core import clock, slash_commands
 from hermes_core.errors import (
     HermesError,

@@ -6,7 +6,9 @@ its sub-agent instead of sending a second one. It has its own steps; its money i
 
 from typing import TYPE_CHECKING
 
-from hermes_agent.events import (
+from hermes_agent.tools.base import Delegate, Result
+from hermes_agent.tools.execute import DelegateFor
+from hermes_agent.turn.events import (
     Event,
     QuestionAnswered,
     QuestionAsked,
@@ -15,10 +17,8 @@ from hermes_agent.events import (
     ToolProgress,
     ToolStarted,
 )
-from hermes_agent.stop import Stop
-from hermes_agent.tools.base import Delegate, Result
-from hermes_agent.tools.execute import DelegateFor
-from hermes_agent.turn import Turn
+from hermes_agent.turn.stop import Stop
+from hermes_agent.turn.values import Turn
 from hermes_core.errors import ToolError
 from hermes_state.ledger import sessions
 from hermes_state.ledger.scope import DELEGATE

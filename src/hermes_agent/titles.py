@@ -4,11 +4,11 @@ import logging
 import threading
 from collections.abc import Callable
 
-from hermes_agent.events import Sink, Titled, ignore
-from hermes_agent.meter import Meter
 from hermes_agent.models.base import Model, Request
-from hermes_agent.stop import Stop
 from hermes_agent.tokens import text_tokens
+from hermes_agent.turn.events import Sink, Titled, ignore
+from hermes_agent.turn.meter import Meter
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import BudgetSpent, HermesError, Interrupted
 from hermes_core.text import one_line, truncate
 from hermes_state.protocol import Store

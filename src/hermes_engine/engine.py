@@ -18,9 +18,9 @@ import msgspec
 from hermes_agent import lease
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
-from hermes_agent.events import Event
 from hermes_agent.permissions import Permissions
-from hermes_agent.stop import Stop
+from hermes_agent.turn.events import Event
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import IllegalTransitionError, StoreError
 from hermes_engine.agents import AwakeAgents
 from hermes_engine.events import (

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hermes_agent.events import Event
+from hermes_agent.turn.events import Event
 
 MAX_KEPT_EVENTS = 4096
 

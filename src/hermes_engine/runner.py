@@ -5,11 +5,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from hermes_agent import meter
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
-from hermes_agent.events import Event, TurnEnded
-from hermes_agent.turn import Outcome
+from hermes_agent.turn import meter
+from hermes_agent.turn.events import Event, TurnEnded
+from hermes_agent.turn.values import Outcome
 from hermes_core.errors import ConversationBusyError, HermesError, StoreError
 from hermes_engine.agents import AwakeAgents
 from hermes_engine.events import TurnLeft, TurnStarted, TurnSuspended

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Protocol
 
 from hermes_agent.agent import Agent
-from hermes_agent.events import Event
 from hermes_agent.permissions import Permissions
-from hermes_agent.stop import Stop
-from hermes_agent.turn import Deliver, Outcome, deliver_nothing
+from hermes_agent.turn.events import Event
+from hermes_agent.turn.stop import Stop
+from hermes_agent.turn.values import Deliver, Outcome, deliver_nothing
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 from hermes_agent.agent import Agent
-from hermes_agent.stop import Stop
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import UsageError
 from hermes_engine.surface import Running
 

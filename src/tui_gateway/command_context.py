@@ -7,7 +7,7 @@ from typing import Any, cast
 from hermes_agent import commands, skills
 from hermes_agent.agent import Agent
 from hermes_agent.skills import Skill
-from hermes_agent.stop import Stop
+from hermes_agent.turn.stop import Stop
 from hermes_cli import plugins
 from hermes_core.loading import loading
 from hermes_protocol.errors import STILL_OPEN

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, cast
 
 from hermes_agent import lease, recovery
-from hermes_agent.stop import Stop
+from hermes_agent.turn.stop import Stop
 from hermes_core import clock
 from hermes_protocol.errors import NO_SUCH_SESSION
 from hermes_state.ledger import sessions

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Required, TypedDict
 
 import msgspec
 
-from hermes_agent.stop import Stop
+from hermes_agent.turn.stop import Stop
 from hermes_core import clock
 from hermes_core.errors import HermesError
 from hermes_protocol.errors import BUSY

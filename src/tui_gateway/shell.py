@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes_agent.sandbox.child import Child, Ending
-from hermes_agent.stop import Stop
 from hermes_agent.tools.output import Capture, Plain
+from hermes_agent.turn.stop import Stop
 from hermes_core import config
 from hermes_core.secrets import redact
 from tui_gateway.transport import Transport

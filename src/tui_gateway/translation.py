@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from hermes_agent import events
+from hermes_agent.turn import events
 from hermes_core.text import shorten_middle
 from tui_gateway import info, scope
 from tui_gateway.projection import context_of

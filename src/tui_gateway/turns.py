@@ -26,7 +26,7 @@ from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime, Waiting
 
 if TYPE_CHECKING:
-    from hermes_agent.turn import Outcome
+    from hermes_agent.turn.values import Outcome
     from hermes_state.protocol import Store
 
 logger = logging.getLogger(__name__)

@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 import pytest
 
-from hermes_agent.events import Event, TextDelta, ignore
 from hermes_agent.models.anthropic import Anthropic
 from hermes_agent.models.base import Facts, Model, Reply, Request, ToolSpec
 from hermes_agent.models.embedded import engine
 from hermes_agent.models.openai_chat import OpenAIChat
 from hermes_agent.models.small import SmallModel
-from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import RecordingSink
+from hermes_agent.turn.events import Event, TextDelta, ignore
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ContextTooLongError, Interrupted, ModelRefusedError
 
 Format = Literal["openai", "anthropic"]

@@ -8,12 +8,12 @@ import pytest
 
 from hermes_agent.approval.danger import Danger
 from hermes_agent.approval.gate import Permit
-from hermes_agent.events import QuestionAsked, ToolStarted
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.sandboxes import Host, Job
 from hermes_agent.testing.scripted import PATIENCE_S, call
 from hermes_agent.tools import execute_code, terminal
 from hermes_agent.tools.base import Args, Call, Result, Tool, ToolContext
+from hermes_agent.turn.events import QuestionAsked, ToolStarted
 from hermes_core.settings import AgentSettings, ApprovalSettings, Settings
 from hermes_state import SessionDB
 from tests.agent.conftest import Chat, Counting, MakeChat

@@ -6,9 +6,9 @@ from typing import Any
 
 from hermes_agent import ending
 from hermes_agent.assembly import Assembly
-from hermes_agent.events import ignore
 from hermes_agent.models.base import Model
 from hermes_agent.testing.scripted import ScriptedModel
+from hermes_agent.turn.events import ignore
 from hermes_core.paths import Home
 from hermes_core.settings import AgentSettings, ModelSettings, Settings
 from hermes_state import SessionDB

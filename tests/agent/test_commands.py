@@ -13,12 +13,12 @@ from hermes_agent import commands, ending
 from hermes_agent.agent import Agent
 from hermes_agent.approval.danger import Danger
 from hermes_agent.commands import COMMANDS, PluginCommand
-from hermes_agent.events import QuestionAsked
 from hermes_agent.permissions import Permissions
 from hermes_agent.skills import Skill
-from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import call
 from hermes_agent.tools.base import Tool
+from hermes_agent.turn.events import QuestionAsked
+from hermes_agent.turn.stop import Stop
 from hermes_cli.plugins import PluginContext
 from hermes_core.errors import (
     NothingSaidError,

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hermes_agent.events import Event, Notice, Sink, TextDelta, ignore
 from hermes_agent.models import small_prompt
 from hermes_agent.models.base import Reply, Request
 from hermes_agent.models.embedded import engine, hardware
@@ -25,9 +24,10 @@ from hermes_agent.models.embedded.model import EmbeddedModel, open_model
 from hermes_agent.models.embedded.pull import pull
 from hermes_agent.models.embedded.slots import Slots
 from hermes_agent.models.small import SmallModel
-from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import RecordingSink
 from hermes_agent.tools.registry import Toolbox, default_tools
+from hermes_agent.turn.events import Event, Notice, Sink, TextDelta, ignore
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import (
     ContextTooLongError,
     Interrupted,
@@ -352,10 +352,10 @@ def test_the_machine_has_memory_and_cores() -> None:
 _LEAVING = """
 import sys, os
 from pathlib import Path
-from hermes_agent.events import TextDelta
+from hermes_agent.turn.events import TextDelta
 from hermes_agent.models.base import Request
 from hermes_agent.models.embedded.model import EmbeddedModel
-from hermes_agent.stop import Stop
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import Interrupted
 stop = Stop()
 request = Request("", (), [{"role": "user", "content": "Tell me a long story."}], 900)

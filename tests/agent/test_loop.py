@@ -7,16 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hermes_agent.events import (
-    StepStored,
-    TextDelta,
-    ToolEnded,
-    ToolStarted,
-    TurnEnded,
-    Used,
-)
 from hermes_agent.models.base import Facts, Usage
-from hermes_agent.partial_reply import PartialReply
 from hermes_agent.testing.scripted import (
     PATIENCE_S,
     Quiet,
@@ -28,6 +19,15 @@ from hermes_agent.testing.scripted import (
     together,
 )
 from hermes_agent.tools.base import Args, Call, Result
+from hermes_agent.turn.events import (
+    StepStored,
+    TextDelta,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    Used,
+)
+from hermes_agent.turn.partial_reply import PartialReply
 from hermes_core.errors import ContextTooLongError, ModelError, ModelRefusedError, StoreFullError
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB

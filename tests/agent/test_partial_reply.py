@@ -2,9 +2,9 @@
 
 import threading
 
-from hermes_agent.events import TextDelta
-from hermes_agent.partial_reply import PartialReply, Writer
 from hermes_agent.testing.scripted import PATIENCE_S
+from hermes_agent.turn.events import TextDelta
+from hermes_agent.turn.partial_reply import PartialReply, Writer
 from tests.support.faults import eventually
 
 

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from hermes_agent.approval import rights
 from hermes_agent.approval.danger import Danger
-from hermes_agent.events import QuestionAsked
 from hermes_agent.models.base import Facts, Usage
 from hermes_agent.permissions import Permissions
 from hermes_agent.testing.scripted import call, raw_call, say
 from hermes_agent.tools.base import Tool
 from hermes_agent.tools.memory import TOOL as MEMORY
 from hermes_agent.tools.registry import Toolbox, default_tools
+from hermes_agent.turn.events import QuestionAsked
 from hermes_core.errors import UsageError
 from hermes_core.paths import Home, make_folder
 from hermes_core.settings import AgentSettings, Settings

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from hermes_agent import ending
-from hermes_agent.events import ToolEnded
 from hermes_agent.testing.scripted import PATIENCE_S, Quiet, call, silence
 from hermes_agent.tools import schema
 from hermes_agent.tools.registry import plugin_tools
+from hermes_agent.turn.events import ToolEnded
 from hermes_cli.plugins import PluginContext, PluginHost
 from hermes_core.paths import Home
 from hermes_state import SessionDB

@@ -10,16 +10,16 @@ import pytest
 
 from hermes_agent import lease, recovery
 from hermes_agent.delegation import SubAgents
-from hermes_agent.events import QuestionAsked, TextDelta, ToolEnded
 from hermes_agent.permissions import Permissions
-from hermes_agent.stop import Stop
 from hermes_agent.testing import validity
 from hermes_agent.testing.scripted import PATIENCE_S, Quiet, call, silence, together
 from hermes_agent.tools import schema
 from hermes_agent.tools.base import Args, Tool
 from hermes_agent.tools.base import Call as ToolCall
 from hermes_agent.tools.clarify import TOOL as CLARIFY
-from hermes_agent.turn import Turn
+from hermes_agent.turn.events import QuestionAsked, TextDelta, ToolEnded
+from hermes_agent.turn.stop import Stop
+from hermes_agent.turn.values import Turn
 from hermes_core.errors import ConversationBusyError
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB

@@ -2,9 +2,7 @@ import threading
 
 import pytest
 
-from hermes_agent.events import ReasoningDelta, TextDelta, ToolCallBegun, ignore
 from hermes_agent.models.base import Model, Request, Usage
-from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import (
     PATIENCE_S,
     Quiet,
@@ -17,6 +15,8 @@ from hermes_agent.testing.scripted import (
     silence,
     together,
 )
+from hermes_agent.turn.events import ReasoningDelta, TextDelta, ToolCallBegun, ignore
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ContextTooLongError, Interrupted, ModelError, ModelUnreachableError
 
 HELLO = Request("You help.", [], [{"role": "user", "content": "hello"}])

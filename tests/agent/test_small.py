@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_agent.events import Retrying, TextDelta, ToolCallBegun
 from hermes_agent.models import small_prompt, small_step
 from hermes_agent.models.base import Reply, Request, ToolSpec, Usage
 from hermes_agent.models.small import MOST_STEPS, SmallModel
-from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import RecordingSink, ScriptedModel, Step, say
 from hermes_agent.tools.registry import Toolbox, default_tools
+from hermes_agent.turn.events import Retrying, TextDelta, ToolCallBegun
+from hermes_agent.turn.stop import Stop
 from hermes_core.settings import Settings
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import call
 from hermes_agent.tools.base import Args
 from hermes_agent.tools.base import Call as ToolCall
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import Interrupted
 from tests.agent.conftest import Counting, MakeChat
 

@@ -4,8 +4,15 @@ import io
 
 import pytest
 
-from hermes_agent import events
-from hermes_agent.events import Event, QuestionAsked, TextDelta, ToolEnded, ToolStarted, TurnEnded
+from hermes_agent.turn import events
+from hermes_agent.turn.events import (
+    Event,
+    QuestionAsked,
+    TextDelta,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+)
 from hermes_cli.chat.view import View
 from hermes_cli.chat.work import understood
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hermes_agent.assembly import Assembly
-from hermes_agent.events import Event
 from hermes_agent.testing.scripted import Script, ScriptedModel
-from hermes_agent.turn import Outcome
+from hermes_agent.turn.events import Event
+from hermes_agent.turn.values import Outcome
 from hermes_core.paths import Home
 from hermes_core.settings import AgentSettings, ModelSettings, Settings
 from hermes_engine.engine import Engine

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from hermes_agent.events import TextDelta, TurnEnded
 from hermes_agent.testing.scripted import Quiet, say
 from hermes_agent.testing.scripted import silence as falls_silent
+from hermes_agent.turn.events import TextDelta, TurnEnded
 from hermes_core.errors import UsageError
 from hermes_engine.events import Gap, TurnCancelled, TurnQueued, TurnStarted
 from hermes_engine.surface import NotReadyError, Running, TurnPlan

@@ -19,11 +19,11 @@ from hermes_agent.approval.gate import Permit
 from hermes_agent.commands import PluginCommand
 from hermes_agent.permissions import Permissions
 from hermes_agent.skills import Skill
-from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import ScriptedModel
 from hermes_agent.tools.base import Call, Result
 from hermes_agent.tools.registry import Toolbox
 from hermes_agent.tools.session_search import TOOL as SEARCH
+from hermes_agent.turn.stop import Stop
 from hermes_core import config
 from hermes_core.errors import ConfigError, SessionNotFoundError, ToolError, UsageError
 from hermes_core.settings import GatewaySettings, RoleSettings, Settings

@@ -15,7 +15,7 @@ from gateway.replies import Replies, decode
 from gateway.source import SessionSource
 from hermes_agent.permissions import Permissions
 from hermes_agent.testing.scripted import say
-from hermes_agent.turn import Outcome
+from hermes_agent.turn.values import Outcome
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.values import Role, Scope

@@ -14,7 +14,7 @@ from gateway.run import _normalize_empty_agent_response
 from gateway.session import SessionEntry
 from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, say, silence
-from hermes_agent.turn import Outcome
+from hermes_agent.turn.values import Outcome
 from hermes_cli import plugins
 from tests.gateway.living import Inside, World
 from tests.support.faults import disk_full_at, eventually

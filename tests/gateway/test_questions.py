@@ -12,9 +12,9 @@ from gateway.platforms.base import Abilities, MessageEvent
 from gateway.platforms.telegram import markdown
 from gateway.replies import Extra, Replies, decode
 from gateway.source import SessionSource
-from hermes_agent.events import QuestionAsked
 from hermes_agent.permissions import Permissions
 from hermes_agent.testing.scripted import Step, call, say
+from hermes_agent.turn.events import QuestionAsked
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.values import OutboundPart

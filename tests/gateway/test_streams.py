@@ -11,9 +11,9 @@ from gateway.origin import Origin
 from gateway.platforms.base import Abilities, BasePlatformAdapter, SendMetadata, SendResult
 from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
 from gateway.streams import Streams
-from hermes_agent.events import TextDelta, TurnEnded
 from hermes_agent.testing.faults import Cut
 from hermes_agent.testing.scripted import Quiet, call, say, silence, together
+from hermes_agent.turn.events import TextDelta, TurnEnded
 from hermes_cli import plugins
 from hermes_state import SessionDB
 from tests.gateway.living import Inside, Process, World

@@ -18,7 +18,7 @@ import msgspec
 
 from gateway.config import Platform, PlatformConfig
 from gateway.source import SessionSource
-from hermes_agent.events import Event
+from hermes_agent.turn.events import Event
 from hermes_core.errors import HermesError
 
 ErrorKind = Literal["", "rate_limited", "network", "unsure", "refused", "too_long"]

@@ -15,11 +15,11 @@ from hermes_agent.approval import policy
 from hermes_agent.approval.danger import Danger, Kind
 from hermes_agent.approval.policy import Policy
 from hermes_agent.approval.questions import Asker
-from hermes_agent.events import Sink
 from hermes_agent.hooks import Hooks
 from hermes_agent.permissions import is_owner
-from hermes_agent.stop import Stop
 from hermes_agent.tools.base import Args, Tool, ToolContext
+from hermes_agent.turn.events import Sink
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import Interrupted, ToolDeniedError
 from hermes_core.settings import ApprovalSettings
 from hermes_state.ledger.questions import EVERYWHERE

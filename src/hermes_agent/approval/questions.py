@@ -4,8 +4,8 @@ The answer is read from the store, because it may come from another process or h
 restart.
 """
 
-from hermes_agent.events import QuestionAnswered, QuestionAsked, QuestionWithdrawn, Sink
-from hermes_agent.stop import Stop
+from hermes_agent.turn.events import QuestionAnswered, QuestionAsked, QuestionWithdrawn, Sink
+from hermes_agent.turn.stop import Stop
 from hermes_core import clock
 from hermes_core.errors import Interrupted, ToolDeniedError, ToolError
 from hermes_state.protocol import Store

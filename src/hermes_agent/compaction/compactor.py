@@ -15,11 +15,11 @@ from hermes_agent.compaction.material import Material
 from hermes_agent.compaction.notes import Ask, Room, Writer
 from hermes_agent.compaction.plan import Limits, Split
 from hermes_agent.compaction.transcript import Block, blocks
-from hermes_agent.events import Compacted, Compacting, Notice, Sink, ignore
 from hermes_agent.hooks import Hooks, NoHooks
 from hermes_agent.models.base import ToolSpec, Usage
-from hermes_agent.stop import Stop
 from hermes_agent.tokens import Estimator
+from hermes_agent.turn.events import Compacted, Compacting, Notice, Sink, ignore
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ModelUnreachableError
 from hermes_core.settings import CompactionSettings
 from hermes_state.ledger.sessions import new_id

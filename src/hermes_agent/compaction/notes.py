@@ -8,8 +8,8 @@ from hermes_agent.compaction import judge, question, summary
 from hermes_agent.compaction.material import Material
 from hermes_agent.compaction.summary import Summary
 from hermes_agent.models.base import Reply, Request, Usage
-from hermes_agent.stop import Stop
 from hermes_agent.tokens import Estimator
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ModelError, ModelUnreachableError
 
 Ask = Callable[[Request], Reply]

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from hermes_agent.events import ReasoningDelta, Sink, TextDelta, ToolCallBegun
 from hermes_agent.models import refusals
 from hermes_agent.models.anthropic_messages import THINKING_KEY, messages_of, system_of, tools_of
 from hermes_agent.models.base import Facts, Finish, Reply, Request, ToolSpec, Usage
@@ -14,7 +13,8 @@ from hermes_agent.models.calls import PartialCall, complete
 from hermes_agent.models.http_client import Endpoint, Response, encode
 from hermes_agent.models.limits import BLOCK_CHARS, Allowance, GrowingText
 from hermes_agent.models.providers import OURS, Provider
-from hermes_agent.stop import Stop
+from hermes_agent.turn.events import ReasoningDelta, Sink, TextDelta, ToolCallBegun
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ModelError, ModelUnreachableError
 
 logger = logging.getLogger(__name__)

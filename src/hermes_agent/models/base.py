@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from hermes_agent.events import Sink
-from hermes_agent.stop import Stop
+from hermes_agent.turn.events import Sink
+from hermes_agent.turn.stop import Stop
 from hermes_core.types import ToolCall
 
 Finish = Literal["stop", "tool_calls", "length", "refusal"]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from hermes_agent.events import FellBack, Sink
 from hermes_agent.models.base import Facts, Model, Reply, Request
-from hermes_agent.stop import Stop
+from hermes_agent.turn.events import FellBack, Sink
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ContextTooLongError, ModelError
 
 COOLDOWN_S = 60.0

@@ -30,7 +30,7 @@ import msgspec
 from hermes_agent.models import limits
 from hermes_agent.models.event_stream import payloads
 from hermes_agent.models.proxy import proxy_for
-from hermes_agent.stop import Stop
+from hermes_agent.turn.stop import Stop
 from hermes_core import config
 from hermes_core.errors import ConfigError, Interrupted, ModelError, ModelUnreachableError
 from hermes_core.secrets import redact_bytes

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import msgspec
 
-from hermes_agent.events import ReasoningDelta, Sink, TextDelta, ToolCallBegun
 from hermes_agent.models import refusals
 from hermes_agent.models.base import Facts, Finish, Reply, Request, Usage
 from hermes_agent.models.calls import PartialCall, complete
@@ -19,7 +18,8 @@ from hermes_agent.models.http_client import Endpoint, Response, encode
 from hermes_agent.models.limits import BLOCK_CHARS, Allowance
 from hermes_agent.models.openai_messages import WANTED_BACK, messages_of, tools_of
 from hermes_agent.models.providers import OURS, Provider
-from hermes_agent.stop import Stop
+from hermes_agent.turn.events import ReasoningDelta, Sink, TextDelta, ToolCallBegun
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ModelError, ModelRefusedError, ModelUnreachableError
 from hermes_core.types import ToolCall
 

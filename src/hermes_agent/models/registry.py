@@ -8,7 +8,6 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from hermes_agent.events import Sink
 from hermes_agent.models import model_facts
 from hermes_agent.models.base import Facts, Model, Reply, Request
 from hermes_agent.models.discovery import (
@@ -23,7 +22,8 @@ from hermes_agent.models.fallback import FallbackModel
 from hermes_agent.models.model_facts import ServerFacts
 from hermes_agent.models.providers import ADAPTERS, EMBEDDED, OURS, Credentials, Provider, Providers
 from hermes_agent.models.retry import RetryingModel
-from hermes_agent.stop import Stop
+from hermes_agent.turn.events import Sink
+from hermes_agent.turn.stop import Stop
 from hermes_cli.plugin_calls import is_of_a_person
 from hermes_core.errors import (
     BudgetSpent,

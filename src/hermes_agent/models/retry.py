@@ -8,9 +8,9 @@ import random
 import time
 from collections.abc import Callable
 
-from hermes_agent.events import Retrying, Sink
 from hermes_agent.models.base import Facts, Model, Reply, Request
-from hermes_agent.stop import Stop
+from hermes_agent.turn.events import Retrying, Sink
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ModelError
 
 MAX_PAUSE_S = 60.0

@@ -12,7 +12,7 @@ import msgspec
 
 from hermes_agent.models.http_client import Endpoint, Page
 from hermes_agent.models.model_facts import UNKNOWN_LOCAL_WINDOW, Prices, ServerFacts
-from hermes_agent.stop import Stop
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ModelError
 
 OLLAMA_WINDOW = 4096

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from hermes_agent.events import Sink
 from hermes_agent.models import small_prompt, small_step
 from hermes_agent.models.base import (
     MAX_SMALL_TOOLS,
@@ -24,7 +23,8 @@ from hermes_agent.models.base import (
     Usage,
 )
 from hermes_agent.models.small_step import REPLY, Listener, Step
-from hermes_agent.stop import Stop
+from hermes_agent.turn.events import Sink
+from hermes_agent.turn.stop import Stop
 from hermes_core.text import without_surrogates
 from hermes_core.types import ToolCall
 

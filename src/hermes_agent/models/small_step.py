@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from hermes_agent.events import Event, FellBack, Retrying, Sink, TextDelta, ToolCallBegun
 from hermes_agent.models.base import ToolSpec
+from hermes_agent.turn.events import Event, FellBack, Retrying, Sink, TextDelta, ToolCallBegun
 from hermes_core.text import without_surrogates
 
 REPLY = "reply"

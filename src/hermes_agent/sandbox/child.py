@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import IO, Literal
 
 from hermes_agent.sandbox.orphan_killer import orphan_killer
-from hermes_agent.stop import Stop
+from hermes_agent.turn.stop import Stop
 
 Ending = Literal["exited", "timeout", "stopped"]
 Take = Callable[[bytes], None]

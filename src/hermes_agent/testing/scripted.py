@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hermes_agent.events import Event, ReasoningDelta, TextDelta, ToolCallBegun
 from hermes_agent.models.base import Facts, Finish, Reply, Request, Usage
-from hermes_agent.stop import Stop
+from hermes_agent.turn.events import Event, ReasoningDelta, TextDelta, ToolCallBegun
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ContextTooLongError, ModelError
 from hermes_core.types import FunctionCall, ToolCall
 

@@ -22,7 +22,6 @@ from typing import Any, Literal, cast
 import msgspec
 
 from hermes_agent.models.base import Usage
-from hermes_agent.stop import Stop
 from hermes_agent.testing import echo, validity
 from hermes_agent.testing.faults import (
     Answer,
@@ -37,6 +36,7 @@ from hermes_agent.testing.faults import (
 )
 from hermes_agent.testing.scripted import PATIENCE_S, Step, as_step, words
 from hermes_agent.testing.wording import AnthropicWording, Frame, OpenAIWording, Wording
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import Interrupted
 
 Play = Step | Fault | str

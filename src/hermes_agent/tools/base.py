@@ -14,7 +14,7 @@ import msgspec
 from hermes_agent.approval.danger import Danger, of_command, of_path
 from hermes_agent.models.base import ToolSpec
 from hermes_agent.permissions import Permissions
-from hermes_agent.stop import Stop
+from hermes_agent.turn.stop import Stop
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
 from hermes_state.protocol import Store

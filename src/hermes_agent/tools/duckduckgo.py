@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from html.parser import HTMLParser
 from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 
-from hermes_agent.stop import Stop
 from hermes_agent.tools.web import Web
 from hermes_agent.tools.web_search import Hit
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ToolError
 
 _ADDRESS = "https://html.duckduckgo.com/html/"

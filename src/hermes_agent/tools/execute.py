@@ -13,14 +13,14 @@ import msgspec
 
 from hermes_agent.approval.gate import CallRef, Gate, Permit
 from hermes_agent.approval.questions import Asker
-from hermes_agent.events import ToolEnded, ToolProgress, ToolStarted
 from hermes_agent.hooks import Hooks
 from hermes_agent.models import arguments
-from hermes_agent.stop import Stop
 from hermes_agent.tools import schema
 from hermes_agent.tools.base import Args, Call, Delegate, Result, Tool, ToolContext
 from hermes_agent.tools.registry import Toolbox
-from hermes_agent.turn import Turn
+from hermes_agent.turn.events import ToolEnded, ToolProgress, ToolStarted
+from hermes_agent.turn.stop import Stop
+from hermes_agent.turn.values import Turn
 from hermes_cli import hook_answers
 from hermes_core.errors import Interrupted, ToolDeniedError, ToolError, in_words
 from hermes_core.secrets import redact

@@ -13,8 +13,8 @@ from functools import cached_property
 
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.sandboxes import Host, Sandbox
-from hermes_agent.stop import Stop
 from hermes_agent.tools.output import Plain
+from hermes_agent.turn.stop import Stop
 from hermes_core import clock
 from hermes_core.errors import ToolError
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hermes_agent.approval.danger import places
-from hermes_agent.stop import Stop
 from hermes_agent.tools import files, schema
 from hermes_agent.tools.base import Args, Call, Result, Tool
 from hermes_agent.tools.ignored import Ignored
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ToolError
 from hermes_core.text import truncate
 

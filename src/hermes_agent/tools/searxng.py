@@ -5,9 +5,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from hermes_agent.stop import Stop
 from hermes_agent.tools.web import Web, origin
 from hermes_agent.tools.web_search import Hit
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ToolError
 
 _OK = 200

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urljoin, urlsplit
 
-from hermes_agent.stop import Stop
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ToolError
 from hermes_core.secrets import redact
 from hermes_core.version import VERSION

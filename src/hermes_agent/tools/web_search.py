@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from hermes_agent.stop import Stop
 from hermes_agent.tools import schema
 from hermes_agent.tools.base import Args, Call, Tool
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ToolError
 from hermes_core.settings import Settings
 from hermes_core.text import one_line, truncate

@@ -4,8 +4,8 @@ from typing import Any
 
 from hermes_agent import lease, recovery
 from hermes_agent.agent import Agent
-from hermes_agent.events import Notice
-from hermes_agent.stop import Stop
+from hermes_agent.turn.events import Notice
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ConversationBusyError, HermesError, IllegalTransitionError
 
 _RETRY_INTERVAL_S = 1.0

@@ -9,9 +9,9 @@ import msgspec
 
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly, SharedModel
-from hermes_agent.events import Sink
 from hermes_agent.models import embedded
 from hermes_agent.models.discovery import Finding
+from hermes_agent.turn.events import Sink
 from hermes_cli import plugins
 from hermes_cli.commands.app import App
 from hermes_cli.commands.sessions import chosen

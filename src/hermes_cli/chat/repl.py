@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from hermes_agent import commands, ending, recovery, skills
 from hermes_agent.agent import Agent
 from hermes_agent.skills import Skill
-from hermes_agent.stop import Stop
+from hermes_agent.turn.stop import Stop
 from hermes_cli import plugins
 from hermes_cli.chat import exchange, greeting, leaving
 from hermes_cli.chat.parts import Parts

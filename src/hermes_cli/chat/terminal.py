@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import TextIO
 
-from hermes_agent.events import Event
+from hermes_agent.turn.events import Event
 from hermes_core import config
 from hermes_tui.history import InputHistory
 

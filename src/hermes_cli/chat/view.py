@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from hermes_agent import events
-from hermes_agent.events import Event
+from hermes_agent.turn import events
+from hermes_agent.turn.events import Event
 from hermes_cli.chat import wording
 from hermes_cli.chat.wording import Marks, Totals
 from hermes_core.text import one_line, truncate, visible

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TextIO
 
-from hermes_agent.events import Compacted, FellBack, Retrying, ToolEnded, Used
+from hermes_agent.turn.events import Compacted, FellBack, Retrying, ToolEnded, Used
 from hermes_core.text import one_line, truncate, visible
 
 _LONGEST = 200

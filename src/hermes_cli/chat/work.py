@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from hermes_agent.agent import Agent
-from hermes_agent.events import Event, QuestionAnswered, QuestionAsked, TurnEnded
-from hermes_agent.stop import Stop
+from hermes_agent.turn.events import Event, QuestionAnswered, QuestionAsked, TurnEnded
+from hermes_agent.turn.stop import Stop
 from hermes_cli.chat.terminal import EXIT_INTERRUPTED, Done, Leaving, Terminal, Woken
 from hermes_cli.chat.view import View
 from hermes_core.errors import StoreError

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, TypedDict
 
-from hermes_agent.stop import Stop
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import Interrupted, TitleError
 from hermes_protocol.errors import (
     BAD_ARGUMENT,

@@ -6,11 +6,11 @@ import pytest
 
 from hermes_agent.compaction import Outcome, compact, needed
 from hermes_agent.compaction.transcript import text_of
-from hermes_agent.events import Compacted, Compacting, Notice
 from hermes_agent.models.base import Reply, Request, Usage
-from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import Quiet, RecordingSink, ScriptedModel, say, silence
 from hermes_agent.tokens import Estimator
+from hermes_agent.turn.events import Compacted, Compacting, Notice
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import (
     BudgetSpent,
     Interrupted,

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.events import ReasoningDelta, TextDelta, ToolCallBegun, ignore
 from hermes_agent.models.base import Model, Request, ToolSpec, Usage
-from hermes_agent.stop import Stop
 from hermes_agent.testing import faults
 from hermes_agent.testing.scripted import Quiet, RecordingSink, call, raw_call, say, together
 from hermes_agent.testing.server import ScriptedServer
+from hermes_agent.turn.events import ReasoningDelta, TextDelta, ToolCallBegun, ignore
+from hermes_agent.turn.stop import Stop
 from hermes_core import clock, secrets
 from hermes_core.errors import (
     ContextTooLongError,

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.events import ignore
 from hermes_agent.models.base import Model, Request, ToolSpec, Usage
-from hermes_agent.stop import Stop
 from hermes_agent.testing.faults import Answer, Events, Refuse
 from hermes_agent.testing.scripted import RecordingSink, raw_call, say, together
 from hermes_agent.testing.server import ScriptedServer
+from hermes_agent.turn.events import ignore
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ContextTooLongError, ModelRefusedError
 from tests.agent.models.conftest import Make
 

@@ -2,11 +2,11 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.events import FellBack, ignore
 from hermes_agent.models.base import Facts, Request, Usage
 from hermes_agent.models.fallback import COOLDOWN_S, FallbackModel
-from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import RecordingSink, ScriptedModel, fail, say
+from hermes_agent.turn.events import FellBack, ignore
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import (
     ContextTooLongError,
     Interrupted,

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_agent.events import ignore
 from hermes_agent.models.base import Request
 from hermes_agent.models.event_stream import payloads
 from hermes_agent.models.http_client import Endpoint
 from hermes_agent.models.proxy import proxy_for
-from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import PATIENCE_S
+from hermes_agent.turn.events import ignore
+from hermes_agent.turn.stop import Stop
 from hermes_core.config import Proxies, proxies
 from hermes_core.errors import ConfigError, ModelError, ModelUnreachableError
 from tests.agent.models.conftest import Make

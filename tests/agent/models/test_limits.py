@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from hermes_agent.agent import Agent
-from hermes_agent.events import ignore
 from hermes_agent.models import limits
 from hermes_agent.models.base import Model, Request
 from hermes_agent.models.limits import MIB
-from hermes_agent.stop import Stop
 from hermes_agent.testing import hostile
 from hermes_agent.testing.faults import Events, Flood
 from hermes_agent.testing.scripted import RecordingSink, say
 from hermes_agent.testing.server import ScriptedServer
 from hermes_agent.tools.registry import Toolbox
+from hermes_agent.turn.events import ignore
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ModelError, ModelUnreachableError
 from hermes_core.paths import Home
 from hermes_core.settings import AgentSettings, Settings

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.events import ignore
 from hermes_agent.models.base import Model, Request, ToolSpec
-from hermes_agent.stop import Stop
 from hermes_agent.testing.faults import Answer, Events, Refuse
 from hermes_agent.testing.scripted import RecordingSink, say
 from hermes_agent.testing.server import Recorded, ScriptedServer
+from hermes_agent.turn.events import ignore
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ModelRefusedError, ModelUnreachableError
 from tests.agent.models.conftest import Make
 

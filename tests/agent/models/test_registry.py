@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.events import FellBack, Retrying, Sink, ignore
 from hermes_agent.models.base import Facts, Model, Reply, Request
 from hermes_agent.models.embedded import model_files
 from hermes_agent.models.providers import Credentials
 from hermes_agent.models.registry import Registry, build
 from hermes_agent.models.small import SmallModel
-from hermes_agent.stop import Stop
 from hermes_agent.testing import faults
 from hermes_agent.testing.scripted import PATIENCE_S, RecordingSink, ScriptedModel
 from hermes_agent.testing.server import ScriptedServer
+from hermes_agent.turn.events import FellBack, Retrying, Sink, ignore
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ConfigError, ModelError, ModelMissingError, ModelRefusedError
 from hermes_core.paths import Home
 from hermes_core.settings import ModelSettings, Settings

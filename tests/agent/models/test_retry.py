@@ -2,11 +2,11 @@ import threading
 
 import pytest
 
-from hermes_agent.events import Retrying, ignore
 from hermes_agent.models.base import Request
 from hermes_agent.models.retry import RetryingModel
-from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import PATIENCE_S, RecordingSink, ScriptedModel, fail
+from hermes_agent.turn.events import Retrying, ignore
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ContextTooLongError, Interrupted, ModelError, ModelRefusedError
 
 HELLO = Request("", [], [{"role": "user", "content": "hello"}])

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.events import ignore
 from hermes_agent.models.base import Model, Request
-from hermes_agent.stop import Stop
 from hermes_agent.testing.faults import Hold
 from hermes_agent.testing.scripted import PATIENCE_S, Quiet, RecordingSink, silence
 from hermes_agent.testing.server import ScriptedServer
+from hermes_agent.turn.events import ignore
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import Interrupted, ModelError
 from tests.agent.models.conftest import Format, Make
 

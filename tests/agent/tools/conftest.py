@@ -10,10 +10,10 @@ import pytest
 from hermes_agent.approval.danger import Danger, Kind
 from hermes_agent.approval.gate import Permit
 from hermes_agent.sandbox.sandboxes import Host, Sandbox
-from hermes_agent.stop import Stop
 from hermes_agent.tools import schema
 from hermes_agent.tools.base import Args, Call, Result, Tool, ToolContext
 from hermes_agent.tools.processes import Processes
+from hermes_agent.turn.stop import Stop
 from hermes_core import config
 from hermes_core.errors import ToolError
 from hermes_core.paths import Home

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from hermes_agent.stop import Stop
 from hermes_agent.tools.base import Args, Result
 from hermes_agent.tools.execute_code import TOOL, Calls
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import Interrupted, ToolDeniedError
 from tests.agent.tools.conftest import Desk, MakeDesk
 from tests.agent.tools.test_terminal import NEVER, has_ended, wait_for

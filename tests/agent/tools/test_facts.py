@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from hermes_agent.approval import policy
-from hermes_agent.events import Event, QuestionAsked
 from hermes_agent.models.base import Request
 from hermes_agent.models.small import SmallModel
-from hermes_agent.stop import Stop
 from hermes_agent.testing.scripted import ScriptedModel, call, say
 from hermes_agent.tools import registry
 from hermes_agent.tools.base import Tool
 from hermes_agent.tools.registry import Toolbox, default_tools, plugin_tools
+from hermes_agent.turn.events import Event, QuestionAsked
+from hermes_agent.turn.stop import Stop
 from hermes_cli.plugins import PluginError, PluginHost
 from hermes_core.paths import Home
 from hermes_core.settings import Settings

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.stop import Stop
 from hermes_agent.tools.patch import TOOL as PATCH
 from hermes_agent.tools.read_file import TOOL as READ
 from hermes_agent.tools.search_files import TOOL as SEARCH
 from hermes_agent.tools.write_file import TOOL as WRITE
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import Interrupted
 from tests.agent.tools.conftest import Desk, MakeDesk
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hermes_agent.stop import Stop
 from hermes_agent.tools.process import TOOL
 from hermes_agent.tools.processes import Processes
 from hermes_agent.tools.terminal import TOOL as TERMINAL
+from hermes_agent.turn.stop import Stop
 from hermes_core.errors import Interrupted
 from tests.agent.tools.conftest import Desk, MakeDesk
 from tests.agent.tools.test_terminal import NEVER, has_ended, wait_for

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes_agent.stop import Stop
 from hermes_agent.tools.terminal import TOOL
+from hermes_agent.turn.stop import Stop
 from hermes_core import secrets
 from hermes_core.errors import Interrupted
 from tests.agent.tools.conftest import Desk, MakeDesk

@@ -21,7 +21,7 @@ from gateway.platforms.base import (
     TurnResult,
 )
 from gateway.source import SessionSource
-from hermes_agent.events import Event, StepStored, TextDelta, TurnEnded
+from hermes_agent.turn.events import Event, StepStored, TextDelta, TurnEnded
 from hermes_core.errors import TurnNotFoundError, UsageError
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from gateway.platforms.api_server import exchange
 from gateway.platforms.api_server.adapter import ApiServerAdapter
 from gateway.platforms.api_server.manifest import MANIFEST, ApiSettings
 from gateway.platforms.base import MessageEvent, MessageType, PlatformError, Receipt
-from hermes_agent.events import (
+from hermes_agent.turn.events import (
     FellBack,
     QuestionAsked,
     ReasoningDelta,

@@ -9,8 +9,8 @@ import openai
 import pytest
 
 from gateway.platforms.base import ToolCall
-from hermes_agent.events import StepStored, TextDelta, ToolEnded, ToolStarted
 from hermes_agent.testing.scripted import call, say
+from hermes_agent.turn.events import StepStored, TextDelta, ToolEnded, ToolStarted
 from tests.gateway.living import World
 from tests.gateway.platforms.scripted_ingress import Script, says
 from tests.gateway.platforms.test_api_server import Server, ask, serving

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from gateway.platforms.base import MessageType, Receipt
-from hermes_agent.events import TextDelta
+from hermes_agent.turn.events import TextDelta
 from hermes_core.errors import StoreBusyError
 from tests.gateway.platforms.scripted_ingress import Script, says
 from tests.gateway.platforms.test_api_server import PIXEL, Server, serving, user

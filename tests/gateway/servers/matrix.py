@@ -29,7 +29,7 @@ from gateway.platforms.matrix.adapter import MatrixAdapter
 from gateway.platforms.matrix.manifest import MatrixSettings
 from gateway.platforms.testing.network import Proxy
 from gateway.source import SessionSource
-from hermes_agent.events import Event
+from hermes_agent.turn.events import Event
 from hermes_core.errors import StoreBusyError
 from tests.gateway.servers.synapse import ROOT, Account, Synapse
 

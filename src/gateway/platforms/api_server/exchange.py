@@ -15,7 +15,7 @@ from gateway.platforms.api_server.replies import Reply, ReplyFormat, StreamedTex
 from gateway.platforms.base import Ingress, MessageEvent, Receipt, StoredTurn, ToolCall, TurnResult
 from gateway.platforms.refusal import BROKEN, FINAL, RefusedRequest, json, refusal
 from gateway.source import SessionSource
-from hermes_agent.events import (
+from hermes_agent.turn.events import (
     Event,
     FellBack,
     QuestionAsked,

@@ -8,7 +8,7 @@ import msgspec
 from gateway import questions
 from gateway.platforms.base import Finish, ToolCall
 from gateway.platforms.refusal import RefusedRequest
-from hermes_agent.events import (
+from hermes_agent.turn.events import (
     Event,
     FellBack,
     QuestionAsked,

@@ -25,7 +25,7 @@ from gateway.platforms.base import (
 from gateway.platforms.testing.background import Background
 from gateway.platforms.testing.world import World
 from gateway.source import SessionSource
-from hermes_agent.events import Event
+from hermes_agent.turn.events import Event
 from hermes_core.errors import StoreBusyError
 
 _GLANCE_S = 0.02

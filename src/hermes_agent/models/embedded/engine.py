@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from hermes_agent.events import Event, Notice, Sink
 from hermes_agent.models.embedded import hardware
 from hermes_agent.models.embedded.progress import megabytes
 from hermes_agent.models.embedded.slots import Slots
 from hermes_agent.models.providers import EMBEDDED
-from hermes_agent.stop import Stop
+from hermes_agent.turn.events import Event, Notice, Sink
+from hermes_agent.turn.stop import Stop
 from hermes_core import config
 from hermes_core.errors import (
     ContextTooLongError,

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hermes_agent.events import Sink, TextDelta
 from hermes_agent.models.base import Facts, Finish, Reply, Request, Usage
 from hermes_agent.models.embedded import engine, gguf, hardware, model_files
 from hermes_agent.models.embedded.engine import Chunk, Engine
 from hermes_agent.models.providers import EMBEDDED
 from hermes_agent.models.small_prompt import text_of
-from hermes_agent.stop import Stop
+from hermes_agent.turn.events import Sink, TextDelta
+from hermes_agent.turn.stop import Stop
 from hermes_core.paths import Home
 
 _WINDOWS = (8192, 4096, 2048)

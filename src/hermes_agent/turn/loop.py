@@ -12,7 +12,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hermes_agent import compaction
-from hermes_agent.events import (
+from hermes_agent.hooks import Hooks
+from hermes_agent.models.base import Model, Reply, Request, ToolSpec
+from hermes_agent.tokens import Estimator
+from hermes_agent.tools.execute import Executor
+from hermes_agent.turn.events import (
     Event,
     Steered,
     StepStored,
@@ -20,14 +24,10 @@ from hermes_agent.events import (
     TurnEnded,
     Used,
 )
-from hermes_agent.hooks import Hooks
-from hermes_agent.meter import Meter
-from hermes_agent.models.base import Model, Reply, Request, ToolSpec
-from hermes_agent.partial_reply import PartialReply
-from hermes_agent.tokens import Estimator
-from hermes_agent.tool_results import paired
-from hermes_agent.tools.execute import Executor
-from hermes_agent.turn import Deliver, Outcome, Steer, Turn, deliver_nothing
+from hermes_agent.turn.meter import Meter
+from hermes_agent.turn.partial_reply import PartialReply
+from hermes_agent.turn.tool_results import paired
+from hermes_agent.turn.values import Deliver, Outcome, Steer, Turn, deliver_nothing
 from hermes_core.errors import (
     BudgetSpent,
     ContextTooLongError,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 
-from hermes_agent.events import Event, FellBack, Retrying, TextDelta
+from hermes_agent.turn.events import Event, FellBack, Retrying, TextDelta
 
 _LOOK_INTERVAL_S = 0.1
 _PAUSE_S = 0.2

@@ -2,10 +2,10 @@
 
 import time
 
-from hermes_agent.events import ignore
 from hermes_agent.models.base import Facts, Model, Reply, Request
 from hermes_agent.permissions import Permissions
-from hermes_agent.stop import Stop
+from hermes_agent.turn.events import ignore
+from hermes_agent.turn.stop import Stop
 from hermes_core import text
 from hermes_core.errors import BudgetSpent, UsageError
 from hermes_core.settings import AgentSettings

@@ -5,8 +5,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from hermes_agent.events import Sink
-from hermes_agent.stop import Stop
+from hermes_agent.turn.events import Sink
+from hermes_agent.turn.stop import Stop
 from hermes_state.values import Lease, OutboundPart
 
 Status = Literal["answered", "failed", "interrupted", "suspended"]
