@@ -29,3 +29,18 @@ def test_the_thread_ends_when_nothing_is_streamed_and_starts_again() -> None:
         writer.remove(reply)
         eventually(lambda: not set(_threads()) - before, "the end of the thread")
         assert stored == [text]
+
+
+def test_a_delta_is_received_without_copying_the_text_before_it() -> None:
+    class Piece(str):
+        __slots__ = ()
+
+        def __radd__(self, before: str) -> str:
+            raise AssertionError(f"{len(before)} characters were copied")
+
+    reply = PartialReply()
+    for _ in range(3):
+        reply.receive(TextDelta(Piece("word ")))
+    assert reply.text == "word word word "
+    reply.clear()
+    assert reply.text == ""

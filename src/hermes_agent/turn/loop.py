@@ -302,7 +302,7 @@ class Loop(msgspec.Struct):
         )
         self.turn.steps += 1
         self.turn.was_cut = reply.finish == "length"
-        self.partial.text = ""
+        self.partial.clear()
         self.turn.report(StepStored(message_id, reply.text, len(calls)))
 
     def _intended(self, call: Mapping[str, Any]) -> Call:

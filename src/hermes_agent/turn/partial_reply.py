@@ -23,15 +23,25 @@ class PartialReply:
     """The text that was streamed of the current step."""
 
     def __init__(self) -> None:
-        self.text = ""
+        self._pieces: list[str] = []
         self._stored = ""
         self._stored_at = self._received_at = 0.0
         self._storing = threading.Lock()
 
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._pieces)
+
+    def clear(self) -> None:
+        """Drop the text: the step is stored, or begins again."""
+        self._pieces = []
+
     @contextmanager
     def step(self, store: Callable[[str], None]) -> Generator[None]:
         """Begin a step; `store` is called with the text within this block and must not fail."""
-        self.text = self._stored = ""
+        self.clear()
+        self._stored = ""
         self._stored_at = time.monotonic()
         _writer.add(self, store)
         try:
@@ -44,9 +54,9 @@ class PartialReply:
     def receive(self, event: Event) -> None:
         """Follow the events of a model call."""
         if isinstance(event, TextDelta):
-            self.text += event.text
+            self._pieces.append(event.text)  # joined when it is stored: joining copies all of it
         elif isinstance(event, Retrying | FellBack):
-            self.text = ""
+            self.clear()
         self._received_at = time.monotonic()
 
     @property
@@ -54,7 +64,7 @@ class PartialReply:
         now = time.monotonic()
         has_paused = now - self._received_at >= _PAUSE_S
         is_old = now - self._stored_at >= _MAX_INTERVAL_S
-        return self.text != self._stored and (has_paused or is_old)
+        return (has_paused or is_old) and self.text != self._stored
 
     def store_if_due(self, store: Callable[[str], None], is_open: Callable[[], bool]) -> None:
         """Store the text when it is time and the step is still open."""
