@@ -9,8 +9,9 @@ from typing import Any
 from bench.result import Result, ToolContext
 from bench.text import Writer, conversation
 from bench.threads import on_worker
-from hermes_agent.compaction import Job, Outcome, compact, expand, needed
-from hermes_agent.compaction.plan import SHARE
+from hermes_agent.compaction import Job, Outcome, compact, needed
+from hermes_agent.compaction.plan import MIN_FREED_SHARE
+from hermes_agent.history import expand
 from hermes_agent.models.base import Reply, Request
 from hermes_agent.tokens import Estimator
 from hermes_core.settings import CompactionSettings
@@ -128,5 +129,6 @@ def _result(chat: _Chat, tokens: int, seconds: float) -> Result:
     }
     return Result(
         f"chat of {tokens:,} tokens in a window of {chat.window:,}: least share freed",
-        chat.least_freed(chat.sizes.count((), _PROMPT)), "ratio", SHARE, at_least=True, **details,
+        chat.least_freed(chat.sizes.count((), _PROMPT)), "ratio", MIN_FREED_SHARE,
+        at_least=True, **details,
     )  # fmt: skip

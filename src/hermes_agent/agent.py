@@ -607,7 +607,7 @@ class Agent:
             with self._stoppable(stop) as own:
                 return self._compress(focus, own)
         except BudgetSpent as limit:
-            raise UsageError(f"Nothing was shortened: {limit}.") from None
+            raise UsageError(f"Nothing was compacted: {limit}.") from None
 
     def _compress(self, focus: str, stop: Stop) -> dict[str, Any]:
         model = self.model

@@ -11,10 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from hermes_agent import lease, recovery, undo
+from hermes_agent import history, lease, recovery
 from hermes_agent.agent import Agent
 from hermes_agent.approval import rights
-from hermes_agent.compaction import expand_text
 from hermes_agent.conversation import Conversation
 from hermes_agent.permissions import Permissions, has_notes
 from hermes_agent.skills import Skill, prompt, slug
@@ -341,38 +340,38 @@ def _undo(context: Context, what: str) -> str:
         with _held(context) as held:
             here.session_id = store.undo_rotation(session_id, lease=held)
         here.hooks.invoke_hook("on_session_finalize", session_id=session_id, platform=here.platform)
-        return "The last shortening is undone; every message counts again."
+        return "The last compaction is undone; the model sees every message again."
     if what and not (what.isdecimal() and int(what)):
         raise UsageError(
             f"{what!r} cannot be undone.", fix="Write /undo, /undo 2 or /undo compress."
         )
-    taken = _take_back(context, int(what or 1))
-    return f"Taken back, from here on: {truncate(one_line(_text_of(taken)), 70)!r}"
+    request = _undo_exchanges(context, int(what or 1))
+    return f"Undone from here on: {truncate(one_line(_text_of(request)), 70)!r}"
 
 
 def _retry(context: Context, _argument: str) -> str:
-    _ = context.agent  # when nobody can answer, nothing is taken back
+    _ = context.agent  # without a model that can answer, nothing is undone
     store, session_id, last = _request(context, 1, "retry")
     lease.expire_dead_leases(store)
-    context.send(undo.content_of(store, session_id, last), replaces=last["id"])
+    context.send(history.original_content(store, session_id, last), replaces=last["id"])
     return ""
 
 
-def _take_back(context: Context, number: int, purpose: str = "take back") -> Row:
-    """Take back the last exchanges; returns the request that the first of them began with."""
-    store, session_id, wanted = _request(context, number, purpose)
+def _undo_exchanges(context: Context, number: int) -> Row:
+    """Undo the last exchanges; return the request that began the first of them."""
+    store, session_id, request = _request(context, number, "undo")
     with _held(context):
-        return store.rewind_to_message(session_id, wanted["id"])["target_message"]
+        return store.rewind_to_message(session_id, request["id"])["target_message"]
 
 
 def _request(context: Context, number: int, purpose: str) -> tuple[Store, str, Row]:
-    """The request that so many exchanges began with, the last one included, and where it is."""
+    """Return the request that began the last exchanges, with its store and session."""
     store, session_id = _spoken(context)
     if recovery.unfinished(store, context.conversation.conversation_id):
         raise UsageError(
             "A message of this conversation has no answer yet.", fix="Wait for it, or resume it."
         )
-    return store, session_id, undo.last(store, session_id, number, purpose)
+    return store, session_id, history.last_request(store, session_id, number, purpose)
 
 
 def _held(context: Context) -> AbstractContextManager[Lease]:
@@ -405,19 +404,19 @@ def tell_start(here: Conversation, branch: str) -> None:
 
 def _compress(context: Context, focus: str) -> str:
     _spoken(context)
-    told = context.agent.compress(focus, context.stop)
-    if not told["compressed"]:
-        return "There is nothing to shorten yet."
-    return f"The conversation goes on in {told['session_id']}."
+    outcome = context.agent.compress(focus, context.stop)
+    if not outcome["compressed"]:
+        return "There is nothing to compact yet."
+    return f"The conversation continues in {outcome['session_id']}."
 
 
 def _expand(context: Context, which: str) -> str:
     store, session_id = _spoken(context)
-    text = expand_text(store, session_id, which)
-    asked = undo.asked(store.get_messages_as_conversation(session_id))
-    answered = {"answers": asked[-1]["id"]} if asked else {}
-    said = f"Earlier messages of this conversation, word for word:\n{text}"
-    store.append_message(session_id, "user", said, **answered)
+    text = history.expand_text(store, session_id, which)
+    requests = history.requests(store.get_messages_as_conversation(session_id))
+    answers = {"answers": requests[-1]["id"]} if requests else {}
+    content = f"Earlier messages of this conversation, word for word:\n{text}"
+    store.append_message(session_id, "user", content, **answers)
     return f"{text}\n\nThe model sees these again from now on."
 
 
@@ -452,7 +451,7 @@ def status_text(context: Context, doing: str) -> str:
         f"Conversation: {here.session_id} ({title})",
         *_who_answers(context),
         f"Messages: {row['message_count'] if row else 0}"
-        + (f", shortened {row['depth']} times" if row and row["depth"] else ""),
+        + (f", compacted {row['depth']} times" if row and row["depth"] else ""),
         doing,
     ]
     if jobs := len({*context.beside} - {context.conversation.conversation_id}):

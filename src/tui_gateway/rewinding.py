@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hermes_agent import lease, undo
+from hermes_agent import history, lease
 from hermes_protocol.errors import OUT_OF_RANGE
 from hermes_state.protocol import Store
 from hermes_state.values import Row
@@ -15,7 +15,7 @@ def take_back_last(rt: Runtime, session: LiveSession) -> int:
     """Take back the last exchange; returns how many messages went."""
     with rt.live(session).accepting:  # a prompt that comes now is not what is meant
         store, key = _idle_store(rt, session)
-        return _rewind(rt, store, session, undo.last(store, key))
+        return _rewind(rt, store, session, history.last_request(store, key))
 
 
 def request(rt: Runtime, session: LiveSession, ordinal: int) -> int:
@@ -24,7 +24,9 @@ def request(rt: Runtime, session: LiveSession, ordinal: int) -> int:
     a whole.
     """
     store, key = _idle_store(rt, session)
-    originals = undo.said(store.get_messages_as_conversation(key, include_ancestors=True))
+    originals = history.user_messages(
+        store.get_messages_as_conversation(key, include_ancestors=True)
+    )
     if not 0 <= ordinal < len(originals):
         raise RpcError(
             OUT_OF_RANGE, f"There is no user message {ordinal}; there are {len(originals)}."
@@ -36,13 +38,13 @@ def request(rt: Runtime, session: LiveSession, ordinal: int) -> int:
             fix="Take back the message that the turn answers.",
         )
     wanted = _number(originals[ordinal])
-    for message in undo.since_summary(store.get_messages_as_conversation(key)):
+    for message in history.undoable(store.get_messages_as_conversation(key)):
         if _number(message) == wanted:
             return message["id"]
     raise RpcError(
         OUT_OF_RANGE,
-        "This message, or what follows it, was summed up; it cannot be taken back.",
-        fix=undo.way_back(store, key),
+        "This message, or one after it, was compacted; it cannot be undone.",
+        fix=history.undo_hint(store, key),
     )
 
 

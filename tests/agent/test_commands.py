@@ -248,7 +248,7 @@ def test_undo_takes_back_exchanges_and_retry_asks_again(make_surface: MakeSurfac
     assert surface.texts() == ["one", "Answer to one.", "two"]
     surface.type("/undo 9")
     assert surface.texts() == []
-    with pytest.raises(NothingSaidError, match="nothing to take back"):
+    with pytest.raises(NothingSaidError, match="nothing to undo"):
         surface.type("/undo")
     with pytest.raises(UsageError, match="cannot be undone"):
         surface.type("/undo everything")
@@ -277,7 +277,7 @@ def test_a_compaction_can_be_asked_for_expanded_and_undone(make_surface: MakeSur
     surface = make_surface(*(f"question {n} " + "about the harbour " * 60 for n in range(12)))
     before, old = surface.texts(), surface.agent.session_id
     surface.chat.model.add(*["## Goal\nKnow the harbour.\n"] * 4)
-    assert "goes on in" in surface.type("/compress the harbour")
+    assert "continues in" in surface.type("/compress the harbour")
     shortened = surface.agent.session_id
     assert shortened != old
     assert len(surface.texts()) < len(before)

@@ -369,7 +369,7 @@ def test_commands_work_and_mistakes_are_told(world: World) -> None:
         chat.wait_for("Two again.")
         assert world.said() == ["first", "One.", "second"]
         chat.say("/undo 2")
-        chat.wait_for("Taken back")
+        chat.wait_for("Undone")
         chat.say("/new")
         chat.wait_for("A new conversation.")
         chat.say("hello")

@@ -169,7 +169,7 @@ def test_undo_takes_an_exchange_back(world: World) -> None:
         world.platform.say("a", "banana")
         world.wait_for_replies("a", 2)
         world.platform.say("a", "/undo")
-        world.wait_for_text("a", "Taken back, from here on: 'banana'")
+        world.wait_for_text("a", "Undone from here on: 'banana'")
         world.platform.say("a", "cherry")
         world.wait_for_text("a", "You said: cherry")
         assert "apple" in _told(world)
@@ -350,7 +350,7 @@ def test_compress_shortens_expand_brings_back_and_undo_undoes(world: World) -> N
         before = inside.runner.session_store.list_sessions()[0].session_id
         world.play(say("A summary: they said blue a lot."))
         world.platform.say("a", "/compact colours")
-        world.wait_for_text("a", "The conversation goes on in")
+        world.wait_for_text("a", "The conversation continues in")
         world.platform.say("a", "still there?")
         world.wait_for_text("a", "You said: still there?")
         assert "A summary" in _told(world)
@@ -359,7 +359,7 @@ def test_compress_shortens_expand_brings_back_and_undo_undoes(world: World) -> N
         world.platform.say("a", "/expand 1")
         world.wait_for_text("a", "The model sees these again")
         world.platform.say("a", "/undo compress")
-        world.wait_for_text("a", "The last shortening is undone")
+        world.wait_for_text("a", "The last compaction is undone")
         world.platform.say("a", "and now?")
         world.wait_for_text("a", "You said: and now?")
         assert "word number 0 is" in _told(world)
@@ -399,7 +399,7 @@ def test_what_a_turn_summed_up_is_neither_taken_back_nor_asked_again(world: Worl
         said = world.wait_for_text("a", "/undo compress").text
         (number,) = re.findall(r"only (\d+) exchange", said)
         world.platform.say("a", f"/undo {number}")
-        world.wait_for_text("a", "Taken back")
+        world.wait_for_text("a", "Undone")
         before = inside.store.get_messages_as_conversation(entry.session_id)
         world.platform.say("a", "/retry")
         world.wait_for_text("a", "nothing to retry since")
@@ -674,7 +674,7 @@ def test_what_only_looks_at_or_changes_the_store_needs_no_model(world: World) ->
         "/branch": "This is a copy",
         "/resume Shopping": "You are in 'Shopping #2' now",
         "/retry": "There is no model to ask.",
-        "/undo": "Taken back, from here on: 'remember the milk'",
+        "/undo": "Undone from here on: 'remember the milk'",
     }
     with Inside(world):
         for number, (line, expected) in enumerate(known.items(), 2):

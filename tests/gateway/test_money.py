@@ -78,7 +78,7 @@ def test_a_shortening_that_the_limit_does_not_allow_is_refused_with_the_reason(
         inside.store.budgets.reserve("spent", limits, Estimate(1, 0.01, 0.0))
         world.platform.say("m", "/compress", user="m1")
         told = world.wait_for_replies("m", 4)[3]
-        assert told.startswith("⚠️ Nothing was shortened: the limit of $0.01 per day for you")
+        assert told.startswith("⚠️ Nothing was compacted: the limit of $0.01 per day for you")
 
 
 @pytest.mark.parametrize(("usd", "shown"), [(0.00001, "$0.00001"), (0.5, "$0.50"), (2.0, "$2.00")])

@@ -59,7 +59,7 @@ def test_what_is_said_meanwhile_is_taken_in_at_once_and_answered_afterwards(worl
         assert len(world.replies("a")) == 8
         assert inside.open_turns()
         quiet.release()
-        world.wait_for_text("a", "The conversation goes on in")
+        world.wait_for_text("a", "The conversation continues in")
         world.wait_for_text("a", "You said: are you there?")
         assert "A summary" in str(world.model.asked[-1].json["messages"])
         assert began == [], "it is the same conversation"
@@ -100,7 +100,7 @@ def test_commands_of_a_chat_find_the_conversation_where_another_one_shortened_it
         world.wait_for_text("b", "You said: here I am")
         world.play(say("A summary: they said blue a lot."))
         world.platform.say("a", "/compress")
-        world.wait_for_text("a", "The conversation goes on in")
+        world.wait_for_text("a", "The conversation continues in")
         tip = inside.store.get_compression_tip(session_id)
         world.platform.say("b", "/title Blue")
         world.wait_for_text("b", "called 'Blue'")

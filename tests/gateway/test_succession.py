@@ -114,7 +114,7 @@ def test_what_a_killed_terminal_left_is_named_and_can_be_given_up(world: World) 
         world.platform.say("a", "/stop all")
         world.wait_for_text("a", "1 message of a terminal is given up.")
         world.platform.say("a", "/undo")
-        world.wait_for_text("a", "Taken back, from here on: 'in a terminal'")
+        world.wait_for_text("a", "Undone from here on: 'in a terminal'")
 
 
 def test_status_tells_what_waits_from_what_runs(world: World) -> None:

@@ -87,7 +87,7 @@ def test_where_all_is_taken_back_the_commands_say_that_there_is_nothing(
     model.add("hi")
     client.say(sid)
     client.call("slash.exec", session_id=sid, command="/undo")
-    for command, said in (("/retry", "nothing to retry"), ("/undo", "nothing to take back")):
+    for command, said in (("/retry", "nothing to retry"), ("/undo", "nothing to undo")):
         with pytest.raises(RefusedError, match=said) as refused:
             client.call("slash.exec", session_id=sid, command=command)
         assert refused.value.number == 4008

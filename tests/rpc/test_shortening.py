@@ -30,7 +30,7 @@ def test_the_command_ends_with_a_ready_session_and_follows_the_conversation(
     sid = talk(client, model)
     model.add(say(SUMMARY))
     told = client.call("slash.exec", session_id=sid, command="/compress")
-    assert "goes on in" in told["output"]
+    assert "continues in" in told["output"]
     assert statuses(client)[-2:] == ["compacted", "ready"]
     new = client.call("session.activate", session_id=sid)["session_key"]
     assert new in told["output"]
@@ -74,13 +74,13 @@ def test_nothing_that_was_summed_up_is_taken_back(
         for _ in range(6):
             client.call("session.undo", session_id=sid)
     before = world.transcript(key)
-    assert "summed up" in str(refused.value)
+    assert "were compacted" in str(refused.value)
     assert "/undo compress" in refused.value.data["fix"]
     instead = {"text": "instead", "truncate_before_user_ordinal": 0}
-    with pytest.raises(RefusedError, match="summed up"):
+    with pytest.raises(RefusedError, match="compacted"):
         client.call("prompt.submit", session_id=sid, **instead)
     for command in ("/undo", "/retry"):
-        with pytest.raises(RefusedError, match="summed up"):
+        with pytest.raises(RefusedError, match="compacted"):
             client.call("slash.exec", session_id=sid, command=command)
     assert world.transcript(key) == before
     client.call("slash.exec", session_id=sid, command="/undo compress")
@@ -97,7 +97,7 @@ def test_a_needless_shortening_tells_the_real_size(client: Inside, model: Script
     assert told["summary"]["headline"] == "Nothing to shorten yet."
     assert told["before_tokens"] == told["after_tokens"] > 0
     told = client.call("slash.exec", session_id=sid, command="/compact")
-    assert told["output"] == "There is nothing to shorten yet."
+    assert told["output"] == "There is nothing to compact yet."
     assert statuses(client) == ["compressing", "ready"] * 3
 
 

@@ -1,6 +1,6 @@
-"""Compaction of conversations: when it is due, how it is done, and the way back to the originals.
+"""Compaction: replace the middle of a conversation by a summary when it outgrows the model's window.
 
-Whether it is due is asked in every turn; how it is done is loaded when it is.
+Every turn asks whether it is due (`plan`); the rest is imported when it is.
 """
 
 import importlib
@@ -10,20 +10,11 @@ from hermes_agent.compaction.plan import needed, reply_room
 
 if TYPE_CHECKING:
     from hermes_agent.compaction.compactor import Job, Outcome, compact
-    from hermes_agent.compaction.expansion import expand, expand_text
 
-__all__ = ["Job", "Outcome", "compact", "expand", "expand_text", "needed", "reply_room"]
-
-_LATER = {
-    "Job": "compactor",
-    "Outcome": "compactor",
-    "compact": "compactor",
-    "expand": "expansion",
-    "expand_text": "expansion",
-}
+__all__ = ["Job", "Outcome", "compact", "needed", "reply_room"]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LATER:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.compactor"), name)

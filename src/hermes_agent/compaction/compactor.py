@@ -1,20 +1,20 @@
-"""Compaction: a conversation that outgrows its window goes on, shortened, in a new session.
+"""The compactor: replace the middle of a conversation by a summary and rotate it to a new session.
 
-Strategies in order: cut old tool outputs; a summary by the model; a digest without one; the digest and
+Strategies in order: prune old tool outputs; a summary by the model; a digest without one; the digest and
 the last request alone. Each must free its share or the next takes over; the last needs no model and
-always fits, so compaction ends. Nothing is written before the one rotation that makes all of it true.
+always fits, so compaction ends. Nothing is written before the one rotation at the end.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
-from hermes_agent.compaction import digest, draft, judge, plan, summary
-from hermes_agent.compaction.draft import Draft, Note, Strategy
-from hermes_agent.compaction.material import Material
-from hermes_agent.compaction.notes import Ask, Room, Writer
-from hermes_agent.compaction.plan import Limits, Split
-from hermes_agent.compaction.transcript import Block, blocks
+from hermes_agent.compaction import plan, pruning, summary
+from hermes_agent.compaction.plan import Limits, Split, block_size
+from hermes_agent.compaction.summarizer import MAX_EXCESS, Ask, Room, Summarizer
+from hermes_agent.compaction.summary import Material, Summary
+from hermes_agent.compaction.transcript import Block, blocks, entries, original_id
 from hermes_agent.hooks import Hooks, NoHooks
 from hermes_agent.models.base import ToolSpec, Usage
 from hermes_agent.tokens import Estimator
@@ -24,23 +24,25 @@ from hermes_core.errors import ModelUnreachableError
 from hermes_core.settings import CompactionSettings
 from hermes_state.ledger.sessions import new_id
 from hermes_state.protocol import Store
-from hermes_state.values import Lease, Row
+from hermes_state.values import Carried, Lease
 
 logger = logging.getLogger(__name__)
+
+Strategy = Literal["prune", "summary", "digest", "cut"]
 
 
 @dataclass(frozen=True)
 class Job:
-    """One conversation to shorten, and what that takes."""
+    """One conversation to compact."""
 
     store: Store
     session_id: str
     estimator: Estimator
     window: int
-    """Tokens of request and reply together, of the model that goes on with the conversation."""
+    """Tokens of request and reply together, of the model that continues the conversation."""
     max_output: int
     ask: Ask | None = None
-    """Asks a model for the summary, within whatever budget there is; None: do without one."""
+    """Asks a model for the summary, within its budget; None: do without a model."""
     settings: CompactionSettings = CompactionSettings()
     system: str = ""
     tools: Sequence[ToolSpec] = ()
@@ -50,40 +52,75 @@ class Job:
     hooks: Hooks = field(default_factory=NoHooks)
     platform: str = ""
     force: bool = False
-    """Shorten it now: a person asked for it, or a provider refused the request as too long."""
+    """Compact at any size: a person asked for it, or a provider refused the request as too long."""
     target_share: float = 0.5
-    """How much of the conversation, or of the room there is for one, may be left."""
+    """The part of the conversation, or of the room for it, to aim at."""
     focus: str = ""
-    """What the summary should keep above all."""
+    """The topic that the summary should keep above all."""
     answering: int = 0
-    """The id of the message that the running turn answers, when others may wait behind it."""
+    """The id of the message that the running turn answers; later ones are queued."""
     ask_window: int = 0
-    """The window of who writes the summary; 0: the same."""
+    """The window of the model that writes the summary; 0: the same."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A conversation that goes on in a new session."""
+    """A conversation that was compacted into a new session."""
 
     old_session_id: str
     new_session_id: str
     tokens_before: int
     tokens_after: int
     target: int
-    """What was aimed at; a pass that freed its share may stay above it."""
+    """The size aimed at; a pass that freed its share may end above it."""
     strategy: Strategy
     summary: str
-    """What stands in for the messages left out; empty when none are."""
+    """The text that replaces messages; empty when none are replaced."""
     usage: Usage
-    """Of the calls for the summary, also of those that gave nothing to use."""
+    """Of the calls for the summary, including those whose reply was not used."""
     fault: str
     """Why the model's summary was not used; empty when it was, or was not asked for."""
 
 
-def compact(job: Job) -> Outcome | None:
-    """Shorten a conversation; None when there is no need, nothing to gain, or no connection now.
+class Note(NamedTuple):
+    """The message that replaces others."""
 
-    Raises Interrupted, BudgetSpent and StoreError; the conversation is then as it was.
+    text: str
+    first: int
+    last: int
+
+    @property
+    def message(self) -> dict[str, Any]:
+        return {"role": "user", "content": self.text, "summary_of": [self.first, self.last]}
+
+
+class Draft(NamedTuple):
+    """The first messages of the new session, in order: blocks, the note, blocks."""
+
+    strategy: Strategy
+    head: Sequence[Block]
+    note: Note | None
+    rest: Sequence[Block]
+
+    @property
+    def messages(self) -> list[Mapping[str, Any]]:
+        """Return the messages as a model will see them."""
+        note = [self.note.message] if self.note else []
+        before, after = entries(self.head), entries(self.rest)
+        return [*(e.message for e in before), *note, *(e.message for e in after)]
+
+    @property
+    def carried(self) -> list[Carried]:
+        """Return the messages as `rotate_session` takes them."""
+        note = [self.note.message] if self.note else []
+        before, after = entries(self.head), entries(self.rest)
+        return [*(e.carried for e in before), *note, *(e.carried for e in after)]
+
+
+def compact(job: Job) -> Outcome | None:
+    """Compact a conversation; None when there is no need, nothing to gain, or no connection now.
+
+    Raises Interrupted, BudgetSpent and StoreError, and then changes nothing.
     """
     job.stop.check()
     rows = job.store.get_messages_as_conversation(job.session_id)
@@ -102,13 +139,21 @@ def compact(job: Job) -> Outcome | None:
         platform=job.platform,
     )
     job.report(Compacting(len(rows), before))
-    work = _Work(job, blocks(rows), limits, before)
-    chosen = work.choose()
-    if chosen is None:
+    compaction = _Compaction(job, blocks(rows), limits, before)
+    draft = compaction.choose()
+    if draft is None:
         return None
     job.stop.check()
-    _rotate(job, rows, chosen, child_id)
-    return _told(job, _outcome(work, chosen, child_id))
+    job.store.rotate_session(  # with what arrived while the summary was written
+        job.session_id,
+        draft.carried,
+        child_id=child_id,
+        since=max(row["id"] for row in rows),
+        lease=job.lease,
+    )
+    outcome = compaction.outcome(draft, child_id)
+    _report(job, outcome)
+    return outcome
 
 
 def _limits(job: Job, before: int) -> Limits:
@@ -124,139 +169,13 @@ def _limits(job: Job, before: int) -> Limits:
 
 
 def _free_id(store: Store) -> str:
-    """An id for the new session, which listeners are told before there is one."""
+    """Return an id for the new session, which hooks get before it exists."""
     while store.get_session(chosen := new_id()) is not None:
         pass
     return chosen
 
 
-class _Work:
-    """The choice among the strategies for one job."""
-
-    def __init__(self, job: Job, found: list[Block], limits: Limits, before: int) -> None:
-        self.job = job
-        self.blocks = found
-        self.limits = limits
-        self.before = before
-        self.sizes = job.estimator
-        self.split: Split = plan.split(found, limits, self.sizes, job.answering)
-        noted = "\n\n".join(draft.body_of(block.first) for block in self.split.summaries)
-        self.material = Material(self.split.head, noted, self.split.middle)
-        self.writer = None if job.ask is None else _writer(job, job.ask)
-        self.fault = ""
-
-    def choose(self) -> Draft | None:
-        """The first draft that frees enough; None when nothing does, or when it is better to wait."""
-        try:
-            return self._first_enough(self._drafts())
-        except ModelUnreachableError as error:
-            if not self.job.force and self._still_fits():
-                logger.info("not compacted now: %s", error)
-                self.job.report(Notice(f"Not shortened now: {error.message}"))
-                return None
-            self._tell_fault(error.message)
-            return self._first_enough(self._drafts_without_model())
-
-    def size(self, chosen: Draft) -> int:
-        """The tokens of a request with this draft."""
-        return self.sizes.count(chosen.messages, self.job.system, self.job.tools)
-
-    def _first_enough(self, drafts: Iterator[Draft]) -> Draft | None:
-        return next((found for found in drafts if self._is_enough(self.size(found))), None)
-
-    def _is_enough(self, after: int) -> bool:
-        """Whether a draft of this size will do; whoever insists gets the target."""
-        if self.job.force:
-            return after <= self.limits.target
-        return self.limits.is_enough(self.before, after)
-
-    def _drafts(self) -> Iterator[Draft]:
-        if not self.job.focus:
-            yield draft.shrunk(self.blocks, self.split, self.sizes)
-        if self.split.middle and self.writer is not None:
-            yield from self._by_model(self.writer)
-        yield from self._drafts_without_model()
-
-    def _by_model(self, writer: Writer) -> Iterator[Draft]:
-        written = writer.bring_up_to_date(self.material, self._room())
-        if written is None:
-            self._tell_fault(writer.fault)
-            return
-        note = draft.note_of(written, self.split)
-        if made := draft.around("summary", note, self.split, self.limits, self.sizes):
-            yield made
-
-    def _tell_fault(self, fault: str) -> None:
-        self.fault = fault
-        logger.info("the model's summary cannot be used: %s", fault)
-        self.job.report(Notice(f"There is no summary by the model: {fault.rstrip('.')}."))
-
-    def _drafts_without_model(self) -> Iterator[Draft]:
-        note = self._digest(self.material, self.split)
-        strategy = "digest" if note else "cut"
-        if made := draft.around(strategy, note, self.split, self.limits, self.sizes):
-            yield made
-        for bare in plan.only_requests(self.split, self.job.answering):
-            everything = Material([], self.material.before, bare.middle)
-            yield draft.least(self._digest(everything, bare), bare, self.limits, self.sizes)
-
-    def _digest(self, material: Material, split: Split) -> Note | None:
-        if not split.middle and not split.summaries:
-            return None
-        room = max(self.limits.summary - self._frame(split), 0)
-        return draft.note_of(digest.make(material, room, self.sizes), split)
-
-    def _room(self) -> Room:
-        """What the summary may take: its part of the room, and what the other parts leave of theirs."""
-        split, limits = self.split, self.limits
-        after = sum(plan.block_size(block, self.sizes) for block in (*split.requests, *split.tail))
-        spare = limits.room - limits.head - after
-        frame = self._frame(split)
-        asked = max(limits.summary - frame, 0)
-        return Room(asked, max(asked, min(spare - frame, judge.TOO_LONG * asked)))
-
-    def _frame(self, split: Split) -> int:
-        """The tokens of a note that says nothing yet."""
-        return self.sizes.message(draft.note_of(summary.of(), split).message)
-
-    def _still_fits(self) -> bool:
-        """Whether the conversation can go on as it is for now."""
-        reply = min(self.job.max_output, self.job.window // 8)
-        return self.before + reply <= self.job.window
-
-
-def _writer(job: Job, ask: Ask) -> Writer:
-    window = job.ask_window or job.window
-    return Writer(ask, job.estimator, job.stop, window, job.max_output, job.focus)
-
-
-def _rotate(job: Job, rows: Sequence[Row], chosen: Draft, child_id: str) -> None:
-    """The one write. What somebody said while the summary was made goes along."""
-    job.store.rotate_session(
-        job.session_id,
-        chosen.carried,
-        child_id=child_id,
-        since=max(row["id"] for row in rows),
-        lease=job.lease,
-    )
-
-
-def _outcome(work: _Work, chosen: Draft, child_id: str) -> Outcome:
-    writer = work.writer
-    return Outcome(
-        old_session_id=work.job.session_id,
-        new_session_id=child_id,
-        tokens_before=work.before,
-        tokens_after=work.size(chosen),
-        target=work.limits.target,
-        strategy=chosen.strategy,
-        summary=chosen.note.text if chosen.note else "",
-        usage=writer.usage if writer else Usage(),
-        fault=work.fault,
-    )
-
-
-def _told(job: Job, outcome: Outcome) -> Outcome:
+def _report(job: Job, outcome: Outcome) -> None:
     job.hooks.invoke_hook(
         "post_compaction",
         old_session_id=outcome.old_session_id,
@@ -273,4 +192,171 @@ def _told(job: Job, outcome: Outcome) -> Outcome:
             outcome.strategy,
         )
     )
-    return outcome
+
+
+class _Compaction:
+    """Tries the strategies of one job in order."""
+
+    def __init__(self, job: Job, conversation: list[Block], limits: Limits, before: int) -> None:
+        self._job = job
+        self._blocks = conversation
+        self._limits = limits
+        self._before = before
+        self._sizes = job.estimator
+        self._split: Split = plan.split(conversation, limits, self._sizes, job.answering)
+        earlier = "\n\n".join(summary.body_of(block.first) for block in self._split.summaries)
+        self._material = Material(self._split.head, earlier, self._split.middle)
+        self._summarizer = None if job.ask is None else _summarizer(job, job.ask)
+        self._fault = ""
+
+    def choose(self) -> Draft | None:
+        """Return the first draft that frees enough; None when none does, or to wait for a connection."""
+        try:
+            return self._first_enough(self._drafts())
+        except ModelUnreachableError as error:
+            if not self._job.force and self._still_fits():
+                logger.info("session %s: compaction postponed: %s", self._job.session_id, error)
+                self._job.report(Notice(f"Compaction postponed: {error.message}"))
+                return None
+            self._report_fault(error.message)
+            return self._first_enough(self._drafts_without_model())
+
+    def outcome(self, draft: Draft, child_id: str) -> Outcome:
+        """Return the outcome of a draft that has become a session."""
+        return Outcome(
+            old_session_id=self._job.session_id,
+            new_session_id=child_id,
+            tokens_before=self._before,
+            tokens_after=self._size(draft),
+            target=self._limits.target,
+            strategy=draft.strategy,
+            summary=draft.note.text if draft.note else "",
+            usage=self._summarizer.usage if self._summarizer else Usage(),
+            fault=self._fault,
+        )
+
+    def _size(self, draft: Draft) -> int:
+        """Return the tokens of a request with this draft."""
+        return self._sizes.count(draft.messages, self._job.system, self._job.tools)
+
+    def _first_enough(self, drafts: Iterator[Draft]) -> Draft | None:
+        return next((draft for draft in drafts if self._is_enough(self._size(draft))), None)
+
+    def _is_enough(self, after: int) -> bool:
+        """Whether a draft of this size will do; a forced compaction must reach the target."""
+        if self._job.force:
+            return after <= self._limits.target
+        return self._limits.is_enough(self._before, after)
+
+    def _still_fits(self) -> bool:
+        """Whether the conversation can continue as it is for now."""
+        reply = min(self._job.max_output, self._job.window // 8)
+        return self._before + reply <= self._job.window
+
+    # -- strategies ------------------------------------------------------------------------------
+
+    def _drafts(self) -> Iterator[Draft]:
+        if not self._job.focus:
+            yield self._pruned()
+        if self._split.middle and self._summarizer is not None:
+            yield from self._by_model(self._summarizer)
+        yield from self._drafts_without_model()
+
+    def _pruned(self) -> Draft:
+        """Return a draft with every block, in which old tool outputs are cut."""
+        split = self._split
+        old = {original_id(block.first) for block in (*split.head, *split.middle)} - split.in_flight
+        pruned = [
+            pruning.prune(block, self._sizes) if original_id(block.first) in old else block
+            for block in self._blocks
+        ]
+        return Draft("prune", [], None, pruned)
+
+    def _by_model(self, summarizer: Summarizer) -> Iterator[Draft]:
+        written = summarizer.update(self._material, self._summary_room())
+        if written is None:
+            self._report_fault(summarizer.fault)
+            return
+        if draft := self._around("summary", _note(written, self._split)):
+            yield draft
+
+    def _report_fault(self, fault: str) -> None:
+        self._fault = fault
+        logger.info("session %s: the model's summary is unusable: %s", self._job.session_id, fault)
+        self._job.report(Notice(f"There is no summary by the model: {fault.rstrip('.')}."))
+
+    def _drafts_without_model(self) -> Iterator[Draft]:
+        note = self._digest(self._material, self._split)
+        if draft := self._around("digest" if note else "cut", note):
+            yield draft
+        for bare in plan.only_requests(self._split, self._job.answering):
+            everything = Material([], self._material.earlier, bare.middle)
+            yield self._cut(self._digest(everything, bare), bare)
+
+    def _digest(self, material: Material, split: Split) -> Note | None:
+        if not split.middle and not split.summaries:
+            return None
+        room = max(self._limits.summary - self._frame(split), 0)
+        return _note(summary.digest(material, room, self._sizes), split)
+
+    def _summary_room(self) -> Room:
+        """Return the room for the summary: its share, and at most what the other parts leave."""
+        split, limits = self._split, self._limits
+        after = sum(block_size(block, self._sizes) for block in (*split.requests, *split.tail))
+        spare = limits.room - limits.head - after
+        frame = self._frame(split)
+        target = max(limits.summary - frame, 0)
+        return Room(target, max(target, min(spare - frame, MAX_EXCESS * target)))
+
+    def _frame(self, split: Split) -> int:
+        """Return the tokens of a note with an empty summary."""
+        return self._sizes.message(_note(summary.of(), split).message)
+
+    def _around(self, strategy: Strategy, note: Note | None) -> Draft | None:
+        """Return a draft of first exchange, note, open requests and tail, cut to the room.
+
+        Work in flight stays whole if it fits; otherwise its tool outputs are cut, then all of it.
+        None when no readable text would remain.
+        """
+        split, sizes = self._split, self._sizes
+        room = self._limits.room - (sizes.message(note.message) if note else 0)
+        opening = [block for block in split.head if not split.is_in_flight(block)]
+        head = pruning.fit(opening, self._limits.head, sizes) or []
+        after = [*split.requests, *split.tail]
+        finished = [block for block in after if not split.is_in_flight(block)]
+        room -= sum(block_size(block, sizes) for block in (*head, *finished))
+        in_flight = [block for block in (*split.head, *after) if split.is_in_flight(block)]
+        fitted = pruning.fit(in_flight, room, sizes)
+        if fitted is None:
+            return None
+        placed = {original_id(block.first): block for block in (*head, *finished, *fitted)}
+        return Draft(
+            strategy,
+            [placed[key] for block in split.head if (key := original_id(block.first)) in placed],
+            note,
+            [placed[original_id(block.first)] for block in after],
+        )
+
+    def _cut(self, note: Note | None, split: Split) -> Draft:
+        """Return a draft of the note and the tail, cut to the room; one message always fits."""
+        room = self._limits.room - (self._sizes.message(note.message) if note else 0)
+        tail = pruning.fit(split.tail, room, self._sizes) or [
+            Block((pruning.cut_entry(entry, room, self._sizes),)) for entry in entries(split.tail)
+        ]
+        return Draft("cut", [], note, tail)
+
+
+def _summarizer(job: Job, ask: Ask) -> Summarizer:
+    window = job.ask_window or job.window
+    return Summarizer(ask, job.estimator, job.stop, window, job.max_output, job.focus)
+
+
+def _note(text: Summary, split: Split) -> Note:
+    """Return the note that replaces the middle and the summaries of earlier compactions."""
+    ids = [original_id(entry.row) for entry in entries(split.middle)]
+    spans = [span for block in split.summaries if (span := summary.span_of(block.first))]
+    first = min([*ids, *(span[0] for span in spans)], default=0)
+    last = max([*ids, *(span[1] for span in spans)], default=0)
+    after = (original_id(b.first) for b in (*split.requests, *split.tail) if b.is_request)
+    opening = summary.opening(first, last, [id_ for id_ in after if id_ < last])
+    return Note(f"{opening}\n\n{text.text}".rstrip(), first, last)

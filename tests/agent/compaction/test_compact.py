@@ -211,7 +211,7 @@ def test_old_outputs_are_cut_first_and_no_model_is_asked() -> None:
     with stored(messages) as store:
         found = done(compact(job(store, ask=raising(AssertionError("asked")))))
         after = shown(store, found.new_session_id)
-        assert (found.strategy, found.summary) == ("shrink", "")
+        assert (found.strategy, found.summary) == ("prune", "")
         assert [row["role"] for row in after] == [message["role"] for message in messages]
         assert "message 5 has all of it" in after[4]["content"]
         assert after[-2]["content"] == messages[-2]["content"], "the tail stays word for word"
@@ -243,7 +243,7 @@ def test_a_turn_that_runs_keeps_its_request_and_its_last_step_word_for_word() ->
         after = shown(store, found.new_session_id)
         assert [row["content"] for row in after[:2]] == ["Build it.", "Which one?"]
         assert after[3]["content"] == "The blue one."
-        assert "Message 3 below was said before some of what is told here." in found.summary
+        assert "Message 3 below is older than some of what is summarized here." in found.summary
         assert [row["content"] for row in after[-3:]] == [m["content"] for m in messages[-3:]]
         assert faults(after) == []
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from hermes_agent.compaction import compact, expand, expand_text
+from hermes_agent.compaction import compact
+from hermes_agent.history import expand, expand_text
 from hermes_core.errors import SessionNotFoundError, UsageError
 from hermes_state import SessionDB
 from tests.agent.compaction.transcripts import (
@@ -85,7 +86,7 @@ def test_a_branch_of_a_compacted_conversation_still_has_the_way_back() -> None:
 
 def test_what_cannot_be_found_is_told() -> None:
     with stored([user("q"), assistant("a")]) as store:
-        with pytest.raises(UsageError, match="has not been summed up"):
+        with pytest.raises(UsageError, match="has not been compacted"):
             expand(store, "s")
         with pytest.raises(UsageError, match="no message 99"):
             expand(store, "s", 99)

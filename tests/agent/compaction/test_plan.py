@@ -90,7 +90,7 @@ def test_a_request_in_a_long_run_of_tools_stays_with_the_last_step() -> None:
     found = parts(messages)
     assert names(found.requests) == ["do"]
     assert names(found.tail)[-1] == "step29"
-    assert found.is_fixed(found.tail[-1]) and found.is_fixed(found.requests[0])
+    assert found.is_in_flight(found.tail[-1]) and found.is_in_flight(found.requests[0])
 
 
 def test_one_request_that_runs_for_long_is_at_the_head() -> None:
@@ -100,12 +100,12 @@ def test_one_request_that_runs_for_long_is_at_the_head() -> None:
     found = parts(messages)
     assert names(found.head) == ["task"]
     assert found.requests == []
-    assert found.is_fixed(found.head[0])
+    assert found.is_in_flight(found.head[0])
 
 
 def test_everything_that_waits_for_an_answer_stays() -> None:
     messages = [user("first"), assistant("answered " + prose(9_000))]
     messages += [user(f"open{n} {prose(300)}") for n in range(4)]
     found = parts(messages)
-    waiting = [block for block in (*found.requests, *found.tail) if found.is_fixed(block)]
+    waiting = [block for block in (*found.requests, *found.tail) if found.is_in_flight(block)]
     assert names(waiting) == ["open0", "open1", "open2", "open3"]

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from hermes_agent.compaction import Outcome, compact, expand
-from hermes_agent.compaction.notes import Ask
-from hermes_agent.compaction.plan import SHARE
+from hermes_agent.compaction import Outcome, compact
+from hermes_agent.compaction.plan import MIN_FREED_SHARE
+from hermes_agent.compaction.summarizer import Ask
 from hermes_agent.compaction.transcript import text_of
+from hermes_agent.history import expand
 from hermes_agent.models.base import Reply, Request
 from hermes_agent.tokens import Estimator
 from hermes_state import SessionDB
@@ -87,7 +88,7 @@ def _frees_its_share(outcome: Outcome, after: list[dict[str, Any]], ratio: float
     sizes = estimator(ratio)
     overhead = sizes.count((), transcripts.PROMPT)
     freed = outcome.tokens_before - outcome.tokens_after
-    enough = freed >= SHARE * (outcome.tokens_before - overhead)
+    enough = freed >= MIN_FREED_SHARE * (outcome.tokens_before - overhead)
     assert outcome.tokens_after <= outcome.target or enough
     assert sizes.count(after, transcripts.PROMPT) == outcome.tokens_after
 

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_agent.compaction import digest, judge, question, summary
-from hermes_agent.compaction.identifiers import FILES, Tally, found_in
-from hermes_agent.compaction.material import Material
+from hermes_agent.compaction import summarizer, summary
+from hermes_agent.compaction.summary import FILES, Material, Tally, identifiers_in
 from hermes_agent.compaction.transcript import Block, blocks
 from hermes_agent.models.base import Reply
 from hermes_agent.tokens import Estimator
@@ -105,7 +104,7 @@ def test_identifiers_are_found_in_prose_and_code() -> None:
         " port 8080, id 550e8400-e29b-41d4-a716-446655440000, on 2024-05-01, for 1,234 and 12 people"
         " and/or he/she, in a facade."
     )
-    assert [word for _, word in found_in(text)] == [
+    assert [word for _, word in identifiers_in(text)] == [
         "https://example.com/a?b=1", "bob@example.com", "/etc/hosts", "~/notes/x.txt",
         "src/app/main.py", "README.md", "C:\\work\\a.txt", "3f2a9c1b", "v1.2.3", "#42", "8080",
         "550e8400-e29b-41d4-a716-446655440000", "2024-05-01", "1,234",
@@ -117,7 +116,7 @@ def test_identifiers_are_found_in_prose_and_code() -> None:
 )
 @pytest.mark.timeout(20)
 def test_no_text_takes_long_to_look_through(unit: str) -> None:
-    assert sum(1 for _ in found_in(unit * (200_000 // len(unit)))) < 200_000
+    assert sum(1 for _ in identifiers_in(unit * (200_000 // len(unit)))) < 200_000
 
 
 def test_what_a_person_wrote_comes_before_what_a_tool_put_out_and_numbers_last() -> None:
@@ -141,8 +140,8 @@ def test_what_a_person_wrote_comes_before_what_a_tool_put_out_and_numbers_last()
     ],
 )
 def test_what_cannot_be_used_is_refused_with_a_reason(name: str) -> None:
-    request = question.make("", prose(2_000), budget=300, max_output=900)
-    assert judge.fault(SUMMARIZERS[name](request), 300, 2_000, SIZES)
+    request = summarizer.request("", prose(2_000), budget=300, max_output=900)
+    assert summarizer.fault(SUMMARIZERS[name](request), 300, 2_000, SIZES)
 
 
 @pytest.mark.parametrize(
@@ -156,11 +155,11 @@ def test_what_cannot_be_used_is_refused_with_a_reason(name: str) -> None:
     ],
 )
 def test_what_can_be_used_is_not_refused(text: str) -> None:
-    assert judge.fault(Reply(text), 300, 2_000, SIZES) == ""
+    assert summarizer.fault(Reply(text), 300, 2_000, SIZES) == ""
 
 
 def test_a_summary_longer_than_what_it_sums_up_is_refused() -> None:
-    assert "longer" in judge.fault(Reply(GOOD), 300, 20, SIZES)
+    assert "longer" in summarizer.fault(Reply(GOOD), 300, 20, SIZES)
 
 
 # -- the digest --------------------------------------------------------------------------------
@@ -173,7 +172,7 @@ def blocks_of(messages: list[Message]) -> list[Block]:
 
 def test_a_digest_says_what_was_asked_what_was_answered_and_what_was_touched() -> None:
     said = blocks_of(chat(4))
-    found = digest.make(Material([], "", said), 1_000, SIZES).sections
+    found = summary.digest(Material([], "", said), 1_000, SIZES).sections
     assert found["goal"] == ["Question 0?"]
     assert "Asked: Question 3?" in found["facts"]
     assert "Tools used: look × 4" in found["facts"]
@@ -184,13 +183,13 @@ def test_a_digest_says_what_was_asked_what_was_answered_and_what_was_touched() -
 def test_a_digest_takes_its_goal_from_how_it_all_began() -> None:
     said = blocks_of([user("Go ahead.")])
     began = blocks_of([user("Paint the bicycle.\nIt is red now.")])
-    found = digest.make(Material(began, "", said), 1_000, SIZES).sections
+    found = summary.digest(Material(began, "", said), 1_000, SIZES).sections
     assert found["goal"] == ["Paint the bicycle."]
 
 
 def test_a_digest_goes_on_from_the_summary_before_it() -> None:
     said = blocks_of([user("Now paint it blue. Thanks.")])
-    found = digest.make(Material([], GOOD, said), 1_000, SIZES).sections
+    found = summary.digest(Material([], GOOD, said), 1_000, SIZES).sections
     assert found["goal"] == ["Move the shop to the new server."]
     assert found["next"] == ["Copy the files."]
     assert "Asked: Now paint it blue." in found["facts"]
@@ -199,6 +198,6 @@ def test_a_digest_goes_on_from_the_summary_before_it() -> None:
 @pytest.mark.parametrize("budget", [0, 50, 300])
 def test_a_digest_of_anything_fits_and_is_the_same_each_time(budget: int) -> None:
     said = blocks_of(chat(60))
-    made = [digest.make(Material([], GOOD, said), budget, SIZES).text for _ in range(2)]
+    made = [summary.digest(Material([], GOOD, said), budget, SIZES).text for _ in range(2)]
     assert made[0] == made[1]
     assert SIZES.text(made[0]) <= max(budget, 40)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hermes_agent.compaction.transcript import Block, Entry, blocks, entries, number, text_of
+from hermes_agent.compaction.transcript import Block, Entry, blocks, entries, original_id, text_of
 from tests.agent.compaction.transcripts import (
     Message,
     assistant,
@@ -76,7 +76,7 @@ def test_a_changed_copy_keeps_what_belongs_to_the_message_and_names_its_original
     (block,) = blocks_of(message)
     entry = block.entries[0]
     copied = entry.changed(content="short").carried
-    assert entry.carried == number(entry.row)
+    assert entry.carried == original_id(entry.row)
     assert isinstance(copied, dict)
     assert copied["content"] == "short"
     assert copied["origin_id"] == entry.row["id"]
@@ -88,8 +88,8 @@ def test_a_changed_copy_keeps_what_belongs_to_the_message_and_names_its_original
 
 
 def test_a_copy_of_a_copy_names_the_first_original() -> None:
-    assert number({"id": 9, "origin_id": 4}) == 4
-    assert number({"id": 9}) == 9
+    assert original_id({"id": 9, "origin_id": 4}) == 4
+    assert original_id({"id": 9}) == 9
     copied = Entry({"id": 9, "origin_id": 4, "role": "user", "content": "x"}).copied
     assert copied == {"role": "user", "content": "x", "origin_id": 4}
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from hermes_agent.compaction import Job
-from hermes_agent.compaction.notes import Ask
+from hermes_agent.compaction.summarizer import Ask
 from hermes_agent.models.base import Reply, Request, Usage
 from hermes_agent.tokens import Estimator
 from hermes_core.errors import ContextTooLongError, ModelRefusedError, ModelUnreachableError

@@ -5,7 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_agent.compaction import shrink
+from hermes_agent.compaction import pruning
 from hermes_agent.compaction.plan import block_size
 from hermes_agent.compaction.transcript import Block, blocks, entries, text_of
 from hermes_agent.tokens import Estimator
@@ -31,11 +31,11 @@ def blocks_of(*messages: Message) -> list[Block]:
 
 def test_a_long_output_keeps_its_beginning_its_end_and_the_way_to_the_rest() -> None:
     found = blocks_of(step(("a", {})), result("a", "BEGIN " + prose(2_000) + " END"))
-    (block,) = shrink.shrink_outputs(found, SIZES)
+    (block,) = [pruning.prune(block, SIZES) for block in found]
     text = text_of(block.entries[1].message["content"])
     assert text.startswith("BEGIN") and text.endswith("END")
     assert "message 2 has all of it" in text
-    assert SIZES.text(text) <= shrink.OUTPUT
+    assert SIZES.text(text) <= pruning.MAX_OUTPUT_TOKENS
     assert block.entries[1].carried == {
         **{k: v for k, v in found[0].entries[1].row.items() if k not in ("id", "kind")},
         "content": text,
@@ -45,12 +45,14 @@ def test_a_long_output_keeps_its_beginning_its_end_and_the_way_to_the_rest() -> 
 
 def test_short_outputs_and_what_people_say_stay_as_they_are() -> None:
     found = blocks_of(user(prose(2_000)), step(("a", {"n": 1})), result("a", prose(100)))
-    assert shrink.shrink_outputs(found, SIZES) == found
+    assert [pruning.prune(block, SIZES) for block in found] == found
 
 
 def test_long_arguments_are_cut_and_stay_json() -> None:
     given = {"path": "a.py", "text": prose(3_000), "more": {"lines": ["x", prose(3_000)]}, "n": 5}
-    (block,) = shrink.shrink_outputs(blocks_of(step(("a", given)), result("a", "ok")), SIZES)
+    (block,) = [
+        pruning.prune(block, SIZES) for block in blocks_of(step(("a", given)), result("a", "ok"))
+    ]
     cut = json.loads(block.entries[0].message["tool_calls"][0]["function"]["arguments"])
     assert cut["path"] == "a.py" and cut["n"] == 5 and cut["more"]["lines"][0] == "x"
     assert "message 1 has all of it" in cut["text"]
@@ -61,15 +63,15 @@ def test_arguments_that_are_no_json_are_left_alone_until_there_is_no_room() -> N
     message = step(("a", {}))
     message["tool_calls"][0]["function"]["arguments"] = "{broken " + prose(1_000)
     found = blocks_of(message, result("a", "ok"))
-    assert shrink.shrink_outputs(found, SIZES) == found
-    fitted = shrink.fit(found, 100, SIZES)
+    assert [pruning.prune(block, SIZES) for block in found] == found
+    fitted = pruning.fit(found, 100, SIZES)
     assert fitted is not None
     assert fitted[0].entries[0].message["tool_calls"][0]["function"]["arguments"] == "{}"
 
 
 def test_outputs_give_way_before_what_people_say() -> None:
     found = blocks_of(user(prose(300)), step(("a", {})), result("a", prose(5_000)))
-    fitted = shrink.fit(found, 600, SIZES)
+    fitted = pruning.fit(found, 600, SIZES)
     assert fitted is not None
     assert fitted[0] == found[0]
     assert sum(block_size(block, SIZES) for block in fitted) <= 600
@@ -78,20 +80,20 @@ def test_outputs_give_way_before_what_people_say() -> None:
 def test_a_picture_gives_way_when_there_is_no_room() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     found = blocks_of(user([{"type": "text", "text": "what is this?"}, picture]))
-    fitted = shrink.fit(found, 100, SIZES)
+    fitted = pruning.fit(found, 100, SIZES)
     assert fitted is not None
     assert "what is this?" in fitted[0].entries[0].message["content"]
     assert "[image_url]" in fitted[0].entries[0].message["content"]
 
 
 def test_too_many_messages_for_the_room_are_told_to_the_caller() -> None:
-    assert shrink.fit(blocks_of(*(user(prose(100)) for _ in range(50))), 500, SIZES) is None
+    assert pruning.fit(blocks_of(*(user(prose(100)) for _ in range(50))), 500, SIZES) is None
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(texts(), st.integers(0, 400))
 def test_a_cut_text_fits_whatever_it_is(text: str, tokens: int) -> None:
-    assert SIZES.text(shrink.cut_text(text, tokens, SIZES, 12_345)) <= tokens
+    assert SIZES.text(pruning.cut_text(text, tokens, SIZES, 12_345)) <= tokens
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -101,7 +103,7 @@ def test_a_step_that_is_cut_stays_a_step(outputs: list[str], argument: str, budg
     found = blocks_of(
         user("q"), step(*calls), *(result(f"c{n}", text) for n, text in enumerate(outputs))
     )
-    fitted = shrink.fit(found, budget, SIZES)
+    fitted = pruning.fit(found, budget, SIZES)
     if fitted is None:
         assert budget < 60 * (len(outputs) * 2 + 2)
         return
