@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ from hermes_agent.approval.gate import Gate
 from hermes_agent.approval.questions import Asker
 from hermes_agent.delegation import SubAgents
 from hermes_agent.hooks import Hooks, NoHooks
-from hermes_agent.models.base import Model, Reply, Request, ToolSpec
+from hermes_agent.models.base import Model, Reply, Request
 from hermes_agent.permissions import Permissions
 from hermes_agent.prompt import Place
 from hermes_agent.sandbox.sandboxes import Sandbox
@@ -29,6 +30,8 @@ from hermes_agent.tools.execute import DelegateFor, Executor
 from hermes_agent.tools.processes import Processes
 from hermes_agent.tools.registry import Toolbox
 from hermes_agent.turn import meter
+from hermes_agent.turn.attempt import Attempt, recorded_outcome
+from hermes_agent.turn.context import TurnContext
 from hermes_agent.turn.events import (
     Compacted,
     Event,
@@ -38,13 +41,11 @@ from hermes_agent.turn.events import (
     QuestionWithdrawn,
     Sink,
     TextDelta,
-    TurnEnded,
     ignore,
 )
-from hermes_agent.turn.loop import Loop, left_open, tell_unseen
 from hermes_agent.turn.meter import Meter
 from hermes_agent.turn.stop import Stop
-from hermes_agent.turn.values import Deliver, Outcome, Steer, Turn, as_dictionary, deliver_nothing
+from hermes_agent.turn.values import Deliver, Outcome, Steer, as_dictionary, deliver_nothing
 from hermes_cli.plugin_calls import is_of_a_person
 from hermes_core import clock, config
 from hermes_core.errors import (
@@ -52,21 +53,15 @@ from hermes_core.errors import (
     ConversationBusyError,
     EarlierTurnError,
     IllegalTransitionError,
-    LeaseLostError,
-    StoreBusyError,
-    StoreError,
-    StoreFullError,
-    StoreIOError,
     TurnMovedError,
     UsageError,
-    in_words,
 )
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
 from hermes_state.ledger import sessions
-from hermes_state.ledger.turns import MOST_ATTEMPTS, TurnSource
+from hermes_state.ledger.turns import TurnSource
 from hermes_state.protocol import Store
-from hermes_state.values import Accepted, ClaimedTurn, InboundMessage, Limits, NewSession, Row
+from hermes_state.values import Accepted, InboundMessage, Limits, NewSession
 
 logger = logging.getLogger(__name__)
 
@@ -360,7 +355,7 @@ class Agent:
             if outcome.status != "suspended":
                 self._tell_turn_end(turn_id, outcome)  # whoever waits for the end tells of more
         except IllegalTransitionError:  # it has ended before, or by others just now
-            return self._recorded(turn_id)
+            return recorded_outcome(self.store, turn_id)
         except TurnMovedError as error:
             return Outcome("interrupted", "", str(error), is_recorded=True)
         finally:
@@ -371,11 +366,33 @@ class Agent:
         is_same = turn_id == self._unstored
         with lease.running(
             self.store, self.conversation_id, turn_id, stop.set, is_same=is_same
-        ) as taken:
-            outcome = self._guarded(taken, stop, report)
+        ) as claimed:
+            attempt = Attempt(self._context(), claimed, self.conversation_id, stop, report)
+            self.session_id = attempt.session_id
+            try:
+                outcome = attempt.run()
+            finally:
+                self.session_id = attempt.session_id
+            if attempt.is_unstored:
+                self._unstored = turn_id
             if outcome.status == "suspended":
-                self.store.turns.put_off(turn_id, taken.lease)
+                self.store.turns.put_off(turn_id, claimed.lease)
             return outcome
+
+    def _context(self) -> TurnContext:
+        return TurnContext(
+            store=self.store,
+            model=self.model,
+            executor=self._executor,
+            hooks=self.hooks,
+            settings=self.settings,
+            estimator=self._estimator_of(self.model.facts.name),
+            platform=self.platform,
+            limits=self._limits,
+            paid_by=self._paid_by,
+            deliver=self._deliver,
+            take_steers=self._take_steers,
+        )
 
     def _tell_turn_end(self, turn_id: str, outcome: Outcome) -> None:
         self.hooks.invoke_hook(
@@ -402,158 +419,16 @@ class Agent:
                 self._stop = own
             yield own
 
-    def _guarded(self, taken: ClaimedTurn, stop: Stop, report: Sink) -> Outcome:
-        """The boundary of a turn: a fault of ours ends it with a notice instead of losing it."""
-        try:
-            return self._run(taken, stop, report)
-        except LeaseLostError:
-            raise
-        except StoreError as error:
-            if isinstance(error, StoreBusyError | StoreFullError | StoreIOError):
-                self._unstored = taken.row["id"]
-            return Outcome(
-                "failed", "", str(error), error.code
-            )  # still open on disk: recovered later
-        except Exception as error:
-            logger.exception("turn %s failed", taken.row["id"])
-            reason = f"Something went wrong inside Hermes: {in_words(error)}"
-            return self._fail(taken, report, Outcome("failed", "", reason, "internal"))
-
-    def _fail(self, taken: ClaimedTurn, report: Sink, outcome: Outcome) -> Outcome:
-        """End a turn that the loop could not end, with a notice."""
-        turn_id = taken.row["id"]
-        left = left_open(self.store, turn_id)
-        self.store.turns.finish(
-            turn_id,
-            "failed",
-            reason=outcome.reason,
-            pieces=self._deliver(turn_id, outcome),
-            settled=[one.settled for one in left],
-            lease=taken.lease,
-        )
-        for one in left:
-            tell_unseen(self.hooks, self.session_id, one.effect, one.text)
-        report(TurnEnded("failed", "", outcome.reason))
-        return outcome
-
-    def _run(self, taken: ClaimedTurn, stop: Stop, report: Sink) -> Outcome:
-        row = taken.row
-        self.session_id = row["session_id"]
-        if taken.attempt > MOST_ATTEMPTS:
-            return self._give_up(taken, report)
-        turn = Turn(
-            id=row["id"],
-            conversation_id=self.conversation_id,
-            session_id=row["session_id"],
-            user_message_id=row["user_message_id"],
-            lease=taken.lease,
-            stop=stop,
-            report=report,
-            is_resumed=taken.is_resumed,
-            attempts_lost=taken.attempt - 1,
-        )
-        self._tell_turn(row)
-        self._warn_about_prices(report)
-        system, tools = self._prefix(turn.session_id)
-        try:
-            return Loop(
-                store=self.store,
-                model=self.model,
-                executor=self._executor,
-                hooks=self.hooks,
-                settings=self.settings,
-                estimator=self._estimator_of(self.model.facts.name),
-                meter=self._meter(turn),
-                turn=turn,
-                system=system,
-                tools=tools,
-                platform=self.platform,
-                take_steers=self._take_steers,
-                deliver=self._deliver,
-            ).run()
-        finally:
-            self.session_id = turn.session_id
-
-    def _meter(self, turn: Turn) -> Meter:
-        return Meter(
-            self.store,
-            turn.id,
-            self._limits,
-            self._paid_by,
-            is_resumed=turn.is_resumed,
-            attempts_lost=turn.attempts_lost,
-        )
-
-    def _warn_about_prices(self, report: Sink) -> None:
-        facts, limits = self.model.facts, self._limits
-        is_limited = any(limit.unit == "usd" for limit in limits.all)
-        if is_limited and meter.is_unpriced(facts):
-            report(
-                Notice(
-                    f"{facts.name} has no known price, so limits on money cannot be enforced for it."
-                )
-            )
-
     def _estimator_of(self, name: str) -> Estimator:
         """One for each model: it remembers what it has counted."""
         if name not in self._estimators:
             self._estimators[name] = Estimator(name, self.store)
         return self._estimators[name]
 
-    def _give_up(self, taken: ClaimedTurn, report: Sink) -> Outcome:
-        reason = (
-            f"This message was tried {MOST_ATTEMPTS} times and the process ended each time."
-            " It was given up; send it again to try once more."
-        )
-        return self._fail(taken, report, Outcome("failed", "", reason, "attempts"))
-
-    def _tell_turn(self, row: Row) -> None:
-        if not self.hooks.has_hook("on_turn_start"):
-            return  # nobody has to be told what was said
-        self.hooks.invoke_hook(
-            "on_turn_start",
-            session_id=self.session_id,
-            turn_id=row["id"],
-            user_message=self.store.turns.user_text(row["id"]),
-            model=self.model.facts.name,
-            platform=self.platform,
-        )
-
-    def _prefix(self, session_id: str) -> tuple[str, tuple[ToolSpec, ...]]:
-        """The system prompt and the tools: what every request of this conversation begins with."""
-        row = self.store.get_session(session_id) or {}
-        facts = self.model.facts
-        if facts.is_small:
-            place = Place(self.bench.workspace, row.get("started_at", 0.0))
-            system = prompt.build(facts, self.toolbox, self.bench, place)
-            return _instructed(system, row), self.toolbox.small
-        system = row.get("system_prompt")
-        if not system:
-            place = Place(self.bench.workspace, row.get("started_at", clock.now()))
-            system = _instructed(prompt.build(facts, self.toolbox, self.bench, place), row)
-            self.store.update_system_prompt(session_id, system)
-        return system, self.toolbox.core
-
     def _take_steers(self) -> list[Steer]:
         with self._lock:
             taken, self._steers = self._steers, []
         return taken
-
-    def _recorded(self, turn_id: str) -> Outcome:
-        """How a turn ended, from what is on disk."""
-        row = self.store.turns.get(turn_id)
-        assert row is not None, "a turn that has ended is there"
-        if row["final_message_id"] is None:
-            return Outcome(row["state"], "", row["reason"] or "", is_recorded=True)
-        around = self.store.get_messages_around(row["session_id"], row["final_message_id"], 0)
-        said = around["window"][0]
-        return Outcome(
-            row["state"],
-            str(said["content"] or ""),
-            row["reason"] or "",
-            reasoning=said.get("reasoning") or "",
-            is_recorded=True,
-        )
 
     def _dictionary(self, turn_id: str, outcome: Outcome) -> dict[str, Any]:
         self._session_messages = self.store.get_messages_as_conversation(self.session_id)
@@ -585,19 +460,20 @@ class Agent:
         }
 
     def context_tokens(self) -> int:
-        """How much the next request takes by now, as far as that can be told before it is sent."""
+        """Estimate the tokens of the next request."""
         messages = self.store.get_messages_as_conversation(self.session_id)
-        sizes = self._estimator_of(self.model.facts.name)
-        return sizes.count(messages, *self._prefix(self.session_id))
+        context = self._context()
+        prefix = context.prefix(self.session_id)
+        return context.estimator.count(messages, prefix.system, prefix.tools)
 
     def context_parts(self) -> dict[str, int]:
-        """The tokens of what the next request is made of, each part by itself."""
+        """Estimate the tokens of each part of the next request."""
         messages = self.store.get_messages_as_conversation(self.session_id)
-        sizes = self._estimator_of(self.model.facts.name)
-        system, tools = self._prefix(self.session_id)
+        context = self._context()
+        sizes, prefix = context.estimator, context.prefix(self.session_id)
         return {
-            "system prompt": sizes.count([], system),
-            "tools": sizes.count([], "", tools),
+            "system prompt": sizes.count([], prefix.system),
+            "tools": sizes.count([], "", prefix.tools),
             "messages": sizes.count(messages),
         }
 
@@ -610,36 +486,18 @@ class Agent:
             raise UsageError(f"Nothing was compacted: {limit}.") from None
 
     def _compress(self, focus: str, stop: Stop) -> dict[str, Any]:
-        model = self.model
+        context = self._context()
         account = Meter(self.store, f"compress:{self.session_id}", self._limits)
-        sizes = self._estimator_of(model.facts.name)
-        system, tools = self._prefix(self.session_id)
 
         def ask(request: Request) -> Reply:
-            tokens = sizes.count(request)
-            return account.ask_aside(model, request, tokens, stop, self.session_id, "compaction")
+            tokens = context.estimator.count(request)
+            return account.ask_aside(
+                context.model, request, tokens, stop, self.session_id, "compaction"
+            )
 
         with lease.held(self.store, self.conversation_id, stop.set) as held:
-            outcome = compaction.compact(
-                compaction.Job(
-                    store=self.store,
-                    session_id=self.session_id,
-                    estimator=sizes,
-                    window=model.facts.window,
-                    max_output=model.facts.max_output,
-                    ask=ask,
-                    settings=self.settings.compaction,
-                    system=system,
-                    tools=tools,
-                    lease=held,
-                    stop=stop,
-                    report=self.sink,
-                    hooks=self.hooks,
-                    platform=self.platform,
-                    force=True,
-                    focus=focus,
-                )
-            )
+            job = context.compaction(self.session_id, ask, held, stop, self.sink)
+            outcome = compaction.compact(replace(job, force=True, focus=focus))
         if outcome is None:
             return {"compressed": False, "session_id": self.session_id}
         self.session_id = outcome.new_session_id
@@ -696,12 +554,6 @@ class Agent:
         self._titler.close()
         self.bench.processes.close()
         self.model.close()
-
-
-def _instructed(system: str, row: Mapping[str, Any]) -> str:
-    """The system prompt with what a program wants of this conversation, when it said so."""
-    wanted = sessions.instructions_of(row)
-    return f"{system}\n\n{wanted}" if wanted else system
 
 
 def _streaming(sink: Sink, callback: Callable[[str], None] | None) -> Sink:

@@ -1,21 +1,21 @@
-"""The loop: ask the model, store what it said, run its tools, store the results, repeat, end.
+"""The loop: ask the model, store its step, run the tools, store the results, repeat, end.
 
-Every arrow is one transaction of the store. A turn that a crash cut off is run by the same loop: what
-its last step left open is what the loop looks at first.
+Each of these is one transaction of the store. A turn that a crash cut off is run by the same loop, which
+looks first at the calls that the last step left open.
 """
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
 
 from hermes_agent import compaction
 from hermes_agent.hooks import Hooks
-from hermes_agent.models.base import Model, Reply, Request, ToolSpec
-from hermes_agent.tokens import Estimator
-from hermes_agent.tools.execute import Executor
+from hermes_agent.models.base import Reply, Request
+from hermes_agent.turn.context import Prefix, TurnContext
 from hermes_agent.turn.events import (
     Event,
     Steered,
@@ -27,7 +27,7 @@ from hermes_agent.turn.events import (
 from hermes_agent.turn.meter import Meter
 from hermes_agent.turn.partial_reply import PartialReply
 from hermes_agent.turn.tool_results import paired
-from hermes_agent.turn.values import Deliver, Outcome, Steer, Turn, deliver_nothing
+from hermes_agent.turn.values import Outcome, Turn
 from hermes_core.errors import (
     BudgetSpent,
     ContextTooLongError,
@@ -36,61 +36,56 @@ from hermes_core.errors import (
     StoreError,
 )
 from hermes_core.secrets import redact
-from hermes_core.settings import Settings
 from hermes_state.protocol import Store
 from hermes_state.values import Call, Receipt, Row, Settled
 
 _NOT_RUN = "Not run: the turn was stopped before."
-_CUT_OFF = (
+_UNKNOWN = (
     "The process was cut off while this ran. Whether it took effect is unknown:"
     " check before you repeat it."
 )
 
+_FORCED_TARGET_SHARE = 0.25
+"""The part of the room to aim at after a provider refused a request as too long."""
 
 logger = logging.getLogger(__name__)
 
-_PUT_OFF = Outcome("suspended", "", "Put off until the next start.", "suspended")
+_SUSPENDED = Outcome("suspended", "", "Suspended until the next start.", "suspended")
 
 
-class Loop(msgspec.Struct):
-    """Runs one turn to its end. Made for the turn and thrown away after it."""
+class Loop:
+    """Runs one turn to its end; each attempt has its own."""
 
-    store: Store
-    model: Model
-    executor: Executor
-    hooks: Hooks
-    settings: Settings
-    estimator: Estimator
-    meter: Meter
-    turn: Turn
-    system: str
-    tools: Sequence[ToolSpec]
-    platform: str
-    take_steers: Callable[[], list[Steer]]
-    """What the person said to the running turn since the last step."""
-    deliver: Deliver = deliver_nothing
-    partial: PartialReply = msgspec.field(default_factory=PartialReply)
-    _made_room: bool = False
+    def __init__(self, context: TurnContext, turn: Turn, meter: Meter, prefix: Prefix) -> None:
+        self._context = context
+        self._store = context.store
+        self._model = context.model
+        self._turn = turn
+        self._meter = meter
+        self._prefix = prefix
+        self._partial = PartialReply()
+        self._was_compacted = False
+        """Whether a provider's refusal has already led to a compaction in this turn."""
 
     def run(self) -> Outcome:
-        """Run the turn; whatever happens, it has one end on disk afterwards, unless it is put off."""
+        """Run the turn; store its end, unless it is suspended."""
         try:
             return self._until_answered()
         except Interrupted:
-            self.meter.note_unsettled()
-            return _PUT_OFF if self.turn.stop.is_suspended else self._interrupt()
+            self._meter.note_unsettled()
+            return _SUSPENDED if self._turn.stop.is_suspended else self._interrupt()
         except BudgetSpent as limit:
             return self._fail(f"Stopped: {limit}.", "budget")
         except ModelError as error:
-            self.meter.note_unsettled()
+            self._meter.note_unsettled()
             return self._fail(str(error), error.code)
 
     def _until_answered(self) -> Outcome:
         while True:
-            self.turn.stop.check()
+            self._turn.stop.check()
             self._act()
-            self.turn.stop.check()  # a turn that is stopped hears nothing more: that waits
-            self._take_in()
+            self._turn.stop.check()  # what is sent to a stopped turn waits for the next one
+            self._store_steers()
             reply, receipt = self._ask()
             if not reply.tool_calls:
                 return self._answer(reply, receipt)
@@ -99,55 +94,56 @@ class Loop(msgspec.Struct):
     # -- act -----------------------------------------------------------------------------------
 
     def _act(self) -> None:
-        """Run what the last step asked for; after a crash, what it left open."""
-        left = self._open_effects()
-        if self.turn.is_resumed:
-            for effect in left:
+        """Run the calls of the last step; after a crash, those it left open."""
+        effects = self._open_effects()
+        if self._turn.is_resumed:
+            for effect in effects:
                 if effect["state"] == "started" and not effect["read_only"]:
-                    self._note_cut_off(effect)
-            left = self._open_effects()
-        if left:
-            self.executor.run(self.turn, left)
+                    self._mark_unknown(effect)
+            effects = self._open_effects()
+        if effects:
+            self._context.executor.run(self._turn, effects)
 
-    def _note_cut_off(self, effect: Row) -> None:
-        """Have the model and whoever watches told of a call whose end nobody saw."""
-        self.store.effects.unknown(effect["id"], _told(effect, _CUT_OFF), self.turn.lease)
+    def _mark_unknown(self, effect: Row) -> None:
+        """Tell the model, subscribers and plugins that nobody knows how a call ended."""
+        self._store.effects.unknown(effect["id"], _result(effect, _UNKNOWN), self._turn.lease)
         name, call_id = effect["tool_name"], effect["tool_call_id"]
         arguments = _arguments(effect)
-        self.turn.report(
-            ToolEnded(call_id, name, _CUT_OFF, is_error=True, seconds=0.0, arguments=arguments)
+        self._turn.report(
+            ToolEnded(call_id, name, _UNKNOWN, is_error=True, seconds=0.0, arguments=arguments)
         )
-        tell_unseen(self.hooks, self.turn.session_id, effect, _CUT_OFF)
+        report_unseen(self._context.hooks, self._turn.session_id, effect, _UNKNOWN)
 
     def _open_effects(self) -> list[Row]:
-        if not self.turn.steps and not self.turn.is_resumed:
+        if not self._turn.steps and not self._turn.is_resumed:
             return []
-        effects = self.store.effects.of_turn(self.turn.id)
+        effects = self._store.effects.of_turn(self._turn.id)
         return [effect for effect in effects if effect["state"] in ("intended", "started")]
 
-    def _take_in(self) -> None:
-        for text, waiting_turn in self.take_steers():
-            if waiting_turn is not None:
-                message_id = self.store.turns.fold(waiting_turn, self.turn.id)
+    def _store_steers(self) -> None:
+        """Store the messages that were sent to the running turn."""
+        for text, queued_turn in self._context.take_steers():
+            if queued_turn is not None:
+                message_id = self._store.turns.fold(queued_turn, self._turn.id)
             else:
-                message_id = self.store.append_message(
-                    self.turn.session_id, "user", text, answers=self.turn.user_message_id
+                message_id = self._store.append_message(
+                    self._turn.session_id, "user", text, answers=self._turn.user_message_id
                 )
             if message_id is not None:
-                self.turn.report(Steered(message_id, text))
+                self._turn.report(Steered(message_id, text))
 
     # -- ask -----------------------------------------------------------------------------------
 
     def _ask(self) -> tuple[Reply, Receipt]:
-        """One answer of the model, with room made for it; an empty one is asked for once more."""
+        """Ask the model within its window; an empty reply is asked for once more."""
         reply, receipt = self._ask_once()
         if reply.text.strip() or reply.tool_calls:
             return reply, receipt
-        self.store.budgets.settle(self.turn.id, self.turn.session_id, receipt)
+        self._store.budgets.settle(self._turn.id, self._turn.session_id, receipt)
         reply, receipt = self._ask_once()
         if reply.text.strip() or reply.tool_calls:
             return reply, receipt
-        self.store.budgets.settle(self.turn.id, self.turn.session_id, receipt)
+        self._store.budgets.settle(self._turn.id, self._turn.session_id, receipt)
         raise ModelError(
             "The model returned nothing, twice.", fix="Ask again, or try another model."
         )
@@ -157,44 +153,44 @@ class Loop(msgspec.Struct):
         try:
             return self._call(request, tokens)
         except ContextTooLongError:
-            if self._made_room:
+            if self._was_compacted:
                 raise
-            self._made_room = True
+            self._was_compacted = True
             if not self._compact(force=True):
                 raise
             request, tokens = self._request()
             return self._call(request, tokens)
 
     def _request(self) -> tuple[Request, int]:
-        """The request as it goes out, shortened when it would not fit, and its tokens."""
-        request = Request(self.system, self.tools, self._history())
-        tokens = self.estimator.count(request)
-        facts = self.model.facts
+        """Return the next request and its tokens; compact the conversation first if it is due."""
+        request = Request(self._prefix.system, self._prefix.tools, self._history())
+        tokens = self._context.estimator.count(request)
+        facts = self._model.facts
         is_long = compaction.needed(
-            tokens, facts.window, facts.max_output, self.settings.compaction
+            tokens, facts.window, facts.max_output, self._context.settings.compaction
         )
         if is_long and self._compact():
             request = request._replace(messages=self._history())
-            tokens = self.estimator.count(request)
+            tokens = self._context.estimator.count(request)
         return request, tokens
 
     def _history(self) -> Sequence[Row]:
-        """What was said up to this turn; what waits behind it is not shown to the model yet."""
-        last = self.turn.user_message_id
-        messages = self.store.get_messages_as_conversation(self.turn.session_id)
+        """Return the messages up to this turn, without those of queued turns."""
+        last = self._turn.user_message_id
+        messages = self._store.get_messages_as_conversation(self._turn.session_id)
         return paired([message for message in messages if _exchange(message) <= last])
 
     def _call(self, request: Request, tokens: int) -> tuple[Reply, Receipt]:
-        """Ask, within the limits: set aside, call, and make out what it cost."""
-        facts = self.model.facts
+        """Reserve the cost, ask the model, and report the usage."""
+        facts = self._model.facts
         room = compaction.reply_room(tokens, facts.window, facts.max_output)
-        reservation, room = self.meter.reserve(facts, tokens, room)
+        reservation, room = self._meter.reserve(facts, tokens, room)
         request = request._replace(max_output_tokens=room)
-        reply = self._observed(request)
-        receipt = self.meter.receipt(reservation, facts, reply)
-        self.estimator.learn(tokens, reply.usage.input_tokens)
+        reply = self._ask_model(request)
+        receipt = self._meter.receipt(reservation, facts, reply)
+        self._context.estimator.learn(tokens, reply.usage.input_tokens)
         spent = receipt.spent
-        self.turn.report(
+        self._turn.report(
             Used(
                 model=spent.model,
                 input_tokens=spent.input_tokens,
@@ -206,22 +202,22 @@ class Loop(msgspec.Struct):
         )
         return reply, receipt
 
-    def _observed(self, request: Request) -> Reply:
-        """Call the model between its two hooks."""
-        self.hooks.invoke_hook(
+    def _ask_model(self, request: Request) -> Reply:
+        """Ask the model between its two hooks."""
+        self._context.hooks.invoke_hook(
             "pre_model_call",
-            session_id=self.turn.session_id,
-            turn_id=self.turn.id,
-            step=self.meter.steps,
-            model=self.model.facts.name,
+            session_id=self._turn.session_id,
+            turn_id=self._turn.id,
+            step=self._meter.steps,
+            model=self._model.facts.name,
             message_count=len(request.messages),
             tool_count=len(request.tools),
         )
         began = time.monotonic()
         reply, error = None, "interrupted"
         try:
-            with self.partial.step(self._store_partial):
-                reply = self.model.ask(request, self.turn.stop, self._heard)
+            with self._partial.step(self._store_partial):
+                reply = self._model.ask(request, self._turn.stop, self._receive)
         except ModelError as failure:
             error = str(failure)
             raise
@@ -229,12 +225,12 @@ class Loop(msgspec.Struct):
             error = ""
             return reply
         finally:
-            self.hooks.invoke_hook(
+            self._context.hooks.invoke_hook(
                 "post_model_call",
-                session_id=self.turn.session_id,
-                turn_id=self.turn.id,
-                step=self.meter.steps,
-                model=self.model.facts.name,
+                session_id=self._turn.session_id,
+                turn_id=self._turn.id,
+                step=self._meter.steps,
+                model=self._model.facts.name,
                 input_tokens=reply.usage.input_tokens if reply else 0,
                 output_tokens=reply.usage.output_tokens if reply else 0,
                 finish_reason=reply.finish if reply else "",
@@ -242,53 +238,38 @@ class Loop(msgspec.Struct):
                 duration_ms=round((time.monotonic() - began) * 1000),
             )
 
-    def _heard(self, event: Event) -> None:
-        self.partial.receive(event)
-        self.turn.report(event)
+    def _receive(self, event: Event) -> None:
+        self._partial.receive(event)
+        self._turn.report(event)
 
     def _store_partial(self, text: str) -> None:
-        """Store what was streamed so far; a store that cannot be written now does not end the turn."""
+        """Store the reply so far; a store that cannot be written now does not end the turn."""
         try:
-            self.store.partials.keep(self.turn.id, text, self.turn.lease)
+            self._store.partials.keep(self._turn.id, text, self._turn.lease)
         except StoreError as error:
-            logger.warning("turn %s: could not store its partial reply: %s", self.turn.id, error)
+            logger.warning("turn %s: could not store its partial reply: %s", self._turn.id, error)
 
     def _compact(self, *, force: bool = False) -> bool:
-        """Shorten the conversation and follow it to its new session; tells whether it did."""
-
-        facts = self.model.facts
-        outcome = compaction.compact(
-            compaction.Job(
-                store=self.store,
-                session_id=self.turn.session_id,
-                estimator=self.estimator,
-                window=facts.window,
-                max_output=facts.max_output,
-                ask=self._ask_for_summary,
-                settings=self.settings.compaction,
-                system=self.system,
-                tools=self.tools,
-                stop=self.turn.stop,
-                report=self.turn.report,
-                hooks=self.hooks,
-                platform=self.platform,
-                lease=self.turn.lease,
-                force=force,
-                target_share=0.25 if force else 0.5,
-                answering=self.turn.user_message_id,
-            )
+        """Compact the conversation and follow it to its new session; return whether that happened."""
+        turn = self._turn
+        job = self._context.compaction(
+            turn.session_id, self._ask_for_summary, turn.lease, turn.stop, turn.report
         )
+        job = replace(job, answering=turn.user_message_id)
+        if force:
+            job = replace(job, force=True, target_share=_FORCED_TARGET_SHARE)
+        outcome = compaction.compact(job)
         if outcome is None:
             return False
-        self.turn.session_id = outcome.new_session_id
+        turn.session_id = outcome.new_session_id
         return True
 
     def _ask_for_summary(self, request: Request) -> Reply:
-        tokens = self.estimator.count(request)
-        turn = self.turn
+        tokens = self._context.estimator.count(request)
+        turn = self._turn
         try:
-            return self.meter.ask_aside(
-                self.model, request, tokens, turn.stop, turn.session_id, "compaction"
+            return self._meter.ask_aside(
+                self._model, request, tokens, turn.stop, turn.session_id, "compaction"
             )
         except BudgetSpent as limit:  # a summary is not worth the turn: there is a way without one
             raise ModelError(str(limit)) from limit
@@ -297,19 +278,19 @@ class Loop(msgspec.Struct):
 
     def _store_step(self, reply: Reply, receipt: Receipt) -> None:
         calls = [self._intended(call) for call in reply.tool_calls]
-        message_id = self.store.turns.step(
-            self.turn.id, _assistant(reply), calls, self.turn.lease, receipt
+        message_id = self._store.turns.step(
+            self._turn.id, _assistant(reply), calls, self._turn.lease, receipt
         )
-        self.turn.steps += 1
-        self.turn.was_cut = reply.finish == "length"
-        self.partial.clear()
-        self.turn.report(StepStored(message_id, reply.text, len(calls)))
+        self._turn.steps += 1
+        self._turn.was_cut = reply.finish == "length"
+        self._partial.clear()
+        self._turn.report(StepStored(message_id, reply.text, len(calls)))
 
     def _intended(self, call: Mapping[str, Any]) -> Call:
         name, arguments = call["function"]["name"], call["function"]["arguments"]
-        tool = self.executor.toolbox.get(name)
+        tool = self._context.executor.toolbox.get(name)
         if tool is not None and tool.inner is not None:
-            tool = self.executor.toolbox.get(tool.inner(arguments))
+            tool = self._context.executor.toolbox.get(tool.inner(arguments))
         may_repeat = tool is not None and (tool.read_only or tool.resumes)
         return Call(call["id"], name, arguments, may_repeat)
 
@@ -320,75 +301,80 @@ class Loop(msgspec.Struct):
             is_partial=reply.finish == "length",
             reasoning=redact(reply.reasoning),
         )
-        self.store.turns.finish(
-            self.turn.id,
+        self._store.turns.finish(
+            self._turn.id,
             "answered",
             message=_assistant(reply),
-            pieces=self.deliver(self.turn.id, outcome),
-            lease=self.turn.lease,
+            pieces=self._context.deliver(self._turn.id, outcome),
+            lease=self._turn.lease,
             receipt=receipt,
         )
         return self._ended(outcome)
 
     def _interrupt(self) -> Outcome:
-        """End the turn as the user wished; what was streamed stays, and every call has a result."""
-        text = self.partial.text.strip()
-        message = {"role": "assistant", "content": text, "kind": "partial"} if text else None
+        """End the turn as the user wished: store the partial reply and a result for every open call."""
+        text, message = self._partial_message()
         outcome = Outcome("interrupted", text, "Stopped.", "interrupted", is_partial=bool(text))
-        left = left_open(self.store, self.turn.id)
-        self.store.turns.finish(
-            self.turn.id,
+        calls = open_calls(self._store, self._turn.id)
+        self._store.turns.finish(
+            self._turn.id,
             "interrupted",
             message=message,
             reason="stopped by the user",
-            pieces=self.deliver(self.turn.id, outcome),
-            settled=[one.settled for one in left],
-            lease=self.turn.lease,
+            pieces=self._context.deliver(self._turn.id, outcome),
+            settled=[call.settled for call in calls],
+            lease=self._turn.lease,
         )
-        for one in left:
-            tell_unseen(self.hooks, self.turn.session_id, one.effect, one.text)
+        for call in calls:
+            report_unseen(self._context.hooks, self._turn.session_id, call.effect, call.text)
         return self._ended(outcome)
 
     def _fail(self, reason: str, code: str) -> Outcome:
-        text = self.partial.text.strip()
-        message = {"role": "assistant", "content": text, "kind": "partial"} if text else None
+        text, message = self._partial_message()
         outcome = Outcome("failed", text, reason, code, is_partial=bool(text))
-        self.store.turns.finish(
-            self.turn.id,
+        self._store.turns.finish(
+            self._turn.id,
             "failed",
             message=message,
             reason=reason,
-            pieces=self.deliver(self.turn.id, outcome),
-            lease=self.turn.lease,
+            pieces=self._context.deliver(self._turn.id, outcome),
+            lease=self._turn.lease,
         )
         return self._ended(outcome)
 
+    def _partial_message(self) -> tuple[str, dict[str, Any] | None]:
+        """Return the text streamed in this step, and the message to store it as."""
+        text = self._partial.text.strip()
+        message = {"role": "assistant", "content": text, "kind": "partial"} if text else None
+        return text, message
+
     def _ended(self, outcome: Outcome) -> Outcome:
-        self.turn.report(TurnEnded(outcome.status, outcome.text, outcome.reason))
+        self._turn.report(TurnEnded(outcome.status, outcome.text, outcome.reason))
         return outcome
 
 
-class Left(NamedTuple):
-    """A call that a turn leaves open when it ends, and what is told of it."""
+class OpenCall(NamedTuple):
+    """A call without a result when its turn ends, and the result to store for it."""
 
     effect: Row
     text: str
 
     @property
     def settled(self) -> Settled:
+        """Return the final state of the call."""
         state = "cancelled" if self.text == _NOT_RUN else "unknown"
-        return Settled(self.effect["id"], state, _told(self.effect, self.text))
+        return Settled(self.effect["id"], state, _result(self.effect, self.text))
 
 
-def left_open(store: Store, turn_id: str) -> list[Left]:
-    """Every call that a turn leaves open."""
-    texts = {"intended": _NOT_RUN, "started": _CUT_OFF}
+def open_calls(store: Store, turn_id: str) -> list[OpenCall]:
+    """Return the calls of a turn that have no result."""
+    texts = {"intended": _NOT_RUN, "started": _UNKNOWN}
     effects = store.effects.of_turn(turn_id)
-    return [Left(one, texts[one["state"]]) for one in effects if one["state"] in texts]
+    return [OpenCall(row, texts[row["state"]]) for row in effects if row["state"] in texts]
 
 
-def tell_unseen(hooks: Hooks, session_id: str, effect: Row, text: str) -> None:
-    """Tell plugins of a call that was settled although nobody saw its end, or it had none."""
+def report_unseen(hooks: Hooks, session_id: str, effect: Row, text: str) -> None:
+    """Invoke post_tool_call for a call that was never run, or whose end is unknown."""
     hooks.invoke_hook(
         "post_tool_call",
         session_id=session_id,
@@ -403,7 +389,7 @@ def tell_unseen(hooks: Hooks, session_id: str, effect: Row, text: str) -> None:
 
 
 def _assistant(reply: Reply) -> dict[str, Any]:
-    """A reply in the stored form."""
+    """Return a reply as a message to store."""
     message: dict[str, Any] = {
         **reply.extra,
         "role": "assistant",
@@ -418,15 +404,15 @@ def _assistant(reply: Reply) -> dict[str, Any]:
 
 
 def _arguments(effect: Row) -> dict[str, Any]:
-    """What a call was made with, in whatever form the model gave it."""
+    """Return the arguments of a call; empty when the model wrote them as invalid JSON."""
     try:
         return msgspec.json.decode(effect["arguments"], type=dict[str, Any])
     except msgspec.DecodeError:
         return {}
 
 
-def _told(effect: Row, text: str) -> dict[str, Any]:
-    """What the model is told about a call that has no result of its own."""
+def _result(effect: Row, text: str) -> dict[str, Any]:
+    """Return a result message for a call that has none of its own."""
     return {
         "role": "tool",
         "tool_call_id": effect["tool_call_id"],
@@ -437,7 +423,7 @@ def _told(effect: Row, text: str) -> dict[str, Any]:
 
 
 def _exchange(message: Row) -> int:
-    """The user message that a message belongs to; summaries belong to the beginning."""
+    """Return the user message that a message belongs to; 0 for a summary."""
     if message["role"] != "user" or message.get("kind") == "summary":
         return message.get("answers", 0)
     return message.get("answers") or message.get("origin_id") or message["id"]
