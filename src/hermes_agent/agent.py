@@ -65,7 +65,7 @@ from hermes_state.values import Accepted, InboundMessage, Limits, NewSession
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE_S = 0.5
+_CLOSE_TIMEOUT_S = 0.5
 """How long closing waits for a turn that was stopped."""
 
 
@@ -427,8 +427,8 @@ class Agent:
 
     def _take_steers(self) -> list[Steer]:
         with self._lock:
-            taken, self._steers = self._steers, []
-        return taken
+            steers, self._steers = self._steers, []
+        return steers
 
     def _dictionary(self, turn_id: str, outcome: Outcome) -> dict[str, Any]:
         self._session_messages = self.store.get_messages_as_conversation(self.session_id)
@@ -534,10 +534,10 @@ class Agent:
         """Let memory learn from the conversation so far; one that fails harms only itself."""
         if not self._memory:
             return
-        told = messages or self.store.get_messages_as_conversation(self.session_id)
+        transcript = messages or self.store.get_messages_as_conversation(self.session_id)
         for provider in self._memory:
             try:
-                provider.on_session_end(told)
+                provider.on_session_end(transcript)
             except BaseException as error:
                 if is_of_a_person(error):
                     raise
@@ -550,7 +550,7 @@ class Agent:
     def close(self) -> None:
         """Stop what runs and let go of processes and connections; the conversation stays open."""
         self._stop.set()
-        self.wait_until_idle(_PATIENCE_S)
+        self.wait_until_idle(_CLOSE_TIMEOUT_S)
         self._titler.close()
         self.bench.processes.close()
         self.model.close()

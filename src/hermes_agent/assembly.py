@@ -150,13 +150,13 @@ class Assembly:
 
     def _memory(self) -> list[MemoryProvider]:
         """The memories of plugins, one each a conversation; one that fails harms only itself."""
-        made: list[MemoryProvider] = []
+        providers: list[MemoryProvider] = []
         for name, provider in self.plugins.memory_providers().items():
             try:
-                made.append(cast("MemoryProvider", provider.factory()))
+                providers.append(cast("MemoryProvider", provider.factory()))
             except Exception:
                 logger.exception("the memory %s could not be made", name)
-        return made
+        return providers
 
     def renew(self, settings: Settings) -> None:
         """Make what follows with other settings; conversations that are open keep what they have."""

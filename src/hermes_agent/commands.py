@@ -34,7 +34,7 @@ from hermes_state.protocol import Store
 from hermes_state.values import Lease, Row, Scope
 
 _LINE = re.compile(r"/([a-zA-Z][\w-]*)(?:\s+(.*))?\s*", re.DOTALL)
-_SHOWN = 10
+_MAX_LISTED = 10
 _IDLE = "Nothing is running."
 
 
@@ -194,8 +194,8 @@ def _run_of_plugin(command: PluginCommand, argument: str) -> str:
 def _use(context: Context, parsed: Parsed, table: Sequence[Command] | None) -> str:
     skill = skill_of(parsed.name, context.skills, context.plugins, table)
     if skill is None:
-        known = names(context.plugins, context.skills, table=table)
-        fix = _suggestion(parsed.name, known)
+        candidates = names(context.plugins, context.skills, table=table)
+        fix = _suggestion(parsed.name, candidates)
         raise UsageError(f"There is no command /{parsed.name}.", fix=fix)
     context.send(prompt(skill, parsed.argument))
     return ""
@@ -203,8 +203,8 @@ def _use(context: Context, parsed: Parsed, table: Sequence[Command] | None) -> s
 
 def find(name: str, table: Sequence[Command] | None = None) -> Command | None:
     """The command with this name or alias."""
-    known = COMMANDS if table is None else table
-    return next((c for c in known if name == c.name or name in c.aliases), None)
+    commands = COMMANDS if table is None else table
+    return next((c for c in commands if name == c.name or name in c.aliases), None)
 
 
 def names(*others: Iterable[str], table: Sequence[Command] | None = None) -> list[str]:
@@ -237,8 +237,8 @@ def skills_of(
     return [skill for name, skill in skills.items() if skill_of(name, skills, plugins, table)]
 
 
-def _suggestion(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
+def _suggestion(name: str, candidates: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, candidates, n=1)
     meant = f"Do you mean /{near[0]}? " if near else ""
     return f"{meant}/help lists them. A blank in front makes it a message."
 
@@ -295,7 +295,7 @@ def title_text(title: str | None) -> str:
 def _sessions(context: Context, text: str) -> str:
     here = at_tip(context.conversation)
     found = here.store.list_sessions_rich(
-        limit=_SHOWN, search_query=text or None, scope=_scope(context)
+        limit=_MAX_LISTED, search_query=text or None, scope=_scope(context)
     )
     if not found:
         return f"No conversation has {text!r}." if text else "There are no conversations yet."
@@ -323,7 +323,9 @@ def _resume(context: Context, name: str) -> str:
 def _search(context: Context, query: str) -> str:
     if not query:
         raise UsageError("What is to be searched for?", fix="Write /search and some words.")
-    hits = context.conversation.store.search_messages(query, limit=_SHOWN, scope=_scope(context))
+    hits = context.conversation.store.search_messages(
+        query, limit=_MAX_LISTED, scope=_scope(context)
+    )
     if not hits:
         return "Nothing found."
     return "\n".join(
@@ -393,11 +395,11 @@ def _branch(context: Context, title: str) -> str:
 
 def tell_start(here: Conversation, branch: str) -> None:
     """Tell plugins of a copy of a conversation, after the end of the one that was left for it."""
-    made = here.store.get_session(branch)
+    row = here.store.get_session(branch)
     here.hooks.invoke_hook(
         "on_session_start",
         session_id=branch,
-        model=(made and made["model"]) or "",
+        model=(row and row["model"]) or "",
         platform=here.platform,
     )
 

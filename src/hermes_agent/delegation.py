@@ -60,14 +60,14 @@ class SubAgents(DelegateFor):
         )
         child = parent.sub_agent(accepted.session_id, turn.id, _relay(turn, call_id))
         try:
-            told = child.run_turn(accepted.turn_id, stop=stop)
+            outcome = child.run_turn(accepted.turn_id, stop=stop)
         finally:
             child.bench.processes.close()
         self._end(child.session_id, accepted.turn_id)
         stop.check()
-        if told["failed"]:
-            raise ToolError(f"The sub-agent failed: {told['error']}")
-        return Result(told["final_response"] or "The sub-agent had nothing to report.")
+        if outcome["failed"]:
+            raise ToolError(f"The sub-agent failed: {outcome['error']}")
+        return Result(outcome["final_response"] or "The sub-agent had nothing to report.")
 
     def _end(self, session_id: str, turn_id: str) -> None:
         """A sub-agent has done its task, or never will; one that is put off goes on with its parent."""

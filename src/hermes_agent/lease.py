@@ -58,9 +58,9 @@ def running(
     def take(holder: str) -> ClaimedTurn | None:
         return store.turns.take(turn_id, conversation_id, holder, is_same=is_same)
 
-    taken = _acquire(store, conversation_id, take)
-    with _renewing(store, taken.lease, on_lost):
-        yield taken
+    claimed = _acquire(store, conversation_id, take)
+    with _renewing(store, claimed.lease, on_lost):
+        yield claimed
 
 
 def acquire(store: Store, conversation_id: str) -> Lease:

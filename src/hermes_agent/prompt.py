@@ -85,12 +85,12 @@ def _toolsets(toolbox: Toolbox) -> str:
 
 def _memory(bench: ToolContext) -> str:
     """The notes the agent keeps about its user and its work, as they were when the session began."""
-    kept: list[str] = []
+    sections: list[str] = []
     for name, title in (("USER.md", "About the user"), ("MEMORY.md", "Your notes")):
         path = bench.home.root / "memories" / name
         if path.is_file() and (text := path.read_text("utf-8", "replace").strip()):
-            kept.append(f"## {title}\n{shorten_middle(text, _MEMORY_LIMIT)}")
-    return "\n\n".join(kept)
+            sections.append(f"## {title}\n{shorten_middle(text, _MEMORY_LIMIT)}")
+    return "\n\n".join(sections)
 
 
 def _guide(workspace: Path) -> str:

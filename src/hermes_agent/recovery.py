@@ -45,16 +45,16 @@ def recover(store: Store, agent_for: "Callable[[str], Agent]") -> list[dict[str,
 
     A sub-agent's turn is left to its parent, which finds it again.
     """
-    told: list[dict[str, Any]] = []
+    outcomes: list[dict[str, Any]] = []
     for row in unfinished(store):
         session = store.get_session(row["session_id"])
         if session is None or session["relation"] == "delegate":
             continue
         agent = agent_for(row["session_id"])
         try:
-            told.append(agent.run_turn(row["id"]))
+            outcomes.append(agent.run_turn(row["id"]))
         except ConversationBusyError:
             continue  # somebody was faster
         finally:
             agent.close()
-    return told
+    return outcomes

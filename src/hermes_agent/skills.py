@@ -27,7 +27,7 @@ _FENCE = "---"
 _FOLDED = frozenset({">", ">-", "|", "|-"})
 """What stands in front of a value that follows on lines of its own."""
 _COMMAND = re.compile(r"[a-z][a-z0-9-]*")
-_SHOWN = 200
+_MAX_DESCRIPTION = 200
 
 _TEMPLATE = """---
 name: {name}
@@ -80,8 +80,8 @@ def shelf(home: Home) -> Shelf:
         if isinstance(skill, ConfigError):
             broken.append(skill)
         elif (other := skills.setdefault(skill.name, skill)) is not skill:
-            said = f"The skill {path} has the name /{skill.name} of {other.path}."
-            broken.append(ConfigError(said, fix="Give one of them another `name:`."))
+            message = f"The skill {path} has the name /{skill.name} of {other.path}."
+            broken.append(ConfigError(message, fix="Give one of them another `name:`."))
     return Shelf(dict(sorted(skills.items())), broken)
 
 
@@ -93,9 +93,9 @@ def slug(name: str) -> str:
 
 def prompt(skill: Skill, words: str) -> str:
     """Return the message of a used skill; its name and the person's words come first, for lists."""
-    said = f"[skill {skill.name}] {words}".rstrip()
+    request = f"[skill {skill.name}] {words}".rstrip()
     return (
-        f"{said}\n\nFollow the instructions of this skill. Files that they name are in"
+        f"{request}\n\nFollow the instructions of this skill. Files that they name are in"
         f" {skill.path.parent}.\n\n{skill.instructions}"
     )
 
@@ -106,10 +106,11 @@ def create(home: Home, name: str) -> Path:
     if not _COMMAND.fullmatch(command):
         raise UsageError(f"{name!r} is no name for a skill.", fix="Begin it with a letter, a to z.")
     path = home.skills / command / FILE
-    known = shelf(home).skills.get(command)
-    if known is not None or path.exists():
+    existing = shelf(home).skills.get(command)
+    if existing is not None or path.exists():
         raise UsageError(
-            f"There is a skill /{command} already.", fix=f"Edit {known.path if known else path}."
+            f"There is a skill /{command} already.",
+            fix=f"Edit {existing.path if existing else path}.",
         )
     write_private(path, _TEMPLATE.format(name=command))
     return path
@@ -165,7 +166,7 @@ def _parsed(path: Path, text: str) -> Skill:
     if not instructions:
         raise ConfigError(f"The skill {path} says nothing.", fix="Write what is to be done.")
     described = one_line(visible(fields.get("description") or instructions.partition("\n")[0]))
-    return Skill(command, truncate(described.lstrip("# "), _SHOWN), instructions, path)
+    return Skill(command, truncate(described.lstrip("# "), _MAX_DESCRIPTION), instructions, path)
 
 
 def _split(path: Path, text: str) -> tuple[dict[str, str], str]:
@@ -190,8 +191,8 @@ def _split(path: Path, text: str) -> tuple[dict[str, str], str]:
 
 
 def _unreadable(path: Path, error: OSError) -> ConfigError:
-    said = f"The skill {path} cannot be read: {error.strerror}."
-    return ConfigError(said, fix="Make it readable for you, or move it away.")
+    message = f"The skill {path} cannot be read: {error.strerror}."
+    return ConfigError(message, fix="Make it readable for you, or move it away.")
 
 
 @lru_cache(maxsize=256)

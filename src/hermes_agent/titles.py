@@ -20,9 +20,9 @@ _ASK = (
     "Name the topic of this conversation in three to six words, in its language. "
     "Answer with the title alone: no quotes, no full stop."
 )
-_SHOWN = 600
-_MOST_WORDS = 10
-_MOST_TOKENS = 60
+_EXCERPT_LENGTH = 600
+_MAX_WORDS = 10
+_MAX_TOKENS = 60
 
 
 class Titler:
@@ -73,13 +73,13 @@ class Titler:
             logger.info("no title for %s: %s", session_id, error)
 
     def _ask(self, session_id: str, turn_id: str) -> str:
-        said = [
-            f"{message['role']}: {truncate(one_line(str(message['content'])), _SHOWN)}"
+        excerpts = [
+            f"{message['role']}: {truncate(one_line(str(message['content'])), _EXCERPT_LENGTH)}"
             for message in self._store.get_messages_as_conversation(session_id)
             if message["role"] in ("user", "assistant") and message["content"]
         ]
-        question = f"{_ASK}\n\n" + "\n".join(said[:2])
-        request = Request("", (), [{"role": "user", "content": question}], _MOST_TOKENS)
+        question = f"{_ASK}\n\n" + "\n".join(excerpts[:2])
+        request = Request("", (), [{"role": "user", "content": question}], _MAX_TOKENS)
         account = Meter(self._store, turn_id, self._limits)
         reply = account.ask_aside(
             self._model(), request, text_tokens(question), self._stop, session_id, "title"
@@ -91,4 +91,4 @@ def _cleaned(text: str) -> str:
     """The title in what a model said, or nothing when it said something else."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
     title = lines[0].removeprefix("Title:").strip("\"'`*#_. ") if lines else ""
-    return truncate(title, 80) if 0 < len(title.split()) <= _MOST_WORDS else ""
+    return truncate(title, 80) if 0 < len(title.split()) <= _MAX_WORDS else ""

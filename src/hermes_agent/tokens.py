@@ -49,7 +49,7 @@ _SENT_BACK = (
 )
 """What a provider sent beside a message and gets again with it."""
 
-LEAST_RATIO, MOST_RATIO = 0.5, 2.5
+MIN_RATIO, MAX_RATIO = 0.5, 2.5
 _WEIGHT = 0.2
 _TOO_SMALL = 100
 """Below this the wrapping outweighs the text, and a report says nothing about the text."""
@@ -109,8 +109,8 @@ def _content_tokens(content: Any) -> int:  # noqa: ANN401 -- text or parts
 def _part_tokens(part: Any) -> int:  # noqa: ANN401 -- whatever a surface put there
     if not isinstance(part, Mapping):
         return text_tokens(_as_text(part))
-    known = cast("Mapping[str, Any]", part)
-    text = known.get("text")
+    fields = cast("Mapping[str, Any]", part)
+    text = fields.get("text")
     return text_tokens(text) if isinstance(text, str) else IMAGE
 
 
@@ -155,9 +155,9 @@ class Estimator:
         self._notes = notes
         self._lock = threading.Lock()
         self._learned = self._read()
-        self._kept = self._learned.ratio
+        self._stored_ratio = self._learned.ratio
         self._counted = _Counted()
-        self._known: dict[_Key, int] = {}
+        self._message_tokens: dict[_Key, int] = {}
         """Single messages since the last request, which a compaction asks for again and again."""
         self._tools: tuple[Sequence[ToolSpec], int] = ((), 0)
 
@@ -183,7 +183,7 @@ class Estimator:
         """The tokens of a request, or of messages with the prompt and the tools they go out with."""
         if isinstance(what, Request):
             raw = self._prefix_tokens(what.system, what.tools) + self._sum(what.messages)
-            self._known.clear()
+            self._message_tokens.clear()
         else:
             raw = self._prefix_tokens(system, tools) + sum(self._raw(message) for message in what)
         return self._corrected(raw)
@@ -213,11 +213,14 @@ class Estimator:
             weight = max(_WEIGHT, 1 / (before.reports + 1))
             ratio = _bounded(before.ratio + weight * (seen - before.ratio))
             self._learned = _Learned(ratio, before.reports + 1)
-            if before.reports and abs(ratio - self._kept) < _WORTH_KEEPING * self._kept:
+            if (
+                before.reports
+                and abs(ratio - self._stored_ratio) < _WORTH_KEEPING * self._stored_ratio
+            ):
                 return
-            self._kept = ratio
-            kept = msgspec.json.encode(self._learned).decode()
-        self._write(kept)
+            self._stored_ratio = ratio
+            encoded = msgspec.json.encode(self._learned).decode()
+        self._write(encoded)
 
     def _corrected(self, raw: int) -> int:
         return math.ceil(raw * self._learned.ratio)
@@ -233,9 +236,9 @@ class Estimator:
     def _raw(self, message: Mapping[str, Any]) -> int:
         if (key := _key(message)) is None:
             return message_tokens(message)
-        if (known := self._known.get(key)) is not None:
-            return known
-        found = self._known[key] = message_tokens(message)
+        if (tokens := self._message_tokens.get(key)) is not None:
+            return tokens
+        found = self._message_tokens[key] = message_tokens(message)
         return found
 
     def _read(self) -> _Learned:
@@ -248,11 +251,11 @@ class Estimator:
             return _Learned()
         return _Learned(_bounded(found.ratio), max(found.reports, 0))
 
-    def _write(self, kept: str) -> None:
+    def _write(self, encoded: str) -> None:
         if self._notes is None:
             return
         try:
-            self._notes.set_meta(self._key, kept)
+            self._notes.set_meta(self._key, encoded)
         except StoreError:  # an estimate is not worth a failed turn
             logger.warning("what was learned about tokens could not be kept", exc_info=True)
 
@@ -270,4 +273,4 @@ def _length(calls: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _bounded(ratio: float) -> float:
-    return min(max(ratio, LEAST_RATIO), MOST_RATIO)
+    return min(max(ratio, MIN_RATIO), MAX_RATIO)

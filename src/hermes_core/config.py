@@ -97,8 +97,8 @@ def variable(name: str, environment: Mapping[str, str] | None = None) -> str:
 def variables(more: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> list[str]:
     """Return the variables of the environment that are about a setting, or among `more`."""
     env = os.environ if environment is None else environment
-    known = (*_SHORT, *(option.variable for option in options()), *more)
-    return [name for name in known if env.get(name)]
+    names = (*_SHORT, *(option.variable for option in options()), *more)
+    return [name for name in names if env.get(name)]
 
 
 class Proxies(msgspec.Struct, frozen=True):
@@ -231,13 +231,13 @@ def _change(place: Home, option: Option, value: object) -> None:
     old = _read_file(place.config)
     _checked(old, str(place.config))
     section = old.get(option.section, {})
-    others = {name: one for name, one in section.items() if name != option.field}
+    others = {name: item for name, item in section.items() if name != option.field}
     new = others if value is None else {**others, option.field: value}
-    wanted = _checked({**old, option.section: new}, f"the value given for {option.key}")
+    settings = _checked({**old, option.section: new}, f"the value given for {option.key}")
     before = place.config.read_bytes().decode("utf-8-sig") if place.config.exists() else ""
     edits = toml_text.differences({option.section: section}, {option.section: new})
     text = toml_text.changed(before, edits)
-    if not _says(text, wanted):
+    if not _says(text, settings):
         raise ConfigError(
             f"{option.key} cannot be changed in {place.config} without changing other settings.",
             fix="Change it there with an editor.",
@@ -253,10 +253,10 @@ def _change(place: Home, option: Option, value: object) -> None:
         raise ConfigError(f"{option.key}: {value!r} is no text.", fix="Use UTF-8.") from error
 
 
-def _says(text: str, wanted: Settings) -> bool:
+def _says(text: str, settings: Settings) -> bool:
     """Whether a new text of the file gives these settings."""
     try:
-        return _checked(_toml(text, Path("config.toml")), "config.toml") == wanted
+        return _checked(_toml(text, Path("config.toml")), "config.toml") == settings
     except ConfigError:
         return False
 
@@ -347,8 +347,8 @@ def _option(key: str) -> Option:
     for option in options():
         if option.key == key:
             return option
-    known = ", ".join(o.key for o in options())
-    raise ConfigError(f"There is no setting {key}.", fix=f"Use one of: {known}.")
+    keys = ", ".join(o.key for o in options())
+    raise ConfigError(f"There is no setting {key}.", fix=f"Use one of: {keys}.")
 
 
 def _named(text: str) -> tuple[Option, str]:

@@ -317,7 +317,7 @@ class BudgetSpent(Exception):
 def in_words(error: BaseException) -> str:
     """What kind of error it is and what it says, also of one that cannot say it."""
     try:
-        said = str(error)
+        text = str(error)
     except BaseException:  # noqa: BLE001 -- it is somebody else's, and may be broken itself
-        said = "it cannot be shown"
-    return f"{type(error).__name__}: {said}".rstrip(": ")
+        text = "it cannot be shown"
+    return f"{type(error).__name__}: {text}".rstrip(": ")

@@ -122,15 +122,17 @@ class _AsJson(logging.Formatter):
     """A record as one JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said = self.said(record)
+        fields = self.said(record)
         try:
-            return _encode(said).decode()
+            return _encode(fields).decode()
         except UnicodeEncodeError:
-            return _encode({name: without_surrogates(str(said[name])) for name in said}).decode()
+            return _encode(
+                {name: without_surrogates(str(fields[name])) for name in fields}
+            ).decode()
 
     def said(self, record: logging.LogRecord) -> dict[str, Any]:
         """A record as plain values, tracebacks included, with every secret replaced by its name."""
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "time": _moment(record.created),
             "level": record.levelname,
             "logger": record.name,
@@ -139,10 +141,10 @@ class _AsJson(logging.Formatter):
         for name, value in vars(record).items():
             if name not in _OWN:
                 is_plain = value is None or isinstance(value, int | float)
-                said[name] = value if is_plain else redact(str(value))
+                fields[name] = value if is_plain else redact(str(value))
         if record.exc_info and record.exc_info[0]:
-            said["traceback"] = redact(self.formatException(record.exc_info))
-        return said
+            fields["traceback"] = redact(self.formatException(record.exc_info))
+        return fields
 
 
 class _AsLine(_AsJson):
@@ -164,13 +166,13 @@ def readable(line: str) -> str:
         return line
 
 
-def _line(said: dict[str, Any]) -> str:
+def _line(record: dict[str, Any]) -> str:
     """`2026-03-01 10:00:00 INFO gateway.turns: turn answered (chat=7 seconds=1.5)`."""
-    moment = datetime.fromisoformat(said["time"]).astimezone()
-    fields = " ".join(f"{name}={value}" for name, value in said.items() if name not in _FIRST)
-    text = f"{moment:%Y-%m-%d %H:%M:%S} {said['level']} {said['logger']}: {said['message']}"
+    moment = datetime.fromisoformat(record["time"]).astimezone()
+    fields = " ".join(f"{name}={value}" for name, value in record.items() if name not in _FIRST)
+    text = f"{moment:%Y-%m-%d %H:%M:%S} {record['level']} {record['logger']}: {record['message']}"
     more = f" ({fields})" if fields else ""
-    trace = f"\n{said['traceback']}" if "traceback" in said else ""
+    trace = f"\n{record['traceback']}" if "traceback" in record else ""
     return f"{text}{more}{trace}"
 
 

@@ -151,11 +151,11 @@ COMMANDS: Sequence[SlashCommand] = (
 def of(surface: Surface) -> list[SlashCommand]:
     """Return the commands of a surface, each with the names that lead to it there."""
     here = [command for command in COMMANDS if surface in command.surfaces]
-    taken = {command.name for command in here}
+    names = {command.name for command in here}
     found: list[SlashCommand] = []
     for command in here:
-        aliases = tuple(alias for alias in command.aliases if alias not in taken)
-        taken.update(aliases)
+        aliases = tuple(alias for alias in command.aliases if alias not in names)
+        names.update(aliases)
         found.append(command._replace(aliases=aliases))
     return found
 

@@ -46,7 +46,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[Ke
         before = old.get(key, GONE)
         if _is_table(value) and (_is_table(before) or (before is GONE and value)):
             inside = differences({} if before is GONE else before, value)
-            found += [((key, *path), one) for path, one in inside]
+            found += [((key, *path), setting) for path, setting in inside]
         elif repr(before) != repr(value):  # 1, 1.0 and true are equal, and not the same
             found.append(((key,), value))
     return found
@@ -60,8 +60,8 @@ def changed(text: str, edits: Iterable[tuple[Keys, object]]) -> str:
     """The text with these values; whether it says what was wanted is for the caller to check."""
     for path, value in edits:
         statements = _statements(text)
-        made = _without(statements, path) if value is GONE else _with(statements, path, value)
-        text = "".join(one.text for one in made)
+        edited = _without(statements, path) if value is GONE else _with(statements, path, value)
+        text = "".join(statement.text for statement in edited)
     return text
 
 
@@ -93,8 +93,8 @@ def _parsed(text: str) -> Table | None:
 def _keys(text: str) -> Keys:
     """The keys before the equals sign: the first one that is not inside a quoted key."""
     for match in re.finditer("=", text):
-        if left := _parsed(f"{text[: match.start()]}= 0"):
-            return _path(left)
+        if document := _parsed(f"{text[: match.start()]}= 0"):
+            return _path(document)
     raise AssertionError("A key with a value has an equals sign.")
 
 
@@ -110,29 +110,34 @@ def _path(parsed: Table) -> Keys:
 
 def _without(statements: list[_Statement], path: Keys) -> list[_Statement]:
     """Take out a value, or a table with all that is in it; comments stay."""
-    kept = [one for one in statements if one.path[: len(path)] != path]
-    return [one._replace(text=_edited(one, path, GONE)) if one.holds(path) else one for one in kept]
+    remaining = [statement for statement in statements if statement.path[: len(path)] != path]
+    return [
+        statement._replace(text=_edited(statement, path, GONE))
+        if statement.holds(path)
+        else statement
+        for statement in remaining
+    ]
 
 
 def _with(statements: list[_Statement], path: Keys, value: object) -> list[_Statement]:
     """Set a value: where it is, else in its table, else in a new one at the end."""
-    for place, one in enumerate(statements):
-        if one.holds(path):
-            edited = one._replace(text=_edited(one, path, value))
+    for place, statement in enumerate(statements):
+        if statement.holds(path):
+            edited = statement._replace(text=_edited(statement, path, value))
             return [*statements[:place], edited, *statements[place + 1 :]]
     if value == {}:
         return [*statements, _header(path, statements)]
-    places = [place for place, one in enumerate(statements, 1) if one.is_in(path[:-1])]
+    places = [place for place, statement in enumerate(statements, 1) if statement.is_in(path[:-1])]
     if not places:
         return [*statements, _header(path[:-1], statements), _line(path[-1:], value)]
     above, below = statements[: places[-1]], statements[places[-1] :]
     return [*above, _line(path[len(above[-1].table) :], value), *below]
 
 
-def _edited(one: _Statement, path: Keys, value: object) -> str:
+def _edited(statement: _Statement, path: Keys, value: object) -> str:
     """The text of one key with another value, or with another one inside its braces."""
-    document = tomlkit.parse(one.text)
-    *parents, last = path[len(one.table) :]
+    document = tomlkit.parse(statement.text)
+    *parents, last = path[len(statement.table) :]
     inside = cast("Table", document)
     for key in parents:
         inside = inside.setdefault(key, tomlkit.inline_table())
@@ -147,11 +152,11 @@ def _set(table: Table, key: str, value: object) -> None:
     """Assign a value; a list is changed member by member, so that comments between them stay."""
     present = table.get(key)
     if isinstance(present, list) and isinstance(value, list):
-        members, wanted = cast("list[object]", present), cast("list[object]", value)
-        for gone in [member for member in members if member not in wanted]:
-            members.remove(gone)
-        members.extend(member for member in wanted if member not in members)
-        if members == wanted:
+        members, values = cast("list[object]", present), cast("list[object]", value)
+        for removed in [member for member in members if member not in values]:
+            members.remove(removed)
+        members.extend(member for member in values if member not in members)
+        if members == values:
             return
     table[key] = value
 

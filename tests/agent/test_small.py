@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hermes_agent.models import small_prompt, small_step
 from hermes_agent.models.base import Reply, Request, ToolSpec, Usage
-from hermes_agent.models.small import MOST_STEPS, SmallModel
+from hermes_agent.models.small import MAX_STEPS, SmallModel
 from hermes_agent.testing.scripted import RecordingSink, ScriptedModel, Step, say
 from hermes_agent.tools.registry import Toolbox, default_tools
 from hermes_agent.turn.events import Retrying, TextDelta, ToolCallBegun
@@ -185,7 +185,7 @@ def test_the_head_names_every_tool_and_stays_short_whatever_the_system_says() ->
     tools = Toolbox(default_tools(Settings())).small
     assert len(tools) <= 8
     head = small_prompt.head("You are Hermes. " * 200, tools)
-    assert len(head) <= small_prompt.LONGEST_HEAD
+    assert len(head) <= small_prompt.MAX_HEAD
     for offered in tools:
         assert f"- {offered.name}(" in head
 
@@ -294,7 +294,7 @@ def test_the_same_step_may_be_taken_in_another_turn() -> None:
 
 def test_a_turn_has_few_steps_and_the_last_one_is_a_reply() -> None:
     messages = [user("go")]
-    for number in range(MOST_STEPS - 1):
+    for number in range(MAX_STEPS - 1):
         messages += [call(number, "read_file", path=str(number)), result(number, "no")]
     asked = Asked([reply("I could not find it.")], *messages)
     assert asked.reply.text == "I could not find it."

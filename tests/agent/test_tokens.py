@@ -10,8 +10,8 @@ from hermes_agent import tokens
 from hermes_agent.models.base import Request, ToolSpec
 from hermes_agent.tokens import (
     IMAGE,
-    LEAST_RATIO,
-    MOST_RATIO,
+    MAX_RATIO,
+    MIN_RATIO,
     Estimator,
     message_tokens,
     text_tokens,
@@ -152,7 +152,7 @@ def test_a_long_conversation_is_remembered_as_a_sum_and_only_what_is_new_is_coun
     monkeypatch.setattr(tokens, "message_tokens", lambda one: counted.append(one) or 1)
     sizes.count(Request("", [], stored))
     assert counted == [stored[-1]]
-    assert not sizes._known
+    assert not sizes._message_tokens
 
 
 def test_reports_bring_the_estimate_to_what_the_provider_counts() -> None:
@@ -169,7 +169,7 @@ def test_no_report_takes_the_ratio_out_of_its_bounds(reports: list[tuple[int, in
     sizes = Estimator("m")
     for estimated, actual in reports:
         sizes.learn(estimated, actual)
-    assert LEAST_RATIO <= sizes.ratio <= MOST_RATIO
+    assert MIN_RATIO <= sizes.ratio <= MAX_RATIO
 
 
 def test_an_odd_report_among_many_does_little() -> None:
@@ -219,7 +219,7 @@ def test_a_small_change_is_not_worth_a_write() -> None:
 def test_a_note_that_makes_no_sense_is_read_as_well_as_it_can_be(text: str) -> None:
     with SessionDB.in_memory() as store:
         store.set_meta("tokens.m", text)
-        assert LEAST_RATIO <= Estimator("m", store).ratio <= MOST_RATIO
+        assert MIN_RATIO <= Estimator("m", store).ratio <= MAX_RATIO
 
 
 def test_a_store_that_cannot_be_written_to_does_not_fail_the_turn(tmp_path: Path) -> None:

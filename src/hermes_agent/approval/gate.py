@@ -133,8 +133,8 @@ class Gate:
                 "Nobody answered the question whether this may run, so it did not run."
             )
         if choice == "deny":
-            said = f" They said: {remark.strip()}" if remark.strip() else ""
-            raise ToolDeniedError(f"The user did not allow this call.{said}")
+            comment = f" They said: {remark.strip()}" if remark.strip() else ""
+            raise ToolDeniedError(f"The user did not allow this call.{comment}")
 
     def _tell_answer(self, row: Row, tool: Tool, who: CallRef, choice: str, by: str) -> None:
         self._hooks.invoke_hook(

@@ -153,12 +153,12 @@ class _Reader:
                 raise self._error(kind, number, f"there is no key {key!r}", f"Use one of: {keys}.")
             if not isinstance(value, str):
                 raise self._error(kind, number, f"{key} is no text", "Put it into quotes.")
-        given = [key for key in ("pattern", "regex") if fields.get(key)]
-        if len(given) != 1 or not fields.get("tool"):
+        patterns = [key for key in ("pattern", "regex") if fields.get(key)]
+        if len(patterns) != 1 or not fields.get("tool"):
             fix = 'Give tool = "…" and one of pattern = "…" or regex = "…".'
             raise self._error(kind, number, "it does not say what it is about", fix)
-        text = fields[given[0]]
-        source = text if given[0] == "regex" else fnmatch.translate(text)
+        text = fields[patterns[0]]
+        source = text if patterns[0] == "regex" else fnmatch.translate(text)
         try:
             pattern = re.compile(source, re.DOTALL)
         except re.error as error:

@@ -277,22 +277,22 @@ class _PartialReply:
             self._thoughts[-1].text.add(text)
             self._report(ReasoningDelta(text))
 
-    def _count(self, said: _Usage | None) -> None:
+    def _count(self, reported: _Usage | None) -> None:
         """Counts are of the whole message so far; what a later event leaves out stays as it was."""
-        if said is None:
+        if reported is None:
             return
-        read, written = said.cache_read_input_tokens, said.cache_creation_input_tokens
-        known = self._usage
-        if said.input_tokens is not None:
+        read, written = reported.cache_read_input_tokens, reported.cache_creation_input_tokens
+        usage = self._usage
+        if reported.input_tokens is not None:
             read, written = read or 0, written or 0
-            known = known._replace(
-                input_tokens=said.input_tokens + read + written,
+            usage = usage._replace(
+                input_tokens=reported.input_tokens + read + written,
                 cache_read_tokens=read,
                 cache_write_tokens=written,
             )
-        if said.output_tokens is not None:
-            known = known._replace(output_tokens=said.output_tokens)
-        self._usage = known
+        if reported.output_tokens is not None:
+            usage = usage._replace(output_tokens=reported.output_tokens)
+        self._usage = usage
 
     def reply(self) -> Reply:
         signed = [thought.block for thought in self._thoughts if thought.is_signed]

@@ -73,9 +73,9 @@ def _blocks(message: Mapping[str, Any], takes_images: bool) -> list[Block]:
     if message.get("role") != "assistant":
         return content
     calls = cast("Sequence[Mapping[str, Any]]", message.get("tool_calls") or ())
-    said = [*(block for block in content if block["type"] == "text"), *map(_use, calls)]
+    blocks = [*(block for block in content if block["type"] == "text"), *map(_use, calls)]
     thoughts = cast("list[Block]", message.get(THINKING_KEY) or [])
-    return [*thoughts, *said] if said else []
+    return [*thoughts, *blocks] if blocks else []
 
 
 def _use(call: Mapping[str, Any]) -> Block:
@@ -95,9 +95,9 @@ def _result(message: Mapping[str, Any], takes_images: bool) -> Block:
     return result
 
 
-def _id(given: object) -> str:
+def _id(call_id: object) -> str:
     """Ids of other providers may have characters that are refused here."""
-    return _NOT_IN_ID.sub("_", str(given or "")) or "unknown"
+    return _NOT_IN_ID.sub("_", str(call_id or "")) or "unknown"
 
 
 def _content(content: object, takes_images: bool) -> list[Block]:
@@ -121,8 +121,8 @@ def _text(text: str) -> list[Block]:
 def _image(part: Block) -> Block | None:
     if part.get("type") == "image" and "source" in part:
         return part
-    given = part.get("image_url")
-    url = str(cast("Block", given).get("url") if isinstance(given, dict) else given or "")
+    image = part.get("image_url")
+    url = str(cast("Block", image).get("url") if isinstance(image, dict) else image or "")
     if found := _DATA_URL.fullmatch(url):
         source = {"type": "base64", "media_type": found[1], "data": found[2]}
         return {"type": "image", "source": source}

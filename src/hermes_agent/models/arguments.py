@@ -20,7 +20,7 @@ _FENCE = re.compile(r"\s*```(?:json)?\s*\n?(.*?)\n?\s*```\s*", re.DOTALL)
 _CLOSERS = {"{": "}", "[": "]"}
 _COMPLETE = frozenset('"}]')
 """What a text may end with for missing brackets to be the only thing that is missing."""
-_LONGEST = 1_000_000
+_MAX_CHARACTERS = 1_000_000
 """Beyond this many characters nothing is mended."""
 
 _decode = msgspec.json.Decoder().decode
@@ -76,7 +76,7 @@ def _object(value: object) -> Arguments:
 def _mended(text: str, *, is_cut: bool) -> Arguments | None:
     if not text.strip():
         return {}
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_CHARACTERS:
         return None
     if fenced := _FENCE.fullmatch(text):
         text = fenced[1]
@@ -114,10 +114,10 @@ def _python(text: str) -> Arguments | None:
 
 
 def _without_trailing_commas(text: str) -> str:
-    kept: list[str] = []
+    pieces: list[str] = []
     for piece, is_text in _pieces(text):
-        kept.append(piece if is_text else re.sub(r",(\s*[}\]])", r"\1", piece))
-    return "".join(kept)
+        pieces.append(piece if is_text else re.sub(r",(\s*[}\]])", r"\1", piece))
+    return "".join(pieces)
 
 
 def _closed(text: str) -> str | None:

@@ -35,11 +35,11 @@ class PartialCall:
 
 def complete(partial_calls: Iterable[PartialCall]) -> list[ToolCall]:
     """Return the calls; one whose id is missing or repeated gets a new id."""
-    taken: set[str] = set()
+    used: set[str] = set()
     calls: list[ToolCall] = []
     for call in partial_calls:
-        id_ = call.id if call.id and call.id not in taken else f"call_{os.urandom(12).hex()}"
-        taken.add(id_)
+        id_ = call.id if call.id and call.id not in used else f"call_{os.urandom(12).hex()}"
+        used.add(id_)
         arguments = str(call.arguments) or "{}"
         calls.append(
             {"id": id_, "type": "function", "function": {"name": call.name, "arguments": arguments}}

@@ -83,9 +83,9 @@ class Discovery:
 
     def chosen(self) -> Finding:
         """Return the model to use; raises ModelMissingError when there is none."""
-        wanted = self._settings
-        if wanted.name or wanted.provider or wanted.base_url:
-            return self.named(wanted.name, wanted.provider, wanted.base_url)
+        settings = self._settings
+        if settings.name or settings.provider or settings.base_url:
+            return self.named(settings.name, settings.provider, settings.base_url)
         for look in self._searches():
             for finding in look():
                 return finding
@@ -97,10 +97,10 @@ class Discovery:
     @property
     def is_embedded_next(self) -> bool:
         """Whether the embedded model would answer if it were here."""
-        wanted = self._settings
-        if EMBEDDED in (wanted.name, wanted.provider):
+        settings = self._settings
+        if EMBEDDED in (settings.name, settings.provider):
             return True
-        return not (wanted.name or wanted.provider or wanted.base_url or self._credentials)
+        return not (settings.name or settings.provider or settings.base_url or self._credentials)
 
     def found(self) -> list[Finding]:
         """Return all findings, in the order in which they would be used."""
@@ -142,18 +142,18 @@ class Discovery:
 
         A service that is well known has too many to list, and one that is down has what is named.
         """
-        wanted = self._settings
-        provider = own_provider(wanted, self.providers)
+        settings = self._settings
+        provider = own_provider(settings, self.providers)
         if not provider or self.providers.get(provider).base_url:
             return []
-        key_name = self._key_at(wanted.base_url, provider)
-        key = key_of(key_name, wanted, self._credentials)
-        names = _names_at(wanted.base_url, key, _LIST_TIMEOUT_S)
-        if own := _without(provider, wanted.name):
+        key_name = self._key_at(settings.base_url, provider)
+        key = key_of(key_name, settings, self._credentials)
+        names = _names_at(settings.base_url, key, _LIST_TIMEOUT_S)
+        if own := _without(provider, settings.name):
             names = [own, *(name for name in names if name != own)]
         reason = "model.base_url is set"
         return [
-            Finding(provider, name, reason, wanted.base_url, key_name, names[1:])
+            Finding(provider, name, reason, settings.base_url, key_name, names[1:])
             for name in names[:1]
         ]
 
@@ -265,8 +265,10 @@ class Discovery:
     def _labelled(self, name: str, base_url: str) -> Finding:
         """What is listed as `local/name`: at an address that was given, or on a usual port."""
         variable = self.providers.standard.address_variable
-        given = {"model.base_url": base_url, variable: self._credentials.get(variable, "")}
-        near = {url: why for why, url in given.items() if url and self.providers.at(url) == LOCAL}
+        addresses = {"model.base_url": base_url, variable: self._credentials.get(variable, "")}
+        near = {
+            url: why for why, url in addresses.items() if url and self.providers.at(url) == LOCAL
+        }
         for url, why in near.items():
             key = key_of(self._key_at(url, LOCAL), self._settings, self._credentials)
             if name in _names_at(url, key, self._patience_s):
@@ -284,9 +286,9 @@ class Discovery:
                     names.remove(served)
                     return msgspec.structs.replace(finding, model=served, others=names)
         there = ", ".join(m for f in self.local for m in (f.model, *f.others)) or "none"
-        asked = f"the model {name}" if name else "a model"
+        subject = f"the model {name}" if name else "a model"
         raise ModelMissingError(
-            f"No local server has {asked}; models found: {there}.",
+            f"No local server has {subject}; models found: {there}.",
             fix="Start the server, set model.base_url, or write provider/model"
             f" ({', '.join(f'{provider.name}/…' for provider in self.providers.hosted)}).",
         )

@@ -249,12 +249,12 @@ class Endpoint:
             )
         self._is_secure = parts.scheme == "https"
         self._address = parts.hostname or "", parts.port or (443 if self._is_secure else 80)
-        self._shown = parts.netloc.rpartition("@")[2]
+        self._host = parts.netloc.rpartition("@")[2]
         self._target = quote(parts.path, safe="/%:@!$&'()*+,;=~")
-        self._headers = {"Host": _ascii(self._shown), "User-Agent": f"hermes/{VERSION}", **headers}
+        self._headers = {"Host": _ascii(self._host), "User-Agent": f"hermes/{VERSION}", **headers}
         self._proxy = proxy_for(self.base_url, config.proxies())
         if self._proxy and not self._is_secure:  # the proxy makes the request for us
-            self._target = f"http://{_ascii(self._shown)}{self._target}"
+            self._target = f"http://{_ascii(self._host)}{self._target}"
             self._headers |= _proxy_login(self._proxy)
         self._lock = threading.Lock()
         self._idle: list[tuple[socket.socket, float]] = []
@@ -286,8 +286,8 @@ class Endpoint:
         """Return the error to raise for a request that the network or the server failed."""
         if stop.is_set:
             return Interrupted()
-        logger.info("%s at %s: %r", self.provider, self._shown, error)
-        who = f"{self.provider} at {self._shown}"
+        logger.info("%s at %s: %r", self.provider, self._host, error)
+        who = f"{self.provider} at {self._host}"
         if isinstance(error, limits.TooLargeError):
             return limits.too_large(who, str(error) or "more bytes")
         if isinstance(error, _ConnectError):
@@ -417,8 +417,10 @@ class Endpoint:
     def _what_to_start(self) -> str:
         if self._proxy:
             return f"Check the network and the proxy {urlsplit(self._proxy).hostname}."
-        if self._shown.startswith(("127.", "localhost", "[::1]")):
-            return f"Start the model server so that it listens on {self._shown}, or see `hermes model`."
+        if self._host.startswith(("127.", "localhost", "[::1]")):
+            return (
+                f"Start the model server so that it listens on {self._host}, or see `hermes model`."
+            )
         return "Check the network and the address, or see `hermes model` for another model."
 
 

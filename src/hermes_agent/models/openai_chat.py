@@ -224,18 +224,20 @@ class _Dialect(msgspec.Struct):
 
     def drop(self, error: ModelRefusedError, body: dict[str, Any]) -> bool:
         """Leave out what a refusal complains of; False when there is nothing to leave out."""
-        said = error.message
+        message = error.message
         if error.status not in (400, 422):
             return False
-        if "stream_options" in body and "stream_options" in said:
+        if "stream_options" in body and "stream_options" in message:
             self.has_usage = False
-        elif self.limit in body and self.limit in said and not self.switched_limit:
+        elif self.limit in body and self.limit in message and not self.switched_limit:
             self.switched_limit = True
-        elif "response_format" in body and ("response_format" in said or "json_schema" in said):
+        elif "response_format" in body and (
+            "response_format" in message or "json_schema" in message
+        ):
             self.has_schemas = False
-        elif "tools" in body and "reasoning_effort" in said and not self.tools_forbid_thought:
+        elif "tools" in body and "reasoning_effort" in message and not self.tools_forbid_thought:
             self.tools_forbid_thought = True
-        elif self.wanted_back and "reasoning_" in said:
+        elif self.wanted_back and "reasoning_" in message:
             self.wanted_back = ()
         else:
             return False
@@ -311,17 +313,17 @@ class _PartialReply:
 
     def _call_of(self, call: _Call, function: _Function) -> PartialCall:
         """Return the call that a fragment belongs to; some servers give all the same index, or none."""
-        known = next((c for c in reversed(self._calls) if c.index == call.index), None)
-        if known is None and call.index is None and self._calls:
-            known = self._calls[-1]
-        is_another = known is not None and (
-            (known.id and call.id and call.id != known.id)
-            or (call.index is None and not call.id and bool(known.name) and bool(function.name))
+        partial = next((c for c in reversed(self._calls) if c.index == call.index), None)
+        if partial is None and call.index is None and self._calls:
+            partial = self._calls[-1]
+        is_another = partial is not None and (
+            (partial.id and call.id and call.id != partial.id)
+            or (call.index is None and not call.id and bool(partial.name) and bool(function.name))
         )
-        if known is None or is_another:
-            known = PartialCall(self._allowance, index=call.index, call_id=call.id or "")
-            self._calls.append(known)
-        return known
+        if partial is None or is_another:
+            partial = PartialCall(self._allowance, index=call.index, call_id=call.id or "")
+            self._calls.append(partial)
+        return partial
 
     def reply(self) -> Reply:
         calls = complete(self._calls)
@@ -374,13 +376,13 @@ def _place(detail: dict[str, Any]) -> tuple[object, object]:
     return detail.get("type"), detail.get("index")
 
 
-def _usage(said: _Usage) -> Usage:
-    inputs = said.prompt_tokens_details or _Details()
-    outputs = said.completion_tokens_details or _Details()
+def _usage(reported: _Usage) -> Usage:
+    inputs = reported.prompt_tokens_details or _Details()
+    outputs = reported.completion_tokens_details or _Details()
     return Usage(
-        input_tokens=said.prompt_tokens or 0,
-        output_tokens=said.completion_tokens or 0,
-        cache_read_tokens=inputs.cached_tokens or said.prompt_cache_hit_tokens or 0,
+        input_tokens=reported.prompt_tokens or 0,
+        output_tokens=reported.completion_tokens or 0,
+        cache_read_tokens=inputs.cached_tokens or reported.prompt_cache_hit_tokens or 0,
         cache_write_tokens=inputs.cache_write_tokens or 0,
         reasoning_tokens=outputs.reasoning_tokens or 0,
     )

@@ -18,7 +18,7 @@ WANTED_BACK = ("reasoning_content", "reasoning_details")
 """Keys of an assistant's message that the server which wrote them expects to see again."""
 
 _UNSEEN = "[An image is left out: this model cannot see.]"
-_SHOWN = "The images that belong to the results above:"
+_IMAGES_BELOW = "The images that belong to the results above:"
 
 
 def tools_of(tools: Iterable[ToolSpec]) -> list[Wire]:
@@ -54,19 +54,19 @@ def _translated(
             }
             continue
         # A tool's message holds no images in this format, and results may not be parted.
-        yield from _shown(images, takes_images)
+        yield from _image_message(images, takes_images)
         images = []
         if role == "assistant":
-            if (said := _assistant(message, wanted_back)) is not None:
-                yield said
+            if (translated := _assistant(message, wanted_back)) is not None:
+                yield translated
         else:
             yield {"role": role, "content": _content(message.get("content"), takes_images)}
-    yield from _shown(images, takes_images)
+    yield from _image_message(images, takes_images)
 
 
-def _shown(images: list[Wire], takes_images: bool) -> Iterator[Wire]:
+def _image_message(images: list[Wire], takes_images: bool) -> Iterator[Wire]:
     if images and takes_images:
-        yield {"role": "user", "content": [{"type": "text", "text": _SHOWN}, *images]}
+        yield {"role": "user", "content": [{"type": "text", "text": _IMAGES_BELOW}, *images]}
 
 
 def _assistant(message: Mapping[str, Any], wanted_back: Sequence[str]) -> Wire | None:
@@ -75,13 +75,13 @@ def _assistant(message: Mapping[str, Any], wanted_back: Sequence[str]) -> Wire |
     calls = cast("Sequence[Mapping[str, Any]]", message.get("tool_calls") or ())
     if not text and not calls:
         return None
-    said: Wire = {"role": "assistant", "content": text or None}
+    translated: Wire = {"role": "assistant", "content": text or None}
     if calls:
-        said["tool_calls"] = [_call(call) for call in calls]
+        translated["tool_calls"] = [_call(call) for call in calls]
     for key in wanted_back:
         if message.get(key):
-            said[key] = message[key]
-    return said
+            translated[key] = message[key]
+    return translated
 
 
 def _call(call: Mapping[str, Any]) -> Wire:
@@ -122,5 +122,5 @@ def parts_of(content: object) -> list[Wire]:
 def _part(entry: object) -> Wire:
     if isinstance(entry, dict) and "type" in entry:
         return cast("Wire", entry)
-    shown = entry if isinstance(entry, str) else msgspec.json.encode(entry).decode()
-    return {"type": "text", "text": shown}
+    text = entry if isinstance(entry, str) else msgspec.json.encode(entry).decode()
+    return {"type": "text", "text": text}

@@ -17,7 +17,7 @@ from hermes_core.errors import (
 )
 from hermes_core.secrets import redact
 
-_SHOWN = 300
+_MAX_SENTENCE = 300
 
 
 class Who(NamedTuple):
@@ -76,7 +76,7 @@ _SETTLED = (401, 402, 403, 404, _TOO_MANY)
 
 def error_from(status: int, headers: Mapping[str, str], body: bytes, who: Who) -> ModelError:
     """The error for an answer that is no reply."""
-    return _classified(status, _retry_after(headers), _said(body), who)
+    return _classified(status, _retry_after(headers), _refusal_of(body), who)
 
 
 def error_in_stream(error: object, who: Who) -> ModelError:
@@ -86,7 +86,7 @@ def error_in_stream(error: object, who: Who) -> ModelError:
     if not (isinstance(code, int) and 400 <= code < 600):
         named = (fields.get("type"), code)
         code = next((_PROVIDER_STATUS[name] for name in named if name in _PROVIDER_STATUS), 500)
-    return _classified(code, None, _Said(*_words(fields)), who)
+    return _classified(code, None, _Refusal(*_words(fields)), who)
 
 
 def unreadable(data: bytes, who: Who) -> ModelError:
@@ -99,7 +99,7 @@ def unreadable(data: bytes, who: Who) -> ModelError:
     )
 
 
-class _Said(NamedTuple):
+class _Refusal(NamedTuple):
     message: str
     """For a person."""
     all: str
@@ -109,25 +109,27 @@ class _Said(NamedTuple):
         return re.search(pattern, self.all, re.IGNORECASE | re.DOTALL) is not None
 
 
-def _classified(status: int, retry_after_s: float | None, said: _Said, who: Who) -> ModelError:
+def _classified(
+    status: int, retry_after_s: float | None, refusal: _Refusal, who: Who
+) -> ModelError:
     make = partial(_make, status=status, provider=who.provider)
-    if status == _TOO_LARGE or (status not in _SETTLED and said.matches(_TOO_LONG)):
-        message = f"The conversation does not fit into the window of {who.model}: {said.message}"
+    if status == _TOO_LARGE or (status not in _SETTLED and refusal.matches(_TOO_LONG)):
+        message = f"The conversation does not fit into the window of {who.model}: {refusal.message}"
         fix = "Shorten it with /compact, start a new one, or set model.context_window."
         return make(ContextTooLongError, message, fix)
-    if (refused := _refused(status, said, who)) is not None:
+    if (refused := _refused(status, refusal, who)) is not None:
         return make(ModelRefusedError, *refused)
     if status == _TOO_MANY:
-        message = f"{who.provider} limits how often it may be asked: {said.message}"
+        message = f"{who.provider} limits how often it may be asked: {refusal.message}"
         fix = "Wait a little, or set model.fallbacks."
         return make(ModelError, message, fix, retryable=True, retry_after_s=retry_after_s)
     if status in (_TIMEOUT, _CONFLICT) or status >= _SERVER_FAULT:
-        message = f"{who.provider} has a fault of its own ({status}): {said.message}"
+        message = f"{who.provider} has a fault of its own ({status}): {refusal.message}"
         fix = "Ask again later, or set model.fallbacks."
         return make(
             ModelUnreachableError, message, fix, retryable=True, retry_after_s=retry_after_s
         )
-    message = f"{who.provider} refused the request ({status}): {said.message}"
+    message = f"{who.provider} refused the request ({status}): {refusal.message}"
     fix = "Look at the message; `hermes model` shows which model is asked and where."
     return make(ModelRefusedError, message, fix)
 
@@ -152,28 +154,28 @@ def _make(
     )
 
 
-def _refused(status: int, said: _Said, who: Who) -> tuple[str, str] | None:
+def _refused(status: int, refusal: _Refusal, who: Who) -> tuple[str, str] | None:
     """The message and the fix for what asking again cannot change."""
-    if status == 402 or said.matches(_NO_QUOTA):
+    if status == 402 or refusal.matches(_NO_QUOTA):
         fix = f"Add credit at {who.provider}, or choose another model with `hermes model use`."
-        return f"The account at {who.provider} has no quota left: {said.message}", fix
-    if status == 401 or (status in (400, 403) and said.matches(_WRONG_KEY)):
+        return f"The account at {who.provider} has no quota left: {refusal.message}", fix
+    if status == 401 or (status in (400, 403) and refusal.matches(_WRONG_KEY)):
         if not who.key_name:
             fix = f"Set model.api_key to the key that {who.base_url} wants."
-            return f"{who.provider} wants a key and there is none: {said.message}", fix
+            return f"{who.provider} wants a key and there is none: {refusal.message}", fix
         fix = f"Set {who.key_name} to a valid key."
-        return f"{who.provider} does not accept the key: {said.message}", fix
-    if status == 404 or (status == 400 and said.matches(_NO_MODEL)):
-        if status == 400 or said.matches(_NO_MODEL):
-            return f"{who.provider} has no model {who.model}: {said.message}", _other_models(who)
+        return f"{who.provider} does not accept the key: {refusal.message}", fix
+    if status == 404 or (status == 400 and refusal.matches(_NO_MODEL)):
+        if status == 400 or refusal.matches(_NO_MODEL):
+            return f"{who.provider} has no model {who.model}: {refusal.message}", _other_models(who)
         fix = "Check model.base_url; it usually ends in /v1."
-        return f"Nothing answers at {who.base_url}: {said.message}", fix
-    if said.matches(_NO_TOOLS):
+        return f"Nothing answers at {who.base_url}: {refusal.message}", fix
+    if refusal.matches(_NO_TOOLS):
         fix = 'Set model.small = "on": tools are then asked for in words.'
-        return f"{who.model} was not made to use tools: {said.message}", fix
+        return f"{who.model} was not made to use tools: {refusal.message}", fix
     if status == 403:
         fix = "Check what the key may do, or choose another model with `hermes model use`."
-        return f"{who.provider} does not allow this: {said.message}", fix
+        return f"{who.provider} does not allow this: {refusal.message}", fix
     return None
 
 
@@ -207,12 +209,12 @@ class _Page(msgspec.Struct):
 _decode_page = msgspec.json.Decoder(_Page).decode
 
 
-def _said(body: bytes) -> _Said:
+def _refusal_of(body: bytes) -> _Refusal:
     try:
         value = msgspec.json.decode(body)
     except msgspec.DecodeError:
-        return _Said(_plain(body), body.decode("utf-8", "replace"))
-    return _Said(*_words(value))
+        return _Refusal(_plain(body), body.decode("utf-8", "replace"))
+    return _Refusal(*_words(value))
 
 
 def _words(value: object) -> tuple[str, str]:
@@ -233,28 +235,28 @@ def _plain(body: bytes) -> str:
 
 
 def _sentence(words: str) -> str:
-    shown = text.truncate(redact(text.one_line(text.visible(words))), _SHOWN)
-    return shown if shown.endswith((".", "!", "?", "…")) else f"{shown}."
+    sentence = text.truncate(redact(text.one_line(text.visible(words))), _MAX_SENTENCE)
+    return sentence if sentence.endswith((".", "!", "?", "…")) else f"{sentence}."
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return max(milliseconds / 1000, 0.0)
-    said = headers.get("retry-after")
-    if (seconds := _number(said)) is not None:
+    value = headers.get("retry-after")
+    if (seconds := _number(value)) is not None:
         return max(seconds, 0.0)
     from email.utils import parsedate_to_datetime  # noqa: PLC0415 -- slow to load, seldom needed
 
     try:
-        moment = parsedate_to_datetime(said or "")
+        moment = parsedate_to_datetime(value or "")
     except ValueError:
         return None
     return max(moment.timestamp() - clock.now(), 0.0)
 
 
-def _number(said: str | None) -> float | None:
+def _number(value: str | None) -> float | None:
     try:
-        number = float(said or "")
+        number = float(value or "")
     except ValueError:
         return None
     return number if number == number and number != float("inf") else None

@@ -43,7 +43,7 @@ _FACTS_TIMEOUT_S = 2.0
 """For asking a server about its model; without an answer a guess is used."""
 
 Factory = Callable[..., object]
-Given = TypeVar("Given")
+Value = TypeVar("Value")
 
 
 def build(
@@ -176,8 +176,8 @@ class Registry:
 
     def _from_plugin(self, name: str) -> Model:
         try:
-            made = self._plugins[name]()
-            facts = getattr(made, "facts", None)
+            model = self._plugins[name]()
+            facts = getattr(model, "facts", None)
         except ModelError:
             raise
         except BaseException as error:
@@ -187,7 +187,7 @@ class Registry:
             raise ModelError(f"The model {name} of a plugin failed. {in_words(error)}") from error
         if not isinstance(facts, Facts):
             raise ModelError(f"The model {name} of a plugin is not a valid model: it has no facts.")
-        return PluginModel(name, cast("Model", made), _checked(name, "facts", facts, Facts))
+        return PluginModel(name, cast("Model", model), _checked(name, "facts", facts, Facts))
 
     def _later(self, name: str) -> Model:
         return LazyModel(lambda: self.make(self._fallback(name)))
@@ -215,9 +215,9 @@ class PluginModel:
         self.facts = facts
 
     def ask(self, request: Request, stop: Stop, report: Sink) -> Reply:
-        return _checked(self._name, "reply", self._asked(request, stop, report), Reply)
+        return _checked(self._name, "reply", self._ask_plugin(request, stop, report), Reply)
 
-    def _asked(self, request: Request, stop: Stop, report: Sink) -> object:
+    def _ask_plugin(self, request: Request, stop: Stop, report: Sink) -> object:
         try:
             return self._model.ask(request, stop, report)
         except (HermesError, Interrupted, BudgetSpent):
@@ -226,8 +226,8 @@ class PluginModel:
             if is_of_a_person(error):
                 raise
             logger.exception("the model %s of a plugin failed", self._name)
-            said = f"The model {self._name} of a plugin failed. {in_words(error)}"
-            raise ModelError(said) from error
+            message = f"The model {self._name} of a plugin failed. {in_words(error)}"
+            raise ModelError(message) from error
 
     def close(self) -> None:
         try:
@@ -238,15 +238,15 @@ class PluginModel:
             logger.exception("the model %s of a plugin failed as it was closed", self._name)
 
 
-def _checked(name: str, what: str, given: object, kind: type[Given]) -> Given:
+def _checked(name: str, what: str, value: object, kind: type[Value]) -> Value:
     """Check the types of what a model of a plugin returned; raises ModelError."""
     try:
-        if not isinstance(given, kind):
-            raise TypeError(f"a {type(given).__name__} in place of a {kind.__name__}")
-        return msgspec.convert(msgspec.to_builtins(given), kind)
+        if not isinstance(value, kind):
+            raise TypeError(f"a {type(value).__name__} in place of a {kind.__name__}")
+        return msgspec.convert(msgspec.to_builtins(value), kind)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        said = f"The {what} of the model {name} of a plugin cannot be used: {error}."
-        raise ModelError(said) from error
+        message = f"The {what} of the model {name} of a plugin cannot be used: {error}."
+        raise ModelError(message) from error
 
 
 class UnavailableModel:
@@ -281,6 +281,6 @@ class LazyModel:
         return self._model.ask(request, stop, report)
 
     def close(self) -> None:
-        made: dict[str, Any] = vars(self)
-        if "_model" in made:
+        attributes: dict[str, Any] = vars(self)
+        if "_model" in attributes:
             self._model.close()

@@ -80,15 +80,15 @@ class Server:
         shown = _object(self._post("/api/show", {"model": name}, stop).body)
         skills = _texts(shown.get("capabilities")) or []
         loaded = self._loaded_by_ollama(name, stop)
-        asked = _NUM_CTX.search(str(shown.get("parameters") or ""))
-        window = loaded or (int(asked[1]) if asked else OLLAMA_WINDOW)
+        parameter = _NUM_CTX.search(str(shown.get("parameters") or ""))
+        window = loaded or (int(parameter[1]) if parameter else OLLAMA_WINDOW)
         details = _fields(shown.get("details"))
         return ServerFacts(
             window=window,
             images="vision" in skills if skills else None,
             tools="tools" in skills if skills else None,
             billions=_billions(details.get("parameter_size")),
-            note="" if loaded or asked else "Ollama's own default; raise OLLAMA_CONTEXT_LENGTH",
+            note="" if loaded or parameter else "Ollama's own default; raise OLLAMA_CONTEXT_LENGTH",
         )
 
     def _loaded_by_ollama(self, name: str, stop: Stop | None) -> int:
@@ -151,9 +151,9 @@ def _listed(fields: Fields) -> ServerFacts:
     )
 
 
-def _prices(said: object) -> Prices | None:
+def _prices(listed: object) -> Prices | None:
     """OpenRouter's prices, which are texts in USD for one token."""
-    if not (fields := _fields(said)):
+    if not (fields := _fields(listed)):
         return None
     keys = ("prompt", "completion", "input_cache_read", "input_cache_write")
     try:
@@ -185,11 +185,11 @@ def _entries(value: object) -> list[Fields]:
     return [cast("Fields", entry) for entry in found if isinstance(entry, dict)]
 
 
-def _whole(said: object) -> int:
-    return int(said) if isinstance(said, int | float) and said > 0 else 0
+def _whole(value: object) -> int:
+    return int(value) if isinstance(value, int | float) and value > 0 else 0
 
 
-def _billions(said: object) -> float:
+def _billions(value: object) -> float:
     """A size such as `7.6B` or `135M`."""
-    found = re.fullmatch(r"([\d.]+)\s*([BM])", str(said or ""))
+    found = re.fullmatch(r"([\d.]+)\s*([BM])", str(value or ""))
     return float(found[1]) / (1000 if found[2] == "M" else 1) if found else 0.0

@@ -28,8 +28,8 @@ from hermes_agent.turn.stop import Stop
 from hermes_core.text import without_surrogates
 from hermes_core.types import ToolCall
 
-MOST_STEPS = 6
-_MOST_TOKENS = 700
+MAX_STEPS = 6
+_MAX_TOKENS = 700
 
 _REPEATED = "You have done exactly that already; its result is above. Take another step, or reply."
 _CUT = "Your step was too long and broke off. Write it again, shorter."
@@ -65,30 +65,30 @@ class _Asking:
         self._request = request
         self._stop = stop
         self._report = report
-        shown = request.tools[:MAX_SMALL_TOOLS]
-        self._system = small_prompt.head(request.system, shown)
-        self._tools = _harmless(shown) if _only_asks(_last_said(request.messages)) else shown
-        self._taken = _steps_since_user(request.messages)
+        tools = request.tools[:MAX_SMALL_TOOLS]
+        self._system = small_prompt.head(request.system, tools)
+        self._tools = _harmless(tools) if _only_asks(_last_said(request.messages)) else tools
+        self._steps = _steps_since_user(request.messages)
         self._usage = Usage()
 
     def run(self) -> Reply:
-        if len(self._taken) + 1 >= MOST_STEPS:
+        if len(self._steps) + 1 >= MAX_STEPS:
             return self._reply_at_last()
-        unseen = "" if self._taken else _file_named(_last_said(self._request.messages))
-        step, said = self._once(is_patient=bool(unseen))
-        if hint := self._objection(step, said, unseen):
-            step, said = self._once(hint)
-        if step is not None and step.name != REPLY and step not in self._taken:
+        unseen = "" if self._steps else _file_named(_last_said(self._request.messages))
+        step, listener = self._once(is_patient=bool(unseen))
+        if hint := self._objection(step, listener, unseen):
+            step, listener = self._once(hint)
+        if step is not None and step.name != REPLY and step not in self._steps:
             return self._call(step)
-        if said.text or (step is not None and step.name == REPLY):
-            return self._answer(step, said)
+        if listener.text or (step is not None and step.name == REPLY):
+            return self._answer(step, listener)
         return self._reply_at_last()
 
-    def _objection(self, step: Step | None, said: Listener, unseen: str) -> str:
+    def _objection(self, step: Step | None, listener: Listener, unseen: str) -> str:
         """What is wrong with a step, so that it is asked for once more; empty when it will do."""
         if step is None:
-            return "" if said.text else _CUT
-        if step in self._taken:
+            return "" if listener.text else _CUT
+        if step in self._steps:
             return _REPEATED
         if unseen and step.name == REPLY:
             return _UNSEEN.format(unseen)
@@ -105,24 +105,24 @@ class _Asking:
         is_patient: bool = False,
     ) -> tuple[Step | None, Listener]:
         """Ask once; the step is None when it breaks off."""
-        said = Listener(self._report, is_patient=is_patient)
-        asked = Request(
+        listener = Listener(self._report, is_patient=is_patient)
+        request = Request(
             self._system,
             (),
             small_prompt.history(self._request.messages, hint),
-            max_output_tokens=min(self._request.max_output_tokens or _MOST_TOKENS, _MOST_TOKENS),
+            max_output_tokens=min(self._request.max_output_tokens or _MAX_TOKENS, _MAX_TOKENS),
             json_schema=small_step.schema(self._tools if tools is None else tools),
         )
-        reply = self._inner.ask(asked, self._stop, said.hear)
+        reply = self._inner.ask(request, self._stop, listener.hear)
         self._usage = Usage(*(a + b for a, b in zip(self._usage, reply.usage, strict=True)))
-        return small_step.read(reply.text), said
+        return small_step.read(reply.text), listener
 
-    def _answer(self, step: Step | None, said: Listener) -> Reply:
+    def _answer(self, step: Step | None, listener: Listener) -> Reply:
         """The reply; of one that breaks off, what there is."""
-        text = said.text
+        text = listener.text
         if step is not None:
             text = without_surrogates(str(step.arguments.get("text", "")))
-        said.tell_rest(text)
+        listener.tell_rest(text)
         return Reply(text=text, finish="length" if step is None else "stop", usage=self._usage)
 
     def _call(self, step: Step) -> Reply:
@@ -173,10 +173,10 @@ def _harmless(tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
 
 def _steps_since_user(messages: Sequence[Mapping[str, Any]]) -> list[Step]:
     """The calls of the turn that is under way."""
-    taken: list[Step] = []
+    steps: list[Step] = []
     for message in messages:
         if message["role"] == "user":
-            taken.clear()
+            steps.clear()
         elif message["role"] == "assistant":
-            taken += [small_prompt.step_of(call) for call in message.get("tool_calls") or ()]
-    return taken
+            steps += [small_prompt.step_of(call) for call in message.get("tool_calls") or ()]
+    return steps

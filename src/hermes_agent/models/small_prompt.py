@@ -8,12 +8,12 @@ from hermes_agent.models.base import MAX_SMALL_TOOLS, ToolSpec
 from hermes_agent.models.small_step import REPLY, Step
 from hermes_core.text import shorten_middle, truncate
 
-LONGEST_HEAD = 2020
+MAX_HEAD = 2020
 """In characters, which makes fewer than 600 tokens."""
-_LEAST_SYSTEM = 300
+_MIN_SYSTEM = 300
 """Characters of the system text that are not cut for the sake of examples."""
-_LONGEST_LINE = 110
-_LONGEST_RESULT = 1600
+_MAX_LINE = 110
+_MAX_RESULT = 1600
 
 _OPENING = """\
 You act in steps. Each step is one JSON object {"name": "...", "arguments": {...}}, one of:"""
@@ -54,7 +54,7 @@ def head(system: str, tools: Sequence[ToolSpec]) -> str:
     What differs from place to place, the system text, comes last, so that the rest of a saved prompt can
     be used everywhere. Where tools need many words, the examples give way.
     """
-    lines = [f"- {_signature(tool)}: {truncate(tool.description, _LONGEST_LINE)}" for tool in tools]
+    lines = [f"- {_signature(tool)}: {truncate(tool.description, _MAX_LINE)}" for tool in tools]
     has_terminal = any(tool.name == "terminal" for tool in tools)
     parts = [
         _OPENING,
@@ -63,9 +63,9 @@ def head(system: str, tools: Sequence[ToolSpec]) -> str:
         *([_TERMINAL_ADVICE] if has_terminal else ()),
     ]
     fixed = "\n".join([*parts, _ADVICE, *([_EXAMPLES] if has_terminal else ())])
-    if len(fixed) + min(len(system), _LEAST_SYSTEM) > LONGEST_HEAD:
+    if len(fixed) + min(len(system), _MIN_SYSTEM) > MAX_HEAD:
         fixed = "\n".join([*parts, _ADVICE])
-    return f"{fixed}\n\n{truncate(system, max(LONGEST_HEAD - len(fixed) - 2, 0))}"
+    return f"{fixed}\n\n{truncate(system, max(MAX_HEAD - len(fixed) - 2, 0))}"
 
 
 def _signature(tool: ToolSpec) -> str:
@@ -96,7 +96,7 @@ def history(messages: Sequence[Mapping[str, Any]], hint: str = "") -> list[dict[
     A hint is put at the end, for this one request.
     """
     found: list[dict[str, str]] = []
-    for role, text in (*_said(messages), *([("user", hint)] if hint else ())):
+    for role, text in (*_dialogue(messages), *([("user", hint)] if hint else ())):
         if found and found[-1]["role"] == role:
             found[-1]["content"] += f"\n\n{text}"
         else:
@@ -104,7 +104,7 @@ def history(messages: Sequence[Mapping[str, Any]], hint: str = "") -> list[dict[
     return found
 
 
-def _said(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+def _dialogue(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     results = {m["tool_call_id"]: m for m in messages if m["role"] == "tool"}
     for message in messages:
         if message["role"] == "assistant":
@@ -132,7 +132,7 @@ def step_of(call: Mapping[str, Any]) -> Step:
 
 def _result(call: Mapping[str, Any], message: Mapping[str, Any] | None) -> str:
     text = text_of(message) if message is not None else "not run"
-    shown = shorten_middle(text, _LONGEST_RESULT) or "(nothing)"
+    shown = shorten_middle(text, _MAX_RESULT) or "(nothing)"
     return f"Result of {call['function']['name']}:\n{shown}"
 
 

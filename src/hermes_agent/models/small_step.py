@@ -14,8 +14,8 @@ REPLY = "reply"
 
 _LONG, _SHORT, _REPLY_LENGTH = 2000, 300, 1500
 _LONG_NAMES = frozenset({"content", "text", "code", "command", "old", "new"})
-_MOST_ITEMS = 8
-_KEPT = ("type", "enum", "const", "minimum", "maximum", "minLength")
+_MAX_ITEMS = 8
+_COPIED_KEYS = ("type", "enum", "const", "minimum", "maximum", "minLength")
 
 
 class Step(NamedTuple):
@@ -46,30 +46,30 @@ def _choice(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _bounded(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _bounded(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """A schema without words and with an end: a small model runs on inside a text that has none."""
-    found: dict[str, Any] = {key: given[key] for key in _KEPT if key in given}
+    found: dict[str, Any] = {key: schema[key] for key in _COPIED_KEYS if key in schema}
     kind = found["type"] = _kind(found.get("type", "string"))
     if "enum" in found:
         return found
     if kind == "object":
-        properties: Mapping[str, Any] = given.get("properties") or {}
+        properties: Mapping[str, Any] = schema.get("properties") or {}
         found["properties"] = {key: _bounded(key, value) for key, value in properties.items()}
-        found["required"] = [key for key in given.get("required", ()) if key in properties]
+        found["required"] = [key for key in schema.get("required", ()) if key in properties]
         found["additionalProperties"] = False
     elif kind == "array":
-        found["items"] = _bounded(name, given.get("items") or {})
-        found["maxItems"] = min(given.get("maxItems", _MOST_ITEMS), _MOST_ITEMS)
+        found["items"] = _bounded(name, schema.get("items") or {})
+        found["maxItems"] = min(schema.get("maxItems", _MAX_ITEMS), _MAX_ITEMS)
     elif kind == "string":
         words = set(name.split("_"))
         usual = _LONG if words & _LONG_NAMES else _SHORT
-        found["maxLength"] = min(given.get("maxLength", usual), usual)
+        found["maxLength"] = min(schema.get("maxLength", usual), usual)
     return found
 
 
-def _kind(given: str | Sequence[str]) -> str:
+def _kind(kind: str | Sequence[str]) -> str:
     """The type that a schema names, the first where it names several."""
-    return given if isinstance(given, str) else given[0]
+    return kind if isinstance(kind, str) else kind[0]
 
 
 # -- what was written -------------------------------------------------------------------------------
@@ -128,8 +128,8 @@ class Listener:
             return
         self._written += event.text
         self._look_for_name()
-        if not self._at and (begun := _TEXT.match(self._written)):
-            self._at = begun.end()
+        if not self._at and (match := _TEXT.match(self._written)):
+            self._at = match.end()
         if self._at:
             self._take_pieces()
 

@@ -20,7 +20,7 @@ Take = Callable[[bytes], None]
 _CHUNK = 65_536
 _STRAGGLERS_S = 0.2
 """How long the output of what a finished command left running is still waited for."""
-_PATIENCE_S = 5.0
+_EXIT_TIMEOUT_S = 5.0
 """How long a child may take to read what it is sent."""
 _POLITE_S = 0.05
 """Between asking to end and ending by force; a stopped turn has to be back soon."""
@@ -133,7 +133,7 @@ class Child:
             try:
                 data = data[os.write(stream, data) :]
             except BlockingIOError:
-                if not select.select([], [stream], [], _PATIENCE_S)[1]:
+                if not select.select([], [stream], [], _EXIT_TIMEOUT_S)[1]:
                     raise TimeoutError from None
 
     def hang_up(self) -> None:

@@ -58,8 +58,8 @@ def _problem_of(program: str, *, network: bool) -> str:
             return f"bwrap does not work here: {error}"
         finally:
             probe.close()
-    said = tried.stderr.decode("utf-8", "replace").strip().splitlines()
-    return "" if tried.returncode == 0 else f"bwrap does not work here: {' '.join(said[-1:])}"
+    lines = tried.stderr.decode("utf-8", "replace").strip().splitlines()
+    return "" if tried.returncode == 0 else f"bwrap does not work here: {' '.join(lines[-1:])}"
 
 
 @functools.cache

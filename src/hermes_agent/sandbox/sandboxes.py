@@ -298,12 +298,12 @@ def _wanted_again(hidden: Sequence[str]) -> list[str]:
     own = os.path.realpath(places.own_home())
     paths = [f"{own}/{name}" for name in _TOOL_FOLDERS]
     paths += [sys.prefix, sys.base_prefix, os.path.realpath("/etc/resolv.conf")]
-    wanted = [
+    mounts = [
         path
         for path in dict.fromkeys(paths)
         if Path(path).exists() and any(places.is_under(path, folder) for folder in hidden)
     ]
-    return sorted(path for path in wanted if path not in hidden)
+    return sorted(path for path in mounts if path not in hidden)
 
 
 def _hide_secrets(job: Job, workspace: str) -> list[str]:

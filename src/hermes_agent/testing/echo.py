@@ -7,27 +7,27 @@ from typing import Any, Protocol, cast
 from hermes_agent.testing.scripted import Step, raw_call, say
 
 _ORDER = re.compile(r"\bcall\s+(\w+)\s*(\{.*\})", re.DOTALL)
-_SHOWN = 400
+_MAX_ECHO = 400
 
 
-class Asked(Protocol):
+class RecordedRequest(Protocol):
     """A request with a JSON body."""
 
     @property
     def json(self) -> dict[str, Any]: ...
 
 
-def step(asked: Asked) -> Step:
+def step(request: RecordedRequest) -> Step:
     """Do what the last message says: `call NAME {…}` calls a tool, all else is repeated."""
-    messages = cast("Sequence[dict[str, Any]]", asked.json.get("messages") or [])
+    messages = cast("Sequence[dict[str, Any]]", request.json.get("messages") or [])
     last = messages[-1] if messages else {}
     if (result := _result(last)) is not None:
-        return say(f"The tool says: {result[:_SHOWN]}")
+        return say(f"The tool says: {result[:_MAX_ECHO]}")
     text = _text(last.get("content"))
-    if (order := _ORDER.search(text)) and order[1] in _tools(asked.json):
+    if (order := _ORDER.search(text)) and order[1] in _tools(request.json):
         return raw_call(order[1], order[2])
     return say(
-        f"You said: {text[:_SHOWN]}\n\nI am the scripted server, not a model: I repeat what I am told."
+        f"You said: {text[:_MAX_ECHO]}\n\nI am the scripted server, not a model: I only repeat."
         ' Write `call read_file {"path": "README.md"}` and I call that tool.'
     )
 

@@ -98,8 +98,8 @@ def call(tool: str, /, **arguments: object) -> Step:
 def raw_call(tool: str, arguments: str, *, call_id: str = "") -> Step:
     """Call a tool with arguments as text, which need not be JSON; an empty id is made up when asked."""
     function: FunctionCall = {"name": tool, "arguments": arguments}
-    made: ToolCall = {"id": call_id, "type": "function", "function": function}
-    return Step(calls=(made,))
+    call: ToolCall = {"id": call_id, "type": "function", "function": function}
+    return Step(calls=(call,))
 
 
 def together(*steps: "Step | str") -> Step:
@@ -109,7 +109,7 @@ def together(*steps: "Step | str") -> Step:
     return replace(
         last,
         chunks=tuple(chunk for part in parts for chunk in part.chunks),
-        calls=tuple(made for part in parts for made in part.calls),
+        calls=tuple(call for part in parts for call in part.calls),
         reasoning="".join(part.reasoning for part in parts),
         delay_s=max(part.delay_s for part in parts),
     )
@@ -164,7 +164,7 @@ class ScriptedModel:
         self._wait = wait
         self._strict = strict_window
         self._lock = threading.Lock()
-        self._made = 0
+        self._call_count = 0
         self.requests: list[Request] = []
         self.closed = False
 
@@ -215,9 +215,9 @@ class ScriptedModel:
             self._stream(step.rest, step, stop, lambda t: report(TextDelta(t)))
         if step.error is not None:
             raise step.error
-        for made in step.calls:
+        for call in step.calls:
             self._pause(step, stop)
-            report(ToolCallBegun(made["function"]["name"]))
+            report(ToolCallBegun(call["function"]["name"]))
 
     def _stream(
         self, chunks: Sequence[str], step: Step, stop: Stop, tell: Callable[[str], None]
@@ -233,16 +233,16 @@ class ScriptedModel:
 
     def _numbered(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         numbered: list[ToolCall] = []
-        for made in calls:
+        for call in calls:
             with self._lock:
-                self._made += 1
-                number = self._made
-            numbered.append({**made, "id": made["id"] or f"call_{number}"})
+                self._call_count += 1
+                number = self._call_count
+            numbered.append({**call, "id": call["id"] or f"call_{number}"})
         return numbered
 
 
 def _size(step: Step) -> int:
-    arguments = sum(len(made["function"]["arguments"]) for made in step.calls)
+    arguments = sum(len(call["function"]["arguments"]) for call in step.calls)
     return len(step.text) + len(step.reasoning) + arguments
 
 

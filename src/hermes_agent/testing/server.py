@@ -190,8 +190,10 @@ class ScriptedServer:
         return as_step(play) if isinstance(play, str) else play
 
     def _is_let_in(self, request: Recorded) -> bool:
-        given = (request.headers.get("x-api-key"), request.headers.get("authorization"))
-        return not self._key or given[0] == self._key or given[1] == f"Bearer {self._key}"
+        credentials = (request.headers.get("x-api-key"), request.headers.get("authorization"))
+        return (
+            not self._key or credentials[0] == self._key or credentials[1] == f"Bearer {self._key}"
+        )
 
     def _page(self, request: Recorded) -> Answer | Refuse:
         if request.path in self._pages:
@@ -379,7 +381,7 @@ class _Conversation(BaseHTTPRequestHandler):
 
 
 def _size(step: Step) -> int:
-    arguments = sum(len(made["function"]["arguments"]) for made in step.calls)
+    arguments = sum(len(call["function"]["arguments"]) for call in step.calls)
     return len(step.text) + len(step.reasoning) + arguments
 
 

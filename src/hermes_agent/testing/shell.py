@@ -87,13 +87,15 @@ def _reply(fields: Fields) -> Step:
 
 def main(arguments: list[str] | None = None) -> None:
     """Serve until a signal comes; the first line of the output is the address."""
-    given = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
-        script = read_script(Path(given.script).read_text("utf-8")) if given.script else None
+        script = read_script(Path(options.script).read_text("utf-8")) if options.script else None
     except (UsageError, OSError) as error:
-        sys.exit(f"{given.script}: {error}")
-    window = {"context_length": given.window} if given.window else {}
-    server = ScriptedServer(script, port=given.port, key=given.key, models={given.model: window})
+        sys.exit(f"{options.script}: {error}")
+    window = {"context_length": options.window} if options.window else {}
+    server = ScriptedServer(
+        script, port=options.port, key=options.key, models={options.model: window}
+    )
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: ended.set())
@@ -101,9 +103,9 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout.write(f"{server.url}\n")
         sys.stdout.flush()
         ended.wait()
-    if given.record:
+    if options.record:
         lines = b"".join(map(_line, server.requests))
-        Path(given.record).write_bytes(lines)
+        Path(options.record).write_bytes(lines)
 
 
 def _line(request: Recorded) -> bytes:

@@ -61,11 +61,11 @@ def problems_of_request(request: ModelRequest) -> list[str]:
     messages = request.json["messages"]
     if request.wire == "anthropic":
         return _unmatched_blocks(messages)
-    return [one for one in problems(_spoken(messages)) if "result" in one]
+    return [problem for problem in problems(_spoken(messages)) if "result" in problem]
 
 
 def _spoken(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [one for one in messages if one["role"] not in ("system", "developer")]
+    return [message for message in messages if message["role"] not in ("system", "developer")]
 
 
 def _unmatched_blocks(messages: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -73,10 +73,10 @@ def _unmatched_blocks(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     found: list[str] = []
     end: dict[str, Any] = {"content": []}
     for position, (message, following) in enumerate(pairwise([*messages, end])):
-        wanted = _ids(message, "tool_use", "id")
-        given = _ids(following, "tool_result", "tool_use_id")
-        if wanted != given:
-            found.append(f"messages: message {position} wants {wanted} and is given {given}")
+        expected = _ids(message, "tool_use", "id")
+        found_ids = _ids(following, "tool_result", "tool_use_id")
+        if expected != found_ids:
+            found.append(f"messages: message {position} wants {expected} and is given {found_ids}")
     return found
 
 

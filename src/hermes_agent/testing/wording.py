@@ -88,9 +88,9 @@ class OpenAIWording:
         for part in step.rest:
             yield _delta(head, {"content": part})
         for index, call in enumerate(step.calls):
-            begun = {"name": call["function"]["name"], "arguments": ""}
+            function = {"name": call["function"]["name"], "arguments": ""}
             entry = {"index": index, "id": _identified(call, "call"), "type": "function"}
-            yield _delta(head, {"tool_calls": [{**entry, "function": begun}]})
+            yield _delta(head, {"tool_calls": [{**entry, "function": function}]})
             for part in _fragments(call["function"]["arguments"]):
                 more = {"index": index, "function": {"arguments": part}}
                 yield _delta(head, {"tool_calls": [more]})
@@ -107,8 +107,8 @@ class OpenAIWording:
         return Frame("", {"error": {"message": broken.message, "type": broken.kind}})
 
     def _head(self, body: Body, kind: str) -> dict[str, Any]:
-        made = {"id": f"chatcmpl-{next(_numbers)}", "object": kind, "created": _created}
-        return {**made, "model": body.get("model", "")}
+        head = {"id": f"chatcmpl-{next(_numbers)}", "object": kind, "created": _created}
+        return {**head, "model": body.get("model", "")}
 
     def _reason(self, step: Step) -> str:
         finish = step.finish or ("tool_calls" if step.calls else "stop")
@@ -203,8 +203,8 @@ class AnthropicWording:
             yield {**block, "name": call["function"]["name"]}, parts, filled
 
     def _head(self, body: Body) -> dict[str, Any]:
-        made = {"id": f"msg_{next(_numbers)}", "type": "message", "role": "assistant"}
-        return {**made, "model": body.get("model", ""), "stop_sequence": None}
+        head = {"id": f"msg_{next(_numbers)}", "type": "message", "role": "assistant"}
+        return {**head, "model": body.get("model", ""), "stop_sequence": None}
 
     def _reason(self, step: Step) -> str:
         finish = step.finish or ("tool_calls" if step.calls else "stop")

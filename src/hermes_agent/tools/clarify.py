@@ -4,7 +4,7 @@ from hermes_agent.tools import schema
 from hermes_agent.tools.base import Args, Call, Tool
 from hermes_core.errors import ToolError
 
-_MOST_CHOICES = 8
+_MAX_CHOICES = 8
 _A_WEEK_S = 7 * 24 * 3600.0
 
 
@@ -13,8 +13,8 @@ def _run(args: Args, call: Call) -> str:
     if not question:
         raise ToolError("The question is empty.", fix="Say what you want to know.")
     choices = [choice for choice in args.get("choices", []) if choice.strip()]
-    if len(choices) > _MOST_CHOICES:
-        raise ToolError("Too many choices.", fix=f"Offer at most {_MOST_CHOICES}.")
+    if len(choices) > _MAX_CHOICES:
+        raise ToolError("Too many choices.", fix=f"Offer at most {_MAX_CHOICES}.")
     return call.ask_user(question, choices)
 
 

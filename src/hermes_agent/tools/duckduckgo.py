@@ -46,13 +46,13 @@ class _Results(HTMLParser):
         self._tag = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        classes = (given.get("class") or "").split()
+        attributes = dict(attrs)
+        classes = (attributes.get("class") or "").split()
         if "result__a" in classes or "result__snippet" in classes:
             self._inside = "title" if "result__a" in classes else "snippet"
             self._tag, self._text = tag, []
             if self._inside == "title":
-                self._url = self._target(given.get("href") or "")
+                self._url = self._target(attributes.get("href") or "")
 
     def handle_data(self, data: str) -> None:
         if self._inside:

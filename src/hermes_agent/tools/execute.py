@@ -30,7 +30,7 @@ from hermes_state.values import Question, Row
 _GRACE_S = 0.1
 """How long a stopped tool may take to hand in what it has."""
 _TIMEOUT_GRACE_S = 3.0
-_LONGEST_DIFF = 20_000
+_MAX_DIFF = 20_000
 """Kept with a result: it is read again with every request, although no model is shown it."""
 
 Status = Literal["done", "failed", "blocked", "denied"]
@@ -140,8 +140,8 @@ class Executor(msgspec.Struct):
     def _tool(self, name: str) -> Tool:
         tool = self.toolbox.get(name)
         if tool is None:
-            known = ", ".join(spec.name for spec in self.toolbox.core)
-            raise ToolError(f"There is no tool {name!r}.", fix=f"The tools are: {known}.")
+            names = ", ".join(spec.name for spec in self.toolbox.core)
+            raise ToolError(f"There is no tool {name!r}.", fix=f"The tools are: {names}.")
         return tool
 
     def _after_hooks(self, turn: Turn, effect: Row, tool: Tool, args: Args) -> Args:
@@ -167,8 +167,8 @@ class Executor(msgspec.Struct):
     def _begin(self, turn: Turn, call: ApprovedCall) -> None:
         turn.stop.check()
         self.bench.store.effects.start(call.effect["id"], turn.lease)
-        shown = {name: _shown(value) for name, value in call.args.items()}
-        turn.report(ToolStarted(call.effect["tool_call_id"], call.tool.name, shown))
+        arguments = {name: _displayed(value) for name, value in call.args.items()}
+        turn.report(ToolStarted(call.effect["tool_call_id"], call.tool.name, arguments))
 
     def _run(self, turn: Turn, call: ApprovedCall) -> CallResult:
         return _Worker(self, turn, call).outcome()
@@ -246,8 +246,8 @@ class Executor(msgspec.Struct):
             effects.unknown(call.effect["id"], message, turn.lease)
         for inner in ran.inner:
             status, text, seconds = inner.outcome or ("failed", result.text, ran.seconds)
-            told = (inner.tool_name, inner.args, status, text, seconds)
-            self._tell_plugins(turn, call.effect["tool_call_id"], *told)
+            facts = (inner.tool_name, inner.args, status, text, seconds)
+            self._tell_plugins(turn, call.effect["tool_call_id"], *facts)
         status = ran.refusal or ("failed" if result.is_error else "done")
         self._tell(turn, call.effect, call.args, status, result, ran.seconds)
 
@@ -264,7 +264,7 @@ class Executor(msgspec.Struct):
         limit = self.bench.settings.tools.output_limit
         return result._replace(
             text=shorten_middle(redact(result.text), limit),
-            diff=_beginning(redact(result.diff), _LONGEST_DIFF),
+            diff=_beginning(redact(result.diff), _MAX_DIFF),
         )
 
     def _tell(
@@ -285,7 +285,7 @@ class Executor(msgspec.Struct):
                 result.is_error,
                 seconds,
                 result.diff,
-                {key: _shown(value) for key, value in args.items()},
+                {key: _displayed(value) for key, value in args.items()},
                 result.exit_code,
             )
         )
@@ -442,5 +442,5 @@ def _beginning(diff: str, limit: int) -> str:
     return diff[: diff.rfind("\n", 0, limit) + 1] + "(the rest of the comparison is left out)\n"
 
 
-def _shown(value: object) -> object:
+def _displayed(value: object) -> object:
     return shorten_middle(redact(value), 2000) if isinstance(value, str) else value

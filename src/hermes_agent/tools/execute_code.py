@@ -13,8 +13,8 @@ from hermes_agent.tools import code_runner, output, schema
 from hermes_agent.tools.base import Args, Call, Result, Tool, ToolContext
 from hermes_core.errors import Interrupted, ToolError
 
-_LONGEST_S = 3600.0
-_MOST_CALLS = 200
+_MAX_TIMEOUT_S = 3600.0
+_MAX_CALLS = 200
 _NOTES_ROOM = 300
 
 
@@ -38,7 +38,7 @@ def _run(args: Args, call: Call) -> Result:
         splits_errors=True,
         is_confined=call.permit.is_confined,
     )
-    seconds = min(args.get("timeout", bench.settings.tools.timeout_s), _LONGEST_S)
+    seconds = min(args.get("timeout", bench.settings.tools.timeout_s), _MAX_TIMEOUT_S)
     return _follow(sandbox.spawn(call.permit, job), args["code"], seconds, call)
 
 
@@ -95,8 +95,8 @@ class Calls:
     def _answer(self, line: bytes) -> dict[str, Any]:
         self._count += 1
         try:
-            if self._count > _MOST_CALLS:
-                raise ToolError(f"More than {_MOST_CALLS} calls of tools.")
+            if self._count > _MAX_CALLS:
+                raise ToolError(f"More than {_MAX_CALLS} calls of tools.")
             question = msgspec.json.decode(line, type=_Question)
             result = self._call.run_tool(question.tool, question.arguments)
         except msgspec.MsgspecError as error:
@@ -127,6 +127,6 @@ TOOL = Tool(
     run=_run,
     subject="code",
     dangers=_dangers,
-    timeout_s=_LONGEST_S + 60,
+    timeout_s=_MAX_TIMEOUT_S + 60,
     toolset="code",
 )

@@ -10,8 +10,8 @@ from hermes_agent.approval.danger import places
 from hermes_agent.tools.base import ToolContext
 from hermes_core.errors import ToolError
 
-_MOST_DIFF_LINES = 20_000
-_MOST_DIFF_CHARACTERS = 40_000
+_MAX_DIFF_LINES = 20_000
+_MAX_DIFF_CHARACTERS = 40_000
 _BINARY_PROBE = 8_192
 
 
@@ -97,10 +97,10 @@ def replace(path: Path, data: bytes) -> None:
 def diff(name: str, before: str, after: str) -> str:
     """A unified diff for a person; large ones are only counted."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    if max(len(old), len(new)) > _MOST_DIFF_LINES:
+    if max(len(old), len(new)) > _MAX_DIFF_LINES:
         return f"--- {name}\n+++ {name}\n(too large to compare: {len(old)} and {len(new)} lines)\n"
     lines = difflib.unified_diff(old, new, name if before else "/dev/null", name)
     text = "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
-    if len(text) > _MOST_DIFF_CHARACTERS:
-        return f"{text[:_MOST_DIFF_CHARACTERS]}\n(the rest of the comparison is left out)\n"
+    if len(text) > _MAX_DIFF_CHARACTERS:
+        return f"{text[:_MAX_DIFF_CHARACTERS]}\n(the rest of the comparison is left out)\n"
     return text

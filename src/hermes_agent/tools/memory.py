@@ -12,7 +12,7 @@ from hermes_core.text import one_line, visible
 
 _FILES = {"memory": ("MEMORY.md", 4_000), "user": ("USER.md", 2_000)}
 """Name and most characters of each: they are part of every new prompt."""
-_LONGEST = 500
+_MAX_NOTE = 500
 
 
 def _run(args: Args, call: Call) -> Result:
@@ -74,9 +74,9 @@ def _text(args: Args) -> str:
     note = one_line(visible(args.get("text", "")))
     if not note:
         raise ToolError("The note is empty.", fix="Give it in text.")
-    if len(note) > _LONGEST:
+    if len(note) > _MAX_NOTE:
         raise ToolError(
-            f"The note has {len(note)} characters.", fix=f"Keep it to {_LONGEST}, or make two."
+            f"The note has {len(note)} characters.", fix=f"Keep it to {_MAX_NOTE}, or make two."
         )
     return note
 

@@ -16,10 +16,10 @@ _ESCAPE = re.compile(
 )
 _CONTROL = re.compile(r"[\x00-\x07\x0b-\x1f\x7f]")
 _BACKSPACE = re.compile(r"[^\x08]?\x08")
-_LONGEST_LINE = 64_000
-_KEPT = 2_000_000
+_MAX_LINE = 64_000
+_MAX_CAPTURE = 2_000_000
 """Characters kept of the beginning and of the end."""
-_MOST_FILES = 200
+_MAX_FILES = 200
 _NOTE_ROOM = 200
 
 
@@ -35,7 +35,7 @@ class Plain:
         self._rest += self._decoder.decode(data)
         whole, newline, self._rest = self._rest.rpartition("\n")
         text = "".join(f"{plain_line(line)}\n" for line in whole.split("\n")) if newline else ""
-        if len(self._rest) > _LONGEST_LINE:
+        if len(self._rest) > _MAX_LINE:
             text += self._shorten_rest()
         return text
 
@@ -67,8 +67,8 @@ def plain_line(line: str) -> str:
 class Capture:
     """Text within bounds: the beginning and the end are kept, the middle of too much is not."""
 
-    def __init__(self, kept: int = _KEPT) -> None:
-        self._kept = kept
+    def __init__(self, limit: int = _MAX_CAPTURE) -> None:
+        self._limit = limit
         self._head: list[str] = []
         self._head_size = 0
         self._tail: deque[str] = deque()
@@ -77,7 +77,7 @@ class Capture:
 
     def add(self, text: str) -> None:
         self.total += len(text)
-        room = self._kept - self._head_size
+        room = self._limit - self._head_size
         if room > 0:
             self._head.append(text[:room])
             self._head_size += min(len(text), room)
@@ -85,7 +85,7 @@ class Capture:
         if text:
             self._tail.append(text)
             self._tail_size += len(text)
-            while self._tail_size - len(self._tail[0]) >= self._kept:
+            while self._tail_size - len(self._tail[0]) >= self._limit:
                 self._tail_size -= len(self._tail.popleft())
 
     @property
@@ -149,5 +149,5 @@ def _whole_lines(text: str, head_size: int, tail_size: int) -> tuple[str, str]:
 
 def _drop_old(home: Home) -> None:
     saved = sorted(home.outputs.glob("*.txt"), key=lambda path: path.stat().st_mtime)
-    for path in saved[:-_MOST_FILES]:
+    for path in saved[:-_MAX_FILES]:
         path.unlink(missing_ok=True)

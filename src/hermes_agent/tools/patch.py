@@ -5,13 +5,13 @@ from hermes_agent.tools.base import Args, Call, Result, Tool
 from hermes_agent.tools.passage import Found, closest, find_loosely
 from hermes_core.errors import ToolError
 
-_MOST_BYTES = 10 * 1024 * 1024
+_MAX_BYTES = 10 * 1024 * 1024
 
 
 def _run(args: Args, call: Call) -> Result:
     path = files.resolve(call.bench, args["path"])
     name = files.shown(call.bench, path)
-    data = files.read_bytes(path, _MOST_BYTES)
+    data = files.read_bytes(path, _MAX_BYTES)
     if files.is_binary(data):
         raise ToolError(f"{name} is no text file.", fix="Change it with terminal.")
     # Bytes that are no UTF-8 pass through unharmed.

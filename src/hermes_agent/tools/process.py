@@ -8,7 +8,7 @@ from hermes_core import clock
 from hermes_core.errors import ToolError
 from hermes_core.text import truncate
 
-_LONGEST_WAIT_S = 600.0
+_MAX_WAIT_S = 600.0
 _SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish"})
 _OTHERS = frozenset({
     "node", "perl", "ruby", "php", "lua", "psql", "mysql", "sqlite3", "ssh", "nc", "ncat", "telnet",
@@ -54,7 +54,7 @@ def _run(args: Args, call: Call) -> str:
     if action == "kill":
         process.kill()
     if action == "wait":
-        process.wait(min(args.get("seconds", 30.0), _LONGEST_WAIT_S), call.stop)
+        process.wait(min(args.get("seconds", 30.0), _MAX_WAIT_S), call.stop)
     return _news(process, call.bench)
 
 
@@ -80,5 +80,5 @@ TOOL = Tool(
     ),
     run=_run,
     dangers=_dangers,
-    timeout_s=_LONGEST_WAIT_S + 30,
+    timeout_s=_MAX_WAIT_S + 30,
 )

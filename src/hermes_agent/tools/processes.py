@@ -18,9 +18,9 @@ from hermes_agent.turn.stop import Stop
 from hermes_core import clock
 from hermes_core.errors import ToolError
 
-_MOST_RUNNING = 16
-_MOST_ENDED = 32
-_KEPT = 200_000
+_MAX_RUNNING = 16
+_MAX_ENDED = 32
+_MAX_UNREAD = 200_000
 """Characters of unread output that are kept of each."""
 
 
@@ -90,10 +90,10 @@ class Process:
         with self._changed:
             self._unread.append(text)
             self._size += len(text)
-            while self._size > _KEPT and len(self._unread) > 1:
-                gone = len(self._unread.popleft())
-                self._size -= gone
-                self._lost += gone
+            while self._size > _MAX_UNREAD and len(self._unread) > 1:
+                dropped = len(self._unread.popleft())
+                self._size -= dropped
+                self._lost += dropped
 
     def _notify(self) -> None:
         with self._changed:
@@ -107,7 +107,7 @@ class Processes:
         self, sandbox: Sandbox | None = None, *, choose: Callable[[], Sandbox] = Host
     ) -> None:
         """`choose` finds the sandbox when the first command needs one: finding out takes a while."""
-        self._given = sandbox
+        self._sandbox = sandbox
         self._choose = choose
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
@@ -116,7 +116,7 @@ class Processes:
 
     @cached_property
     def sandbox(self) -> Sandbox:
-        return self._given or self._choose()
+        return self._sandbox or self._choose()
 
     def add(self, conversation_id: str, command: str, child: Child) -> Process:
         """Take charge of a child that was just started."""
@@ -124,14 +124,14 @@ class Processes:
             process = Process(next(self._numbers), conversation_id, command, child)
             self._processes[process.id] = process
             ended = [p.id for p in self._processes.values() if not p.is_running]
-            for old in ended[:-_MOST_ENDED]:
+            for old in ended[:-_MAX_ENDED]:
                 del self._processes[old]
         return process
 
     def check_room(self, conversation_id: str) -> None:
         """Raise ToolError when the conversation has enough running."""
         running = [p.id for p in self.of(conversation_id) if p.is_running]
-        if len(running) >= _MOST_RUNNING:
+        if len(running) >= _MAX_RUNNING:
             raise ToolError(
                 f"{len(running)} background processes are running already.",
                 fix=f"End one with process, for example {running[0]}.",
@@ -140,15 +140,15 @@ class Processes:
     def of(self, conversation_id: str) -> list[Process]:
         """The processes of a conversation, oldest first."""
         with self._lock:
-            known = list(self._processes.values())
-        return [process for process in known if process.conversation_id == conversation_id]
+            processes = list(self._processes.values())
+        return [process for process in processes if process.conversation_id == conversation_id]
 
     def get(self, conversation_id: str, process_id: str) -> Process:
         """One of the conversation's own; raises ToolError."""
         own = {process.id: process for process in self.of(conversation_id)}
         if process_id not in own:
-            known = ", ".join(own) or "none"
-            raise ToolError(f"There is no process {process_id!r}.", fix=f"There are: {known}.")
+            ids = ", ".join(own) or "none"
+            raise ToolError(f"There is no process {process_id!r}.", fix=f"There are: {ids}.")
         return own[process_id]
 
     def find(self, process_id: str) -> Process | None:

@@ -10,9 +10,9 @@ from hermes_core import pictures
 from hermes_core.errors import ToolError
 from hermes_core.text import truncate
 
-_MOST_LINES = 2_000
-_LONGEST_LINE = 2_000
-_MOST_IMAGE_BYTES = 4 * 1024 * 1024
+_MAX_LINES = 2_000
+_MAX_LINE = 2_000
+_MAX_IMAGE_BYTES = 4 * 1024 * 1024
 _NOTE_ROOM = 120
 
 
@@ -32,11 +32,11 @@ def _run(args: Args, call: Call) -> Result:
             f"{path} is no text file ({size} bytes).", fix="Look at it with terminal: file, xxd."
         )
     room = call.bench.settings.tools.output_limit - _NOTE_ROOM
-    return _lines(path, args.get("offset", 1), args.get("limit", _MOST_LINES), room)
+    return _lines(path, args.get("offset", 1), args.get("limit", _MAX_LINES), room)
 
 
 def _picture(path: Path, kind: str, size: int) -> Result:
-    if size > _MOST_IMAGE_BYTES:
+    if size > _MAX_IMAGE_BYTES:
         raise ToolError(f"The picture {path} is too large: {size} bytes.", fix="Make it smaller.")
     data = base64.b64encode(path.read_bytes()).decode()
     return Result(f"{path.name}: {kind}, {size} bytes.", images=[f"data:{kind};base64,{data}"])
@@ -44,24 +44,24 @@ def _picture(path: Path, kind: str, size: int) -> Result:
 
 def _lines(path: Path, offset: int, limit: int, room: int) -> Result:
     first = max(offset, 1)
-    kept: list[str] = []
+    output: list[str] = []
     used = 0
     with path.open(encoding="utf-8", errors="replace", newline=None) as f:
         total = sum(1 for _ in itertools.islice(f, first - 1))
         for line in f:
             total += 1
-            shown = truncate(line.rstrip("\n"), _LONGEST_LINE)
-            if len(kept) < min(limit, _MOST_LINES) and used + len(shown) + 1 <= room:
-                kept.append(shown)
+            shown = truncate(line.rstrip("\n"), _MAX_LINE)
+            if len(output) < min(limit, _MAX_LINES) and used + len(shown) + 1 <= room:
+                output.append(shown)
                 used += len(shown) + 1
             else:
                 room = 0  # what follows is only counted
     if not total:
         return Result("(the file is empty)")
-    if not kept:
+    if not output:
         raise ToolError(f"{path} has only {total} lines.", fix=f"Give an offset up to {total}.")
-    last = first + len(kept) - 1
-    text = "\n".join(kept)
+    last = first + len(output) - 1
+    text = "\n".join(output)
     is_whole = first == 1 and last == total
     return Result(text if is_whole else f"{text}\n[lines {first}-{last} of {total}]")
 

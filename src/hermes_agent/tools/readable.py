@@ -56,18 +56,18 @@ class _Parser(HTMLParser):
         self._link = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
+        attributes = dict(attrs)
         if tag == "title" and not self.title:
             self._in_title = True
         if self._dropped or tag in _DROPPED:
             if tag not in _VOID:
                 self._dropped.append(tag)
             return
-        if tag in ("main", "article") or given.get("role") == "main":
+        if tag in ("main", "article") or attributes.get("role") == "main":
             self._main_depth += 1
-        self._open(tag, given)
+        self._open(tag, attributes)
 
-    def _open(self, tag: str, given: dict[str, str | None]) -> None:
+    def _open(self, tag: str, attributes: dict[str, str | None]) -> None:
         if tag in ("td", "th"):
             self._add(" | ")
         elif tag == "pre":
@@ -82,9 +82,9 @@ class _Parser(HTMLParser):
         elif tag in _BLOCKS:
             self._add("\n\n" if tag in ("p", "blockquote", "table") else "\n")
         elif tag == "a":
-            self._link = self._target(given.get("href") or "")
-        elif tag == "img" and given.get("alt"):
-            self._add(f"[image: {given['alt']}]")
+            self._link = self._target(attributes.get("href") or "")
+        elif tag == "img" and attributes.get("alt"):
+            self._add(f"[image: {attributes['alt']}]")
 
     def _target(self, href: str) -> str:
         target = urljoin(self._url, href.strip()) if self._url else href.strip()

@@ -96,7 +96,7 @@ class Toolbox:
         for tool in tools:
             if tool.name not in disabled:
                 self._tools.setdefault(tool.name, tool)
-        self._given = tuple(self._tools.values())
+        self._enabled = tuple(self._tools.values())
         if self.toolsets:
             for tool in disclosure(self.toolsets):
                 self._tools.setdefault(tool.name, tool)
@@ -108,7 +108,7 @@ class Toolbox:
         allowed = permissions.tools
         return Toolbox(
             tool
-            for tool in self._given
+            for tool in self._enabled
             if (allowed is None or tool.name in allowed)
             and (permissions.has_notes or not tool.reads_notes)
         )
@@ -137,20 +137,20 @@ class Toolbox:
 
         When there are too many, the tools of plugins stay: somebody enabled them on purpose.
         """
-        offered = [tool for tool in self._given if tool.small is not None]
-        offered = offered or [tool for tool in self._given if tool.toolset == "core"]
+        offered = [tool for tool in self._enabled if tool.small is not None]
+        offered = offered or [tool for tool in self._enabled if tool.toolset == "core"]
         by_plugins_first = sorted(offered, key=lambda tool: tool.toolset == "core")
-        kept = by_plugins_first[:MAX_SMALL_TOOLS]
-        return tuple(_one_line(tool) for tool in offered if tool in kept)
+        chosen = by_plugins_first[:MAX_SMALL_TOOLS]
+        return tuple(_one_line(tool) for tool in offered if tool in chosen)
 
 
 def _one_line(tool: Tool) -> ToolSpec:
     text = tool.one_line or tool.description.partition(". ")[0].rstrip(".") + "."
     properties: Mapping[str, Any] = tool.parameters.get("properties", {})
     names: Sequence[str] = tuple(properties) if tool.small is None else tool.small
-    kept = {name: _undescribed(properties[name]) for name in names if name in properties}
+    described = {name: _undescribed(properties[name]) for name in names if name in properties}
     required = tool.parameters.get("required", ()) if tool.small is None else tool.small
-    schema = {"type": "object", "properties": kept, "required": list(required)}
+    schema = {"type": "object", "properties": described, "required": list(required)}
     return ToolSpec(tool.name, text, schema, tool.writes)
 
 

@@ -47,15 +47,15 @@ def check(parameters: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, A
     _refuse_unknown(parameters, properties, args)
     required: Sequence[str] = parameters.get("required") or ()
     # Models send null for what they leave out.
-    given = {k: v for k, v in args.items() if v is not None or k in required}
-    missing = [name for name in required if name not in given or given[name] is None]
+    present = {k: v for k, v in args.items() if v is not None or k in required}
+    missing = [name for name in required if name not in present or present[name] is None]
     if missing:
         raise ToolError(
             f"The argument {missing[0]!r} is missing.", fix=_expectation(properties, missing[0])
         )
     checked = {
         name: _fitted(properties[name], value, name) if name in properties else value
-        for name, value in given.items()
+        for name, value in present.items()
     }
     for name, rules in properties.items():
         if isinstance(rules, Mapping) and "default" in rules:
@@ -72,8 +72,8 @@ def _refuse_unknown(
         if name not in properties:
             close = difflib.get_close_matches(name, list(properties), 1)
             meant = f" Did you mean {close[0]!r}?" if close else ""
-            known = ", ".join(properties) or "none"
-            raise ToolError(f"There is no argument {name!r}.{meant}", fix=f"Arguments: {known}.")
+            names = ", ".join(properties) or "none"
+            raise ToolError(f"There is no argument {name!r}.{meant}", fix=f"Arguments: {names}.")
 
 
 def _expectation(properties: Mapping[str, Any], name: str) -> str:
@@ -98,8 +98,8 @@ def _fitted(schema: object, value: Any, name: str) -> Any:  # noqa: ANN401 -- wh
         return value
     fitted = _coerced(kind, value)
     if not _is_a(kind, fitted):
-        shown = truncate(json.dumps(value, ensure_ascii=False, default=str), 60)
-        raise ToolError(f"The argument {name!r} is {shown}.", fix=f"Give {_kind(rules)}.")
+        text = truncate(json.dumps(value, ensure_ascii=False, default=str), 60)
+        raise ToolError(f"The argument {name!r} is {text}.", fix=f"Give {_kind(rules)}.")
     _check_limits(rules, fitted, name)
     if kind == "array" and "items" in rules:
         return [_fitted(rules["items"], item, f"{name}[{at}]") for at, item in enumerate(fitted)]

@@ -13,10 +13,10 @@ from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ToolError
 from hermes_core.text import truncate
 
-_MOST_HITS = 100
-_MOST_BYTES = 5 * 1024 * 1024
-_LONGEST_LINE = 2_000
-_SHOWN = 240
+_MAX_HITS = 100
+_MAX_BYTES = 5 * 1024 * 1024
+_MAX_LINE = 2_000
+_SNIPPET_LENGTH = 240
 _SKIPPED = frozenset({
     ".git", ".hg", ".svn", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".nox",
     ".mypy_cache", ".pytest_cache", ".ruff_cache", ".idea", ".cache", "site-packages",
@@ -30,7 +30,7 @@ def _run(args: Args, call: Call) -> Result:
     place = places.place_of(call.bench.workspace, call.bench.home.root)
     search = _Search(top, args, place, call.stop)
     lines = list(search.hits())
-    shown_lines = [truncate(line, _SHOWN) for line in lines[:_MOST_HITS]]
+    shown_lines = [truncate(line, _SNIPPET_LENGTH) for line in lines[:_MAX_HITS]]
     room = call.bench.settings.tools.output_limit - 200
     while sum(map(len, shown_lines)) + len(shown_lines) > room:
         shown_lines.pop()
@@ -64,7 +64,7 @@ class _Search:
             for line in found if self._in_names else self._lines(path, name):
                 yield line
                 count += 1
-                if count > _MOST_HITS:
+                if count > _MAX_HITS:
                     return
 
     def notes(self) -> list[str]:
@@ -110,7 +110,7 @@ class _Search:
     def _lines(self, path: Path, name: str) -> Iterator[str]:
         self._stop.check()
         try:
-            if path.stat().st_size > _MOST_BYTES:
+            if path.stat().st_size > _MAX_BYTES:
                 return
             data = path.read_bytes()
         except OSError:
@@ -118,7 +118,7 @@ class _Search:
         if files.is_binary(data):
             return
         for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
-            if self._pattern.search(line[:_LONGEST_LINE]):
+            if self._pattern.search(line[:_MAX_LINE]):
                 yield f"{name}:{number}: {line.strip()}"
 
 

@@ -10,9 +10,9 @@ from hermes_core.errors import SessionNotFoundError, ToolError
 from hermes_core.text import one_line, truncate
 from hermes_state.values import Scope
 
-_MOST_HITS = 50
+_MAX_HITS = 50
 _WINDOW = 5
-_LONGEST = 1_500
+_MAX_SNIPPET = 1_500
 _DAY_S = 86_400.0
 
 
@@ -27,7 +27,7 @@ def _run(args: Args, call: Call) -> str:
         filters["since"] = clock.now() - args["days"] * _DAY_S
     if "session" in args:
         filters["session_id"] = _seen(args["session"], call)
-    limit = min(args.get("limit", 10), _MOST_HITS)
+    limit = min(args.get("limit", 10), _MAX_HITS)
     hits = call.bench.store.search_messages(
         query, limit=limit, sort="relevance", scope=_scope(call), **filters
     )
@@ -72,7 +72,7 @@ def _message(message: Mapping[str, Any]) -> str:
     text = content if isinstance(content, str) else "(more than text)" if content else ""
     calls = ", ".join(call["function"]["name"] for call in message.get("tool_calls") or ())
     called = f" [calls {calls}]" if calls else ""
-    return f"{message['role']}: {truncate(one_line(text), _LONGEST)}{called}"
+    return f"{message['role']}: {truncate(one_line(text), _MAX_SNIPPET)}{called}"
 
 
 def _day(timestamp: float) -> str:

@@ -13,7 +13,7 @@ from hermes_agent.tools import output, schema
 from hermes_agent.tools.base import Args, Call, Result, Tool, ToolContext
 from hermes_core.errors import Interrupted, ToolError
 
-_LONGEST_S = 3600.0
+_MAX_TIMEOUT_S = 3600.0
 _HINTS = (
     "Read-only file system", "Permission denied (publickey)", "Could not resolve host",
     "Network is unreachable", "Cannot connect to the Docker daemon",
@@ -83,7 +83,7 @@ def _shell() -> tuple[str, ...]:
 
 def _wait(child: Child, args: Args, call: Call, notes: list[str], marker: str) -> Result:
     settings = call.bench.settings.tools
-    seconds = min(args.get("timeout", settings.timeout_s), _LONGEST_S)
+    seconds = min(args.get("timeout", settings.timeout_s), _MAX_TIMEOUT_S)
     child.deadline = time.monotonic() + seconds
     plain, capture, progress = output.Plain(), output.Capture(), output.Progress(call.progress)
 
@@ -121,8 +121,8 @@ def _settle_folder(bench: ToolContext) -> list[str]:
     real = bench.processes.sandbox.real(bench.cwd, bench.workspace)
     if real.is_dir():
         return []
-    gone, bench.cwd = bench.cwd, bench.workspace
-    return [f"[{gone} is gone; this ran in {bench.workspace}]"]
+    missing, bench.cwd = bench.cwd, bench.workspace
+    return [f"[{missing} is gone; this ran in {bench.workspace}]"]
 
 
 def _keep_folder(bench: ToolContext, sandbox: Sandbox, marker: str) -> list[str]:
@@ -156,7 +156,7 @@ TOOL = Tool(
     subject="command",
     is_command=True,
     dangers=_dangers,
-    timeout_s=_LONGEST_S + 60,
+    timeout_s=_MAX_TIMEOUT_S + 60,
     small=("command",),
     one_line="Run a shell command.",
 )

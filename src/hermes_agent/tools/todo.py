@@ -12,8 +12,8 @@ from hermes_state.protocol import Store
 
 _ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])?\s*(?:\[([ xX~\-/])\])?\s*(.*)")
 _MARKS = {" ": " ", "x": "x", "X": "x", "~": "~", "-": "~", "/": "~"}
-_MOST_ITEMS = 50
-_LONGEST = 300
+_MAX_ITEMS = 50
+_MAX_TEXT = 300
 _EMPTY = "The list is empty."
 
 
@@ -35,15 +35,15 @@ def _run(args: Args, call: Call) -> str:
     if "list" not in args:
         return current(call.bench.store, call.session_id) or _EMPTY
     items = [_item(line) for line in args["list"].splitlines() if line.strip()]
-    if len(items) > _MOST_ITEMS:
-        raise ToolError(f"{len(items)} items are too many.", fix=f"Keep at most {_MOST_ITEMS}.")
+    if len(items) > _MAX_ITEMS:
+        raise ToolError(f"{len(items)} items are too many.", fix=f"Keep at most {_MAX_ITEMS}.")
     return "\n".join(items) or _EMPTY
 
 
 def _item(line: str) -> str:
     found = _ITEM.match(line)
     mark, text = (found[1], found[2]) if found else (None, line)
-    return f"- [{_MARKS[mark or ' ']}] {truncate(one_line(text), _LONGEST)}"
+    return f"- [{_MARKS[mark or ' ']}] {truncate(one_line(text), _MAX_TEXT)}"
 
 
 TOOL = Tool(

@@ -23,8 +23,8 @@ def disclosure(toolsets: Mapping[str, Sequence[Tool]]) -> tuple[Tool, Tool]:
     def run(args: Args, call: Call) -> Result:
         name = args["name"]
         if name not in {tool.name for tools in toolsets.values() for tool in tools}:
-            known = ", ".join(tool.name for tools in toolsets.values() for tool in tools)
-            raise ToolError(f"There is no further tool {name!r}.", fix=f"There are: {known}.")
+            names = ", ".join(tool.name for tools in toolsets.values() for tool in tools)
+            raise ToolError(f"There is no further tool {name!r}.", fix=f"There are: {names}.")
         return call.run_tool(name, args.get("arguments", {}))
 
     more_tools = Tool(

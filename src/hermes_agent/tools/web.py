@@ -19,8 +19,8 @@ from hermes_core.version import VERSION
 if TYPE_CHECKING:
     import httpx2
 
-_MOST_REDIRECTS = 5
-_MOST_ADDRESSES = 4
+_MAX_REDIRECTS = 5
+_MAX_ADDRESSES = 4
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _AGENT = f"Mozilla/5.0 (compatible; Hermes/{VERSION})"
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -51,7 +51,7 @@ class Web:
         timeout_s: float = 30.0,
     ) -> None:
         self._trusted = frozenset(trusted)
-        self._most_bytes = most_bytes
+        self._max_bytes = most_bytes
         self._timeout_s = timeout_s
 
     def fetch(self, url: str, stop: Stop) -> Page:
@@ -67,7 +67,7 @@ class Web:
         timeout = httpx2.Timeout(self._timeout_s, connect=10.0)
         try:
             with httpx2.Client(timeout=timeout, trust_env=False, follow_redirects=False) as client:
-                for _ in range(_MOST_REDIRECTS + 1):
+                for _ in range(_MAX_REDIRECTS + 1):
                     page, target = self._get(client, url, stop, deadline)
                     if not target:
                         return page
@@ -117,13 +117,13 @@ class Web:
         return addresses
 
     def _body(self, response: "httpx2.Response", stop: Stop, deadline: float) -> tuple[bytes, bool]:
-        kept = bytearray()
+        body = bytearray()
         for chunk in response.iter_bytes():
             stop.check()
-            kept += chunk
-            if len(kept) > self._most_bytes or time.monotonic() > deadline:
-                return bytes(kept[: self._most_bytes]), True
-        return bytes(kept), False
+            body += chunk
+            if len(body) > self._max_bytes or time.monotonic() > deadline:
+                return bytes(body[: self._max_bytes]), True
+        return bytes(body), False
 
 
 def _ask(client: "httpx2.Client", url: str, addresses: list[Address]) -> "httpx2.Response":
@@ -134,7 +134,7 @@ def _ask(client: "httpx2.Client", url: str, addresses: list[Address]) -> "httpx2
     headers = {"Host": parts.netloc, "User-Agent": _AGENT, "Accept": "text/html,*/*;q=0.8"}
     extensions = {"sni_hostname": parts.hostname}
     failure: httpx2.TransportError = httpx2.ConnectError("no address")
-    for address in addresses[:_MOST_ADDRESSES]:
+    for address in addresses[:_MAX_ADDRESSES]:
         target = _with_host(url, str(address))
         request = client.build_request("GET", target, headers=headers, extensions=extensions)
         try:

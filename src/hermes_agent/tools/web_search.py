@@ -10,8 +10,8 @@ from hermes_core.errors import ToolError
 from hermes_core.settings import Settings
 from hermes_core.text import one_line, truncate
 
-_MOST_HITS = 20
-_LONGEST = 300
+_MAX_HITS = 20
+_MAX_SNIPPET = 300
 
 
 class Hit(NamedTuple):
@@ -65,7 +65,7 @@ def _run(args: Args, call: Call) -> str:
     query = args["query"].strip()
     if not query:
         raise ToolError("There is nothing to search for.", fix="Give words in query.")
-    limit = min(args.get("limit", 8), _MOST_HITS)
+    limit = min(args.get("limit", 8), _MAX_HITS)
     hits = choose(call.bench.settings).search(query, limit, call.stop)
     return (
         "\n".join(_line(number, hit) for number, hit in enumerate(hits[:limit], 1))
@@ -74,7 +74,7 @@ def _run(args: Args, call: Call) -> str:
 
 
 def _line(number: int, hit: Hit) -> str:
-    snippet = truncate(one_line(hit.snippet), _LONGEST)
+    snippet = truncate(one_line(hit.snippet), _MAX_SNIPPET)
     return f"{number}. {one_line(hit.title)}\n   {hit.url}\n   {snippet}"
 
 

@@ -3,7 +3,7 @@
 from hermes_agent.tools import files, schema
 from hermes_agent.tools.base import Args, Call, Result, Tool
 
-_MOST_BYTES = 50 * 1024 * 1024
+_MAX_BYTES = 50 * 1024 * 1024
 
 
 def _run(args: Args, call: Call) -> Result:
@@ -11,7 +11,7 @@ def _run(args: Args, call: Call) -> Result:
     name = files.shown(call.bench, path)
     content: str = args["content"]
     data = content.encode("utf-8", "surrogatepass")
-    before = files.read_bytes(path, _MOST_BYTES) if path.exists() else None
+    before = files.read_bytes(path, _MAX_BYTES) if path.exists() else None
     if before == data:
         return Result(f"{name} has this content already.")
     call.stop.check()

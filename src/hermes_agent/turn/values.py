@@ -80,7 +80,7 @@ def as_dictionary(
 ) -> dict[str, Any]:
     """The outcome in the shape that surfaces and programs know."""
     failed = outcome.status == "failed"
-    said: dict[str, Any] = {
+    result: dict[str, Any] = {
         "final_response": outcome.text or None,
         "messages": messages,
         "api_calls": api_calls,
@@ -98,5 +98,5 @@ def as_dictionary(
         **usage,
     }
     if pending_steer:
-        said["pending_steer"] = pending_steer
-    return said
+        result["pending_steer"] = pending_steer
+    return result

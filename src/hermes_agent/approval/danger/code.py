@@ -200,13 +200,13 @@ def _runs(call: _Call) -> None:
 def _program(call: _Call) -> None:
     shell = call.keyword("shell")
     through_shell = shell is not None and not (isinstance(shell, ast.Constant) and not shell.value)
-    given = call.keyword("args") or (call.node.args[0] if call.node.args else None)
-    if not isinstance(given, ast.List | ast.Tuple):
-        text = call.names.text(given)
+    arguments = call.keyword("args") or (call.node.args[0] if call.node.args else None)
+    if not isinstance(arguments, ast.List | ast.Tuple):
+        text = call.names.text(arguments)
         alone = not through_shell and UNKNOWN not in text
         call.report.runs_script(Value(shlex.quote(text) if alone else text))
         return
-    words = [call.names.value(element) for element in given.elts]
+    words = [call.names.value(element) for element in arguments.elts]
     if through_shell and words:
         call.report.runs_script(words[0])
     else:
@@ -236,10 +236,10 @@ def _opens(call: _Call) -> None:
         return
     target = call.value(-1 if on_path else 0)
     position = 0 if on_path else 1
-    given = call.keyword("mode", "flags")
-    if given is None and position < len(call.node.args):
-        given = call.node.args[position]
-    mode = "r" if given is None else call.names.text(given)
+    argument = call.keyword("mode", "flags")
+    if argument is None and position < len(call.node.args):
+        argument = call.node.args[position]
+    mode = "r" if argument is None else call.names.text(argument)
     reads_only = call.name != "os.open" and not any(letter in mode for letter in f"wax+{UNKNOWN}")
     if reads_only:
         call.report.reads(target)
@@ -256,8 +256,8 @@ def _sends(call: _Call) -> None:
     texts = [call.names.text(argument) for argument in call.node.args]
     if verb and _carries_data(call, verb, texts) and not any(map(_LOOPBACK.match, texts)):
         where = next((text for text in texts if "://" in text), "another machine")
-        shown = where.replace(UNKNOWN, "…")[:80]
-        call.report.danger("exfiltration", f"Sends data to {shown}.", f"code:{verb} {shown}")
+        target = where.replace(UNKNOWN, "…")[:80]
+        call.report.danger("exfiltration", f"Sends data to {target}.", f"code:{verb} {target}")
 
 
 def _http_verb(call: _Call) -> str:
@@ -305,8 +305,8 @@ def _looks_hidden(call: _Call) -> bool:
 
 
 def _reads_environment(call: _Call) -> None:
-    shown = any(call.names.dotted(argument) == "os.environ" for argument in call.node.args)
-    if shown or call.name in ("os.environ.items", "os.environ.copy", "os.environ.values"):
+    is_passed_on = any(call.names.dotted(argument) == "os.environ" for argument in call.node.args)
+    if is_passed_on or call.name in ("os.environ.items", "os.environ.copy", "os.environ.values"):
         call.report.danger("secrets", "Reads the whole environment.", "code:os.environ")
     elif call.name in ("os.getenv", "os.environ.get", "os.environ.pop"):
         _notice_secret(call.text(0), call.report)

@@ -22,12 +22,12 @@ from hermes_agent.approval.danger.run import UNKNOWN, Run, Value, run_of
 from hermes_agent.approval.danger.variables import Variables
 from hermes_core.text import one_line, truncate
 
-_MOST_BYTES = 200_000
+_MAX_CHARACTERS = 200_000
 """Of a script file that is looked into."""
 _DEEPEST = 6
-_LONGEST_REASON = 400
-_MOST_MATCHES = 100
-_MOST_PATTERNS = 4
+_MAX_REASON = 400
+_MAX_MATCHES = 100
+_MAX_PATTERNS = 4
 """Parts of one path that are patterns."""
 
 _SECRET_NAME = re.compile(
@@ -240,9 +240,9 @@ class _Examiner:
                 text += piece
             elif isinstance(part, syntax.Variable):
                 self._notice_secret(part.name)
-                known = self._variables.value(part)
-                text += known.text
-                is_pattern |= known.is_pattern
+                value = self._variables.value(part)
+                text += value.text
+                is_pattern |= value.is_pattern
             else:
                 runs |= isinstance(part, syntax.Substitution)
                 if isinstance(part, syntax.Substitution):
@@ -257,8 +257,8 @@ class _Examiner:
     # Telling: what rules call
 
     def danger(self, kind: Kind, reason: str, key: str) -> None:
-        said = truncate(one_line(reason).removesuffix("."), _LONGEST_REASON)
-        self._state.found.setdefault(key, Danger(kind, said, one_line(key)))
+        text = truncate(one_line(reason).removesuffix("."), _MAX_REASON)
+        self._state.found.setdefault(key, Danger(kind, text, one_line(key)))
 
     def doubt(self, reason: str, *, certain: bool = False) -> None:
         if self._strict or certain:
@@ -360,11 +360,11 @@ class _Examiner:
             for cwd in self._state.cwds:
                 yield places.resolve(text, cwd)
                 if value.is_pattern and glob.has_magic(text):
-                    if len(list(filter(glob.has_magic, text.split("/")))) > _MOST_PATTERNS:
+                    if len(list(filter(glob.has_magic, text.split("/")))) > _MAX_PATTERNS:
                         self.doubt(f"A pattern too wide to look through: {value.shown}.")
                         continue
                     matches = glob.iglob(text, root_dir=cwd)  # noqa: PTH207 -- may be absolute
-                    for match in itertools.islice(matches, _MOST_MATCHES):
+                    for match in itertools.islice(matches, _MAX_MATCHES):
                         yield places.resolve(match, cwd)
 
 
@@ -390,16 +390,16 @@ def _braces(text: str) -> list[str]:
     if not found:
         return [text]
     before, after = text[: found.start()], text[found.end() :]
-    choices = found[1].split(",")[:_MOST_MATCHES]
+    choices = found[1].split(",")[:_MAX_MATCHES]
     return [word for choice in choices for word in _braces(f"{before}{choice}{after}")][
-        :_MOST_MATCHES
+        :_MAX_MATCHES
     ]
 
 
 def _text_of(path: str) -> str:
     """The text of a script; empty when it is too large, no text, or not there."""
     try:
-        if Path(path).is_file() and Path(path).stat().st_size <= _MOST_BYTES:
+        if Path(path).is_file() and Path(path).stat().st_size <= _MAX_CHARACTERS:
             return Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         pass

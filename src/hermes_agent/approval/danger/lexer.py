@@ -118,8 +118,8 @@ class Lexer(ABC):
                 following = self._text[self._at + 1 : self._at + 2]
                 self._at += 2
                 if following != "\n":
-                    kept = following if following in '$`"\\' else "\\" + following
-                    parts.append(Text(kept, quoted=True))
+                    escaped = following if following in '$`"\\' else "\\" + following
+                    parts.append(Text(escaped, quoted=True))
             elif here == "$":
                 parts += self._dollar(quoted=True)
             elif here == "`":

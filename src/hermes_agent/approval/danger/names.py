@@ -67,8 +67,8 @@ class Names:
     def path(self, node: ast.AST) -> str | None:
         """The path that an expression builds; None when it does not build one."""
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            left = self.path(node.left)
-            return None if left is None else f"{left}/{self.text(node.right)}"
+            parent = self.path(node.left)
+            return None if parent is None else f"{parent}/{self.text(node.right)}"
         if isinstance(node, ast.Name):
             return self._texts.get(node.id)
         return self._called_path(node) if isinstance(node, ast.Call) else None
@@ -83,8 +83,8 @@ class Names:
             return self.text(node.args[0])
         if name in ("Path.cwd", "os.getcwd"):
             return "."
-        kept = ("resolve", "absolute", "expanduser")
-        if isinstance(node.func, ast.Attribute) and node.func.attr in kept:
+        path_preserving = ("resolve", "absolute", "expanduser")
+        if isinstance(node.func, ast.Attribute) and node.func.attr in path_preserving:
             return self.path(node.func.value)
         return None
 

@@ -183,8 +183,8 @@ def is_of_system(path: str) -> bool:
 
 def is_broad(path: str, place: Place) -> bool:
     """Return whether everything that matters would go with this folder."""
-    kept = (place.workspace, place.home, os.path.realpath(own_home()))
-    return any(is_under(folder, path) for folder in kept) or path.count("/") <= 1
+    protected = (place.workspace, place.home, os.path.realpath(own_home()))
+    return any(is_under(folder, path) for folder in protected) or path.count("/") <= 1
 
 
 def is_under(path: str, folder: str) -> bool:

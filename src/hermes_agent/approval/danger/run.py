@@ -58,8 +58,8 @@ class Run(NamedTuple):
 
     def has(self, *names: str) -> bool:
         """Return whether one of these options is given."""
-        given = set(self.options())
-        return any(name in given for name in names)
+        options = set(self.options())
+        return any(name in options for name in names)
 
     def value_of(self, *names: str) -> Value | None:
         """The value of an option: its own word's rest, or the next word."""

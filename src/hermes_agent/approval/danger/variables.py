@@ -14,50 +14,50 @@ _SETTERS = frozenset({
 })  # fmt: skip
 _BLINDERS = frozenset({"eval", "source", "."})
 """After these, any variable may hold anything."""
-_MOST_ITEMS = 50
+_MAX_ITEMS = 50
 
 
 class Variables:
     """Values by name. A name that is set twice, or in ways that are not followed, is never known."""
 
     def __init__(self, script: syntax.Script) -> None:
-        self._known: dict[str, Value] = {}
+        self._values: dict[str, Value] = {}
         counts = Counter(_set_names(script))
         self._once = {name for name, count in counts.items() if count == 1}
         if "IFS" in counts or UNKNOWN in counts:
             self._once.clear()
         if "HOME" not in counts:
-            self._known["HOME"] = Value(places.own_home())
+            self._values["HOME"] = Value(places.own_home())
         if "PWD" not in counts:
-            self._known["PWD"] = Value(".")
+            self._values["PWD"] = Value(".")
 
     def learn(self, name: str, value: Value) -> None:
         """An assignment that will certainly have been made before what follows."""
         if name in self._once and not value.is_open:
-            self._known[name] = value
+            self._values[name] = value
 
     @contextlib.contextmanager
     def looping(self, name: str, items: Sequence[Value]) -> Generator[None]:
         """Inside a loop its variable is one of the items."""
-        known = name in self._once and not any(item.is_open for item in items)
-        if known and items and len(items) <= _MOST_ITEMS:
+        is_constant = name in self._once and not any(item.is_open for item in items)
+        if is_constant and items and len(items) <= _MAX_ITEMS:
             joined = ",".join(item.text for item in items)
             several = len(items) > 1
-            self._known[name] = Value(
+            self._values[name] = Value(
                 f"{{{joined}}}" if several else joined, several or items[0].is_pattern
             )
         yield
         if name:
-            self._known.pop(name, None)
+            self._values.pop(name, None)
 
     def value(self, variable: syntax.Variable) -> Value:
         """Return what stands where the variable stood; UNKNOWN when that is not certain."""
-        known = self._known.get(variable.name)
-        if known is None or not variable.plain:
+        value = self._values.get(variable.name)
+        if value is None or not variable.plain:
             return Value(UNKNOWN)
-        if not variable.quoted and re.search(r"\s", known.text):
+        if not variable.quoted and re.search(r"\s", value.text):
             return Value(UNKNOWN)  # it will be several words
-        return known
+        return value
 
 
 def _set_names(script: syntax.Script) -> list[str]:

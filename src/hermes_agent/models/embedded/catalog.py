@@ -42,17 +42,17 @@ def entries() -> tuple[Entry, ...]:
 
 def find(name: str) -> Entry | None:
     """The model of that name, or of that file name."""
-    wanted = name.lower()
-    return next((entry for entry in entries() if wanted in (entry.name, entry.file)), None)
+    lowered = name.lower()
+    return next((entry for entry in entries() if lowered in (entry.name, entry.file)), None)
 
 
 def get(name: str) -> Entry:
     """The model of that name; raises UsageError with the names there are."""
     entry = find(name)
     if entry is None:
-        known = ", ".join(entry.name for entry in entries())
+        names = ", ".join(entry.name for entry in entries())
         raise UsageError(
             f"There is no model {name!r} to fetch.",
-            fix=f"Use one of: {known}; or give a file of your own: hermes model pull --gguf PATH.",
+            fix=f"Use one of: {names}; or give a file of your own: hermes model pull --gguf PATH.",
         )
     return entry

@@ -96,8 +96,8 @@ class Engine:
                 tell(chunk)
                 return is_over()
 
-            wanted = {**body, "stream": True, "return_progress": True}
-            server.handle_chat_completions(wanted, hear)
+            streaming = {**body, "stream": True, "return_progress": True}
+            server.handle_chat_completions(streaming, hear)
 
         self._run(job, stop, report, take)
 
@@ -117,33 +117,33 @@ class Engine:
 
     def _run(self, job: _Job, stop: Stop, report: Sink, take: Callable[[Chunk], None]) -> None:
         """Run a job in its own thread and hand on what it tells, until it ends or we are stopped."""
-        heard: queue.SimpleQueue[Event | Chunk | Exception | None] = queue.SimpleQueue()
-        left = threading.Event()
+        events: queue.SimpleQueue[Event | Chunk | Exception | None] = queue.SimpleQueue()
+        is_abandoned = threading.Event()
 
         def is_over() -> bool:
-            return left.is_set() or self._closing.is_set()
+            return is_abandoned.is_set() or self._closing.is_set()
 
         def leave() -> None:
-            left.set()
-            heard.put(Interrupted())
+            is_abandoned.set()
+            events.put(Interrupted())
 
         def work() -> None:
             try:
-                job(heard.put, is_over)
+                job(events.put, is_over)
             except Exception as error:  # noqa: BLE001 -- raised again where the answer is waited for
-                heard.put(error)
+                events.put(error)
             finally:
                 self._busy.release()
-                heard.put(None)
+                events.put(None)
 
         self._wait_for_turn(stop)
         with stop.undoing(leave):
             threading.Thread(target=work, name="embedded-model", daemon=True).start()
             try:
-                while (item := heard.get()) is not None:
+                while (item := events.get()) is not None:
                     _deal_with(item, report, take)
             finally:
-                left.set()
+                is_abandoned.set()
         if self._closing.is_set():
             raise Interrupted
 
@@ -280,10 +280,10 @@ def _deal_with(
         take(item)
 
 
-def _error(said: Mapping[str, Any]) -> ModelError:
-    status = int(said.get("code") or 500)
-    message = f"The embedded model cannot answer: {said.get('message') or 'no reason given'}."
-    if said.get("type") == "exceed_context_size_error":
+def _error(error: Mapping[str, Any]) -> ModelError:
+    status = int(error.get("code") or 500)
+    message = f"The embedded model cannot answer: {error.get('message') or 'no reason given'}."
+    if error.get("type") == "exceed_context_size_error":
         return ContextTooLongError(message, status=status, provider=EMBEDDED)
     if status < 500:
         return ModelRefusedError(message, status=status, provider=EMBEDDED)

@@ -22,8 +22,8 @@ _FORMATS = {
     11: "q",
     12: "d",
 }
-_MOST_ENTRIES = 100_000
-_LONGEST_STRING = 64 * 1024 * 1024
+_MAX_ENTRIES = 100_000
+_MAX_STRING = 64 * 1024 * 1024
 
 Value = str | int | float | bool
 
@@ -66,7 +66,7 @@ def _read(file: BinaryIO, path: Path) -> dict[str, Value]:
     if file.read(4) != _MAGIC:
         raise _no_gguf(path, "it does not begin as one")
     version, _tensors, entries = struct.unpack("<IQQ", file.read(20))
-    if version not in _VERSIONS or entries > _MOST_ENTRIES:
+    if version not in _VERSIONS or entries > _MAX_ENTRIES:
         raise _no_gguf(path, f"version {version} of the format is not known")
     head: dict[str, Value] = {}
     for _ in range(entries):
@@ -99,7 +99,7 @@ def _pass_over(file: BinaryIO, kind: int, count: int) -> None:
 
 def _string(file: BinaryIO) -> str:
     length = _number(file, "Q")
-    if length > _LONGEST_STRING:
+    if length > _MAX_STRING:
         raise OverflowError(length)
     data = file.read(length)
     if len(data) < length:

@@ -11,8 +11,8 @@ _CPU_FLAGS = Path("/proc/cpuinfo")
 
 def available_bytes() -> int | None:
     """Memory that the machine and the container leave to us; None when neither tells."""
-    known = [found for found in (_of_machine(), _of_group()) if found is not None]
-    return min(known) if known else None
+    limits = [found for found in (_of_machine(), _of_group()) if found is not None]
+    return min(limits) if limits else None
 
 
 def cores() -> int:

@@ -31,27 +31,27 @@ class Record(msgspec.Struct, frozen=True):
 
 def installed(home: Home) -> list[str]:
     """The models that can be used now: the user's own, latest first, then in the catalog's order."""
-    known = [entry.name for entry in catalog.entries()]
+    catalogued = [entry.name for entry in catalog.entries()]
     there = {path.stem: path for path in home.models.glob("*.gguf") if record(home, path.stem)}
-    own = sorted(there.keys() - set(known), key=lambda name: -_record_time(home, name))
-    return [*own, *(name for name in known if name in there)]
+    own = sorted(there.keys() - set(catalogued), key=lambda name: -_record_time(home, name))
+    return [*own, *(name for name in catalogued if name in there)]
 
 
 def path_of(home: Home, name: str = "") -> Path:
     """The file of a model, of the first one without a name; raises ModelMissingError."""
     there = installed(home)
     entry = catalog.find(name)
-    wanted = entry.name if entry else name
+    chosen = entry.name if entry else name
     if not there:
         raise ModelMissingError(
             "The embedded model is not here yet.", fix="Fetch it: hermes model pull."
         )
-    if wanted and wanted not in there:
+    if chosen and chosen not in there:
         raise ModelMissingError(
-            f"The model {wanted} is not here; there is {', '.join(there)}.",
-            fix=f"Fetch it: hermes model pull {wanted}." if entry else "Use one of these.",
+            f"The model {chosen} is not here; there is {', '.join(there)}.",
+            fix=f"Fetch it: hermes model pull {chosen}." if entry else "Use one of these.",
         )
-    return file_of(home, wanted or there[0])
+    return file_of(home, chosen or there[0])
 
 
 def file_of(home: Home, name: str) -> Path:

@@ -136,10 +136,10 @@ def _is_official(path: Path, entry: Entry, progress: Progress) -> bool:
     return model_files.sha256(path, seen) == entry.sha256
 
 
-def adopt(name: str | None, given: Path, home: Home, progress: Progress = ignore) -> Path:
+def adopt(name: str | None, source: Path, home: Home, progress: Progress = ignore) -> Path:
     """Put a link to the user's own file on the model_files."""
     make_folder(home.models)
-    path = given.expanduser().absolute()
+    path = source.expanduser().absolute()
     head = gguf_file.check(path)
     size = path.stat().st_size
     digest = model_files.sha256(path, lambda count: progress(Step("checking", count, size)))
@@ -158,10 +158,10 @@ def adopt(name: str | None, given: Path, home: Home, progress: Progress = ignore
 
 def _name_for(name: str | None, path: Path, entry: Entry | None) -> str:
     """What the user's file is called from now on; a name of the catalog belongs to its file alone."""
-    wanted = catalog.find(name) if name else None
-    if wanted and wanted != entry:
+    expected = catalog.find(name) if name else None
+    if expected and expected != entry:
         raise UsageError(
-            f"{path} is not {wanted.title}: its sha256 is another.",
+            f"{path} is not {expected.title}: its sha256 is another.",
             fix="Leave the name out, or give another one.",
         )
     if entry:

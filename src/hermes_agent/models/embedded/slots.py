@@ -12,7 +12,7 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-_KEPT = 4
+_MAX_STATES = 4
 """How many are kept: a file has about 30 kB a token."""
 
 _DIGEST = 32
@@ -43,7 +43,7 @@ class Slots:
         try:
             draft.chmod(0o600)
             draft.replace(draft.with_name(f"{draft.stem}-{_digest(draft)}.slot"))
-            for old in _latest_first(self._folder.glob("*.slot"))[_KEPT:]:
+            for old in _latest_first(self._folder.glob("*.slot"))[_MAX_STATES:]:
                 old.unlink(missing_ok=True)
         except OSError:  # the next start is slow again, and that is all
             logger.warning("the beginning of the prompt could not be kept", exc_info=True)

@@ -156,18 +156,18 @@ _CODE_OPTIONS = (
 
 def _foreign(run: Run, report: Report) -> None:
     """perl, ruby, node, php, lua: their code is not read, only searched for risky words."""
-    given = run.values_of(*_CODE_OPTIONS)
-    given += [
+    scripts = run.values_of(*_CODE_OPTIONS)
+    scripts += [
         following
         for value, following in zip(run.args, run.args[1:], strict=False)
         if re.fullmatch(r"-[a-zA-Z0-9]*[eE]", value.text)
     ]
     if run.document is not None:
-        given.append(run.document)
-    for code in given:
+        scripts.append(run.document)
+    for code in scripts:
         if code.is_open or _RISKY.search(code.text):
             report.doubt(f"{run.name} runs code that may change or send things.")
-    if run.is_fed and not given and not run.operands():
+    if run.is_fed and not scripts and not run.operands():
         report.doubt(f"{run.name} runs whatever another command prints.", certain=True)
     if any(re.fullmatch(r"-[a-zA-Z0-9]*i[a-zA-Z0-9.]*", value.text) for value in run.args):
         for target in run.operands(("-e", "-E"))[1:]:

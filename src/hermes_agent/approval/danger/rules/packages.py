@@ -18,8 +18,8 @@ def _packages(*, is_system: bool = False) -> Rule:
             value.text for value in run.operands(("-C", "--prefix", "--cwd", "--project", "-p"))
         ]
         verb = words[0] if words else "install" if run.name == "yarn" else ""
-        asked = [verb, *(words[1:2] if verb in ("pip", "tool", "global", "workspace") else [])]
-        _tell(run, report, asked, is_system=is_system, more=len(words) > 1)
+        verbs = [verb, *(words[1:2] if verb in ("pip", "tool", "global", "workspace") else [])]
+        _tell(run, report, verbs, is_system=is_system, more=len(words) > 1)
 
     return judge
 
@@ -28,9 +28,9 @@ packages_rule = _packages()
 """The rule of a program that installs for its user."""
 
 
-def _tell(run: Run, report: Report, asked: list[str], *, is_system: bool, more: bool) -> None:
+def _tell(run: Run, report: Report, verbs: list[str], *, is_system: bool, more: bool) -> None:
     name = run.name
-    for verb in asked:
+    for verb in verbs:
         key = f"terminal:{name} {verb}"
         if verb in _INSTALLS and is_system:
             report.danger("privilege", f"Changes what is installed: {run.line}.", key)

@@ -79,9 +79,10 @@ def _acts_outside(*harmless: str) -> Rule:
 
 
 def _shows_secret(run: Run, words: list[str], report: Report) -> None:
-    asked = " ".join(words[:3])
+    subcommand = " ".join(words[:3])
     if re.search(
-        r"\b(secrets?|print-access-token|auth token|get-login-password|print-identity)\b", asked
+        r"\b(secrets?|print-access-token|auth token|get-login-password|print-identity)\b",
+        subcommand,
     ):
         report.danger("secrets", f"Shows a secret: {run.line}.", f"terminal:{run.name} secret")
 

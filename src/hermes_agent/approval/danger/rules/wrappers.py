@@ -152,15 +152,15 @@ def _after_verb(*verbs: str, valued: Collection[str] = ()) -> Rule:
 
 def _parallel(run: Run, report: Report) -> None:
     words = _command_in(run.args, ("-j", "--jobs", "-a", "--colsep", "-d", "-N", "-n", "-S"), 0)
-    kept: list[Value] = []
+    values: list[Value] = []
     for value in words:
         if value.text.startswith(":::"):
             break
-        kept.append(value._replace(text=value.text.replace("{}", UNKNOWN)))
-    if len(kept) == 1 and " " in kept[0].text:
-        report.runs_script(kept[0])
-    elif kept:
-        report.runs([*kept, Value(UNKNOWN)])
+        values.append(value._replace(text=value.text.replace("{}", UNKNOWN)))
+    if len(values) == 1 and " " in values[0].text:
+        report.runs_script(values[0])
+    elif values:
+        report.runs([*values, Value(UNKNOWN)])
     elif run.is_fed:
         report.doubt("parallel runs whatever another command prints.", certain=True)
 
