@@ -501,21 +501,18 @@ def version_of(conn: apsw.Connection) -> int:
     return int(conn.pragma("user_version"))
 
 
-def migrate(conn: apsw.Connection, version: int = SCHEMA_VERSION) -> list[str]:
-    """Take the steps that are missing, each in one transaction; returns their names."""
-    taken: list[str] = []
-    while version_of(conn) < version:
-        conn.execute("BEGIN IMMEDIATE")
-        try:
-            position = version_of(conn)  # another process may have been faster
-            if position < version:
-                _take(conn, position)
-                taken.append(STEPS[position].name)
-        except BaseException:
-            conn.execute("ROLLBACK")
-            raise
-        conn.execute("COMMIT")
-    return taken
+def migrate(conn: apsw.Connection, version: int = SCHEMA_VERSION) -> None:
+    """Take the steps that are missing, all in one transaction."""
+    if version_of(conn) >= version:
+        return
+    conn.execute("BEGIN IMMEDIATE")
+    try:
+        for position in range(version_of(conn), version):  # another process may have been faster
+            _take(conn, position)
+    except BaseException:
+        conn.execute("ROLLBACK")
+        raise
+    conn.execute("COMMIT")
 
 
 def _take(conn: apsw.Connection, position: int) -> None:
