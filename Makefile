@@ -10,6 +10,9 @@ TIERS  := servers or proof or e2e
 # Tests wait as much as they compute, so there are more of them at once than processors.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(2 + (os.cpu_count() or 1))")
 
+# Where this is set, each process of the tests compiles anew all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup test check tiers fuzz cov lint type imports docs sizes marks fmt report chat screenshots bench crash servers
 

@@ -1,5 +1,6 @@
 """What every test gets: a home of its own, a clean environment, no plugins and no secrets."""
 
+import gc
 import logging
 import os
 import signal
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from hermes_cli import plugins
-from hermes_core import secrets
+from hermes_core import gc_tuning, secrets
 from hermes_core.paths import Home
 
 # A shell that runs this in the background has Ctrl-C ignored, and nohup the end of the terminal; every
@@ -34,6 +35,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         limits = [TIERS[mark.name] for mark in item.iter_markers() if mark.name in TIERS]
         if limits and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(max(limits)))
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the tests themselves from every garbage collection that one of them causes."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def gc_of_all_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what tunes the garbage collection of a process: many tests share this one."""
+    for name in ("freeze", "unfreeze", "use_small_generations"):
+        monkeypatch.setattr(gc_tuning, name, lambda: None)
 
 
 @pytest.fixture(autouse=True)

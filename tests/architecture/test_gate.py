@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,14 @@ MAY_START = {
 """Files that may start processes, and why each is no way around the gate."""
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(AGENT.rglob("*.py")):
-        name = path.relative_to(AGENT).as_posix()
-        if not name.startswith("testing/"):
-            yield name, ast.parse(path.read_text("utf-8"))
+@cache
+def modules() -> list[tuple[str, ast.Module]]:
+    names = {path.relative_to(AGENT).as_posix(): path for path in sorted(AGENT.rglob("*.py"))}
+    return [
+        (name, ast.parse(path.read_text("utf-8")))
+        for name, path in names.items()
+        if not name.startswith("testing/")
+    ]
 
 
 def calls(tree: ast.Module) -> Iterator[ast.Call]:

@@ -3,6 +3,7 @@
 import ast
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from hermes_cli import hookspecs
@@ -13,9 +14,15 @@ NOT_YET_CALLED: set[str] = set()
 """Hooks whose surface is still to come."""
 
 
-def trees() -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        yield path.relative_to(SOURCE), ast.parse(path.read_text("utf-8"))
+@cache
+def trees() -> list[tuple[Path, ast.Module]]:
+    """Parse the modules in which the word stands."""
+    sources = {path: path.read_text("utf-8") for path in sorted(SOURCE.rglob("*.py"))}
+    return [
+        (path.relative_to(SOURCE), ast.parse(text))
+        for path, text in sources.items()
+        if "invoke_hook" in text
+    ]
 
 
 def calls() -> Iterator[tuple[Path, str, set[str]]]:

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from hermes_core import gc_tuning
+from hermes_core.gc_tuning import freeze, unfreeze, use_small_generations
 
 
 class Knot:
@@ -22,20 +22,21 @@ def test_what_was_left_out_is_searched_again_when_it_settles_anew():
     knot = Knot()
     gone = weakref.ref(knot)
     try:
-        gc_tuning.freeze()
+        freeze()
         del knot
         gc.collect()
         assert gone() is not None, "it was in use when the process settled"
-        gc_tuning.freeze()
+        freeze()
         assert gone() is None
     finally:
-        gc_tuning.unfreeze()
+        unfreeze()
+        gc.freeze()  # as it was for the other tests
 
 
 def test_a_search_in_short_steps_finds_the_same():
     before = gc.get_threshold()
     try:
-        gc_tuning.use_small_generations()
+        use_small_generations()
         gone = weakref.ref(Knot())
         kept = [[] for _ in range(gc.get_threshold()[0] + 1)]
         assert gone() is None and kept
