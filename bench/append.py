@@ -11,6 +11,7 @@ from bench.result import Result, ToolContext, percentile, side_by_side
 from bench.text import Writer
 from bench.threads import on_one_processor, on_worker, together
 from hermes_state import SessionDB
+from hermes_state.ledger import messages
 
 THREADS = 16
 STORED = 200_000
@@ -95,7 +96,7 @@ def _many_threads(bench: ToolContext, place: str, name: str) -> Result:
             return THREADS * len(texts) / together(THREADS, append_raw)
 
         measured, best = side_by_side(bench.rounds(9), ours, limit, before=db.index.catch_up)
-        stored = db.message_count()
+        stored = db.read(messages.count)
     counted = bare.execute("SELECT count(*) FROM messages").get
     bare.close()
     expected = THREADS * len(texts) * bench.rounds(9)

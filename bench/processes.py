@@ -12,6 +12,7 @@ from bench.result import Result, ToolContext, percentile, side_by_side
 from bench.text import Writer
 from bench.threads import on_worker
 from hermes_state import SessionDB
+from hermes_state.ledger import messages as message_ledger
 
 PROCESSES = 4
 MESSAGES = 10_000
@@ -53,7 +54,7 @@ def _row(bench: ToolContext, how: str, each: int, pause_s: float) -> Result:
 
     measured, best = side_by_side(rounds, side(_append_ours, ours), side(_append_raw, limit))
     with SessionDB(ours) as db:
-        missing = PROCESSES * portion * rounds - db.message_count()
+        missing = PROCESSES * portion * rounds - db.read(message_ledger.count)
         in_order = all(_numbers(db, f"s{number}", portion, rounds) for number in range(PROCESSES))
         failures += db.check()
     if missing or not in_order:

@@ -15,6 +15,7 @@ from bench.threads import on_worker
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite import connection
 from hermes_state.engines.sqlite.index import index_path
+from hermes_state.ledger import messages, routes
 
 SIZE_MESSAGES = 40_000
 CONVERSATION = 10_000
@@ -33,7 +34,7 @@ def size(bench: ToolContext) -> list[Result]:
                 f"s{first}", [{"role": "user", "content": writer.text(500)} for _ in range(200)]
             )
         db.index.catch_up()
-        stored = db.message_count()
+        stored = db.read(messages.count)
     used = sum(_checkpointed(file) for file in (path, index_path(path)))
     peer = bench.ask_peer("size", messages=bench.size(10_000, 200))
     return [
@@ -163,7 +164,7 @@ def route(bench: ToolContext) -> list[Result]:
     with SessionDB(folder / "state.db") as db:
 
         def ours(position: int) -> None:
-            db.routes.save(f"key:{position}", f"new{position}", entry)
+            db.write(routes.save, f"key:{position}", f"new{position}", entry)
 
         def limit(position: int) -> None:
             bare.execute("BEGIN IMMEDIATE")

@@ -12,7 +12,8 @@ from gateway.source import SessionSource, fields_of
 from hermes_agent.permissions import Permissions
 from hermes_core.errors import ConfigError
 from hermes_core.settings import GatewaySettings, RoleSettings, Settings
-from hermes_state.protocol import Store
+from hermes_state.ledger import people as people_ledger
+from hermes_state.store import Store
 from hermes_state.values import Role, Scope
 
 EVERYBODY = "*"
@@ -62,7 +63,7 @@ class Access:
         found: list[Role] = []
         if not set(ids).isdisjoint(gateway.allow.get(platform, ())):
             found.append("member")
-        people = (self._store.people.get(platform, one) for one in ids)
+        people = (self._store.read(people_ledger.find, platform, one) for one in ids)
         return found + [person.role for person in people if person is not None]
 
     def _vouched(self, source: SessionSource, *, is_trusted: bool) -> list[Role]:

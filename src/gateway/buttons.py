@@ -7,13 +7,13 @@ nor when the turn was stopped, nor when the process or the platform was away mea
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from gateway.outline import closed
 from gateway.platforms.base import BasePlatformAdapter
 from gateway.threads import run_blocking
 from hermes_core import clock
-from hermes_state.protocol import Store
+from hermes_state.ledger import outbox, questions
+from hermes_state.store import Store
 from hermes_state.values import Row
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,9 @@ class Buttons:
     async def _take_off_all(self) -> None:
         for _ in range(_LOOKS):
             since = clock.now() - _TRIED_FOR_S
-            rows = await run_blocking(partial(self._store.questions.still_shown, since))
+            rows = await run_blocking(
+                lambda since=since: self._store.read(questions.still_shown, since)
+            )
             are_off = [await self._take_off(row) for row in rows]
             if all(are_off):
                 return
@@ -73,7 +75,7 @@ class Buttons:
             result = await adapter.edit_message(row["chat_id"], row["platform_message_id"], text)
             if result.retryable:
                 return False
-        await run_blocking(partial(self._store.outbox.without_buttons, row["id"]))
+        await run_blocking(lambda: self._store.write(outbox.without_buttons, row["id"]))
         return True
 
 

@@ -44,7 +44,8 @@ from hermes_engine.surface import (
     TurnLeftError,
     TurnPlan,
 )
-from hermes_state.ledger import turns
+from hermes_state.ledger import lineage, outbox, partials, routes, turns
+from hermes_state.ledger import sessions as session_ledger
 from hermes_state.values import Accepted, InboundMessage, NewSession, OutboundPart, Row
 
 logger = logging.getLogger(__name__)
@@ -146,7 +147,7 @@ class ChatTurns:
             "content": content,
             "platform_message_id": target.message_id,
         }
-        accepted = self._store.turns.replace(turn_id, message, delivery)
+        accepted = self._store.write(turns.replace, turn_id, message, delivery)
         if accepted is not None:
             self._forget(turn_id)
             self.engine.wake()
@@ -186,7 +187,7 @@ class ChatTurns:
     def conversation_of(self, session_key: str) -> str:
         """Return the conversation that a chat is in; empty when it has none yet."""
         entry = self._sessions.peek(session_key)
-        return self._store.get_conversation_root(entry.session_id) if entry is not None else ""
+        return self._store.read(lineage.root, entry.session_id) if entry is not None else ""
 
     def running_for(self, session_key: str) -> list[Running]:
         """Return the running turns that a chat asked for, in its conversation or in the background."""
@@ -247,7 +248,7 @@ class ChatTurns:
 
     def is_over(self, turn_id: str) -> bool:
         """Return whether a turn has an end on disk, or is gone with its conversation."""
-        row = self._store.turns.get(turn_id)
+        row = self._store.read(turns.find, turn_id)
         return row is None or row["ended_at"] is not None
 
     def is_for(self, running: Running, session_key: str) -> bool:
@@ -299,9 +300,9 @@ class ChatTurns:
 
     def adopts(self, turn: QueuedTurn) -> bool:
         """Adopt what a terminal left unfinished in a conversation that a chat or the API is in."""
-        if self._store.routes.keys_of(turn.session_id):
+        if self._store.read(routes.keys_of, turn.session_id):
             return True
-        session = self._store.get_session(turn.session_id)
+        session = self._store.read(session_ledger.find, turn.session_id)
         return session is not None and session["session_key"] is not None
 
     def plan(self, running: Running) -> TurnPlan:
@@ -337,7 +338,7 @@ class ChatTurns:
         entry = self._sessions.peek(target.session_key)
         if entry is not None and entry.session_id == turn.session_id:
             self._sessions.clear_resume_pending(target.session_key)
-        session = self._store.get_session(turn.session_id)
+        session = self._store.read(session_ledger.find, turn.session_id)
         if session is not None and session["end_reason"] in OVER:
             self._end_left_behind(turn, target)
             raise TurnLeftError
@@ -346,12 +347,12 @@ class ChatTurns:
         """End a turn that was being stopped when the process ended, as /new does."""
         shown = [
             row["content"]
-            for row in self._store.partials.of_session(turn.session_id)
+            for row in self._store.read(partials.of_session, turn.session_id)
             if row["answers"] == turn.user_message_id
         ]
         outcome = Outcome("interrupted", shown[0].strip() if shown else "", STOPPED)
         parts = self._replies.deliver(turn.id, outcome, target) if outcome.text else ()
-        self._store.turns.finish(turn.id, "interrupted", reason=STOPPED, pieces=parts)
+        self._store.write(turns.finish, turn.id, "interrupted", reason=STOPPED, pieces=parts)
 
     def _deliver(
         self, running: Running, target: Origin, turn_id: str, outcome: Outcome
@@ -389,14 +390,16 @@ class ChatTurns:
     def _ask(self, running: Running, target: Origin, event: QuestionAsked) -> None:
         self._asked.add(running.turn.id)
         is_background = self.is_background(running)
-        self._store.outbox.put(self._replies.question(target, event, is_beside=is_background))
+        self._store.write(
+            outbox.put, self._replies.question(target, event, is_beside=is_background)
+        )
         self._wake_delivery()
 
     def _notify(self, turn: QueuedTurn, target: Origin, notice: Notice) -> None:
         """Show a notice in the chat, once per conversation; without it the turn goes on."""
         try:
             if parts := self._replies.notice(target, turn.conversation_id, notice):
-                self._store.outbox.put(parts)
+                self._store.write(outbox.put, parts)
                 self._wake_delivery()
         except StoreError as error:
             fields = journal.of_turn(turn.id, turn.session_id, target)
@@ -440,12 +443,12 @@ class ChatTurns:
 
     def _bring(self, turn_id: str, target: Origin) -> None:
         """Bring the answer that another process gave, or say that the conversation was deleted."""
-        row = self._store.turns.get(turn_id)
+        row = self._store.read(turns.find, turn_id)
         if row is None:
             self.failed_count += 1
             journal.ended(turn_id, "", target, "failed", _GONE)
             parts = self._replies.pieces(target, f"⚠️ {_GONE}", name=f"gone:{turn_id}")
-            self._store.outbox.put(parts)
+            self._store.write(outbox.put, parts)
         elif row["ended_at"] is not None:
             self._replies.bring(row)
             journal.ended(turn_id, row["session_id"], target, row["state"], row["reason"] or "")

@@ -36,7 +36,10 @@ from hermes_core.errors import (
 )
 from hermes_core.text import counted, one_line
 from hermes_engine.runner import STOPPED
-from hermes_state.ledger import sessions
+from hermes_state.ledger import lineage, sessions
+from hermes_state.ledger import questions as question_ledger
+from hermes_state.ledger import scope as scope_ledger
+from hermes_state.ledger import turns as turn_ledger
 from hermes_state.ledger.scope import DIRECT
 from hermes_state.values import Accepted, InboundMessage, NewSession
 
@@ -128,7 +131,7 @@ class Chat:
 
         store = self.house.assembly.store
         entry = self.entry
-        root = store.get_conversation_root(entry.session_id)
+        root = store.read(lineage.root, entry.session_id)
         agent = self.house.turns.engine.agents.peek(root)
         if agent is not None:
             return agent
@@ -157,7 +160,7 @@ class Chat:
         """The conversation that the chat is in; empty when it has none yet, and none is made."""
         entry = self._known
         store = self.house.assembly.store
-        return store.get_conversation_root(entry.session_id) if entry is not None else ""
+        return store.read(lineage.root, entry.session_id) if entry is not None else ""
 
     @property
     def is_waiting(self) -> bool:
@@ -263,7 +266,9 @@ class Chat:
         """
         if self._is_unnamed:
             single, store = self._single, self.house.assembly.store
-            is_made = single is not None and store.get_session(single.session_id) is not None
+            is_made = (
+                single is not None and store.read(sessions.find, single.session_id) is not None
+            )
             return single.session_id if single is not None and is_made else ""
         entry = self.entry
         self._begin(entry)
@@ -272,14 +277,14 @@ class Chat:
     def _begin(self, entry: SessionEntry) -> None:
         store = self.house.assembly.store
         opening = self.house.opening_of(entry, self.event, self.came_from)
-        if store.begin_session(entry.session_id, opening):
+        if store.write(turn_ledger.begin_once, entry.session_id, opening):
             commands.tell_start(self.conversation, entry.session_id)
 
     def _own(self, session_id: str) -> str:
         """The conversation that this chat goes on in: what is said in private must not reach a group, so
         of one that is had there it gets a copy.
         """
-        row = self.house.assembly.store.get_session(session_id)
+        row = self.house.assembly.store.read(sessions.find, session_id)
         self.is_copy = not self.came_from.place.is_group and (row or {}).get("chat_type") not in (
             None,
             DIRECT,
@@ -287,7 +292,7 @@ class Chat:
         if not self.is_copy:
             return session_id
         place = self.house.fields_of(self.came_from, self.key)
-        return self.conversation.store.branch_session(session_id, place=place)
+        return self.conversation.store.write(lineage.branch, session_id, place=place)
 
     def send(self, content: Any, replaces: int | None = None) -> None:  # noqa: ANN401 -- text or parts
         """Have this answered as if the person had sent it: the command's delivery becomes a turn."""
@@ -359,10 +364,12 @@ class Chat:
         entry = self.entry
         here = commands.at_tip(self.conversation)
         try:
-            is_first = here.store.name_session(here.session_id, title, routes.opening(entry))
+            is_first = here.store.write(
+                turn_ledger.name, here.session_id, title, routes.opening(entry)
+            )
         except TitleError as error:
             scope = self.house.permissions_of(self.came_from).scope
-            if not error.holder or here.store.is_visible(error.holder, scope):
+            if not error.holder or here.store.read(scope_ledger.is_visible, error.holder, scope):
                 raise
             raise TitleError(f"The title {title!r} is taken.", fix=error.fix) from None
         if is_first:
@@ -383,7 +390,7 @@ class Chat:
         """A pressed button answers a question, when it is one of this chat."""
         store, entry = self.house.assembly.store, self.house.sessions.peek(self.key)
         self._check_asked(event.answers or "")
-        here = [store.get_conversation_root(entry.session_id)] if entry is not None else []
+        here = [store.read(lineage.root, entry.session_id)] if entry is not None else []
         rights.give(
             store,
             event.answers or "",
@@ -395,7 +402,7 @@ class Chat:
 
     def _check_asked(self, question_id: str) -> None:
         """Raise UsageError when somebody may not tell a turn what it wants to know."""
-        for question in self.house.assembly.store.questions.pending():
+        for question in self.house.assembly.store.read(question_ledger.pending):
             if question["id"] != question_id or question["kind"] != "clarify":
                 continue
             asker = questions.asker(question, self.key, self.house.turns)
@@ -462,7 +469,9 @@ class Chat:
             turns.engine.interrupt(conversation_id, self.key)
         left = self._left()
         for turn_id in left:
-            self.house.assembly.store.turns.finish(turn_id, "interrupted", reason=STOPPED)
+            self.house.assembly.store.write(
+                turn_ledger.finish, turn_id, "interrupted", reason=STOPPED
+            )
         if not (is_stopped or taken or beside or left):
             return _NOTHING
         done = [
@@ -618,7 +627,7 @@ def _resume(context: Context, name: str) -> str:
 def _where(context: Context) -> str:
     """The conversation that a chat is in, for a person who has just come into it."""
     here = context.conversation
-    row = here.store.get_session(here.session_id)
+    row = here.store.read(sessions.find, here.session_id)
     if row is None:
         return f"You are in {here.session_id} now; nothing has been said in it yet."
     said = counted(row["message_count"], "message")

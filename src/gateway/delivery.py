@@ -26,7 +26,8 @@ from gateway.streams import Streams, draft_key
 from gateway.threads import run_blocking
 from hermes_core import clock
 from hermes_core.errors import IllegalTransitionError, RowGoneError, StoreError
-from hermes_state.protocol import Store
+from hermes_state.ledger import outbox as outbox_ledger
+from hermes_state.store import Store
 from hermes_state.values import OutboundPart, Row
 
 T = TypeVar("T")
@@ -109,11 +110,10 @@ class Delivery:
     async def resolve_unsure(self, platform: str) -> None:
         """Have what an earlier process was sending when it ended sent again, as far as it must be."""
         now = clock.now()
-        for row in await run_blocking(self._store.outbox.unsure):
+        for row in await run_blocking(lambda: self._store.read(outbox_ledger.unsure)):
             if row["platform"] == platform and row["id"] not in self._sending:
                 said = doubt.of(row) or doubt.UNSURE
-                again = partial(self._store.outbox.retry, row["id"], said, now)
-                await run_blocking(again)
+                await run_blocking(partial(self._retry, row["id"], said, now, is_claimed=True))
         self._wake.set()
 
     async def _send_due(self) -> int:
@@ -124,7 +124,7 @@ class Delivery:
             if not self._room(platform):
                 self._crowded.add(platform)
                 continue
-            due = partial(self._store.outbox.due, limit=_AT_ONCE, platform=platform)
+            due = partial(self._store.read, outbox_ledger.due, limit=_AT_ONCE, platform=platform)
             found = await run_blocking(due)
             new = [row for row in found if row["id"] not in self._sending]
             room = self._room(platform)
@@ -143,7 +143,7 @@ class Delivery:
         ahead_s = clock.now() - time.monotonic()
         set_back_s = 0.0 if self._ahead_s is None else self._ahead_s - ahead_s
         if set_back_s > _SET_BACK_S:
-            await run_blocking(partial(self._store.outbox.hasten, set_back_s))
+            await run_blocking(lambda: self._store.write(outbox_ledger.hasten, set_back_s))
         self._ahead_s = ahead_s
 
     def _room(self, platform: str) -> int:
@@ -183,11 +183,10 @@ class Delivery:
 
     async def _begin(self, piece_id: int, *, is_claimed: bool) -> Row | None:
         """Note that a piece is being sent, if need be; what cannot be stored is left for a moment."""
-        outbox = self._store.outbox
         try:
-            return await run_blocking(
-                partial(outbox.begin if is_claimed else outbox.look, piece_id)
-            )
+            if is_claimed:
+                return await run_blocking(lambda: self._store.write(outbox_ledger.begin, piece_id))
+            return await run_blocking(lambda: self._store.read(outbox_ledger.look, piece_id))
         except (IllegalTransitionError, RowGoneError):
             return None  # its end was stored after we had looked for what is due, or it was deleted
         except StoreError as error:
@@ -258,36 +257,42 @@ class Delivery:
 
     async def _note(self, row: Row, result: SendResult, resend: Resend) -> bool:
         """Store what an attempt means for a piece; tells whether more may be due now."""
-        outbox, id_, is_claimed = self._store.outbox, row["id"], resend != "same"
+        store, id_, is_claimed = self._store, row["id"], resend != "same"
         if result.success:
             self.sent_count += 1
-            sent = partial(outbox.sent, id_, result.message_id, is_claimed=is_claimed)
-            has_more = await self._until_stored(sent) is not False
+            message_id = result.message_id
+            has_more = await self._until_stored(
+                lambda: store.write(outbox_ledger.sent, id_, message_id, is_claimed=is_claimed)
+            )
             is_told = row["piece"] and await self._until_stored(partial(self._tell_hole, row))
-            return bool(is_told) or has_more
+            return bool(is_told) or has_more is not False
         wait_s, said = _further(row, result, resend)
         if wait_s is None:
             self.failed_count += 1
             logger.warning(
                 "a reply to %s %s is given up: %s", row["platform"], row["chat_id"], said
             )
-            has_more = await self._until_stored(lambda: outbox.fail(id_, said)) is not False
-            return bool(await self._until_stored(partial(self._tell_hole, row))) or has_more
+            has_more = await self._until_stored(lambda: store.write(outbox_ledger.fail, id_, said))
+            is_told = await self._until_stored(partial(self._tell_hole, row))
+            return bool(is_told) or has_more is not False
         due_at = clock.now() + wait_s
-        await self._until_stored(partial(outbox.retry, id_, said, due_at, is_claimed=is_claimed))
+        await self._until_stored(partial(self._retry, id_, said, due_at, is_claimed=is_claimed))
         asyncio.get_running_loop().call_later(wait_s, self._wake.set)
         return False
 
+    def _retry(self, piece_id: int, error: str, due_at: float, *, is_claimed: bool) -> None:
+        self._store.write(outbox_ledger.retry, piece_id, error, due_at, is_claimed=is_claimed)
+
     def _tell_hole(self, row: Row) -> bool:
         """Say in the chat, once, that a part of a reply is missing, when other parts of it are there."""
-        parts = self._store.outbox.of_turn(row["turn_id"]) if row["turn_id"] else []
+        parts = self._store.read(outbox_ledger.of_turn, row["turn_id"]) if row["turn_id"] else []
         lost = [one["error"] for one in parts if one["state"] == "failed"]
         if not lost or all(one["state"] != "sent" for one in parts):
             return False
         said = f"⚠️ A part of this reply could not be sent: {lost[0]}"
         key = f"hole:{row['turn_id']}"
         hole = OutboundPart(row["platform"], row["chat_id"], said, row["thread_id"], key)
-        return bool(self._store.outbox.put([hole]))
+        return bool(self._store.write(outbox_ledger.put, [hole]))
 
 
 def _further(row: Row, result: SendResult, resend: Resend) -> tuple[float | None, str]:

@@ -17,7 +17,8 @@ from gateway.source import SessionSource
 from hermes_core import clock
 from hermes_core.errors import StoreError, UsageError
 from hermes_core.text import one_line, truncate, visible
-from hermes_state.protocol import Store
+from hermes_state.ledger import meta, outbox
+from hermes_state.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +52,8 @@ class Homes:
                 fix="Write /sethome in a chat of a messenger.",
             )
         place = came_from.place
-        self._store.set_meta(
-            _key(place.platform.value), msgspec.json.encode(place.to_dict()).decode()
+        self._store.write(
+            meta.put, _key(place.platform.value), msgspec.json.encode(place.to_dict()).decode()
         )
         return (
             "This chat is where I send notices now: who wants to be let in, a platform that does not"
@@ -67,11 +68,11 @@ class Homes:
         count = 0
         try:
             for platform in self._platforms():
-                said = self._store.get_meta(_key(platform)) if platform != but else None
+                said = self._store.read(meta.get, _key(platform)) if platform != but else None
                 if said is not None:
                     home = Origin(msgspec.json.decode(said))
                     pieces = self._replies.answer(home, text, name=f"{name}:{platform}")
-                    count += len(self._store.outbox.put(pieces))
+                    count += len(self._store.write(outbox.put, pieces))
         except StoreError as error:
             logger.warning("a notice is not told: %s", error)
         self._wake_delivery()

@@ -81,7 +81,7 @@ from hermes_core.errors import (
 from hermes_core.paths import Home
 from hermes_engine.runner import STOPPED
 from hermes_engine.surface import Running
-from hermes_state.ledger import turns
+from hermes_state.ledger import inbox, lineage, outbox, turns
 from hermes_state.values import Accepted, InboundMessage, NewSession
 
 logger = logging.getLogger(__name__)
@@ -322,7 +322,7 @@ class House:
         try:
             self.sessions.mark_resume_pending(target.session_key)
             name = f"putoff:{turn.id}:{clock.now():.3f}"
-            self.store.outbox.put(self.replies.pieces(target, _PUT_OFF, name=name))
+            self.store.write(outbox.put, self.replies.pieces(target, _PUT_OFF, name=name))
         except StoreError:
             logger.exception("could not notify the chat that turn %s was suspended", turn.id)
         self.delivery.wake()
@@ -387,10 +387,10 @@ class House:
         await self.moves.note(platform, old_chat, new_chat)
 
     async def watch(self, turn_id: str) -> AsyncIterator[Event]:
-        row = await run_blocking(partial(self.store.turns.get, turn_id))
+        row = await run_blocking(lambda: self.store.read(turns.find, turn_id))
         if row is None or row["ended_at"] is not None:
             return
-        root_of = self.store.get_conversation_root
+        root_of = partial(self.store.read, lineage.root)
         conversation_id = await run_blocking(partial(root_of, row["session_id"]))
         is_over = partial(self.turns.is_over, turn_id)
         async for event in events_of(self.turns.engine, conversation_id, turn_id, is_over):
@@ -556,9 +556,9 @@ class House:
         pieces = self.replies.answer(
             chat.came_from, text, name=name, session_id=session_id, is_plain=is_plain
         )
-        self.store.outbox.put(pieces)
+        self.store.write(outbox.put, pieces)
         if not chat.is_settled:
-            self.store.inbox.settle(chat.delivery, "command")
+            self.store.write(inbox.settle, chat.delivery, "command")
 
     def _until_stored(self, note: Callable[[], None]) -> None:
         """Note what was done, when the store can be written; at a stop it is left to the next start."""

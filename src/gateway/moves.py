@@ -18,7 +18,8 @@ from gateway.adapter_calls import called
 from gateway.config import Platform
 from gateway.platforms.base import BasePlatformAdapter, MessageEvent, SendMetadata, SendResult
 from gateway.threads import run_blocking
-from hermes_state.protocol import Store
+from hermes_state.ledger import meta
+from hermes_state.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class Moves:
         self._store = store
         self._is_spoken_in = is_spoken_in
         self._lock = threading.Lock()
-        self._moved = {name: _read(store.get_meta(_key(name))) for name in platforms}
+        self._moved = {name: _read(store.read(meta.get, _key(name))) for name in platforms}
 
     async def note(self, platform: Platform, old_chat: str, new_chat: str) -> None:
         """Note that a chat has another id; raises StoreError."""
@@ -85,7 +86,7 @@ class Moves:
             if new not in later and new != first and not self._is_spoken_in(platform, new):
                 later[new] = first
             noted = _Moved({**moved.now, first: new}, later)
-            self._store.set_meta(_key(platform), msgspec.json.encode(noted).decode())
+            self._store.write(meta.put, _key(platform), msgspec.json.encode(noted).decode())
             self._moved[platform] = noted
         logger.info("the chat %s of %s is %s from now on", old, platform, new)
 

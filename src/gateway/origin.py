@@ -8,8 +8,9 @@ import msgspec
 
 from gateway.platforms.base import Attachment, MessageEvent
 from gateway.source import SessionSource
+from hermes_state.ledger import inbox
 from hermes_state.ledger.records import encode
-from hermes_state.protocol import Store
+from hermes_state.store import Store
 from hermes_state.values import InboundMessage
 
 
@@ -100,5 +101,5 @@ def decode(payload: str) -> Origin:
 
 def of_turn(store: Store, turn_id: str) -> Origin | None:
     """Where a turn came from; None when it came from no platform."""
-    row = store.inbox.of_turn(turn_id)
+    row = store.read(inbox.of_turn, turn_id)
     return decode(row["payload"]) if row is not None else None

@@ -12,7 +12,9 @@ from gateway.access import EVERYBODY
 from gateway.source import SessionSource
 from hermes_core.errors import UsageError
 from hermes_core.settings import Settings
-from hermes_state.protocol import Store
+from hermes_state.ledger import outbox
+from hermes_state.ledger import people as people_ledger
+from hermes_state.store import Store
 from hermes_state.values import OutboundPart, Person, Role, Row, Stranger
 
 LENGTH = 8
@@ -40,12 +42,12 @@ class Pairing:
             return None
         code = "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
         stranger = Stranger(source.platform.value, person, source.chat_id, source.user_name)
-        return code if self._store.people.ask(stranger, code) else None
+        return code if self._store.write(people_ledger.ask, stranger, code) else None
 
     def withdraw(self, source: SessionSource) -> None:
         """Forget a code that could not be shown, so that the stranger may ask again."""
         if source.person:
-            self._store.people.drop(source.platform.value, source.person)
+            self._store.write(people_ledger.drop, source.platform.value, source.person)
 
     def approve(
         self,
@@ -61,7 +63,9 @@ class Pairing:
         """
         if role is None and any(self._gateway.owners.values()):
             role = "member"
-        found = self._store.people.redeem(_readable(code), by, platform=platform, role=role)
+        found = self._store.write(
+            people_ledger.redeem, _readable(code), by, platform=platform, role=role
+        )
         if found.locked_until:
             until = datetime.fromtimestamp(found.locked_until, UTC).astimezone()
             raise UsageError(
@@ -81,7 +85,9 @@ class Pairing:
         if person.chat_id:
             text = f"You are in, as {person.role}. Write to me, or see /help."
             key = f"welcome:{person.platform}:{person.user_id}:{person.added_at}"
-            self._store.outbox.put([OutboundPart(person.platform, person.chat_id, text, key=key)])
+            self._store.write(
+                outbox.put, [OutboundPart(person.platform, person.chat_id, text, key=key)]
+            )
 
     def command(self, argument: str, role: Role, by: str) -> str:
         """What `/pair CODE [ROLE]` does for somebody of this role; raises UsageError."""
@@ -101,20 +107,20 @@ class Pairing:
 
     def pending(self) -> list[Row]:
         """The strangers who have a code that can be used; what it is nobody but them knows."""
-        return self._store.people.pending()
+        return self._store.read(people_ledger.pending)
 
     def people(self) -> list[Person]:
         """Everybody who was let in; who is named in the settings is not among them."""
-        return self._store.people.everybody()
+        return self._store.read(people_ledger.everybody)
 
     def has_owner(self) -> bool:
         """Whether anybody is an owner; without one, the next who is let in becomes it."""
-        return any(self._gateway.owners.values()) or self._store.people.has_owner()
+        return any(self._gateway.owners.values()) or self._store.read(people_ledger.has_owner)
 
     def change_role(self, platform: str, user_id: str, role: Role) -> Person:
         """Have somebody who was let in be something else, from now on; raises UsageError."""
         self._check_settings(platform, user_id, role)
-        person = self._store.people.change_role(platform, user_id, role)
+        person = self._store.write(people_ledger.change_role, platform, user_id, role)
         if person is not None:
             return person
         raise self._not_in(platform, user_id)
@@ -135,7 +141,7 @@ class Pairing:
 
     def revoke(self, platform: str, user_id: str) -> None:
         """Let somebody in no longer; raises UsageError when nobody of this name was let in."""
-        was_in = self._store.people.remove(platform, user_id)
+        was_in = self._store.write(people_ledger.remove, platform, user_id)
         if not was_in or self._is_named(platform, user_id):
             raise self._not_in(platform, user_id)
 

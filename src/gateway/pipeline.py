@@ -37,8 +37,10 @@ from hermes_core.errors import (
     StoreError,
 )
 from hermes_core.paths import Home
-from hermes_state.ledger import sessions
-from hermes_state.protocol import Store
+from hermes_state.ledger import inbox, lineage, outbox, scope, sessions
+from hermes_state.ledger import questions as question_ledger
+from hermes_state.ledger import turns as turn_ledger
+from hermes_state.store import Store
 from hermes_state.values import Accepted, InboundMessage, NewSession, OutboundPart
 
 logger = logging.getLogger(__name__)
@@ -191,7 +193,7 @@ class Pipeline:
             f"failed:{delivery.key}",
         )
         if not self.replies.abilities(delivery.platform).answers_in_place:
-            self.store.outbox.put([piece])
+            self.store.write(outbox.put, [piece])
         self._ignore(delivery)
         self.wake_delivery()
         return Receipt("ignored", reply=_NOT_TAKEN)
@@ -216,14 +218,14 @@ class Pipeline:
 
     def _known(self, delivery: InboundMessage) -> Receipt | None:
         """What became of a message that was delivered before; None when that is still open."""
-        row = self.store.inbox.get(delivery)
+        row = self.store.read(inbox.find, delivery)
         if row is None or row["outcome"] is None:
             return None
         said = self.replies.answered(name_of(delivery))
         if said.text:
             outcome = "ignored" if row["outcome"] == "ignored" else "command"
             return Receipt(outcome, session_id=said.session_id, is_new=False, reply=said.text)
-        turn = self.store.turns.get(row["turn_id"]) if row["turn_id"] else None
+        turn = self.store.read(turn_ledger.find, row["turn_id"]) if row["turn_id"] else None
         session_id = turn["session_id"] if turn else said.session_id
         return Receipt(row["outcome"], row["turn_id"], session_id, is_new=False)
 
@@ -274,8 +276,8 @@ class Pipeline:
         return text
 
     def _ignore(self, delivery: InboundMessage) -> Receipt:
-        self.store.inbox.receive(delivery._replace(payload="{}"))
-        self.store.inbox.settle(delivery, "ignored")
+        self.store.write(inbox.receive, delivery._replace(payload="{}"))
+        self.store.write(inbox.settle, delivery, "ignored")
         return Receipt("ignored")
 
     def _drop(self, delivery: InboundMessage) -> Receipt:
@@ -283,7 +285,7 @@ class Pipeline:
         came_from = origin.decode(delivery.payload)
         if came_from.is_in_place:
             told = self.replies.answer(came_from, _DROPPED, name=name_of(delivery))
-            self.store.outbox.put(told)
+            self.store.write(outbox.put, told)
         return self._ignore(delivery)._replace(reply=_DROPPED)
 
     def _turn_away(self, source: SessionSource, delivery: InboundMessage) -> Receipt:
@@ -308,7 +310,7 @@ class Pipeline:
     def _obey(self, event: MessageEvent, delivery: InboundMessage) -> Receipt:
         """Note a command and have it done, once: what a crash cut off is told, not repeated."""
         self._check_visible(event, _source(event))
-        if not self.store.inbox.receive(delivery):
+        if not self.store.write(inbox.receive, delivery):
             return Receipt("command", is_new=False, is_over=False)
         came_from = origin.decode(delivery.payload)
         self._being_done.add(delivery.key)
@@ -358,11 +360,11 @@ class Pipeline:
 
     def _answer(self, delivery: InboundMessage, text: str) -> Receipt:
         """Have a command answered that is not done."""
-        if not self.store.inbox.receive(delivery):
+        if not self.store.write(inbox.receive, delivery):
             return Receipt("command", is_new=False, is_over=False)
         came_from = origin.decode(delivery.payload)
-        self.store.outbox.put(self.replies.answer(came_from, text, name=name_of(delivery)))
-        self.store.inbox.settle(delivery, "command")
+        self.store.write(outbox.put, self.replies.answer(came_from, text, name=name_of(delivery)))
+        self.store.write(inbox.settle, delivery, "command")
         self.wake_delivery()
         return Receipt("command", reply=text if came_from.is_in_place else "")
 
@@ -393,7 +395,9 @@ class Pipeline:
             return ""
         question = questions.answered_by(event, key, self.turns, self.store)
         asker = questions.asker(question, key, self.turns) if question is not None else None
-        turn = self.store.turns.get(question["turn_id"]) if question is not None else None
+        turn = (
+            self.store.read(turn_ledger.find, question["turn_id"]) if question is not None else None
+        )
         if question is None or turn is None or asker is None:
             return ""
         if not self._may_answer(source, asker):
@@ -401,12 +405,12 @@ class Pipeline:
         answer = _choice(event.text, question["choices"])
         if source.person != asker.person:
             answer = self.wording.spoken(source, answer)
-        self.store.inbox.receive(delivery)
-        self.store.questions.answer(question["id"], answer, by=source.platform.value)
+        self.store.write(inbox.receive, delivery)
+        self.store.write(question_ledger.answer, question["id"], answer, by=source.platform.value)
         came_from, session_id = origin.decode(delivery.payload), turn["session_id"]
         told = self.replies.answer(came_from, "", name=name_of(delivery), session_id=session_id)
-        self.store.outbox.put(told)
-        self.store.inbox.settle(delivery, "command")
+        self.store.write(outbox.put, told)
+        self.store.write(inbox.settle, delivery, "command")
         return session_id
 
     def _may_answer(self, source: SessionSource, asker: SessionSource) -> bool:
@@ -508,7 +512,7 @@ class Pipeline:
         """
         source = _source(event)
         if named := event.options.get("session_id"):
-            root = self.store.get_conversation_root(named)
+            root = self.store.read(lineage.root, named)
             source = event.source = source.of_session(root)
         return source
 
@@ -531,7 +535,9 @@ class Pipeline:
     def _check_visible(self, event: MessageEvent, source: SessionSource) -> None:
         """Raise SessionNotFoundError for a session that a program names and may not see."""
         named = event.options.get("session_id")
-        if named and not self.store.is_visible(named, self.access.permissions_of(source).scope):
+        if named and not self.store.read(
+            scope.is_visible, named, self.access.permissions_of(source).scope
+        ):
             raise SessionNotFoundError(f"There is no session {named}.")
 
     def _check_own(self, event: MessageEvent, source: SessionSource, key: str) -> None:
@@ -583,7 +589,7 @@ class Pipeline:
             return
         try:
             parts = self.replies.pieces(target, text, name=f"waits:{accepted.turn_id}")
-            self.store.outbox.put(parts)
+            self.store.write(outbox.put, parts)
         except StoreError as error:
             logger.warning("could not tell the chat that its message is queued: %s", error)
         self.wake_delivery()
@@ -596,7 +602,7 @@ class Pipeline:
         note = _RESET_NOTES.get(entry.auto_reset_reason or "")
         if note and policy.notify and entry.reset_had_activity:
             name = f"reset:{entry.session_id}"
-            self.store.outbox.put(self.replies.pieces(came_from, f"ℹ️ {note}", name=name))
+            self.store.write(outbox.put, self.replies.pieces(came_from, f"ℹ️ {note}", name=name))
             self.wake_delivery()
         entry.was_auto_reset = False
 

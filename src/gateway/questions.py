@@ -10,7 +10,8 @@ from gateway.source import SessionSource
 from hermes_agent.turn.events import QuestionAsked
 from hermes_core.text import one_line, shorten_middle, visible
 from hermes_engine.surface import Running
-from hermes_state.protocol import Store
+from hermes_state.ledger import outbox, questions
+from hermes_state.store import Store
 from hermes_state.values import Row
 
 _ANSWERS = ("approve", "deny")
@@ -71,7 +72,7 @@ def answered_by(event: MessageEvent, key: str, turns: AskedTurns, store: Store) 
     asking = {running.turn.id: running for running in _asking(event, key, turns)}
     asked = [
         one
-        for one in store.questions.pending()
+        for one in store.read(questions.pending)
         if one["kind"] == "clarify" and one["turn_id"] in asking
     ]
     for question in asked if event.reply_to_message_id else ():
@@ -103,14 +104,14 @@ def is_asked(event: MessageEvent, key: str, turns: AskedTurns, store: Store) -> 
     command = event.get_command()
     kind = "clarify" if command is None else "approval" if command in _ANSWERS else None
     turn_id = asking[0].turn.id
-    asked = [one for one in store.questions.pending() if one["turn_id"] == turn_id]
+    asked = [one for one in store.read(questions.pending) if one["turn_id"] == turn_id]
     return any(one["kind"] == kind for one in asked)
 
 
 def pieces(store: Store, question_id: str) -> Iterator[Row]:
     """The messages that a question was put in."""
     number = 0
-    while (row := store.outbox.get(f"{name(question_id)}:{number}")) is not None:
+    while (row := store.read(outbox.find, f"{name(question_id)}:{number}")) is not None:
         yield row
         number += 1
 

@@ -12,8 +12,9 @@ from gateway.replies import Replies
 from gateway.session import SessionStore
 from hermes_core import clock
 from hermes_state.engines.sqlite.row_repair import REPAIRED_AT
-from hermes_state.ledger import turns
-from hermes_state.protocol import Store
+from hermes_state.ledger import inbox, meta, outbox, turns
+from hermes_state.ledger import sessions as session_ledger
+from hermes_state.store import Store
 from hermes_state.values import InboundMessage, Row
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Recovery:
     def at_start(self) -> None:
         """Send what others ended, before what came after it is answered; tell of commands cut off."""
         self.send_what_others_ended()
-        cut_off = self._store.inbox.unsettled()
+        cut_off = self._store.read(inbox.unsettled)
         for row in cut_off:
             self._tell_cut_off(row)
         open_turns = self._store.read(lambda tx: turns.count_open(tx, SURFACE))
@@ -55,9 +56,9 @@ class Recovery:
 
         Of what ended before a repair it is not known which was sent: the notes of it may be lost.
         """
-        repaired_at = float(self._store.get_meta(REPAIRED_AT) or 0)
+        repaired_at = float(self._store.read(meta.get, REPAIRED_AT) or 0)
         since = max(clock.now() - _STILL_WANTED_S, repaired_at)
-        for row in self._store.turns.unsent(since, self._platforms()):
+        for row in self._store.read(turns.unsent, since, self._platforms()):
             self._replies.bring(row)
 
     def _tell_cut_off(self, row: Row) -> None:
@@ -71,16 +72,18 @@ class Recovery:
             told = self._replies.answer(
                 came_from, text, name=name_of(delivery), session_id=self._session_of(came_from)
             )
-            self._store.outbox.put(told)
+            self._store.write(outbox.put, told)
         except (msgspec.DecodeError, KeyError, ValueError):
             logger.warning("a delivery of %s cannot be read", row["platform"])
-        self._store.inbox.settle(delivery, "command")
+        self._store.write(inbox.settle, delivery, "command")
 
     def _session_of(self, came_from: Origin) -> str:
         """The session that a command was about; empty when there is none yet."""
         place, entry = came_from.place, self._sessions.peek(came_from.session_key)
         session_id = entry.session_id if entry is not None else place.session_id
-        return session_id if session_id and self._store.get_session(session_id) else ""
+        return (
+            session_id if session_id and self._store.read(session_ledger.find, session_id) else ""
+        )
 
 
 def name_of(delivery: InboundMessage) -> str:

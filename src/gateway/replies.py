@@ -22,7 +22,8 @@ from hermes_agent.turn.events import Notice, QuestionAsked
 from hermes_agent.turn.values import Outcome
 from hermes_cli import plugins
 from hermes_cli.hook_answers import Answer
-from hermes_state.protocol import Store
+from hermes_state.ledger import budgets, outbox, sessions, turns
+from hermes_state.store import Store
 from hermes_state.values import OutboundPart, Row
 
 REPEAT_MARK = "(This may be a repeat.)"
@@ -95,7 +96,7 @@ class Replies:
         if came_from is None or came_from.is_in_place:
             return ()
         # How often the model was asked makes a difference only where it has said nothing.
-        calls = 1 if outcome.text.strip() else self._store.budgets.of_turn(turn_id)["steps"]
+        calls = 1 if outcome.text.strip() else self._store.read(budgets.of_turn, turn_id)["steps"]
         text = outcomes.text_of(outcome, calls)
         if not text:
             return ()
@@ -109,9 +110,11 @@ class Replies:
 
     def bring(self, row: Row) -> None:
         """Put down what is to be sent of a turn that somebody else ended, unless that was done."""
-        if row["state"] in ("answered", "failed") and not self._store.outbox.of_turn(row["id"]):
+        if row["state"] in ("answered", "failed") and not self._store.read(
+            outbox.of_turn, row["id"]
+        ):
             pieces = self.deliver(row["id"], results.outcome_of(self._store, row))
-            self._store.outbox.put(pieces, turn_id=row["id"])
+            self._store.write(outbox.put, pieces, turn_id=row["id"])
 
     def manner(self, platform: str, permissions: Permissions) -> str:
         """What the model is told of how it is heard on a platform."""
@@ -138,8 +141,8 @@ class Replies:
         return made
 
     def _workspace_of(self, turn_id: str) -> Path:
-        turn = self._store.turns.get(turn_id)
-        row = self._store.get_session(turn["session_id"]) if turn is not None else None
+        turn = self._store.read(turns.find, turn_id)
+        row = self._store.read(sessions.find, turn["session_id"]) if turn is not None else None
         return Path(row["cwd"]) if row is not None and row["cwd"] else self._workspace
 
     def _wishes(self, came_from: Origin, turn_id: str, text: str) -> Sequence[Answer]:
@@ -151,7 +154,7 @@ class Replies:
             "pre_send",
             platform=place.platform.value,
             chat_id=place.chat_id,
-            session_id=(self._store.turns.get(turn_id) or {}).get("session_id", ""),
+            session_id=(self._store.read(turns.find, turn_id) or {}).get("session_id", ""),
             text=text,
         )
 
@@ -212,13 +215,13 @@ class Replies:
 
     def answered(self, name: str) -> Answered:
         """What a command said; empty when that is not known."""
-        row = self._store.outbox.get(f"{name}:0")
+        row = self._store.read(outbox.find, f"{name}:0")
         return Answered(row["content"], decode(row["extra"]).session_id) if row else Answered()
 
     def notice(self, came_from: Origin, conversation_id: str, notice: Notice) -> list[OutboundPart]:
         """Something that the person in the chat should know; nothing when they were told before."""
         name = notice_name(conversation_id, notice)
-        if self._store.outbox.get(f"{name}:0") is not None:
+        if self._store.read(outbox.find, f"{name}:0") is not None:
             return []
         return self.pieces(came_from, f"ℹ️ {notice.text}", name=name)
 

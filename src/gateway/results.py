@@ -6,8 +6,13 @@ from gateway import origin, outcomes
 from gateway.platforms.base import StoredTurn, ToolCall, TurnResult
 from hermes_agent.turn.values import Outcome
 from hermes_core.errors import SessionNotFoundError, TurnNotFoundError, UsageError
+from hermes_state.ledger import budgets, effects, lineage, turns
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.ledger import scope as scope_ledger
+from hermes_state.ledger import sessions as session_ledger
+from hermes_state.ledger import usage as usage_ledger
 from hermes_state.ledger.turns import FOLDED
-from hermes_state.protocol import Store
+from hermes_state.store import Store
 from hermes_state.values import Row, Scope
 
 _CALL_STATUS: dict[str, Literal["completed", "incomplete"]] = {
@@ -28,9 +33,9 @@ def of_turn(store: Store, turn_id: str) -> TurnResult | None:
     final = _final(store, row)
     outcome = _outcome(row, final)
     text = outcome.text
-    usage = store.usage.of_turn(turn_id, row["session_id"])
-    calls = store.budgets.of_turn(turn_id)["steps"]
-    session = store.get_session(row["session_id"]) or {}
+    usage = store.read(usage_ledger.of_turn, turn_id, row["session_id"])
+    calls = store.read(budgets.of_turn, turn_id)["steps"]
+    session = store.read(session_ledger.find, row["session_id"]) or {}
     finish = final.get("finish_reason")
     return TurnResult(
         status=row["state"],
@@ -47,16 +52,16 @@ def find(store: Store, turn_id: str, scope: Scope | None) -> StoredTurn:
     """Look up a turn that somebody with this scope may see; raises TurnNotFoundError."""
     row = _row(store, turn_id)
     session_id: str = row["session_id"]
-    if not store.is_visible(session_id, scope):
+    if not store.read(scope_ledger.is_visible, session_id, scope):
         raise TurnNotFoundError(f"There is no turn {turn_id}.")
     came_from = origin.of_turn(store, turn_id)
-    session = store.get_session(session_id) or {}
+    session = store.read(session_ledger.find, session_id) or {}
     return StoredTurn(
         session_id,
         row["accepted_at"],
         str(session.get("model") or ""),
         came_from.instructions if came_from is not None else "",
-        [_tool_call(store, session_id, effect) for effect in store.effects.of_turn(turn_id)],
+        [_tool_call(store, session_id, effect) for effect in store.read(effects.of_turn, turn_id)],
         of_turn(store, turn_id),
     )
 
@@ -71,15 +76,15 @@ def delete(store: Store, turn_id: str, scope: Scope | None) -> None:
             f"The conversation {turn.session_id} has other turns.",
             fix=f"To delete all of it, run: hermes sessions delete {turn.session_id}",
         )
-    store.delete_session(turn.session_id)
+    store.write(session_ledger.delete, [turn.session_id])
 
 
 def _turns_beside(store: Store, session_id: str) -> list[Row]:
     """All turns of a conversation; those of its delegates are parts of its own."""
-    root = store.get_conversation_root(session_id)
-    candidates = store.list_delete_candidates([session_id])
-    sessions = [one for one in candidates if store.get_conversation_root(one) == root]
-    return [turn for one in sessions for turn in store.turns.of_session(one)]
+    root = store.read(lineage.root, session_id)
+    candidates = store.read(session_ledger.with_delegates, [session_id])
+    sessions = [one for one in candidates if store.read(lineage.root, one) == root]
+    return [turn for one in sessions for turn in store.read(turns.of_session, one)]
 
 
 def _tool_call(store: Store, session_id: str, effect: Row) -> ToolCall:
@@ -95,7 +100,7 @@ def _tool_call(store: Store, session_id: str, effect: Row) -> ToolCall:
 
 
 def _row(store: Store, turn_id: str) -> Row:
-    row = store.turns.get(turn_id)
+    row = store.read(turns.find, turn_id)
     if row is None:
         raise TurnNotFoundError(f"There is no turn {turn_id}.")
     return row
@@ -121,7 +126,7 @@ def _final(store: Store, row: Row) -> Row:
 def _message(store: Store, session_id: str, message_id: int) -> Row:
     """One message, whether or not it is still part of the conversation; empty when it is gone."""
     try:
-        return store.get_messages_around(session_id, message_id, 0)["window"][0]
+        return store.read(message_ledger.around, session_id, message_id, 0)["window"][0]
     except SessionNotFoundError:
-        messages = store.get_messages(session_id, include_inactive=True)
+        messages = store.read(message_ledger.of_session, session_id, include_inactive=True)
         return next((one for one in messages if one["id"] == message_id), Row())

@@ -38,7 +38,8 @@ from hermes_core.paths import Home
 from hermes_core.settings import Settings, ToolSettings
 from hermes_core.text import counted
 from hermes_core.version import VERSION
-from hermes_state.protocol import Store
+from hermes_state.ledger import leases, lineage
+from hermes_state.store import Store
 
 __all__ = ["GatewayRunner", "_normalize_empty_agent_response"]
 
@@ -122,7 +123,9 @@ class GatewayRunner:
 
     def _is_held(self, session_id: str) -> bool:
         """Whether anybody runs the conversation of a session now."""
-        return self.store.leases.holder_of(self.store.get_conversation_root(session_id)) is not None
+        return (
+            self.store.read(leases.holder_of, self.store.read(lineage.root, session_id)) is not None
+        )
 
     # -- the life of the gateway ----------------------------------------------------------------
 
@@ -366,7 +369,7 @@ class GatewayRunner:
         """Return the agent of a conversation that its chat leaves, unless another chat goes on in it."""
         if self._house is None or self._goes_on(entry):
             return None
-        conversation_id = self.store.get_conversation_root(entry.session_id)
+        conversation_id = self.store.read(lineage.root, entry.session_id)
         return self._house.turns.engine.agents.drop(conversation_id)
 
     def _tell_reset(self, entry: SessionEntry, platform: str) -> None:

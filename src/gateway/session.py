@@ -25,9 +25,9 @@ from gateway.source import (
 )
 from hermes_core import clock
 from hermes_core.errors import StoreError
-from hermes_state.ledger import sessions
+from hermes_state.ledger import chat_moves, lineage, routes, sessions
 from hermes_state.ledger.records import encode
-from hermes_state.protocol import Store
+from hermes_state.store import Store
 from hermes_state.values import NewSession, Route, Row
 
 __all__ = [
@@ -115,7 +115,7 @@ class SessionStore:
         self._ensure_loaded()
         key = self._generate_session_key(source)
         if self._db is not None:
-            session_id = self._db.resolve_resume_session_id(session_id)
+            session_id = self._db.read(lineage.tip, session_id)
         entry = self._entries.get(key)
         if entry is None:
             return self.entry_for(key, session_id, source)
@@ -192,8 +192,8 @@ class SessionStore:
             if old is None:
                 return None
             if self._db is not None:
-                target_id = self._db.resolve_resume_session_id(target_id)
-                self._db.reopen_session(target_id)
+                target_id = self._db.read(lineage.tip, target_id)
+                self._db.write(sessions.reopen, target_id)
             entry = self.entry_for(session_key, target_id, old.origin)
             entry.model_override = old.model_override  # chosen for the chat, wherever it goes
             self._replace(old, entry, SWITCH)
@@ -215,8 +215,8 @@ class SessionStore:
         entry = self.peek(session_key)
         if entry is not None:
             return entry.origin.person if entry.origin is not None else None
-        lost = self._db.routes.lost(session_key, OVER) if self._db is not None else None
-        row = self._db.get_session(lost["id"]) if lost and self._db is not None else None
+        lost = self._db.read(routes.lost, session_key, OVER) if self._db is not None else None
+        row = self._db.read(sessions.find, lost["id"]) if lost and self._db is not None else None
         return row["user_id"] if row is not None else None
 
     def peek_session_id(self, source: SessionSource) -> str | None:
@@ -226,7 +226,7 @@ class SessionStore:
 
     def model_of(self, session_id: str) -> str | None:
         """The model that answered last in a conversation; None when nothing was ever said in it."""
-        row = self._db.get_session(session_id) if self._db is not None else None
+        row = self._db.read(sessions.find, session_id) if self._db is not None else None
         return (row["model"] or "") if row is not None else None
 
     def is_spoken_in(self, platform: str, chat_id: str) -> bool:
@@ -294,7 +294,7 @@ class SessionStore:
         """The way back to the conversation of a chat whose route was forgotten; None without one."""
         row = None
         if self._db is not None and not self._scope:  # a conversation does not know its scope
-            row = self._db.routes.lost(key, OVER)
+            row = self._db.read(routes.lost, key, OVER)
         if row is None or (not source.is_group and _differ(self.person_in(key), source.person)):
             return None
         with self._lock:
@@ -328,7 +328,8 @@ class SessionStore:
             raise
 
     def _succeed(self, db: Store, old: SessionEntry, entry: SessionEntry, reason: str) -> None:
-        db.succeed(
+        db.write(
+            chat_moves.succeed,
             self._route(entry),
             entry.session_id,
             former=old.session_id,
@@ -354,14 +355,14 @@ class SessionStore:
 
     def _is_open(self, entry: SessionEntry) -> bool:
         """Whether a chat goes on where its entry says. What another surface closed is opened again."""
-        row = self._db.get_session(entry.session_id) if self._db is not None else None
+        row = self._db.read(sessions.find, entry.session_id) if self._db is not None else None
         if row is None or row["ended_at"] is None or self._db is None:
             return True  # made with its first message
         if row["end_reason"] in OVER:
             return False
-        tip = self._db.resolve_resume_session_id(entry.session_id)
+        tip = self._db.read(lineage.tip, entry.session_id)
         if tip == entry.session_id:
-            self._db.reopen_session(tip)
+            self._db.write(sessions.reopen, tip)
         entry.session_id = tip
         return True
 
@@ -371,26 +372,28 @@ class SessionStore:
         return entry
 
     def _was_spoken_in(self, entry: SessionEntry) -> bool:
-        row = self._db.get_session(entry.session_id) if self._db is not None else None
+        row = self._db.read(sessions.find, entry.session_id) if self._db is not None else None
         return bool(row and row["message_count"]) or entry.last_prompt_tokens > 0
 
     def catch_up(self, entry: SessionEntry) -> None:
         """Have an entry name the session that its conversation is in, wherever that was shortened."""
         if self._db is not None:
-            entry.session_id = self._db.resolve_resume_session_id(entry.session_id)
+            entry.session_id = self._db.read(lineage.tip, entry.session_id)
 
     def is_elsewhere_too(self, entry: SessionEntry) -> bool:
         """Whether other chats are in the conversation of this one."""
         if self._db is None:
             return False
-        return bool(self._db.routes.keys_of(entry.session_id, self._scope) - {entry.session_key})
+        return bool(
+            self._db.read(routes.keys_of, entry.session_id, self._scope) - {entry.session_key}
+        )
 
     def _end(self, entry: SessionEntry, reason: str) -> None:
         """End the conversation that a chat leaves, unless another chat is in it."""
-        if self._db is None or self._db.get_session(entry.session_id) is None:
+        if self._db is None or self._db.read(sessions.find, entry.session_id) is None:
             return
         if not self.is_elsewhere_too(entry):
-            self._db.promote_to_session_reset(entry.session_id, reason)
+            self._db.write(sessions.end_for_reset, entry.session_id, reason)
 
     # -- when it starts afresh ------------------------------------------------------------------
 
@@ -505,7 +508,7 @@ class SessionStore:
         """Read the routes, and from the mirror those that the store does not know."""
         if self._loaded:
             return
-        rows = self._db.routes.load(self._scope) if self._db is not None else {}
+        rows = self._db.read(routes.load, self._scope) if self._db is not None else {}
         for key, row in rows.items():
             self._take(key, lambda row=row: _said(row))
         self._stored = set(self._entries)  # a row that cannot be read is not ours to delete
@@ -539,11 +542,11 @@ class SessionStore:
             changed = self._changed | (self._entries.keys() - self._stored)
             gone = self._stored - self._entries.keys()
             if gone:
-                self._db.routes.delete(gone, scope=self._scope)
+                self._db.write(routes.delete, gone, scope=self._scope)
                 self._stored -= gone
         rows = {key: self._row(key) for key in changed if key in self._entries}
         if rows:
-            self._db.routes.save_all(rows, scope=self._scope)
+            self._db.write(routes.save_all, rows, scope=self._scope)
         self._noted(rows)
         self._changed.difference_update(list(changed))
 

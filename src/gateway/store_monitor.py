@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from gateway.threads import run_blocking
 from hermes_core import clock
 from hermes_core.errors import StoreBusyError, StoreError, StoreGoneError, in_words
-from hermes_state.protocol import Store
+from hermes_state.ledger import meta
+from hermes_state.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -100,8 +101,8 @@ class StoreMonitor:
 def _failure_of(store: Store) -> Exception | None:
     """Use the store; returns why it does not work."""
     try:
-        store.set_meta(_KEY, f"{clock.now():.0f}")
-        store.get_meta(_KEY)
+        store.write(meta.put, _KEY, f"{clock.now():.0f}")
+        store.read(meta.get, _KEY)
         store.check_file()
     except StoreError as error:
         return error

@@ -25,7 +25,9 @@ from hermes_agent.turn.events import (
     TurnEnded,
 )
 from hermes_cli import plugins
-from hermes_state.protocol import Store
+from hermes_state.ledger import drafts as draft_ledger
+from hermes_state.ledger import outbox, turns
+from hermes_state.store import Store
 from hermes_state.values import Row
 
 logger = logging.getLogger(__name__)
@@ -113,7 +115,7 @@ class Streams:
         if adapter is None or not adapter.abilities.can_edit:
             return
         try:
-            for row in await run_blocking(partial(self._store.drafts.left, platform)):
+            for row in await run_blocking(lambda: self._store.read(draft_ledger.left, platform)):
                 if row["turn_id"] not in self._open and row["turn_id"] not in self._settling:
                     metadata: SendMetadata = {"key": f"turn:{row['turn_id']}:0"}
                     await _settle(self._store, adapter, row, _STOPPED, metadata)
@@ -221,7 +223,7 @@ class _Stream:
     async def settle(self) -> None:
         """Take the cursor from a draft that no reply follows: its turn was stopped."""
         try:
-            draft = await run_blocking(partial(self._store.drafts.get, self._turn_id))
+            draft = await run_blocking(lambda: self._store.read(draft_ledger.find, self._turn_id))
             if draft is None or not draft["message_id"] or await run_blocking(self._is_followed):
                 return
             text = self._fitting(self._shown) if self._shown else _STOPPED
@@ -231,9 +233,9 @@ class _Stream:
 
     def _is_followed(self) -> bool:
         """Whether a reply becomes of the draft, now or when the turn goes on."""
-        row = self._store.turns.get(self._turn_id)
+        row = self._store.read(turns.find, self._turn_id)
         is_open = row is not None and row["ended_at"] is None
-        return is_open or bool(self._store.outbox.of_turn(self._turn_id))
+        return is_open or bool(self._store.read(outbox.of_turn, self._turn_id))
 
     async def _show(self) -> None:
         """The boundary of a draft: what fails ends it, and the reply is sent as a message."""
@@ -268,7 +270,7 @@ class _Stream:
     def _is_behind(self) -> bool:
         """Whether earlier replies are still on their way to the chat."""
         platform = self._adapter.platform.value
-        return self._store.outbox.is_open(platform, self._chat_id)
+        return self._store.read(outbox.is_open, platform, self._chat_id)
 
     def _fitting(self, text: str) -> str:
         """As much of a text as one message holds with the cursor."""
@@ -278,21 +280,23 @@ class _Stream:
         return split(shown or text, room, abilities.measure)[0]
 
     async def _open(self, text: str) -> bool:
-        drafts, turn_id = self._store.drafts, self._turn_id
+        turn_id = self._turn_id
         is_first = await run_blocking(
-            lambda: drafts.begin(turn_id, self._adapter.platform.value, self._chat_id)
+            lambda: self._store.write(
+                draft_ledger.begin, turn_id, self._adapter.platform.value, self._chat_id
+            )
         )
         if not is_first:  # of an earlier attempt at this turn
-            row = await run_blocking(lambda: drafts.get(turn_id))
+            row = await run_blocking(lambda: self._store.read(draft_ledger.find, turn_id))
             self._message_id = row["message_id"] if row is not None else None
             return self._message_id is not None
         metadata: SendMetadata = {**self._metadata, "key": draft_key(turn_id)}
         result = await self._adapter.send(self._chat_id, text, self._reply_to, metadata)
         if result.success and result.message_id:
             self._message_id = message_id = result.message_id
-            await run_blocking(lambda: drafts.named(turn_id, message_id))
+            await run_blocking(lambda: self._store.write(draft_ledger.named, turn_id, message_id))
         elif self._is_surely_not_there(result):
-            await run_blocking(lambda: drafts.drop(turn_id))
+            await run_blocking(lambda: self._store.write(draft_ledger.drop, turn_id))
         return result.success
 
     def _is_surely_not_there(self, result: SendResult) -> bool:
@@ -334,7 +338,7 @@ async def _settle(
     for _ in range(_SETTLING_TRIES):
         result = await adapter.edit_message(draft["chat_id"], draft["message_id"], text, metadata)
         if not result.retryable:
-            await run_blocking(partial(store.drafts.drop, draft["turn_id"]))
+            await run_blocking(lambda: store.write(draft_ledger.drop, draft["turn_id"]))
             return
         await asyncio.sleep(result.retry_after or _SETTLE_AGAIN_S)
 

@@ -8,7 +8,8 @@ from gateway import origin
 from gateway.origin import Origin
 from gateway.platforms.base import Attachment, MessageEvent
 from gateway.source import SessionSource
-from hermes_state.protocol import Store
+from hermes_state.ledger import inbox, turns
+from hermes_state.store import Store
 from hermes_state.values import InboundMessage, Row
 
 
@@ -47,7 +48,9 @@ def all_before(store: Store, event: MessageEvent) -> list[Version]:
     if source is None or event.edits is None:
         return []
     named = InboundMessage(source.platform.value, source.chat_id, event.edits)
-    rows = [row for row in store.inbox.versions(named) if row["message_id"] != event.message_id]
+    rows = [
+        row for row in store.read(inbox.versions, named) if row["message_id"] != event.message_id
+    ]
     found = [_version(row, source) for row in rows]
     own = [one for one in found if one.is_own]
     return own or found
@@ -89,7 +92,7 @@ def says_the_same(event: MessageEvent, last: Version, store: Store) -> bool:
     if came_from is None:
         return False
     if not came_from.said:  # noted before versions were told apart by it
-        words = store.turns.user_text(last.turn_id) if last.turn_id else came_from.text
+        words = store.read(turns.user_text, last.turn_id) if last.turn_id else came_from.text
         return words == event.text
     is_same = came_from.said == origin.digest(event.text)
     return is_same and set(came_from.attachments) == set(event.attachments)

@@ -7,7 +7,8 @@ from gateway.platforms.base import MessageEvent
 from gateway.session import SessionStore
 from gateway.source import SessionSource
 from hermes_core.text import one_line, truncate
-from hermes_state.protocol import Store
+from hermes_state.ledger import outbox
+from hermes_state.store import Store
 
 _LONGEST_QUOTE = 2000
 _LONGEST_NAME = 80
@@ -47,7 +48,7 @@ class Wording:
         source, replied = event.source, event.reply_to_message_id
         if not event.reply_to_is_own_message or source is None or replied is None:
             return False
-        return self._store.outbox.is_seen(session_id, source.chat_id, replied)
+        return self._store.read(outbox.is_seen, session_id, source.chat_id, replied)
 
 
 def _name(source: SessionSource) -> str:

@@ -58,9 +58,12 @@ from hermes_core.errors import (
 )
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
-from hermes_state.ledger import sessions
+from hermes_state.ledger import budgets, inbox, lineage, questions, sessions, turns
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.ledger import usage as usage_ledger
+from hermes_state.ledger.records import message_from
 from hermes_state.ledger.turns import TurnSource
-from hermes_state.protocol import Store
+from hermes_state.store import Store
 from hermes_state.values import Accepted, InboundMessage, Limits, NewSession
 
 logger = logging.getLogger(__name__)
@@ -105,7 +108,7 @@ class Agent:
         self.sink = sink
         self.hooks: Hooks = hooks or NoHooks()
         self.session_id = self._tip_of(session_id) if session_id else sessions.new_id()
-        self.conversation_id = store.get_conversation_root(self.session_id)
+        self.conversation_id = store.read(lineage.root, self.session_id)
         self._fields = dict(fields or {})
         self._paid_by = paid_by
         self._deliver = deliver
@@ -134,12 +137,12 @@ class Agent:
         self._executor = self._make_executor(tools, home, workspace, can_ask=can_ask)
 
     def _tip_of(self, session_id: str) -> str:
-        return self.store.resolve_resume_session_id(session_id)
+        return self.store.read(lineage.tip, session_id)
 
     def _make_executor(
         self, toolbox: Toolbox, home: Home, workspace: Path | None, *, can_ask: bool
     ) -> Executor:
-        row = self.store.get_session(self.session_id)
+        row = self.store.read(sessions.find, self.session_id)
         place = Path(row["cwd"]) if row and row["cwd"] else (workspace or Path.cwd())
         bench = ToolContext(
             home=home,
@@ -208,7 +211,7 @@ class Agent:
 
     def answer(self, question_id: str, text: str) -> None:
         """Answer a question that the agent asked; approvals take once, session, always or deny."""
-        self.store.questions.answer(question_id, text, by=self.platform)
+        self.store.write(questions.answer, question_id, text, by=self.platform)
 
     def sub_agent(self, session_id: str, paid_by: str, sink: Sink) -> "Agent":
         """An agent for a part of the work: same model and tools, a conversation of its own."""
@@ -246,9 +249,10 @@ class Agent:
         message, and each of its messages gets its id. With `only_if_idle`, raises ConversationBusyError
         when a process runs the conversation, and stores nothing.
         """
-        is_first = self.store.get_session(self.session_id) is None
+        is_first = self.store.read(sessions.find, self.session_id) is None
         fresh = [message for message in history if message.get("id") is None]
-        accepted = self.store.turns.accept(
+        accepted = self.store.write(
+            turns.accept,
             self.session_id,
             {"role": "user", "content": content},
             delivery=delivery,
@@ -259,7 +263,11 @@ class Agent:
             source=TurnSource(self.platform, lease.process_name()),
         )
         if is_first and accepted.is_new:
-            stored = self.store.get_messages(self.session_id, limit=len(fresh)) if fresh else []
+            stored = (
+                self.store.read(message_ledger.of_session, self.session_id, limit=len(fresh))
+                if fresh
+                else []
+            )
             for message, row in zip(fresh, stored, strict=True):
                 message["id"] = row["id"]
             self._tell_start()
@@ -337,7 +345,7 @@ class Agent:
 
         Only the person at the machine completes messages of others: the rest have other rights.
         """
-        if self.permissions is not None and self.store.inbox.of_turn(turn_id) is not None:
+        if self.permissions is not None and self.store.read(inbox.of_turn, turn_id) is not None:
             raise ConversationBusyError(
                 f"An earlier message of the conversation {self.conversation_id} comes first.",
                 fix="Wait for its answer.",
@@ -376,7 +384,7 @@ class Agent:
             if attempt.is_unstored:
                 self._unstored = turn_id
             if outcome.status == "suspended":
-                self.store.turns.put_off(turn_id, claimed.lease)
+                self.store.write(turns.put_off, turn_id, claimed.lease)
             return outcome
 
     def _context(self) -> TurnContext:
@@ -431,8 +439,8 @@ class Agent:
         return steers
 
     def _dictionary(self, turn_id: str, outcome: Outcome) -> dict[str, Any]:
-        self._session_messages = self.store.get_messages_as_conversation(self.session_id)
-        spent = self.store.budgets.of_turn(turn_id)
+        self._session_messages = self.store.read(message_ledger.as_conversation, self.session_id)
+        spent = self.store.read(budgets.of_turn, turn_id)
         usage = self._usage_of(turn_id)
         facts = self.model.facts
         return as_dictionary(
@@ -448,7 +456,7 @@ class Agent:
         )
 
     def _usage_of(self, turn_id: str) -> dict[str, Any]:
-        row = self.store.usage.of_turn(turn_id, self.session_id)
+        row = self.store.read(usage_ledger.of_turn, turn_id, self.session_id)
         return {
             "input_tokens": row["input_tokens"],
             "output_tokens": row["output_tokens"],
@@ -461,14 +469,14 @@ class Agent:
 
     def context_tokens(self) -> int:
         """Estimate the tokens of the next request."""
-        messages = self.store.get_messages_as_conversation(self.session_id)
+        messages = self.store.read(message_ledger.as_conversation, self.session_id)
         context = self._context()
         prefix = context.prefix(self.session_id)
         return context.estimator.count(messages, prefix.system, prefix.tools)
 
     def context_parts(self) -> dict[str, int]:
         """Estimate the tokens of each part of the next request."""
-        messages = self.store.get_messages_as_conversation(self.session_id)
+        messages = self.store.read(message_ledger.as_conversation, self.session_id)
         context = self._context()
         sizes, prefix = context.estimator, context.prefix(self.session_id)
         return {
@@ -521,7 +529,8 @@ class Agent:
         del conversation_history
         self._session_messages = messages
         fresh = [message for message in messages if message.get("id") is None]
-        ids = self.store.append_messages(self.session_id, fresh) if fresh else []
+        stored = [message_from(message) for message in fresh]
+        ids = self.store.write(message_ledger.append_all, self.session_id, stored) if fresh else []
         for message, id_ in zip(fresh, ids, strict=True):
             message["id"] = id_
 
@@ -534,7 +543,7 @@ class Agent:
         """Let memory learn from the conversation so far; one that fails harms only itself."""
         if not self._memory:
             return
-        transcript = messages or self.store.get_messages_as_conversation(self.session_id)
+        transcript = messages or self.store.read(message_ledger.as_conversation, self.session_id)
         for provider in self._memory:
             try:
                 provider.on_session_end(transcript)

@@ -27,7 +27,7 @@ from hermes_agent.turn.values import Deliver, deliver_nothing
 from hermes_core import config, secrets
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
-from hermes_state.protocol import Store
+from hermes_state.store import Store
 
 logger = logging.getLogger(__name__)
 

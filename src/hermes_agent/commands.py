@@ -30,8 +30,10 @@ from hermes_core.errors import (
 )
 from hermes_core.slash_commands import Surface
 from hermes_core.text import counted, one_line, truncate, usd, without_surrogates
-from hermes_state.protocol import Store
-from hermes_state.values import Lease, Row, Scope
+from hermes_state.ledger import budgets, lineage, listing, messages, sessions, titles
+from hermes_state.ledger import usage as usage_ledger
+from hermes_state.store import Store
+from hermes_state.values import Filter, Lease, NewMessage, Row, Scope
 
 _LINE = re.compile(r"/([a-zA-Z][\w-]*)(?:\s+(.*))?\s*", re.DOTALL)
 _MAX_LISTED = 10
@@ -283,8 +285,8 @@ def _new(context: Context, title: str) -> str:
 def _title(context: Context, title: str) -> str:
     store, session_id = _spoken(context)
     if title:
-        store.set_session_title(session_id, title)
-    return title_text(store.get_session_title(session_id))
+        store.write(titles.set_title, session_id, title)
+    return title_text(store.read(titles.title_of, session_id))
 
 
 def title_text(title: str | None) -> str:
@@ -294,8 +296,8 @@ def title_text(title: str | None) -> str:
 
 def _sessions(context: Context, text: str) -> str:
     here = at_tip(context.conversation)
-    found = here.store.list_sessions_rich(
-        limit=_MAX_LISTED, search_query=text or None, scope=_scope(context)
+    found = here.store.read(
+        listing.select, Filter(search_query=text or None, scope=_scope(context)), limit=_MAX_LISTED
     )
     if not found:
         return f"No conversation has {text!r}." if text else "There are no conversations yet."
@@ -311,12 +313,12 @@ def _resume(context: Context, name: str) -> str:
         opens = "/resume NAME opens one: an id, a title, or the beginning of an id."
         return f"{_sessions(context, '')}\n{opens}"
     store, scope = context.conversation.store, _scope(context)
-    found = store.resolve_session(name, scope)
+    found = store.read(titles.meant, name, scope)
     if found is None:
         raise SessionNotFoundError(
             f"{name!r} is not one conversation.", fix="/sessions lists them."
         )
-    context.open(store.resolve_resume_session_id(found), "resumed_other")
+    context.open(store.read(lineage.tip, found), "resumed_other")
     return ""
 
 
@@ -340,7 +342,7 @@ def _undo(context: Context, what: str) -> str:
     if what in ("compress", "compact", "compression", "compaction"):
         here = context.conversation
         with _held(context) as held:
-            here.session_id = store.undo_rotation(session_id, lease=held)
+            here.session_id = store.write(lineage.undo_rotation, session_id, lease=held)
         here.hooks.invoke_hook("on_session_finalize", session_id=session_id, platform=here.platform)
         return "The last compaction is undone; the model sees every message again."
     if what and not (what.isdecimal() and int(what)):
@@ -363,7 +365,7 @@ def _undo_exchanges(context: Context, number: int) -> Row:
     """Undo the last exchanges; return the request that began the first of them."""
     store, session_id, request = _request(context, number, "undo")
     with _held(context):
-        return store.rewind_to_message(session_id, request["id"])["target_message"]
+        return store.write(messages.rewind, session_id, request["id"])["target_message"]
 
 
 def _request(context: Context, number: int, purpose: str) -> tuple[Store, str, Row]:
@@ -385,7 +387,7 @@ def _held(context: Context) -> AbstractContextManager[Lease]:
 def _branch(context: Context, title: str) -> str:
     _, session_id = _spoken(context)
     here = context.conversation
-    branch = here.store.branch_session(session_id, title=title)
+    branch = here.store.write(lineage.branch, session_id, title=title)
     try:
         context.open(branch, "branched")
     finally:
@@ -395,7 +397,7 @@ def _branch(context: Context, title: str) -> str:
 
 def tell_start(here: Conversation, branch: str) -> None:
     """Tell plugins of a copy of a conversation, after the end of the one that was left for it."""
-    row = here.store.get_session(branch)
+    row = here.store.read(sessions.find, branch)
     here.hooks.invoke_hook(
         "on_session_start",
         session_id=branch,
@@ -415,10 +417,10 @@ def _compress(context: Context, focus: str) -> str:
 def _expand(context: Context, which: str) -> str:
     store, session_id = _spoken(context)
     text = history.expand_text(store, session_id, which)
-    requests = history.requests(store.get_messages_as_conversation(session_id))
+    requests = history.requests(store.read(messages.as_conversation, session_id))
     answers = {"answers": requests[-1]["id"]} if requests else {}
     content = f"Earlier messages of this conversation, word for word:\n{text}"
-    store.append_message(session_id, "user", content, **answers)
+    store.write(messages.append, session_id, NewMessage("user", content, **answers))
     return f"{text}\n\nThe model sees these again from now on."
 
 
@@ -428,14 +430,14 @@ def _usage(context: Context, _argument: str) -> str:
         f"{row['model']}: {counted(row['calls'], 'call')}, {row['input_tokens']:,} tokens in"
         f" ({row['cache_read_tokens']:,} from the cache), {row['output_tokens']:,} out,"
         f" ${row['cost_usd']:.4f}"
-        for row in store.usage.of_conversation(session_id)
+        for row in store.read(usage_ledger.of_conversation, session_id)
     ]
     if (permissions := context.permissions) is not None:
-        yours = store.budgets.today_usd(permissions.person)
+        yours = store.read(budgets.today_usd, permissions.person)
         limit = f" of {usd(permissions.usd_per_day)}" if permissions.usd_per_day else ""
         lines.append(f"Today, all your conversations together: ${yours:.4f}{limit}.")
     if has_notes(permissions):
-        lines.append(f"Today, all conversations together: ${store.budgets.today_usd():.4f}.")
+        lines.append(f"Today, all conversations together: ${store.read(budgets.today_usd):.4f}.")
     return "\n".join(lines)
 
 
@@ -446,7 +448,7 @@ def _status(context: Context, _argument: str) -> str:
 def status_text(context: Context, doing: str) -> str:
     """Return where things stand in a conversation, with what is being done in it."""
     here = at_tip(context.conversation)
-    row = here.store.get_session(here.session_id)
+    row = here.store.read(sessions.find, here.session_id)
     title = (row and row["title"]) or "no title"
     waiting = len(_approvals(context))
     lines = [
@@ -542,14 +544,14 @@ def _exit(context: Context, _argument: str) -> str:
 def _spoken(context: Context) -> tuple[Store, str]:
     """The store and the session, which must hold something."""
     here = at_tip(context.conversation)
-    if here.store.get_session(here.session_id) is None:
+    if here.store.read(sessions.find, here.session_id) is None:
         raise UsageError("Nothing has been said in this conversation yet.")
     return here.store, here.session_id
 
 
 def at_tip(conversation: Conversation) -> Conversation:
     """A conversation, in the session where it goes on: another chat or surface may have shortened it."""
-    tip = conversation.store.resolve_resume_session_id(conversation.session_id)
+    tip = conversation.store.read(lineage.tip, conversation.session_id)
     conversation.session_id = tip
     return conversation
 

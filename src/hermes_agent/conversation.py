@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hermes_agent.hooks import Hooks
-from hermes_state.protocol import Store
+from hermes_state.ledger import lineage
+from hermes_state.store import Store
 
 
 class Conversation(Protocol):
@@ -37,7 +38,7 @@ class Asleep:
 
     @property
     def conversation_id(self) -> str:
-        return self.store.get_conversation_root(self.session_id)
+        return self.store.read(lineage.root, self.session_id)
 
     def interrupt(self) -> None:
         """Nothing runs in it."""

@@ -20,7 +20,7 @@ from hermes_agent.turn.events import (
 from hermes_agent.turn.stop import Stop
 from hermes_agent.turn.values import Turn
 from hermes_core.errors import ToolError
-from hermes_state.ledger import sessions
+from hermes_state.ledger import sessions, turns
 from hermes_state.ledger.scope import DELEGATE
 from hermes_state.values import NewSession
 
@@ -44,7 +44,8 @@ class SubAgents(DelegateFor):
 
     def _send(self, turn: Turn, call_id: str, stop: Stop, task: str) -> Result:
         parent = self._parent
-        accepted = parent.store.turns.accept(
+        accepted = parent.store.write(
+            turns.accept,
             sessions.new_id(),
             {"role": "user", "content": task},
             idempotency_key=f"delegate:{turn.id}:{call_id}",
@@ -72,9 +73,9 @@ class SubAgents(DelegateFor):
     def _end(self, session_id: str, turn_id: str) -> None:
         """A sub-agent has done its task, or never will; one that is put off goes on with its parent."""
         store = self._parent.store
-        turn = store.turns.get(turn_id)
+        turn = store.read(turns.find, turn_id)
         if turn is not None and turn["ended_at"] is not None:
-            store.end_session(session_id, _DONE)
+            store.write(sessions.end, session_id, _DONE)
 
 
 def _relay(turn: Turn, call_id: str) -> Sink:

@@ -9,10 +9,11 @@ import os
 from typing import TYPE_CHECKING, Protocol
 
 from hermes_agent import lease
+from hermes_state.ledger import leases, sessions
 
 if TYPE_CHECKING:  # a surface that ends half-built conversations need not load the agent for it
     from hermes_agent.agent import Agent
-    from hermes_state.protocol import Store
+    from hermes_state.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ def end(
     agent: "Agent", end_reason: str, *, completed: bool = False, interrupted: bool = True
 ) -> None:
     """Let go of an agent's conversation. What was never spoken in leaves nothing behind."""
-    if agent.is_ended or agent.store.get_session(agent.session_id) is None:
+    if agent.is_ended or agent.store.read(sessions.find, agent.session_id) is None:
         agent.close()
         return
     agent.is_ended = True
@@ -90,7 +91,7 @@ def let_go(
 
 def is_run_elsewhere(store: "Store", conversation_id: str) -> bool:
     """Whether another living process runs the conversation, so that it is not ours to end."""
-    holder = store.leases.holder_of(conversation_id)
+    holder = store.read(leases.holder_of, conversation_id)
     if not isinstance(holder, str) or f":{os.getpid()}:" in holder:
         return False
     return not lease.is_gone(holder)
@@ -129,7 +130,7 @@ class _Held:
         )
 
     def record(self, end_reason: str) -> None:
-        self._agent.store.end_session(self.session_id, end_reason)
+        self._agent.store.write(sessions.end, self.session_id, end_reason)
 
     def tell_finalized(self) -> None:
         self._agent.hooks.invoke_hook(

@@ -6,13 +6,16 @@ by one, and messages before a summary cannot go without it.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from hermes_agent.compaction.summary import span_of
 from hermes_agent.compaction.transcript import full_text, original_id
 from hermes_core.errors import NothingSaidError, SessionNotFoundError, UsageError
 from hermes_core.text import counted, truncate
-from hermes_state.protocol import Store
+from hermes_state.ledger import lineage, sessions
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.store import Store
 from hermes_state.values import Row
 
 # -- undo ------------------------------------------------------------------------------------------
@@ -39,7 +42,7 @@ def last_request(store: Store, session_id: str, number: int = 1, purpose: str = 
 
     Raises NothingSaidError when there is none, or when that would reach behind a summary.
     """
-    messages = store.get_messages_as_conversation(session_id)
+    messages = store.read(message_ledger.as_conversation, session_id)
     found = undoable(messages)
     is_compacted = any(row.get("kind") == "summary" for row in messages)
     if found and (number <= len(found) or not is_compacted):
@@ -58,7 +61,7 @@ def last_request(store: Store, session_id: str, number: int = 1, purpose: str = 
 
 def undo_hint(store: Store, session_id: str) -> str:
     """Say how to reach messages from before a compaction; empty when there was none."""
-    row = store.get_session(session_id)
+    row = store.read(sessions.find, session_id)
     if row is not None and row["relation"] == "continuation":
         return "/undo compress brings back the messages from before the compaction."
     if row is not None and row["relation"] == "branch":
@@ -125,7 +128,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 def _members(store: Store, session_id: str) -> list[str]:
     """Return the sessions of the conversation up to this one, oldest first."""
-    members = store.get_compression_lineage(session_id)
+    members = store.read(lineage.members, session_id)
     if not members:
         raise SessionNotFoundError(f"There is no session {session_id!r}.")
     return members[: members.index(session_id) + 1] if session_id in members else members
@@ -155,7 +158,7 @@ def _range(store: Store, members: Sequence[str], which: str) -> tuple[int, int]:
 def _summaries(store: Store, members: Sequence[str]) -> Iterator[Row]:
     """Yield the summaries of a conversation, latest first."""
     for member in reversed(members):
-        for row in reversed(store.get_messages(member)):
+        for row in reversed(store.read(message_ledger.of_session, member)):
             if row["kind"] == "summary":
                 yield row
 
@@ -166,14 +169,14 @@ def _originals(store: Store, members: Sequence[str]) -> dict[int, Row]:
     A branch includes the messages of its parent up to where it branched.
     """
     found: dict[int, Row] = {}
-    beginning = store.get_messages(members[0])
-    root = store.get_session(members[0])
+    beginning = store.read(message_ledger.of_session, members[0])
+    root = store.read(sessions.find, members[0])
     if root is not None and root["relation"] == "branch":
         copied = (original_id(row) for row in beginning if row["origin_id"] is not None)
         until = max(copied, default=0)
         above = _originals(store, _members(store, root["parent_session_id"]))
         found = {key: row for key, row in above.items() if key <= until}
-    for rows in (beginning, *map(store.get_messages, members[1:])):
+    for rows in (beginning, *map(partial(store.read, message_ledger.of_session), members[1:])):
         for row in rows:
             is_original = row["origin_id"] is None
             if row["kind"] != "summary" and (is_original or original_id(row) not in found):

@@ -11,13 +11,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 from hermes_core.errors import ConversationBusyError, LeaseLostError, StoreError
+from hermes_state.ledger import leases, turns
 from hermes_state.ledger.leases import DEFAULT_TTL_S
-from hermes_state.protocol import Store
+from hermes_state.store import Store
 from hermes_state.values import ClaimedTurn, Lease
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ def running(
     """
 
     def take(holder: str) -> ClaimedTurn | None:
-        return store.turns.take(turn_id, conversation_id, holder, is_same=is_same)
+        return store.write(turns.take, turn_id, conversation_id, holder, is_same=is_same)
 
     claimed = _acquire(store, conversation_id, take)
     with _renewing(store, claimed.lease, on_lost):
@@ -65,7 +66,11 @@ def running(
 
 def acquire(store: Store, conversation_id: str) -> Lease:
     """Take the lease, also from a process that has ended; raises ConversationBusyError."""
-    return _acquire(store, conversation_id, partial(store.leases.acquire, conversation_id))
+
+    def take(holder: str) -> Lease | None:
+        return store.write(leases.acquire, conversation_id, holder)
+
+    return _acquire(store, conversation_id, take)
 
 
 def _acquire(store: Store, conversation_id: str, take: Callable[[str], T | None]) -> T:
@@ -74,9 +79,9 @@ def _acquire(store: Store, conversation_id: str, take: Callable[[str], T | None]
     try:
         acquired = take(holder)
         if acquired is None:
-            former = store.leases.holder_of(conversation_id)
+            former = store.read(leases.holder_of, conversation_id)
             if former is not None and (is_gone(former) or _is_unreleased(former)):
-                store.leases.take_over(conversation_id, former, holder)
+                store.write(leases.take_over, conversation_id, former, holder)
                 acquired = take(holder)
     except BaseException:
         _holders.discard(holder)
@@ -99,21 +104,23 @@ def _renewing(store: Store, lease: Lease, on_lost: Callable[[], None]) -> Genera
     finally:
         _renewer.remove(lease)
         _holders.discard(lease.holder)
-        if store.leases.holder_of(lease.conversation_id) == lease.holder:
-            store.leases.release(lease)
+        if store.read(leases.holder_of, lease.conversation_id) == lease.holder:
+            store.write(leases.release, lease)
 
 
 def expire_dead_leases(store: Store) -> None:
     """Expire the leases of processes that have ended, so that their turns count as unfinished."""
-    for conversation_id, holder in store.leases.held().items():
+    for conversation_id, holder in store.read(leases.held).items():
         if is_gone(holder):
             # With no time to live: a search for unfinished turns at this moment finds no holder.
-            store.leases.take_over(conversation_id, holder, f"{_process()}{_EXPIRED}", ttl_s=0)
+            store.write(
+                leases.take_over, conversation_id, holder, f"{_process()}{_EXPIRED}", ttl_s=0
+            )
 
 
 def is_hung(store: Store, conversation_id: str) -> bool:
     """Whether a process that is alive has let the lease of a conversation expire."""
-    holder = store.leases.lapsed_holder(conversation_id)
+    holder = store.read(leases.lapsed_holder, conversation_id)
     return holder is not None and not holder.endswith(_EXPIRED) and not is_gone(holder)
 
 
@@ -213,7 +220,7 @@ class LeaseRenewer:
         The boundary of the thread: what fails for one lease must not end the renewal of the others.
         """
         try:
-            store.leases.renew(lease)
+            store.write(leases.renew, lease)
         except LeaseLostError:
             self._lose(lease, on_lost)
         except StoreError as error:  # a full disk, a locked store

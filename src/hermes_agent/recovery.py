@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_agent import lease
 from hermes_core.errors import ConversationBusyError
-from hermes_state.protocol import Store
+from hermes_state.ledger import sessions, turns
+from hermes_state.store import Store
 from hermes_state.values import Row
 
 if TYPE_CHECKING:  # a surface that only looks for open turns need not load the agent for it
@@ -20,7 +21,9 @@ def unfinished(store: Store, conversation_id: str | None = None) -> list[Row]:
     """Return the open turns of conversations whose lease is free, the oldest first."""
     lease.expire_dead_leases(store)
     return [
-        row for row in store.turns.unfinished() if conversation_id in (None, row["conversation_id"])
+        row
+        for row in store.read(turns.unfinished)
+        if conversation_id in (None, row["conversation_id"])
     ]
 
 
@@ -47,7 +50,7 @@ def recover(store: Store, agent_for: "Callable[[str], Agent]") -> list[dict[str,
     """
     outcomes: list[dict[str, Any]] = []
     for row in unfinished(store):
-        session = store.get_session(row["session_id"])
+        session = store.read(sessions.find, row["session_id"])
         if session is None or session["relation"] == "delegate":
             continue
         agent = agent_for(row["session_id"])

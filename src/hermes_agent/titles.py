@@ -11,7 +11,8 @@ from hermes_agent.turn.meter import Meter
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import BudgetSpent, HermesError, Interrupted
 from hermes_core.text import one_line, truncate
-from hermes_state.protocol import Store
+from hermes_state.ledger import messages, titles
+from hermes_state.store import Store
 from hermes_state.values import Limits
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class Titler:
         if self._is_done:
             return
         self._is_done = True
-        if self._store.get_session_title(session_id) is None:
+        if self._store.read(titles.title_of, session_id) is None:
             self._thread = threading.Thread(
                 target=self._work, args=(session_id, turn_id), name="title", daemon=True
             )
@@ -65,7 +66,7 @@ class Titler:
     def _work(self, session_id: str, turn_id: str) -> None:
         try:
             title = self._ask(session_id, turn_id)
-            if title and self._store.set_auto_title_if_empty(session_id, title):
+            if title and self._store.write(titles.set_if_empty, session_id, title):
                 self._report(Titled(session_id, title))
         except Interrupted:
             logger.info("no title for %s: it was stopped", session_id)
@@ -75,7 +76,7 @@ class Titler:
     def _ask(self, session_id: str, turn_id: str) -> str:
         excerpts = [
             f"{message['role']}: {truncate(one_line(str(message['content'])), _EXCERPT_LENGTH)}"
-            for message in self._store.get_messages_as_conversation(session_id)
+            for message in self._store.read(messages.as_conversation, session_id)
             if message["role"] in ("user", "assistant") and message["content"]
         ]
         question = f"{_ASK}\n\n" + "\n".join(excerpts[:2])

@@ -11,12 +11,14 @@ import math
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from hermes_agent.models.base import Request, ToolSpec
 from hermes_core.errors import StoreError
+from hermes_state.ledger import meta
+from hermes_state.store import Transactional
 
 logger = logging.getLogger(__name__)
 
@@ -131,13 +133,6 @@ def _prompt_tokens(system: str) -> int:
     return text_tokens(system)
 
 
-class Notes(Protocol):
-    """Where a ratio is kept; a store is one."""
-
-    def get_meta(self, key: str) -> str | None: ...
-    def set_meta(self, key: str, value: str) -> None: ...
-
-
 class _Learned(msgspec.Struct):
     ratio: float = 1.0
     reports: int = 0
@@ -150,9 +145,9 @@ class Estimator:
     counted. Of the rest a sum is kept, since many conversations are awake at once.
     """
 
-    def __init__(self, model_name: str, notes: Notes | None = None) -> None:
+    def __init__(self, model_name: str, store: Transactional | None = None) -> None:
         self._key = f"tokens.{model_name}"
-        self._notes = notes
+        self._store = store
         self._lock = threading.Lock()
         self._learned = self._read()
         self._stored_ratio = self._learned.ratio
@@ -242,7 +237,7 @@ class Estimator:
         return found
 
     def _read(self) -> _Learned:
-        text = self._notes.get_meta(self._key) if self._notes is not None else None
+        text = self._store.read(meta.get, self._key) if self._store is not None else None
         if text is None:
             return _Learned()
         try:
@@ -252,10 +247,10 @@ class Estimator:
         return _Learned(_bounded(found.ratio), max(found.reports, 0))
 
     def _write(self, encoded: str) -> None:
-        if self._notes is None:
+        if self._store is None:
             return
         try:
-            self._notes.set_meta(self._key, encoded)
+            self._store.write(meta.put, self._key, encoded)
         except StoreError:  # an estimate is not worth a failed turn
             logger.warning("what was learned about tokens could not be kept", exc_info=True)
 

@@ -34,7 +34,7 @@ from hermes_engine.inputs import Input
 from hermes_engine.runner import TurnRunner
 from hermes_engine.surface import QueuedTurn, Running, Surface, TurnPlan
 from hermes_engine.work import Work
-from hermes_state.ledger import turns, workers
+from hermes_state.ledger import lineage, turns, workers
 from hermes_state.ledger.turns import TurnSource
 from hermes_state.values import Accepted, Row
 
@@ -166,14 +166,14 @@ class Engine:
     def cancel(self, turn_id: str, reason: str) -> bool:
         """End a turn that has not begun; return False when it has, or is over."""
         try:
-            row = self.store.turns.get(turn_id)
-            self.store.turns.withdraw(turn_id, reason)
+            row = self.store.read(turns.find, turn_id)
+            self.store.write(turns.withdraw, turn_id, reason)
         except IllegalTransitionError:
             return False
         with self._lock:
             self._ended_here.add(turn_id)
         if row is not None:
-            conversation_id = self.store.get_conversation_root(row["session_id"])
+            conversation_id = self.store.read(lineage.root, row["session_id"])
             self.publish(conversation_id, turn_id, TurnCancelled(reason))
         self._news.set()
         return True
@@ -288,7 +288,7 @@ class Engine:
 
     def agent(self, session_id: str, plan: TurnPlan) -> Agent:
         """Return the agent of a conversation, awake or made for it. Raises ModelError."""
-        conversation_id = self.store.get_conversation_root(session_id)
+        conversation_id = self.store.read(lineage.root, session_id)
         return self._runner.agent(conversation_id, session_id, plan)
 
     # -- dispatching ------------------------------------------------------------------------------

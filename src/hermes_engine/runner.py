@@ -22,6 +22,7 @@ from hermes_engine.surface import (
     TurnPlan,
 )
 from hermes_engine.work import Work
+from hermes_state.ledger import sessions, turns
 from hermes_state.values import Accepted, OutboundPart
 
 logger = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class TurnRunner:
             agent.asker.can_ask = plan.can_ask
             self._tell_session_start(agent, turn)
             if plan.instructions:
-                self._store.instruct_session(turn.session_id, plan.instructions)
+                self._store.write(sessions.instruct, turn.session_id, plan.instructions)
             self._report(running, TurnStarted(is_resumed=turn.is_resumed))
             outcome = agent.run(turn.id, stop=running.stop)
         if outcome.is_recorded:  # ended by somebody else, or moved to another conversation
@@ -132,7 +133,7 @@ class TurnRunner:
         turn = running.turn
         if (surface := self._surface(turn)) is not None:
             return surface.plan(running)
-        session = self._store.get_session(turn.session_id) or {}
+        session = self._store.read(sessions.find, turn.session_id) or {}
         return TurnPlan(
             source=str(session.get("source") or turn.surface),
             workspace=Path(session.get("cwd") or Path.home()),
@@ -188,7 +189,7 @@ class TurnRunner:
         if accepted is not None and accepted.session_id == turn.session_id:
             is_new = accepted.makes_session
         else:  # accepted by another process, or moved to another conversation since
-            is_new = self._store.turns.opens(turn.id)
+            is_new = self._store.read(turns.opens, turn.id)
         if not is_new:
             return
         agent.hooks.invoke_hook(
@@ -205,7 +206,7 @@ class TurnRunner:
         try:
             self._check_open(turn)
             parts = plan.deliver(turn.id, outcome) if plan is not None else ()
-            self._store.turns.finish(turn.id, "failed", reason=reason, pieces=parts)
+            self._store.write(turns.finish, turn.id, "failed", reason=reason, pieces=parts)
         except StoreError:
             logger.exception("The end of turn %s could not be stored", turn.id)
             return None
@@ -215,7 +216,7 @@ class TurnRunner:
     def _check_open(self, turn: QueuedTurn) -> None:
         """Raise TurnLeftError when a turn has ended or is gone; a store that is locked cannot tell."""
         try:
-            row = self._store.turns.get(turn.id)
+            row = self._store.read(turns.find, turn.id)
         except StoreError:
             return
         if row is None or row["ended_at"] is not None:
@@ -223,7 +224,7 @@ class TurnRunner:
 
     def _check_failed(self, turn: QueuedTurn, outcome: Outcome) -> None:
         """Raise StoreError when the end could not be stored, TurnLeftError when another one is."""
-        row = self._store.turns.get(turn.id)
+        row = self._store.read(turns.find, turn.id)
         if row is None or row["state"] not in ("accepted", "running", "failed"):
             raise TurnLeftError
         if row["state"] != "failed":

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterator
 from functools import cache, cached_property, lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -18,7 +18,7 @@ from hermes_state.engines.sqlite.tx import SqliteTx
 from hermes_state.ledger import lineage, messages
 from hermes_state.ledger.records import IS_OUT_OF_ORDER
 from hermes_state.ledger.scope import condition
-from hermes_state.values import Row, Scope
+from hermes_state.values import Row, Scope, Sort
 
 MOST_CHARACTERS = 2048
 """Of a query; the rest is not read."""
@@ -32,7 +32,6 @@ _PUNCTUATED = re.compile(r"\w+(?:[^\w\s]+\w+)+")
 _EXCLUDED = re.compile(r"-(?![A-Za-z0-9]$)[@#.]?\w")
 """What a minus makes an exclusion: a word. `->next` and the option `-m` are text of their own."""
 
-Sort = Literal["newest", "oldest", "relevance"]
 
 _ORDERS: dict[Sort, str] = {
     "newest": "{table}.rowid DESC",

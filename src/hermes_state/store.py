@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from hermes_state.values import Row
+from hermes_state.values import Row, Sort
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -96,6 +96,26 @@ class Store(Transactional, Protocol):
 
     def within(self, conversation_id: str) -> Transactional:
         """Declare writes to be about one conversation: those about others may run beside them."""
+        ...
+
+    # Pinned: programs that bring a store of their own count on these two being called.
+    def end_session(self, session_id: str, end_reason: str) -> None: ...
+    def set_session_title(self, session_id: str, title: str | None) -> bool: ...
+
+    def check_file(self) -> None:
+        """Raise StoreGoneError when what was opened is not there any more."""
+        ...
+
+    def search_messages(
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        offset: int = 0,
+        sort: Sort = "newest",
+        **filters: Any,  # noqa: ANN401 -- fields of Wanted
+    ) -> list[Row]:
+        """Find messages by the words a person typed; engines index text each in their own way."""
         ...
 
     def close(self) -> None:

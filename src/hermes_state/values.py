@@ -324,6 +324,10 @@ class NewSession(NamedTuple):
     """The chat that leads to it from now on."""
 
 
+Sort = Literal["newest", "oldest", "relevance"]
+"""The order of what a search finds."""
+
+
 class Filter(NamedTuple):
     """Which conversations to list."""
 

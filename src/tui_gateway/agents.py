@@ -6,6 +6,7 @@ from pathlib import Path
 from hermes_core.errors import HermesError, ModelError
 from hermes_core.loading import loading
 from hermes_protocol.errors import NO_AGENT
+from hermes_state.ledger import sessions
 from tui_gateway import info
 from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime
@@ -69,14 +70,14 @@ def _make(rt: Runtime, sid: str, session: LiveSession) -> None:
 def _settle_in(rt: Runtime, session: LiveSession) -> None:
     """Work where the conversation worked, or say that this place is gone."""
     live = rt.live(session)
-    row = rt.db().get_session(session["session_key"])
+    row = rt.db().read(sessions.find, session["session_key"])
     if row is None or not row["cwd"]:
         return
     if Path(row["cwd"]).is_dir():
         live.cwd = Path(row["cwd"])
         return
     live.warning = f"Its folder {row['cwd']} is gone; it works in {live.cwd} now."
-    rt.db().update_session_cwd(session["session_key"], str(live.cwd))
+    rt.db().write(sessions.change, session["session_key"], cwd=str(live.cwd))
 
 
 def _find_model(rt: Runtime, sid: str, live: Live) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from hermes_agent import ending
 from hermes_cli import plugins
+from hermes_state.ledger import lineage, sessions
 from tui_gateway import info, turns
 from tui_gateway.runtime import SOURCE, LiveSession, Runtime
 
@@ -46,8 +47,8 @@ class _Leaving:
         """Whether something was said in it, and no other process runs it or has it open."""
         try:
             store = self._rt.db()
-            is_stored = store.get_session(self.session_id) is not None
-            root = store.get_conversation_root(self.session_id)
+            is_stored = store.read(sessions.find, self.session_id) is not None
+            root = store.read(lineage.root, self.session_id)
             is_open = root in self._rt.presence.elsewhere()
             is_elsewhere = is_stored and (is_open or ending.is_run_elsewhere(store, root))
         except Exception:
@@ -98,7 +99,7 @@ class _Leaving:
 
     def record(self, end_reason: str) -> None:
         store = self._rt.db()
-        row = store.get_session(self.session_id)
+        row = store.read(sessions.find, self.session_id)
         if row is not None and isinstance(row["session_key"], str):
             return  # a messenger's chat, which only its gateway ends
         store.end_session(self.session_id, end_reason)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from hermes_core.errors import HermesError
 from hermes_core.loading import loading
 from hermes_core.version import VERSION
+from hermes_state.ledger import lineage, sessions, titles
+from hermes_state.ledger import usage as usage_ledger
 from tui_gateway.runtime import LiveSession, Runtime
 
 if TYPE_CHECKING:
-    from hermes_state.protocol import Store
+    from hermes_state.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ def describe(rt: Runtime, session: LiveSession) -> Payload:
     if agent is None:
         info["lazy"] = True
     else:
-        info["title"] = rt.db().get_session_title(key_of(session)) or info["title"]
+        info["title"] = rt.db().read(titles.title_of, key_of(session)) or info["title"]
         info["usage"] = usage(rt, session)
     if live.error is not None:
         with loading:
@@ -109,7 +111,7 @@ def tell(rt: Runtime, sid: str, session: LiveSession) -> None:
 
 def rewinds_of(store: "Store", key: str) -> tuple[str, int]:
     """How often something was taken back in a conversation since it was shortened last, and where."""
-    row = store.get_session(store.get_compression_tip(key))
+    row = store.read(sessions.find, store.read(lineage.tip, key))
     return (row["id"], row["rewind_count"] or 0) if row is not None else ("", 0)
 
 
@@ -122,7 +124,7 @@ def tell_change(rt: Runtime, session: LiveSession, reason: str) -> None:
 def usage(rt: Runtime, session: LiveSession) -> Payload:
     """What the conversation has used so far, all its sessions together."""
     key, facts = key_of(session), _facts(session.get("agent"))
-    row = rt.db().usage.so_far(key)
+    row = rt.db().read(usage_ledger.so_far, key)
     total: Payload = {
         name: row[column]
         for name, column in (
@@ -151,7 +153,7 @@ def window_share(rt: Runtime, session: LiveSession) -> Payload:
     if facts is None:
         return {}
     if taken is None:
-        taken = rt.db().usage.last_taken(key_of(session))
+        taken = rt.db().read(usage_ledger.last_taken, key_of(session))
     share = {"context_max": facts.window}
     if taken is None or not facts.window:
         return share

@@ -12,9 +12,10 @@ from hermes_agent import lease, recovery
 from hermes_agent.turn.stop import Stop
 from hermes_core import clock
 from hermes_protocol.errors import NO_SUCH_SESSION
-from hermes_state.ledger import sessions
+from hermes_state.ledger import inbox, lineage, sessions
+from hermes_state.ledger import turns as turn_ledger
 from hermes_state.ledger.turns import FOLDED, TurnSource
-from hermes_state.protocol import Store
+from hermes_state.store import Store
 from hermes_state.values import NewSession, Row
 from tui_gateway import info, line, turns
 from tui_gateway.projection import text_of
@@ -93,20 +94,27 @@ def recover(rt: Runtime, sid: str, session: LiveSession, *, with_messages: bool 
     """
     store, live = rt.db(), rt.live(session)
     with live.accepting:
-        if live.is_closing or not _others(store, session, live, store.turns.still_open):
+        if live.is_closing or not _others(
+            store, session, live, partial(store.read, turn_ledger.still_open)
+        ):
             return 0
-        conversation_id = store.get_conversation_root(info.key_of(session))
+        conversation_id = store.read(lineage.root, info.key_of(session))
         if not (rt.presence.is_first(conversation_id) or lease.is_hung(store, conversation_id)):
             return 0  # the process that has had it open for longest runs them
         look = partial(recovery.unfinished, store, conversation_id)
         found = [
             row
             for row in _others(store, session, live, look)
-            if with_messages or store.inbox.of_turn(row["id"]) is None
+            if with_messages or store.read(inbox.of_turn, row["id"]) is None
         ]
         live.own |= {row["user_message_id"] for row in found}
         left = [
-            Waiting(row["id"], None, store.turns.user_text(row["id"]), store.turns.opens(row["id"]))
+            Waiting(
+                row["id"],
+                None,
+                store.read(turn_ledger.user_text, row["id"]),
+                store.read(turn_ledger.opens, row["id"]),
+            )
             for row in found
         ]
         for waiting in left:
@@ -127,7 +135,7 @@ def _others(
     store: Store, session: LiveSession, live: Live, look: Callable[[], list[Row]]
 ) -> list[Row]:
     """Those turns of a conversation that are not in line here."""
-    tip = store.get_compression_tip(info.key_of(session))
+    tip = store.read(lineage.tip, info.key_of(session))
     with live.lock:  # before the look: what ends meanwhile is not left by anybody
         said = [one.waiting for one in live.steering]
         ours = {one.turn_id for one in (*live.queue, *said, live.current) if one is not None}
@@ -137,7 +145,7 @@ def _others(
 def appear(rt: Runtime, session_id: str, live: Live) -> None:
     """Have others see that a conversation is open here."""
     if not live.conversation_id:
-        root = cast("object", rt.db().get_conversation_root(session_id))
+        root = cast("object", rt.db().read(lineage.root, session_id))
         conversation_id = root if isinstance(root, str) else session_id  # a scenario's store
         rt.presence.add(conversation_id)
         live.conversation_id = conversation_id
@@ -147,14 +155,14 @@ def reopen(rt: Runtime, session_id: str, live: Live) -> None:
     """Have a stored conversation open here, and say so in the store."""
     store = rt.db()
     appear(rt, session_id, live)
-    row = store.get_session(session_id)
+    row = store.read(sessions.find, session_id)
     if row is not None and row["ended_at"] is not None and row["is_tip"]:
-        store.reopen_session(session_id)
+        store.write(sessions.reopen, session_id)
 
 
 def recall_model(rt: Runtime, session_id: str, live: Live) -> None:
     """Have a stored conversation answered by the model that was chosen for it, if one was."""
-    row = rt.db().get_session(session_id)
+    row = rt.db().read(sessions.find, session_id)
     live.model_name = sessions.chosen_model(row) if row is not None else ""
     live.is_model_remembered = bool(live.model_name)
 
@@ -163,8 +171,8 @@ def choose_model(rt: Runtime, session: LiveSession, name: str, model: str) -> No
     """Have a conversation answered by the model of this name from now on, also by a later process."""
     live, store, key = rt.live(session), rt.db(), info.key_of(session)
     live.model_name, live.is_model_remembered = name, False
-    if store.get_session(key) is not None:
-        store.update_session_model(key, model, chosen_as=name)
+    if store.read(sessions.find, key) is not None:
+        store.write(sessions.change_model, key, model, chosen_as=name)
 
 
 @contextmanager
@@ -210,7 +218,8 @@ def _take_in(
         raise RpcError(NO_SUCH_SESSION, "The session is being closed.")
     session_id = info.key_of(session)
     appear(rt, session_id, live)
-    accepted = store.turns.accept(
+    accepted = store.write(
+        turn_ledger.accept,
         session_id,
         {"role": "user", "content": content},
         idempotency_key=key or None,
@@ -242,7 +251,7 @@ def _known(rt: Runtime, session: LiveSession, waiting: Waiting) -> dict[str, Any
     """Where a prompt stands that was sent before; None when it is still to be run."""
     store, live = rt.db(), rt.live(session)
     told = {"turn_id": waiting.turn_id, "duplicate": True}
-    row = store.turns.get(waiting.turn_id)
+    row = store.read(turn_ledger.find, waiting.turn_id)
     if row is not None and not _is_of(store, row["session_id"], session):
         return {**told, "status": row["state"], "stored_session_id": row["session_id"]}
     if row is not None and row["ended_at"] is not None:
@@ -254,13 +263,13 @@ def _known(rt: Runtime, session: LiveSession, waiting: Waiting) -> dict[str, Any
         if any(one and one.turn_id == waiting.turn_id for one in (*live.queue, *said)):
             return {**told, "status": "queued"}
     waiting.is_recovered = True
-    waiting.makes_session = store.turns.opens(waiting.turn_id)
+    waiting.makes_session = store.read(turn_ledger.opens, waiting.turn_id)
     return None
 
 
 def _is_of(store: Store, session_id: str, session: LiveSession) -> bool:
     """Whether a stored session belongs to the conversation that is open here."""
-    roots = map(store.get_conversation_root, (session_id, info.key_of(session)))
+    roots = map(partial(store.read, lineage.root), (session_id, info.key_of(session)))
     return len(set(roots)) == 1
 
 

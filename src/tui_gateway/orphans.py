@@ -4,7 +4,9 @@ One with an unfinished turn is listed as pending, and goes on as soon as a clien
 """
 
 from hermes_agent import lease
-from hermes_state.protocol import Store
+from hermes_state.ledger import leases, lineage, listing, sessions
+from hermes_state.store import Store
+from hermes_state.values import Filter
 from tui_gateway.presence import Presence
 from tui_gateway.runtime import SOURCE
 
@@ -15,22 +17,22 @@ _LOOKED_AT = 1000
 def end_orphans(store: Store, presence: Presence) -> list[str]:
     """End what nobody has open; returns the sessions."""
     lease.expire_dead_leases(store)
-    latest = store.list_sessions_rich(limit=_LOOKED_AT, source=SOURCE)
+    latest = store.read(listing.select, Filter(source=SOURCE), limit=_LOOKED_AT)
     open_rows = {row["id"] for row in latest if row["ended_at"] is None}
     with presence.left_behind() as left:
-        suspects = {store.get_compression_tip(id_) for id_ in open_rows | left}
-        spared = presence.own | presence.elsewhere() | set(store.leases.held())
+        suspects = {store.read(lineage.tip, id_) for id_ in open_rows | left}
+        spared = presence.own | presence.elsewhere() | set(store.read(leases.held))
         return [id_ for id_ in sorted(suspects) if _end(store, id_, spared)]
 
 
 def _end(store: Store, session_id: str, spared: set[str]) -> bool:
-    row = store.get_session(session_id)
+    row = store.read(sessions.find, session_id)
     if row is None or row["ended_at"] is not None or row["conversation_id"] in spared:
         return False
     if row["session_key"] is not None:  # a messenger's chat, which only its gateway ends
         return False
-    for one in store.get_session_tree(session_id):
+    for one in store.read(lineage.tree, session_id):
         if one["parent_session_id"] == session_id and one["relation"] == "delegate":
-            store.end_session(one["id"], END_REASON)  # the first end wins
-    store.end_session(session_id, END_REASON)
+            store.write(sessions.end, one["id"], END_REASON)  # the first end wins
+    store.write(sessions.end, session_id, END_REASON)
     return True

@@ -4,7 +4,8 @@ from typing import Any
 
 from hermes_agent import history, lease
 from hermes_protocol.errors import OUT_OF_RANGE
-from hermes_state.protocol import Store
+from hermes_state.ledger import lineage, messages
+from hermes_state.store import Store
 from hermes_state.values import Row
 from tui_gateway import info, intake
 from tui_gateway.protocol import RpcError
@@ -25,7 +26,7 @@ def request(rt: Runtime, session: LiveSession, ordinal: int) -> int:
     """
     store, key = _idle_store(rt, session)
     originals = history.user_messages(
-        store.get_messages_as_conversation(key, include_ancestors=True)
+        store.read(messages.as_conversation, key, include_ancestors=True)
     )
     if not 0 <= ordinal < len(originals):
         raise RpcError(
@@ -38,7 +39,7 @@ def request(rt: Runtime, session: LiveSession, ordinal: int) -> int:
             fix="Take back the message that the turn answers.",
         )
     wanted = _number(originals[ordinal])
-    for message in history.undoable(store.get_messages_as_conversation(key)):
+    for message in history.undoable(store.read(messages.as_conversation, key)):
         if _number(message) == wanted:
             return message["id"]
     raise RpcError(
@@ -61,7 +62,7 @@ def submit_instead(
         store, _ = _idle_store(rt, session)
         lease.expire_dead_leases(store)
         told = intake.submit(rt, sid, session, content, key, replaces=message_id)
-        transcript = store.get_messages_as_conversation(info.key_of(session))
+        transcript = store.read(messages.as_conversation, info.key_of(session))
         _follow(rt, session, transcript[:-1])
         return told
 
@@ -69,15 +70,15 @@ def submit_instead(
 def _idle_store(rt: Runtime, session: LiveSession) -> tuple[Store, str]:
     check_idle(session, rt.live(session))
     store = rt.db()
-    return store, store.get_compression_tip(info.key_of(session))
+    return store, store.read(lineage.tip, info.key_of(session))
 
 
 def _rewind(rt: Runtime, store: Store, session: LiveSession, message: Row) -> int:
-    root = store.get_conversation_root(info.key_of(session))
+    root = store.read(lineage.root, info.key_of(session))
     with lease.held(store, root, lambda: None):
-        key = store.get_compression_tip(root)
-        taken = store.rewind_to_message(key, message["id"])
-    _follow(rt, session, store.get_messages_as_conversation(key))
+        key = store.read(lineage.tip, root)
+        taken = store.write(messages.rewind, key, message["id"])
+    _follow(rt, session, store.read(messages.as_conversation, key))
     return taken["rewound_count"]
 
 

@@ -28,7 +28,7 @@ if (
     from hermes_agent.assembly import Assembly
     from hermes_core.paths import Home
     from hermes_core.settings import Settings
-    from hermes_state.protocol import Store
+    from hermes_state.store import Store
     from tui_gateway.presence import Presence
 
 SOURCE = "tui"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hermes_agent.assembly import Assembly
     from hermes_core.paths import Home
     from hermes_core.settings import Settings
-    from hermes_state.protocol import Store
+    from hermes_state.store import Store
     from tui_gateway.presence import Presence
 
 logger = logging.getLogger(__name__)

@@ -21,13 +21,15 @@ from hermes_core.errors import (
     StoreReadOnlyError,
 )
 from hermes_protocol.errors import NO_AGENT
+from hermes_state.ledger import lineage
+from hermes_state.ledger import turns as turn_ledger
 from tui_gateway import agents, info, line
 from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime, Waiting
 
 if TYPE_CHECKING:
     from hermes_agent.turn.values import Outcome
-    from hermes_state.protocol import Store
+    from hermes_state.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +111,7 @@ def _run(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> None:
     if waiting.makes_session:
         _tell_start(rt, session, waiting)
     if waiting.stop.is_set:
-        rt.db().turns.finish(waiting.turn_id, "interrupted", reason=_STOPPED)
+        rt.db().write(turn_ledger.finish, waiting.turn_id, "interrupted", reason=_STOPPED)
         _tell_end(rt, sid, waiting, _completion(waiting, "", "interrupted"))
         return
     _begin(rt, sid, session, waiting)
@@ -148,7 +150,7 @@ def _hope(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> Herm
     assert live.error is not None
     is_offered = bool(info.describe(rt, session).get("offer"))
     if not is_offered or not (live.waits_for_model or waiting.is_recovered):
-        rt.db().turns.finish(waiting.turn_id, "failed", reason=str(live.error))
+        rt.db().write(turn_ledger.finish, waiting.turn_id, "failed", reason=str(live.error))
         raise live.error
     rt.emit("status.update", sid, {"kind": "waiting", "text": "waits for a model"})
     return live.error
@@ -215,7 +217,7 @@ def _ask(rt: Runtime, sid: str, session: LiveSession, waiting: Waiting) -> objec
                 rt.emit("status.update", sid, {"kind": "waiting", "text": str(error)})
                 is_told = True
             if waiting.stop.is_set_within(_ASK_AGAIN_S) and not live.is_closing:
-                rt.db().turns.finish(waiting.turn_id, "interrupted", reason=_STOPPED)
+                rt.db().write(turn_ledger.finish, waiting.turn_id, "interrupted", reason=_STOPPED)
                 return {"interrupted": True}
             if live.is_closing:
                 raise
@@ -275,17 +277,16 @@ def _told(outcome: "Outcome") -> Result:
 
 def _settle(rt: Runtime, waiting: Waiting, told: Result) -> None:
     """Store the end of a turn for an agent that does not do so itself."""
-    turns = rt.db().turns
-    turns.start(waiting.turn_id)
+    store, turn_id = rt.db(), waiting.turn_id
+    store.write(turn_ledger.start, turn_id)
     text = told.get("final_response")
     message = {"role": "assistant", "content": text} if text else None
+    end, reason = "answered", None
     if told.get("interrupted"):
-        turns.finish(waiting.turn_id, "interrupted", message=message, reason=_STOPPED)
+        end, reason = "interrupted", _STOPPED
     elif told.get("failed") or told.get("error"):
-        reason = str(told.get("error") or "The agent failed.")
-        turns.finish(waiting.turn_id, "failed", message=message, reason=reason)
-    else:
-        turns.finish(waiting.turn_id, "answered", message=message)
+        end, reason = "failed", str(told.get("error") or "The agent failed.")
+    store.write(turn_ledger.finish, turn_id, end, message=message, reason=reason)
 
 
 def _take_over(session: LiveSession, told: Result, version: int) -> str:
@@ -364,12 +365,12 @@ def _end_on_disk(
 
 def _finish(store: "Store", turn_id: str, reason: str, streamed: str) -> None:
     """End a failed turn; what was streamed of its last step stays, which had no room before."""
-    row = store.turns.get(turn_id)
+    row = store.read(turn_ledger.find, turn_id)
     if row is None or row["ended_at"] is not None:
         return
-    if not ending.is_run_elsewhere(store, store.get_conversation_root(row["session_id"])):
+    if not ending.is_run_elsewhere(store, store.read(lineage.root, row["session_id"])):
         part = {"role": "assistant", "content": streamed, "kind": "partial"} if streamed else None
-        store.turns.finish(turn_id, "failed", message=part, reason=reason)
+        store.write(turn_ledger.finish, turn_id, "failed", message=part, reason=reason)
 
 
 def _tell_failure(
@@ -430,5 +431,5 @@ def interrupt(rt: Runtime, session: LiveSession, *, drops_queue: bool) -> int:
 def withdraw(rt: Runtime, waiting: Waiting) -> None:
     """End a turn that is not to begin."""
     with suppress(StoreError):  # it has been said to the running turn meanwhile
-        rt.db().turns.withdraw(waiting.turn_id, _STOPPED)
+        rt.db().write(turn_ledger.withdraw, waiting.turn_id, _STOPPED)
     waiting.done.set()

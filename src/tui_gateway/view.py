@@ -7,7 +7,9 @@ from weakref import WeakValueDictionary
 
 from hermes_core.loading import loading
 from hermes_protocol.errors import NOT_STORED
-from hermes_state.protocol import Store
+from hermes_state.ledger import lineage, questions, sessions, titles, turns
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.store import Store
 from hermes_state.values import Row
 from tui_gateway import info, line
 from tui_gateway.projection import TURN_END, context_of, projected
@@ -25,7 +27,7 @@ def deciding(store: Store, key: str) -> AbstractContextManager[bool]:
     that it is opened once, and not deleted while it is being opened. Others do not wait for it.
     """
     with _choosing:
-        return _deciding.setdefault(store.get_conversation_root(key), Lock())
+        return _deciding.setdefault(store.read(lineage.root, key), Lock())
 
 
 class Snapshot(TypedDict):
@@ -50,7 +52,7 @@ def snapshot(rt: Runtime, sid: str, limit: int | None) -> Snapshot:
     session, store = rt.session(sid), rt.db()
     live, key = rt.live(session), info.key_of(session)
     rt.watch(session)
-    row = store.get_session(store.get_compression_tip(key))
+    row = store.read(sessions.find, store.read(lineage.tip, key))
     tools = _running_tools(session, live)  # before the transcript: one that ends now is in both
     said = transcript(store, key, limit) or live.seed
     live.shown = max((message.get("id") or 0 for message in said), default=0)
@@ -83,7 +85,7 @@ def tell_growth(rt: Runtime, sid: str, session: LiveSession) -> bool:
     live = rt.live(session)
     if session.get("running") or live.is_closing or not live.watchers:
         return False
-    latest = rt.db().get_conversation_page(info.key_of(session), None, PAGE)
+    latest = rt.db().read(message_ledger.page, info.key_of(session), None, PAGE)
     new = [one["id"] for one in latest if one["id"] > live.shown and _exchange(one) not in live.own]
     rewinds = info.rewinds_of(rt.db(), info.key_of(session))
     is_cut = rewinds[0] == live.rewinds[0] and rewinds != live.rewinds
@@ -97,23 +99,23 @@ def tell_growth(rt: Runtime, sid: str, session: LiveSession) -> bool:
 
 def stored(store: Store, name: str) -> str:
     """The session where a stored conversation is now: by id, title, or beginning of an id."""
-    found = store.resolve_session(name)
+    found = store.read(titles.meant, name)
     if found is None:
         raise RpcError(
             NOT_STORED,
             f"There is no conversation {name[:_SHOWN]!r}.",
             fix="`hermes sessions list` shows them.",
         )
-    return store.get_compression_tip(found)
+    return store.read(lineage.tip, found)
 
 
 def opened(rt: Runtime, key: str) -> str | None:
     """The open session in the conversation of a stored one; one that is being ended is waited for."""
     store = rt.db()
-    root = store.get_conversation_root(key)
+    root = store.read(lineage.root, key)
 
     def is_meant(session: LiveSession) -> bool:
-        return store.get_conversation_root(info.key_of(session)) == root
+        return store.read(lineage.root, info.key_of(session)) == root
 
     for sid, session in list(rt.sessions.items()):
         if is_meant(session):
@@ -127,17 +129,19 @@ def transcript(
 ) -> list[Row]:
     """The originals of a conversation, or a page of them; unanswered turns are marked at their end."""
     if limit is None and before_id is None:
-        found = store.get_messages_as_conversation(key, include_ancestors=True)
+        found = store.read(message_ledger.as_conversation, key, include_ancestors=True)
     else:
-        found = store.get_conversation_page(key, before_id, PAGE if limit is None else limit)
-    following = store.get_conversation_page(key, before_id + 1, 1) if before_id is not None else []
+        found = store.read(message_ledger.page, key, before_id, PAGE if limit is None else limit)
+    following = (
+        store.read(message_ledger.page, key, before_id + 1, 1) if before_id is not None else []
+    )
     return _ended(store, _led_up_to(store, key, found), following)
 
 
 def _led_up_to(store: Store, key: str, messages: list[Row]) -> list[Row]:
     """Have results at the top of a page, whose step is on the one before, know their calls."""
     if messages and messages[0]["role"] == "tool":
-        earlier = store.get_conversation_page(key, messages[0]["id"], PAGE)
+        earlier = store.read(message_ledger.page, key, messages[0]["id"], PAGE)
         steps = (one["tool_calls"] for one in reversed(earlier) if one.get("tool_calls"))
         messages[0]["tool_calls"] = next(steps, None)
     return messages
@@ -146,7 +150,7 @@ def _led_up_to(store: Store, key: str, messages: list[Row]) -> list[Row]:
 def _ended(store: Store, messages: list[Row], following: list[Row]) -> list[Row]:
     """Have the last message of a turn that failed or was stopped say so."""
     exchanges = [_exchange(message) for message in (*messages, *following)]
-    cut = {row["user_message_id"]: row for row in store.turns.cut_short(set(exchanges))}
+    cut = {row["user_message_id"]: row for row in store.read(turns.cut_short, set(exchanges))}
     for message, own, after in zip(messages, exchanges, [*exchanges[1:], None], strict=False):
         if own != after and own in cut:
             message[TURN_END] = _end_of(cut[own])
@@ -204,7 +208,7 @@ def _parted(
 
 
 def _user_message(store: Store, turn_id: str) -> int:
-    row = store.turns.get(turn_id)
+    row = store.read(turns.find, turn_id)
     return row["user_message_id"] if row is not None else 2**63 - 1
 
 
@@ -224,15 +228,17 @@ def status_of(rt: Runtime, session: LiveSession) -> str:
 def questions_of(rt: Runtime, session: LiveSession) -> list[Row]:
     """What the conversation of a session asks a person, sub-agents included."""
     store = rt.db()
-    root = store.get_conversation_root(info.key_of(session))
-    return [row for row in store.questions.pending() if _origin(store, row["session_id"]) == root]
+    root = store.read(lineage.root, info.key_of(session))
+    return [
+        row for row in store.read(questions.pending) if _origin(store, row["session_id"]) == root
+    ]
 
 
 def _origin(store: Store, session_id: str) -> str:
     """The conversation that a person sees of a session: a sub-agent's is its parent's."""
-    row = store.get_session(session_id)
+    row = store.read(sessions.find, session_id)
     while row is not None and row["relation"] == "delegate":
-        row = store.get_session(row["parent_session_id"])
+        row = store.read(sessions.find, row["parent_session_id"])
     return row["conversation_id"] if row is not None else session_id
 
 

@@ -16,6 +16,7 @@ from hermes_agent.tools.registry import Toolbox
 from hermes_core.paths import Home
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
+from hermes_state.ledger import turns as turn_ledger
 
 
 @dataclass
@@ -80,7 +81,7 @@ class Chat:
         return [(message["role"], message["content"]) for message in found]
 
     def turns(self) -> list[dict[str, Any]]:
-        return self.store.turns.of_session(self.agent.session_id)
+        return self.store.read(turn_ledger.of_session, self.agent.session_id)
 
     def states(self) -> list[str]:
         return [turn["state"] for turn in self.turns()]

@@ -16,6 +16,7 @@ from hermes_agent.tools.base import Args, Call, Result, Tool, ToolContext
 from hermes_agent.turn.events import QuestionAsked, ToolStarted
 from hermes_core.settings import AgentSettings, ApprovalSettings, Settings
 from hermes_state import SessionDB
+from hermes_state.ledger import questions
 from tests.agent.conftest import Chat, Counting, MakeChat
 
 
@@ -36,7 +37,7 @@ def answering(store: SessionDB, text: str) -> Callable[[Any], None]:
 
     def hear(event: Any) -> None:
         if isinstance(event, QuestionAsked):
-            store.questions.answer(event.question_id, text, by="tester")
+            store.write(questions.answer, event.question_id, text, by="tester")
 
     return hear
 
@@ -101,7 +102,7 @@ def test_with_nobody_to_ask_a_dangerous_call_does_not_run(make_chat: MakeChat) -
     chat.say()
     assert tool.runs == []
     assert "Nobody is here" in chat.transcript()[2][1]
-    assert chat.store.questions.pending() == []
+    assert chat.store.read(questions.pending) == []
 
 
 def test_a_question_that_nobody_answers_in_time_is_a_no(make_chat: MakeChat) -> None:
@@ -134,8 +135,8 @@ def test_a_question_can_be_answered_through_another_process_of_the_store(
     thread.start()
     asked = chat.sink.wait_for(QuestionAsked)
     with SessionDB(store.path) as elsewhere:
-        assert [q["id"] for q in elsewhere.questions.pending()] == [asked.question_id]
-        elsewhere.questions.answer(asked.question_id, "once", by="telegram")
+        assert [q["id"] for q in elsewhere.read(questions.pending)] == [asked.question_id]
+        elsewhere.write(questions.answer, asked.question_id, "once", by="telegram")
     thread.join(PATIENCE_S)
     assert len(tool.runs) == 1
     assert chat.hooks.of("on_approval_answered")[0]["answered_by"] == "telegram"
@@ -150,7 +151,7 @@ def test_a_stop_takes_a_question_back(make_chat: MakeChat) -> None:
     chat.agent.interrupt()
     thread.join(PATIENCE_S)
     assert chat.states() == ["interrupted"]
-    assert chat.store.questions.pending() == []
+    assert chat.store.read(questions.pending) == []
     assert tool.runs == []
     [told] = chat.hooks.of("on_approval_answered")
     assert (told["choice"], told["answered_by"]) == ("expired", "")

@@ -29,6 +29,9 @@ from hermes_core.errors import (
     UsageError,
 )
 from hermes_core.paths import Home
+from hermes_state.ledger import lineage, sessions, titles, turns
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.values import NewMessage
 from tests.agent.conftest import Chat, Counting, MakeChat
 
 
@@ -64,8 +67,8 @@ class Surface:
         if replaces is not None:
             store, here = self.agent.store, self.agent.session_id
             said = {"role": "user", "content": content}
-            turn = store.turns.accept(here, said, replaces=replaces)
-            store.turns.finish(turn.turn_id, "interrupted")
+            turn = store.write(turns.accept, here, said, replaces=replaces)
+            store.write(turns.finish, turn.turn_id, "interrupted")
 
     def models(self) -> str:
         return "a and b"
@@ -82,7 +85,7 @@ class Surface:
         return commands.run(self, parsed)
 
     def texts(self) -> list[str]:
-        messages = self.agent.store.get_messages_as_conversation(self.agent.session_id)
+        messages = self.agent.store.read(message_ledger.as_conversation, self.agent.session_id)
         return [message["content"] for message in messages]
 
 
@@ -197,7 +200,7 @@ def test_new_ends_the_conversation_and_tells_plugins(make_surface: MakeSurface) 
     surface = make_surface("one")
     old = surface.agent.session_id
     surface.type("/reset")
-    row = surface.agent.store.get_session(old)
+    row = surface.agent.store.read(sessions.find, old)
     assert row is not None and row["end_reason"] == "new_session"
     assert surface.agent.session_id != old
     names = [name for name, _ in surface.chat.hooks.calls]
@@ -256,9 +259,11 @@ def test_undo_takes_back_exchanges_and_retry_asks_again(make_surface: MakeSurfac
 
 def test_undo_keeps_what_was_said_into_a_turn_together_with_it(make_surface: MakeSurface) -> None:
     surface = make_surface("one")
-    request = surface.agent.store.get_messages_as_conversation(surface.agent.session_id)[0]
-    surface.agent.store.append_message(
-        surface.agent.session_id, "user", "steered", answers=request["id"]
+    request = surface.agent.store.read(message_ledger.as_conversation, surface.agent.session_id)[0]
+    surface.agent.store.write(
+        message_ledger.append,
+        surface.agent.session_id,
+        NewMessage("user", "steered", answers=request["id"]),
     )
     surface.type("/undo")
     assert surface.texts() == []
@@ -270,7 +275,7 @@ def test_a_branch_is_a_copy_with_a_life_of_its_own(make_surface: MakeSurface) ->
     assert old in surface.type("/branch Other way")
     assert surface.agent.session_id != old
     assert surface.texts() == ["one", "Answer to one."]
-    assert surface.agent.store.get_session_title(surface.agent.session_id) == "Other way"
+    assert surface.agent.store.read(titles.title_of, surface.agent.session_id) == "Other way"
 
 
 def test_a_compaction_can_be_asked_for_expanded_and_undone(make_surface: MakeSurface) -> None:
@@ -355,12 +360,14 @@ def test_what_is_asked_again_are_the_words_that_were_said_not_an_abridged_copy(
 ) -> None:
     surface = make_surface("one")
     store, request = surface.agent.store, "long " * 500
-    asked = store.append_message(surface.agent.session_id, "user", request)
+    asked = store.write(
+        message_ledger.append, surface.agent.session_id, NewMessage("user", request)
+    )
     carried = [
         {"role": "user", "content": "[Summary of messages 1–2.]"},
         {"role": "user", "content": "long […]", "origin_id": asked},
     ]
-    surface.agent.session_id = store.rotate_session(surface.agent.session_id, carried)
+    surface.agent.session_id = store.write(lineage.rotate, surface.agent.session_id, carried)
     surface.type("/retry")
     assert surface.sent == [request]
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from hermes_state import SessionDB
+from hermes_state.ledger import lineage, turns
 from tests.agent.kills import inspection, matrix, script
 from tests.agent.kills.victim import turns_of
 
@@ -72,7 +73,7 @@ class TestTheMatrixCanFail:
     def test_what_was_not_disturbed_is_accepted_and_was_compacted(self, database: Path) -> None:
         assert self.found(database).is_clean, self.found(database).notes
         with SessionDB(database) as store:
-            assert len(store.get_compression_lineage("a")) > 1
+            assert len(store.read(lineage.members, "a")) > 1
 
     def test_a_lost_message_is_found(self, database: Path) -> None:
         assert self.found(database, 2 * matrix.TURNS + 1).lost
@@ -88,8 +89,8 @@ class TestTheMatrixCanFail:
 
     def test_a_turn_without_an_end_is_found(self, database: Path) -> None:
         with SessionDB(database) as store:
-            tip = store.get_compression_tip("a")
-            store.turns.accept(tip, {"role": "user", "content": script.prompt("a", 4)})
+            tip = store.read(lineage.tip, "a")
+            store.write(turns.accept, tip, {"role": "user", "content": script.prompt("a", 4)})
         assert self.found(database).unfinished == 1
 
     def test_a_limit_that_did_not_hold_is_found(self, database: Path) -> None:

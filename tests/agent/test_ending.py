@@ -10,6 +10,7 @@ from hermes_agent.testing.scripted import PATIENCE_S, Quiet, silence
 from hermes_core.errors import StoreFullError
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
+from hermes_state.ledger import titles
 from tests.agent.conftest import MakeChat, RecordingHooks
 from tests.support.faults import disk_full_at
 
@@ -112,10 +113,10 @@ def test_a_conversation_is_named_after_its_first_exchange_and_no_reply_waits_for
     chat = make_chat(script, settings=Settings(agent=AgentSettings(titles=True)))
     assert chat.say("capital of France?")["final_response"] == "Paris."
     assert quiet.begun.wait(PATIENCE_S)
-    assert store.get_session_title(chat.agent.session_id) is None
+    assert store.read(titles.title_of, chat.agent.session_id) is None
     quiet.release()
     chat.agent._titler.close(wait_s=PATIENCE_S)
-    assert store.get_session_title(chat.agent.session_id) == "Capital of France"
+    assert store.read(titles.title_of, chat.agent.session_id) == "Capital of France"
     chat.say("and of Spain?")
     assert len(chat.model.requests) == 3, "one title is enough"
 
@@ -144,7 +145,7 @@ def test_a_title_that_a_person_gave_stays(make_chat: MakeChat, store: SessionDB)
     accepted = chat.agent.accept("hello")
     store.set_session_title(chat.agent.session_id, "Mine")
     chat.agent.run_turn(accepted.turn_id)
-    assert store.get_session_title(chat.agent.session_id) == "Mine"
+    assert store.read(titles.title_of, chat.agent.session_id) == "Mine"
     assert len(chat.model.requests) == 1
 
 

@@ -12,6 +12,7 @@ from hermes_agent import lease
 from hermes_agent.lease import LeaseRenewer
 from hermes_agent.testing.scripted import PATIENCE_S
 from hermes_state import SessionDB
+from hermes_state.ledger import leases
 from tests.support.faults import disk_full_at, eventually
 
 SOON_S = 0.01
@@ -70,7 +71,7 @@ def test_whoever_loses_a_lease_is_told_once_and_the_others_are_renewed(store: Se
 
     renewer.add(store, lost, lose)
     renewer.add(store, kept, lambda: losses.append("b"))
-    store.leases.take_over("a", lost.holder, "somebody:1:1:1")
+    store.write(leases.take_over, "a", lost.holder, "somebody:1:1:1")
     assert is_lost.wait(PATIENCE_S)
     at = "SELECT expires_at FROM leases WHERE conversation_id = 'b'"
     before = store.read(lambda c: c.value(at))
@@ -85,8 +86,8 @@ def test_a_process_that_lives_and_lets_its_lease_expire_hangs(store: SessionDB) 
     assert not lease.is_hung(store, "s")
     store.write(lambda c: c.run("UPDATE leases SET expires_at = 1"))
     assert lease.is_hung(store, "s")
-    store.leases.release(held)
+    store.write(leases.release, held)
     assert not lease.is_hung(store, "s"), "it gave the conversation back"
-    store.leases.acquire("s", f"{held.holder.split(':')[0]}:999999999:1:1")
+    store.write(leases.acquire, "s", f"{held.holder.split(':')[0]}:999999999:1:1")
     lease.expire_dead_leases(store)
     assert not lease.is_hung(store, "s"), "its process has ended"

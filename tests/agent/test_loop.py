@@ -31,6 +31,10 @@ from hermes_agent.turn.partial_reply import PartialReply
 from hermes_core.errors import ContextTooLongError, ModelError, ModelRefusedError, StoreFullError
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
+from hermes_state.ledger import budgets, messages
+from hermes_state.ledger import effects as effect_ledger
+from hermes_state.ledger import lineage as lineage_ledger
+from hermes_state.ledger import partials as partial_ledger
 from tests.agent.conftest import Chat, Counting, MakeChat, RecordingHooks
 from tests.support.faults import eventually
 
@@ -85,8 +89,10 @@ def test_a_step_is_on_disk_before_its_tool_runs_and_the_tool_is_marked_started(
 
     def look(_args: Args, call_: Call) -> str:
         store = call_.bench.store
-        seen.append(store.get_messages_as_conversation(call_.session_id)[-1]["tool_calls"][0]["id"])
-        seen.append(store.effects.of_turn(call_.turn_id)[0]["state"])
+        seen.append(
+            store.read(messages.as_conversation, call_.session_id)[-1]["tool_calls"][0]["id"]
+        )
+        seen.append(store.read(effect_ledger.of_turn, call_.turn_id)[0]["state"])
         return "seen"
 
     tool = Counting(then=look)
@@ -96,7 +102,7 @@ def test_a_step_is_on_disk_before_its_tool_runs_and_the_tool_is_marked_started(
     assert seen == ["call_1", "started"]
     assert tool.runs == [{"n": 1}]
     assert [role for role, _ in chat.transcript()] == ["user", "assistant", "tool", "assistant"]
-    (effect,) = chat.store.effects.of_turn(chat.turns()[0]["id"])
+    (effect,) = chat.store.read(effect_ledger.of_turn, chat.turns()[0]["id"])
     assert effect["state"] == "done"
 
 
@@ -176,7 +182,7 @@ def test_a_call_that_cannot_run_is_explained_to_the_model(
     assert chat.say()["final_response"] == "Sorry."
     assert says in chat.transcript()[2][1]
     assert tool.runs == []
-    (effect,) = chat.store.effects.of_turn(chat.turns()[0]["id"])
+    (effect,) = chat.store.read(effect_ledger.of_turn, chat.turns()[0]["id"])
     assert effect["state"] == "cancelled"
 
 
@@ -246,17 +252,16 @@ def test_what_was_streamed_is_kept_when_nothing_more_comes(make_chat: MakeChat) 
     chat = make_chat([silence(quiet, after="Once upon a time")])
     thread, _ = in_background(chat)
     assert quiet.begun.wait(PATIENCE_S)
-    partials = chat.store.partials
 
     def is_kept() -> bool:
-        found = partials.of_session(chat.agent.session_id)
+        found = chat.store.read(partial_ledger.of_session, chat.agent.session_id)
         kept = [(one["content"], one["kind"]) for one in found]
         return kept == [("Once upon a time", "partial")]
 
     eventually(is_kept)
     chat.agent.interrupt()
     joined(thread)
-    assert chat.store.partials.of_session(chat.agent.session_id) == []
+    assert chat.store.read(partial_ledger.of_session, chat.agent.session_id) == []
     assert chat.transcript()[-1] == ("assistant", "Once upon a time")
 
 
@@ -270,7 +275,7 @@ def test_a_store_that_cannot_keep_what_is_streamed_does_not_stop_the_reply(
         asked.set()
         raise StoreFullError("The disk is full.")
 
-    monkeypatch.setattr(chat.store.partials, "keep", full)
+    monkeypatch.setattr(partial_ledger, "keep", full)
     thread, told = in_background(chat)
     assert asked.wait(PATIENCE_S)
     quiet.release()
@@ -310,13 +315,13 @@ def test_a_call_that_was_stopped_or_failed_counts_although_nothing_limits_it(
     chat.agent.interrupt()
     joined(thread)
     assert told[0]["api_calls"] == 1
-    stopped = chat.store.budgets.today_usd()
+    stopped = chat.store.read(budgets.today_usd)
     assert stopped > 0.01, "the whole reply may have been charged for"
     assert chat.say()["api_calls"] == 1
-    failed = chat.store.budgets.today_usd()
+    failed = chat.store.read(budgets.today_usd)
     assert failed > 2 * stopped * 0.9
     assert chat.say()["completed"]
-    assert chat.store.budgets.today_usd() - failed < 0.01, "what it did cost"
+    assert chat.store.read(budgets.today_usd) - failed < 0.01, "what it did cost"
 
 
 def test_a_stop_in_a_tool_leaves_no_call_without_a_result(make_chat: MakeChat) -> None:
@@ -336,7 +341,7 @@ def test_a_stop_in_a_tool_leaves_no_call_without_a_result(make_chat: MakeChat) -
     joined(thread)
     assert told[0]["interrupted"]
     assert [role for role, _ in chat.transcript()] == ["user", "assistant", "tool", "tool"]
-    effects = chat.store.effects.of_turn(chat.turns()[0]["id"])
+    effects = chat.store.read(effect_ledger.of_turn, chat.turns()[0]["id"])
     assert [effect["state"] for effect in effects] == ["unknown", "cancelled"]
     assert "unknown" in chat.transcript()[2][1]
 
@@ -466,10 +471,10 @@ def test_a_request_that_is_too_long_for_the_provider_is_shortened_once_and_sent_
     told = chat.say("one more")
     assert told["final_response"] == "At last."
     assert told["session_id"] != before
-    assert chat.store.get_compression_tip(before) == told["session_id"]
+    assert chat.store.read(lineage_ledger.tip, before) == told["session_id"]
     sent = chat.model.requests
     assert len(str(sent[-1].messages)) < len(str(sent[6].messages))
-    whole = chat.store.get_messages_as_conversation(told["session_id"], include_ancestors=True)
+    whole = chat.store.read(messages.as_conversation, told["session_id"], include_ancestors=True)
     assert sum("question" in str(m["content"]) for m in whole) == 6, "the originals stay"
 
 
@@ -497,7 +502,7 @@ def test_a_conversation_that_outgrows_its_window_is_compacted_in_the_middle_of_a
     told = chat.say("count to twenty")
     assert told["final_response"] == "All counted."
     assert len(tool.runs) == 20, "compaction repeats nothing"
-    lineage = chat.store.get_compression_lineage(told["session_id"])
+    lineage = chat.store.read(lineage_ledger.members, told["session_id"])
     assert len(lineage) > 1
     assert chat.turns()[-1]["state"] == "answered"
     compactions = [name for name in chat.hooks.names() if name.endswith("compaction")]

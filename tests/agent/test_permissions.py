@@ -18,6 +18,7 @@ from hermes_core.errors import UsageError
 from hermes_core.paths import Home, make_folder
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
+from hermes_state.ledger import budgets, questions, titles
 from hermes_state.values import Estimate, Scope
 from tests.agent.conftest import Chat, Counting, MakeChat
 
@@ -177,7 +178,7 @@ def test_the_day_of_a_person_is_limited_over_all_their_conversations(make_chat: 
 def test_a_call_that_a_crash_cut_off_stays_paid_for(make_chat: MakeChat, store: SessionDB) -> None:
     eve = replace(EVE, usd_per_day=0.012)
     chat = make_chat(["Never."], facts=PRICED, permissions=eve)
-    store.budgets.reserve("cut off", chat.agent._limits, Estimate(1, 0.011, 0.0))
+    store.write(budgets.reserve, "cut off", chat.agent._limits, Estimate(1, 0.011, 0.0))
     assert chat.say()["failed"]
     assert chat.model.requests == []
 
@@ -187,7 +188,7 @@ def test_a_sub_agent_is_paid_by_who_sent_it(make_chat: MakeChat, store: SessionD
     usage = Usage(100, 100)
     steps = [call("delegate"), say("Found.", usage=usage), "Done."]
     make_chat(steps, [delegate.tool()], facts=PRICED, permissions=EVE).say()
-    assert store.budgets.today_usd("telegram:3") == store.budgets.today_usd() > 0
+    assert store.read(budgets.today_usd, "telegram:3") == store.read(budgets.today_usd) > 0
 
 
 def test_a_title_is_paid_by_the_person_it_is_for(make_chat: MakeChat, store: SessionDB) -> None:
@@ -195,8 +196,8 @@ def test_a_title_is_paid_by_the_person_it_is_for(make_chat: MakeChat, store: Ses
     chat = make_chat(["Hi.", "A title"], facts=PRICED, permissions=EVE, settings=settings)
     chat.say()
     chat.agent._titler.close(5)
-    assert store.get_session_title(chat.agent.session_id) == "A title"
-    assert store.budgets.today_usd("telegram:3") == store.budgets.today_usd() > 0
+    assert store.read(titles.title_of, chat.agent.session_id) == "A title"
+    assert store.read(budgets.today_usd, "telegram:3") == store.read(budgets.today_usd) > 0
 
 
 # -- allowing ----------------------------------------------------------------------------------------
@@ -210,7 +211,7 @@ def pushing() -> Counting:
 def test_what_an_owner_allowed_for_all_times_is_not_allowed_to_others(
     make_chat: MakeChat, store: SessionDB
 ) -> None:
-    store.questions.grant(["push"])
+    store.write(questions.grant, ["push"])
     push = pushing()
     for permissions, runs in ((BOB, 0), (EVE, 0), (ANN, 1), (None, 2)):
         make_chat([call("push"), "Done."], [push.tool()], permissions=permissions).say()

@@ -23,6 +23,8 @@ from hermes_agent.turn.values import Turn
 from hermes_core.errors import ConversationBusyError
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
+from hermes_state.ledger import chat_moves, effects, leases, lineage, questions, sessions, turns
+from hermes_state.ledger import messages as message_ledger
 from hermes_state.values import Call, InboundMessage, NewSession, Route, Scope
 from tests.agent.conftest import Chat, Counting, MakeChat
 
@@ -36,19 +38,21 @@ def crashed(
 ) -> str:
     """A turn as a killed process leaves it: a step whose calls are in these states."""
     store.create_session(session_id, "cli")
-    turn_id = store.turns.accept(session_id, {"role": "user", "content": "go"}).turn_id
-    store.turns.start(turn_id)
+    turn_id = store.write(turns.accept, session_id, {"role": "user", "content": "go"}).turn_id
+    store.write(turns.start, turn_id)
     calls = [Call(f"c{n}", how.get("tool", "count"), f'{{"n":{n}}}', how.get("read_only", False))
              for n in range(len(states))]  # fmt: skip
     said = [{"id": c.tool_call_id, "function": {"name": c.tool_name, "arguments": c.arguments}}
             for c in calls]  # fmt: skip
-    store.turns.step(turn_id, {"role": "assistant", "content": None, "tool_calls": said}, calls)
-    for row, state in zip(store.effects.of_turn(turn_id), states, strict=True):
+    store.write(
+        turns.step, turn_id, {"role": "assistant", "content": None, "tool_calls": said}, calls
+    )
+    for row, state in zip(store.read(effects.of_turn, turn_id), states, strict=True):
         if state != "intended":
-            store.effects.start(row["id"])
+            store.write(effects.start, row["id"])
         if state == "done":
             result = {"role": "tool", "content": "before", "tool_call_id": row["tool_call_id"]}
-            store.effects.done(row["id"], result)
+            store.write(effects.done, row["id"], result)
     return turn_id
 
 
@@ -78,10 +82,10 @@ def test_a_tool_that_was_cut_off_is_told_as_unknown_and_not_run_again(
     tool = Counting()
     chat = resumed(make_chat, ["I will check."], tool)
     assert tool.runs == [{"n": 1}]
-    assert [row["state"] for row in store.effects.of_turn(turn_id)] == ["unknown", "done"]
+    assert [row["state"] for row in store.read(effects.of_turn, turn_id)] == ["unknown", "done"]
     told = chat.model.requests[0].messages
     assert "unknown" in told[2]["content"]
-    assert validity.problems(chat.agent.store.get_messages_as_conversation("s")) == []
+    assert validity.problems(chat.agent.store.read(message_ledger.as_conversation, "s")) == []
     ended = [one for one in chat.sink.events if isinstance(one, ToolEnded)]
     assert [one.is_error for one in ended] == [True, False], "whoever watches is told too"
     settled = chat.hooks.of("post_tool_call")
@@ -103,16 +107,16 @@ def test_after_three_attempts_a_turn_fails_with_a_notice(
     make_chat: MakeChat, store: SessionDB
 ) -> None:
     turn_id = crashed(store)
-    store.turns.start(turn_id)
-    store.turns.start(turn_id)
+    store.write(turns.start, turn_id)
+    store.write(turns.start, turn_id)
     tool = Counting()
     chat = resumed(make_chat, [], tool)
-    row = store.turns.get(turn_id)
+    row = store.read(turns.find, turn_id)
     assert row is not None
     assert row["state"] == "failed"
     assert "3 times" in row["reason"]
     assert chat.model.requests == []
-    assert validity.problems(store.get_messages_as_conversation("s")) == []
+    assert validity.problems(store.read(message_ledger.as_conversation, "s")) == []
 
 
 def started(chat: Chat, turn_id: str) -> tuple[threading.Thread, Stop]:
@@ -145,7 +149,7 @@ def test_what_was_asked_when_a_turn_was_put_off_can_be_answered_until_it_goes_on
     asked = chat.sink.wait_for(QuestionAsked)
     stop.suspend()
     running.join()
-    assert [one["id"] for one in chat.store.questions.pending()] == [asked.question_id]
+    assert [one["id"] for one in chat.store.read(questions.pending)] == [asked.question_id]
     chat.agent.answer(asked.question_id, "the blue one")
     assert chat.agent.run_turn(turn_id)["final_response"] == "Fine."
     assert ("tool", "the blue one") in chat.transcript()
@@ -176,14 +180,14 @@ def test_a_call_that_was_cut_off_when_its_turn_was_put_off_is_told_as_unknown(
 
 def test_a_turn_that_never_began_is_run(make_chat: MakeChat, store: SessionDB) -> None:
     store.create_session("s", "cli")
-    store.turns.accept("s", {"role": "user", "content": "hello?"})
+    store.write(turns.accept, "s", {"role": "user", "content": "hello?"})
     chat = resumed(make_chat, ["Here."], Counting())
     assert chat.transcript()[-1] == ("assistant", "Here.")
 
 
 def test_a_turn_stopped_by_the_user_stays_stopped(make_chat: MakeChat, store: SessionDB) -> None:
     turn_id = crashed(store, states=("intended",))
-    store.turns.finish(turn_id, "interrupted")
+    store.write(turns.finish, turn_id, "interrupted")
     assert recovery.unfinished(store) == []
 
 
@@ -192,7 +196,7 @@ def test_limits_hold_over_a_crash(make_chat: MakeChat, store: SessionDB) -> None
     settings = Settings(agent=AgentSettings(titles=False, max_steps=2))
     chat = make_chat(lambda _r: call("count"), [Counting().tool()], settings=settings)
     turn_id = chat.agent.accept("go").turn_id
-    store.turns.start(turn_id)  # the process died in its first call
+    store.write(turns.start, turn_id)  # the process died in its first call
     told = chat.agent.run_turn(turn_id)
     assert told["failed"]
     assert len(chat.model.requests) == 1
@@ -202,14 +206,14 @@ def test_a_conversation_that_another_process_runs_is_left_to_it(
     make_chat: MakeChat, store: SessionDB
 ) -> None:
     crashed(store)
-    held = store.leases.acquire("s", DEAD)
+    held = store.write(leases.acquire, "s", DEAD)
     assert held is not None
     assert recovery.unfinished(store) == [], "of a process on another machine we cannot know"
     chat = make_chat([], session_id="s")
     with pytest.raises(ConversationBusyError):
         chat.say("me too")
-    assert store.turns.of_session("s")[-1]["state"] == "accepted", "it waits, visibly"
-    store.leases.release(held)
+    assert store.read(turns.of_session, "s")[-1]["state"] == "accepted", "it waits, visibly"
+    store.write(leases.release, held)
     assert len(recovery.unfinished(store)) == 2
 
 
@@ -220,7 +224,7 @@ def test_the_lease_of_a_process_that_is_gone_is_taken_at_once(store: SessionDB) 
     assert not lease.is_gone(mine)
     assert lease.is_gone(f"{host}:{pid}:{int(started) - 1}:{number}"), "the number was used again"
     assert lease.is_gone(f"{host}:999999999:{started}:1")
-    store.leases.take_over("s", mine, f"{host}:999999999:1:1")
+    store.write(leases.take_over, "s", mine, f"{host}:999999999:1:1")
     assert lease.acquire(store, "s").token > 2
 
 
@@ -271,11 +275,11 @@ def test_a_sub_agent_is_resumed_and_not_sent_twice(make_chat: MakeChat, store: S
     chat = make_chat(script, [tool])
     assert chat.say("the whole")["final_response"] == "All done."
     parent = chat.agent.session_id
-    tree = store.get_session_tree(parent)
+    tree = store.read(lineage.tree, parent)
     assert [row["relation"] for row in tree] == [None, "delegate"]
-    child = store.get_session(tree[1]["id"])
+    child = store.read(sessions.find, tree[1]["id"])
     assert child is not None and child["end_reason"] == "delegate_done", "it is over with its task"
-    (effect,) = store.effects.of_turn(chat.turns()[0]["id"])
+    (effect,) = store.read(effects.of_turn, chat.turns()[0]["id"])
     assert effect["read_only"], "it may be started again: it finds its own work"
     again = chat.agent.toolbox.get("delegate")
     assert again is tool
@@ -285,7 +289,7 @@ def test_a_sub_agent_is_resumed_and_not_sent_twice(make_chat: MakeChat, store: S
     result = SubAgents(chat.agent).of(turn, effect["tool_call_id"], Stop())("the part", "")
     assert result.text == "The part is done."
     assert len(chat.model.requests) == count, "the first report was found"
-    assert len(store.get_session_tree(parent)) == 2
+    assert len(store.read(lineage.tree, parent)) == 2
 
 
 def test_parallel_calls_survive_as_a_whole(make_chat: MakeChat, store: SessionDB) -> None:
@@ -293,7 +297,7 @@ def test_parallel_calls_survive_as_a_whole(make_chat: MakeChat, store: SessionDB
     tool = Counting()
     chat = resumed(make_chat, [together(call("count", n=9), call("count", n=8)), "ok"], tool)
     assert [run["n"] for run in tool.runs] == [2, 9, 8]
-    messages = store.get_messages_as_conversation("s")
+    messages = store.read(message_ledger.as_conversation, "s")
     assert validity.problems(messages) == []
     assert validity.problems_on_the_wire(messages) == []
     assert chat.states() == ["answered"]
@@ -305,15 +309,17 @@ def test_what_its_chat_took_along_is_left_to_the_conversation_that_it_is_in(
     store.create_session("s", "cli")
     said = {"role": "user", "content": "go"}
     delivery = InboundMessage("p", "c", "1", '{"session_key": "key"}')
-    moves = store.turns.accept("s", said, delivery=delivery).turn_id
-    stays = store.turns.accept("s", said).turn_id
+    moves = store.write(turns.accept, "s", said, delivery=delivery).turn_id
+    stays = store.write(turns.accept, "s", said).turn_id
     chat = make_chat(["here I am"], session_id="s")
     waiting = [row["id"] for row in recovery.unfinished(store, "s")]
-    store.succeed(Route("key"), "new", former="s", reason="why", opening=NewSession("p"))
+    store.write(
+        chat_moves.succeed, Route("key"), "new", former="s", reason="why", opening=NewSession("p")
+    )
     told = [chat.agent.run_turn(turn_id) for turn_id in waiting]
     assert waiting == [moves, stays]
     assert [one["completed"] for one in told] == [False, True]
-    assert [row["id"] for row in store.turns.still_open()] == [moves]
+    assert [row["id"] for row in store.read(turns.still_open)] == [moves]
     assert len(chat.model.requests) == 1
 
 
@@ -324,7 +330,7 @@ def test_an_earlier_turn_of_another_process_is_completed_first(
     chat = make_chat(["I will check.", "Here."], [Counting().tool()], session_id="s")
     second = chat.agent.accept("and now?")
     assert chat.agent.run(second.turn_id).text == "Here."
-    row = store.turns.get(first)
+    row = store.read(turns.find, first)
     assert row is not None and row["state"] == "answered"
     assert [content for role, content in chat.transcript() if role == "assistant"] == [
         None, "I will check.", "Here."
@@ -352,14 +358,14 @@ def test_whoever_has_limits_leaves_the_message_of_another_person_to_its_platform
 ) -> None:
     store.create_session("s", "cli")
     said = {"role": "user", "content": "go"}
-    store.turns.accept("s", said, delivery=InboundMessage("p", "c", "1", "{}"))
+    store.write(turns.accept, "s", said, delivery=InboundMessage("p", "c", "1", "{}"))
     guest = Permissions("p:guest", "guest", Scope("p", "guest"), is_private=True)
     chat = make_chat(["never"], session_id="s", permissions=guest)
     second = chat.agent.accept("and now?")
     with pytest.raises(ConversationBusyError):
         chat.agent.run(second.turn_id)
     assert chat.states() == ["accepted", "accepted"]
-    assert store.leases.held() == {}
+    assert store.read(leases.held) == {}
 
 
 def test_a_request_answers_every_tool_call_whatever_the_store_holds(

@@ -14,6 +14,7 @@ from hermes_agent.tools.base import Args, Call, Result
 from hermes_core import config, log, secrets
 from hermes_core.paths import Home
 from hermes_core.settings import ModelSettings, Settings
+from hermes_state.ledger import messages
 from tests.agent.conftest import Counting, MakeChat
 
 pytestmark = pytest.mark.promise("P7")
@@ -39,7 +40,7 @@ def test_a_secret_in_the_output_of_a_tool_reaches_neither_model_store_nor_events
     seen = [
         str(told),
         str(chat.model.requests),
-        str(chat.store.get_messages(chat.agent.session_id)),
+        str(chat.store.read(messages.of_session, chat.agent.session_id)),
         msgspec.json.encode(
             [e for e in chat.sink.events if "delta" not in type(e).__name__.lower()]
         ),

@@ -17,6 +17,7 @@ from hermes_agent.tokens import (
     text_tokens,
 )
 from hermes_state import SessionDB
+from hermes_state.ledger import meta
 
 # Counted with the tokenizers of SmolLM2 and of Qwen2.5, which between them span what models do.
 COUNTED = {
@@ -195,30 +196,21 @@ def test_what_was_learned_survives_a_restart_and_belongs_to_one_model(tmp_path: 
         assert Estimator("other", store).ratio == 1
 
 
-def test_a_small_change_is_not_worth_a_write() -> None:
-    class Counting:
-        def __init__(self) -> None:
-            self.writes = 0
-
-        def get_meta(self, key: str) -> str | None:
-            del key
-
-        def set_meta(self, key: str, value: str) -> None:
-            del key, value
-            self.writes += 1
-
-    notes = Counting()
-    sizes = Estimator("m", notes)
-    message = [{"role": "user", "content": "word " * 500}]
-    for number in range(50):
-        sizes.learn(sizes.count(message), 600 + number % 5)
-    assert 1 <= notes.writes <= 3
+def test_a_small_change_is_not_worth_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[str] = []
+    monkeypatch.setattr(meta, "put", lambda _tx, _key, value: writes.append(value))
+    with SessionDB.in_memory() as store:
+        sizes = Estimator("m", store)
+        message = [{"role": "user", "content": "word " * 500}]
+        for number in range(50):
+            sizes.learn(sizes.count(message), 600 + number % 5)
+    assert 1 <= len(writes) <= 3
 
 
 @pytest.mark.parametrize("text", ["nonsense", '{"ratio": 900, "reports": -3}', "{}"])
 def test_a_note_that_makes_no_sense_is_read_as_well_as_it_can_be(text: str) -> None:
     with SessionDB.in_memory() as store:
-        store.set_meta("tokens.m", text)
+        store.write(meta.put, "tokens.m", text)
         assert MIN_RATIO <= Estimator("m", store).ratio <= MAX_RATIO
 
 

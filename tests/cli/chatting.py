@@ -20,6 +20,7 @@ from typing import Any
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.ledger import turns as turn_ledger
 
 HERMES = Path(sys.executable).with_name("hermes")
 PATIENCE_S = 30.0
@@ -108,7 +109,7 @@ class World:
         """The turns of the latest conversation."""
         with self.store() as store:
             latest = store.list_sessions_rich(limit=1)[0]
-            return store.turns.of_session(latest["id"])
+            return store.read(turn_ledger.of_session, latest["id"])
 
     def said(self) -> list[Any]:
         """What the model was shown last, without the system prompt."""

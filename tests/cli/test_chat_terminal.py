@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes_agent.testing.scripted import Quiet, Step, call, say, silence, words
+from hermes_state.ledger import questions
 from tests.cli.chatting import CTRL_C, CTRL_D, ENTER, World
 
 pytestmark = pytest.mark.e2e
@@ -167,7 +168,7 @@ def test_ctrl_c_at_a_question_stops_the_turn(world: World) -> None:
         chat.wait_for("Something else.")
     assert victim.exists()
     with world.store() as store:
-        assert store.questions.pending() == []
+        assert store.read(questions.pending) == []
 
 
 @pytest.mark.parametrize(
@@ -291,8 +292,8 @@ def test_a_question_that_is_answered_elsewhere_closes(world: World) -> None:
         chat.say("delete it")
         chat.wait_for("allow?")
         with world.store() as store:
-            (question,) = store.questions.pending()
-            store.questions.answer(question["id"], "once", by="elsewhere")
+            (question,) = store.read(questions.pending)
+            store.write(questions.answer, question["id"], "once", by="elsewhere")
         chat.wait_for("settled elsewhere")
         chat.wait_for("Gone.")
         chat.wait_for_prompt()

@@ -13,6 +13,7 @@ import pytest
 from hermes_cli.commands import root
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.ledger import messages
 from tests.cli.conftest import Shell
 from tests.state.test_faults import NOBODY, as_somebody_else, damage, reachable
 
@@ -59,7 +60,7 @@ def test_a_damaged_store_is_found_and_repaired(home: Home, shell: Shell) -> None
     assert any(".damaged-" in finding["detail"] for finding in findings)
     assert states(shell.json("doctor"))["integrity"] == "ok"
     with SessionDB(home.database) as store:
-        assert 280 <= store.message_count("a") < 300
+        assert 280 <= store.read(messages.count, "a") < 300
 
 
 def test_what_is_no_store_is_told_and_left_alone(home: Home, shell: Shell) -> None:
@@ -124,7 +125,7 @@ def test_a_store_whose_schema_is_garbled_is_repaired(home: Home, shell: Shell) -
     assert states(shell.json("doctor --fix"))["integrity"] == "fixed"
     assert states(shell.json("doctor"))["integrity"] == "ok"
     with SessionDB(home.database) as store:
-        assert store.message_count("a") == 300
+        assert store.read(messages.count, "a") == 300
 
 
 def test_a_damaged_store_in_use_is_left_alone(home: Home, shell: Shell) -> None:
@@ -193,7 +194,7 @@ def test_a_store_whose_head_is_damaged_is_repaired(
     assert states(shell.json("doctor", status=1))["integrity"] == "problem"
     assert states(shell.json("doctor --fix"))["integrity"] in ("fixed", "warning")
     with SessionDB(home.database) as store:
-        assert store.message_count() == 50
+        assert store.read(messages.count) == 50
 
 
 def test_doctor_waits_for_a_store_as_long_as_the_settings_say(home: Home, shell: Shell) -> None:
@@ -261,5 +262,5 @@ def test_a_bad_byte_in_a_text_is_fixed_while_the_store_is_in_use(home: Home, she
         assert detail == "row 7 of messages has text that is not valid UTF-8 (content)"
         assert states(shell.json("doctor --fix"))["integrity"] == "fixed"
         assert states(shell.json("doctor"))["integrity"] == "ok"
-        assert user.get_messages("a")[6]["content"] == "caf\ufffd"
+        assert user.read(messages.of_session, "a")[6]["content"] == "caf\ufffd"
     assert not list(home.root.glob("*.damaged-*"))

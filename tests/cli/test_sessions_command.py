@@ -21,6 +21,8 @@ from hermes_cli.commands import root
 from hermes_core import attachments, clock
 from hermes_core.paths import Home, make_folder
 from hermes_state import SessionDB, files
+from hermes_state.ledger import effects, leases, lineage, sessions, titles
+from hermes_state.ledger import turns as turn_ledger
 from hermes_state.values import Call, NewSession, OutboundPart
 from tests.cli.conftest import Shell
 from tests.state.test_faults import NOBODY, as_somebody_else, reachable
@@ -51,7 +53,8 @@ def talk(store: SessionDB) -> SessionDB:
     store.set_session_title("20261101_100000_aaaaaa", "Folder talk")
     store.create_session("20261102_100000_bbbbbb", "telegram")
     first = store.append_message("20261102_100000_bbbbbb", "user", "Remember the blue house.")
-    store.rotate_session(
+    store.write(
+        lineage.rotate,
         "20261102_100000_bbbbbb",
         [{"role": "user", "content": "Summary: a house."}, first],
         child_id="20261103_100000_cccccc",
@@ -121,9 +124,9 @@ def test_full_shows_what_was_said_before_compaction(talk: SessionDB, shell: Shel
 
 def test_a_turn_that_did_not_end_well_is_told(store: SessionDB, shell: Shell) -> None:
     store.create_session("a", "cli")
-    turn = store.turns.accept("a", {"role": "user", "content": "hello"}).turn_id
-    store.turns.start(turn)
-    store.turns.finish(turn, "failed", reason="no quota")
+    turn = store.write(turn_ledger.accept, "a", {"role": "user", "content": "hello"}).turn_id
+    store.write(turn_ledger.start, turn)
+    store.write(turn_ledger.finish, turn, "failed", reason="no quota")
     assert "[turn failed] no quota" in shell.run("sessions show a")
 
 
@@ -139,7 +142,7 @@ def test_search_finds_words_and_says_where(talk: SessionDB, shell: Shell) -> Non
 
 
 def test_the_tree_shows_compactions_and_branches(talk: SessionDB, shell: Shell) -> None:
-    branch = talk.branch_session("20261103_100000_cccccc")
+    branch = talk.write(lineage.branch, "20261103_100000_cccccc")
     lines = shell.run("sessions tree 20261103").splitlines()
     assert lines[0].startswith("20261102_100000_bbbbbb")
     assert lines[1].strip().startswith("└─ continuation: 20261103") and lines[1].endswith("←")
@@ -258,7 +261,7 @@ def test_an_export_without_room_says_so_and_leaves_nothing(
 
 def test_rename_gives_a_title_and_refuses_one_that_is_taken(talk: SessionDB, shell: Shell) -> None:
     assert "is called 'Blue house'" in shell.run("sessions rename 20261102 'Blue house'")
-    assert talk.get_session_title("20261103_100000_cccccc") == "Blue house"
+    assert talk.read(titles.title_of, "20261103_100000_cccccc") == "Blue house"
     shell.run("sessions rename 20261103 'Folder talk'", status=1)
     assert "belongs to session 20261101_100000_aaaaaa" in shell.errors
     assert "has no title now" in shell.run("sessions rename 'Blue house' ''")
@@ -284,18 +287,18 @@ def test_a_conversation_that_is_being_answered_is_not_deleted(
     talk: SessionDB, shell: Shell
 ) -> None:
     somebody = f"{os.uname().nodename}:{os.getppid()}:{lease._started(os.getppid())}:1"
-    held = talk.leases.acquire("20261101_100000_aaaaaa", somebody, 60)
+    held = talk.write(leases.acquire, "20261101_100000_aaaaaa", somebody, 60)
     assert held is not None
     shell.run("sessions delete 'Folder talk' -y", status=75)
     assert "being answered" in shell.errors
     assert talk.get_session("20261101_100000_aaaaaa") is not None
-    talk.leases.release(held)
+    talk.write(leases.release, held)
     said = {"role": "user", "content": "still waits"}
-    talk.turns.accept("20261101_100000_aaaaaa", said)
-    answered = talk.turns.accept("20261101_100000_aaaaaa", said).turn_id
-    talk.turns.start(answered)
+    talk.write(turn_ledger.accept, "20261101_100000_aaaaaa", said)
+    answered = talk.write(turn_ledger.accept, "20261101_100000_aaaaaa", said).turn_id
+    talk.write(turn_ledger.start, answered)
     pieces = [OutboundPart("telegram", "1", text) for text in ("the reply", "and its end")]
-    talk.turns.finish(answered, "answered", pieces=pieces)
+    talk.write(turn_ledger.finish, answered, "answered", pieces=pieces)
     deleted = shell.run("sessions delete 'Folder talk' -y")
     assert deleted == (
         "Deleted 1 conversation, with 1 message that had no answer yet and 1 answer still to be sent.\n"
@@ -336,8 +339,8 @@ def test_a_title_is_meant_before_the_beginning_of_an_id(dates: SessionDB, shell:
 def test_delete_takes_the_title_that_was_said_and_not_a_later_one_of_its_line(
     dates: SessionDB, shell: Shell
 ) -> None:
-    dates.branch_session("20261115_101010_aaaaaa", child_id="later")
-    assert dates.get_session_title("later") == "taxes #2"
+    dates.write(lineage.branch, "20261115_101010_aaaaaa", child_id="later")
+    assert dates.read(titles.title_of, "later") == "taxes #2"
     assert shell.json("sessions delete taxes -y")["deleted"] == ["20261115_101010_aaaaaa"]
     assert shell.json("sessions delete taxes -y")["deleted"] == ["later"]
 
@@ -350,8 +353,10 @@ def test_what_was_kept_for_undone_continuations_and_delegates_goes_with_the_conv
     with clock.reading(lambda: clock.time.time() - 40 * DAY):
         store.create_session("a", "cli")
         store.append_message("a", "user", "look at this")
-        store.rotate_session("a", [{"role": "user", "content": "Summary."}], child_id="undone")
-        store.undo_rotation("a")
+        store.write(
+            lineage.rotate, "a", [{"role": "user", "content": "Summary."}], child_id="undone"
+        )
+        store.write(lineage.undo_rotation, "a")
         store.create_session(
             "helper", "cli", parent_session_id="a", model_config={"_delegate_from": "a"}
         )
@@ -400,7 +405,7 @@ def test_a_file_goes_with_the_last_message_that_names_it(
     with clock.reading(lambda: clock.time.time() - 40 * DAY):
         store.create_session("a", "telegram")
         store.append_message("a", "user", f"[Attached image: {taken_along}]")
-        store.branch_session("a", child_id="b")
+        store.write(lineage.branch, "a", child_id="b")
         store.append_message("a", "user", [{"type": "text", "text": f"[Attached image: {alone}]"}])
         store.append_message("a", "user", f"[Attached file: report.pdf at {shared}]")
         store.append_message("a", "user", f"[Attached file: x.txt at {own}]")
@@ -420,8 +425,8 @@ def test_a_file_that_a_branch_took_along_goes_with_the_branch(
     path.write_text("x")
     store.create_session("a", "tui")
     store.append_message("a", "user", f"[Attached file: {path}]")
-    store.branch_session("a", child_id="b")
-    store.branch_session("a", child_id="c")
+    store.write(lineage.branch, "a", child_id="b")
+    store.write(lineage.branch, "a", child_id="c")
     shell.run("sessions delete b -y")
     assert path.exists()
     shell.run("sessions delete a -y")
@@ -442,7 +447,7 @@ def test_what_was_sent_goes_also_when_who_deletes_is_interrupted(
         pytest.raises(KeyboardInterrupt),
         files.going_with(store, home, ["gone", "left"]),
     ):
-        store.delete_session("gone")
+        store.write(sessions.delete, ["gone"])
         raise KeyboardInterrupt
     assert (gone.exists(), left.exists()) == (False, True)
 
@@ -488,7 +493,7 @@ def test_a_title_is_found_as_it_was_typed(store: SessionDB, shell: Shell) -> Non
         shell.run(f"sessions rename talk '{title}'")
         assert shell.json(f"sessions show '{title}'")["id"] == "talk"
     shell.run("sessions rename talk '👩‍👩‍👧'")
-    assert store.get_session_title("talk") == "👩‍👩‍👧"
+    assert store.read(titles.title_of, "talk") == "👩‍👩‍👧"
 
 
 def test_prune_says_what_would_go_and_then_takes_it(store: SessionDB, shell: Shell) -> None:
@@ -506,7 +511,7 @@ def test_how_far_a_command_is_is_shown_on_a_terminal_alone(
     talk: SessionDB, shell: Shell, tmp_path: Path
 ) -> None:
     shell.run(f"sessions export -o {tmp_path}/all")
-    talk.delete_sessions(["20261101_100000_aaaaaa", "20261102_100000_bbbbbb"])
+    talk.write(sessions.delete, ["20261101_100000_aaaaaa", "20261102_100000_bbbbbb"])
     for line in (f"import {tmp_path}/all", "prune --yes"):
         shell.run(f"sessions {line}")
         assert shell.errors == ""
@@ -553,19 +558,23 @@ def test_show_tells_what_happened_to_turns_that_were_not_answered(
     ids: list[str] = []
     for text in ("good", "stopped", "broken", "open"):
         message = {"role": "user", "content": text}
-        ids.append(store.turns.accept("s1", message, opening=NewSession("cli")).turn_id)
+        ids.append(
+            store.write(turn_ledger.accept, "s1", message, opening=NewSession("cli")).turn_id
+        )
     for id_ in ids[:3]:
-        store.turns.start(id_)
+        store.write(turn_ledger.start, id_)
     calls = [Call(f"c{n}", "terminal", f'{{"command": "deploy {n}"}}', False) for n in (1, 2)]
-    store.turns.step(ids[0], {"role": "assistant", "content": None}, calls[:1])
-    store.turns.step(ids[2], {"role": "assistant", "content": None}, calls[1:])
+    store.write(turn_ledger.step, ids[0], {"role": "assistant", "content": None}, calls[:1])
+    store.write(turn_ledger.step, ids[2], {"role": "assistant", "content": None}, calls[1:])
     for id_ in (ids[0], ids[2]):
-        store.effects.start(store.effects.of_turn(id_)[0]["id"])
+        store.write(effects.start, store.read(effects.of_turn, id_)[0]["id"])
     assert "[effect started] terminal" in shell.run("sessions show s1")
-    store.effects.unknown(store.effects.of_turn(ids[0])[0]["id"])
-    store.turns.finish(ids[0], "answered", message={"role": "assistant", "content": "Done."})
-    store.turns.finish(ids[1], "interrupted", reason="stopped by the user")
-    store.turns.finish(ids[2], "failed", reason="No quota.")
+    store.write(effects.unknown, store.read(effects.of_turn, ids[0])[0]["id"])
+    store.write(
+        turn_ledger.finish, ids[0], "answered", message={"role": "assistant", "content": "Done."}
+    )
+    store.write(turn_ledger.finish, ids[1], "interrupted", reason="stopped by the user")
+    store.write(turn_ledger.finish, ids[2], "failed", reason="No quota.")
     shown = shell.run("sessions show s1")
     assert shown.count("[effect unknown] terminal") == 2 and "deploy 1" in shown
     assert "[turn interrupted] stopped by the user ('stopped')" in shown
@@ -619,7 +628,7 @@ def test_what_an_editor_leaves_in_an_export_does_no_harm(
 ) -> None:
     lines = shell.run("sessions export").encode()
     (tmp_path / "edited.jsonl").write_bytes(codecs.BOM_UTF8 + lines + b"\r\n\n")
-    talk.delete_sessions(["20261101_100000_aaaaaa", "20261103_100000_cccccc"])
+    talk.write(sessions.delete, ["20261101_100000_aaaaaa", "20261103_100000_cccccc"])
     assert "Took 3" in shell.run(f"sessions import {tmp_path / 'edited.jsonl'}")
 
 

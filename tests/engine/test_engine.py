@@ -10,6 +10,7 @@ from hermes_agent.turn.events import TextDelta, TurnEnded
 from hermes_core.errors import UsageError
 from hermes_engine.events import Gap, TurnCancelled, TurnQueued, TurnStarted
 from hermes_engine.surface import NotReadyError, Running, TurnPlan
+from hermes_state.ledger import turns
 from hermes_state.values import InboundMessage
 from tests.engine.conftest import MakeWorld
 
@@ -115,7 +116,7 @@ def test_a_turn_that_cannot_be_planned_fails_with_a_notice(make_world: MakeWorld
     world.surface.problems = [UsageError("There is no such schedule.")]
     accepted = world.accept("hello")
     assert world.wait_for(accepted) == ["failed"]
-    row = world.store.turns.get(accepted.turn_id)
+    row = world.store.read(turns.find, accepted.turn_id)
     assert row is not None
     assert row["reason"] == "There is no such schedule."
 

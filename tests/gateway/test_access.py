@@ -28,6 +28,7 @@ from hermes_core import config
 from hermes_core.errors import ConfigError, SessionNotFoundError, ToolError, UsageError
 from hermes_core.settings import GatewaySettings, RoleSettings, Settings
 from hermes_state import SessionDB
+from hermes_state.ledger import people, questions, turns
 from hermes_state.values import NewSession, Person, Question, Role, Scope
 from tests.support.examples import examples
 
@@ -50,7 +51,7 @@ def made(store: SessionDB, trusted: tuple[str, ...] = (), **gateway: Any) -> Acc
 
 
 def let_in(store: SessionDB, user_id: str, role: Role, platform: str = "telegram") -> None:
-    store.people.save(Person(platform, user_id, role, None, None, 0.0, "test"))
+    store.write(people.save, Person(platform, user_id, role, None, None, 0.0, "test"))
 
 
 # -- roles -----------------------------------------------------------------------------------------
@@ -86,7 +87,7 @@ def test_people_who_were_let_in_speak_at_once_and_no_longer_when_they_are_put_ou
     assert access.role_of(chat()) == "guest"
     let_in(store, "1", "owner")
     assert access.role_of(chat()) == "owner"
-    store.people.remove("telegram", "1")
+    store.write(people.remove, "telegram", "1")
     assert access.role_of(chat()) is None
 
 
@@ -283,10 +284,10 @@ def _talk(store: SessionDB, access: Access, number: int, place: SessionSource | 
     fields = access.fields_of(place) if place else {}
     source = place.platform.value if place else "cli"
     said = {"role": "user", "content": f"the needle of {secret}"}
-    accepted = store.turns.accept(id_, said, opening=NewSession(source, fields))
+    accepted = store.write(turns.accept, id_, said, opening=NewSession(source, fields))
     store.set_session_title(id_, f"about {secret}")
     question = Question(accepted.turn_id, "c", "approval", "terminal", f"Run {secret}?")
-    return Talk(place, id_, secret, accepted.message_id, store.questions.ask(question)["id"])
+    return Talk(place, id_, secret, accepted.message_id, store.write(questions.ask, question)["id"])
 
 
 def _agent(store: SessionDB, access: Access, viewer: SessionSource) -> Agent:

@@ -22,6 +22,7 @@ from gateway.platforms.base import (
 )
 from hermes_core.errors import StoreFullError
 from hermes_state import SessionDB, files
+from hermes_state.ledger import sessions
 from tests.gateway.living import Inside, World
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 20
@@ -294,7 +295,7 @@ def test_a_file_that_is_being_taken_in_does_not_go_with_another_conversation(
                 SessionDB(world.home.database) as other,
                 files.going_with(other, world.home, [first]),
             ):
-                other.delete_session(first)
+                other.write(sessions.delete, [first])
             return take(event)
 
         monkeypatch.setattr(inside.house.pipeline, "take", take_after_a_deletion)

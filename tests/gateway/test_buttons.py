@@ -5,6 +5,7 @@ import pytest
 from gateway.platforms.testing.loopback.server import Shown
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
+from hermes_state.ledger import questions
 from tests.gateway.living import Inside, Process, World
 
 _DANGEROUS = call("terminal", command="rm -rf /nonexistent/hermes-test")
@@ -25,7 +26,7 @@ def test_they_go_when_the_turn_that_asked_is_stopped(world: World, command: str)
         world.platform.say("a", command)
         after = world.wait_for_text("a", "This is not asked any more.")
         assert (after.message_id, after.buttons) == (asked.message_id, ())
-        assert inside.store.questions.pending() == []
+        assert inside.store.read(questions.pending) == []
 
 
 def test_they_go_when_nobody_answers_in_time(world: World) -> None:
@@ -45,8 +46,8 @@ def test_they_go_when_somebody_answered_while_the_gateway_was_away(world: World)
         asked = _asked(world)
         gateway.kill()
     with SessionDB(world.home.database) as store:
-        (question,) = store.questions.pending()
-        store.questions.answer(question["id"], "deny")
+        (question,) = store.read(questions.pending)
+        store.write(questions.answer, question["id"], "deny")
     world.play(say("left it"))
     with Inside(world):
         world.wait_for_text("a", "left it")

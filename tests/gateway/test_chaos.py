@@ -12,6 +12,7 @@ from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_agent.testing.server import Recorded
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.ledger import outbox, turns
 from hermes_state.values import OutboundPart
 from tests.gateway.chaos import judge, script
 from tests.gateway.chaos.__main__ import told
@@ -54,7 +55,7 @@ def test_a_piece_that_is_sent_again_fits_with_its_mark(world: World) -> None:
         assert again == f"{REPEAT_MARK}\n{first}"
         assert len(again) <= 4000
         assert f"{first} {rest}".split() == ["word"] * 1000
-        assert gateway.store.outbox.failed() == []
+        assert gateway.store.read(outbox.failed) == []
 
 
 def test_a_draft_does_not_overtake_what_was_said_before(world: World) -> None:
@@ -63,14 +64,14 @@ def test_a_draft_does_not_overtake_what_was_said_before(world: World) -> None:
     here, there = Quiet(), Quiet()
     world.play(silence(here, after=begun), silence(there, after=begun))
     with Inside(world) as gateway:
-        (earlier,) = gateway.store.outbox.put([OutboundPart("loopback", "a", "earlier")])
-        gateway.store.outbox.begin(earlier)  # it is on its way, for long
+        (earlier,) = gateway.store.write(outbox.put, [OutboundPart("loopback", "a", "earlier")])
+        gateway.store.write(outbox.begin, earlier)  # it is on its way, for long
         world.platform.say("a", "one")
         assert here.begun.wait(PATIENCE_S)
         world.platform.say("b", "two")
         world.wait_for_text("b", begun)
         assert world.replies("a") == []
-        gateway.store.outbox.sent(earlier)
+        gateway.store.write(outbox.sent, earlier)
         here.release()
         there.release()
         world.platform.wait_for(
@@ -176,18 +177,18 @@ def test_what_the_store_holds_open_is_seen(home: Home) -> None:
     asked = [Question(0, 1, "plain")]
     with SessionDB(home.database) as store:
         store.create_session("s", "shown")
-        turn = store.turns.accept("s", {"role": "user", "content": asked[0].text("/")})
-        store.outbox.put([OutboundPart("shown", "chat", "k0n1")])
+        turn = store.write(turns.accept, "s", {"role": "user", "content": asked[0].text("/")})
+        store.write(outbox.put, [OutboundPart("shown", "chat", "k0n1")])
     found = Findings()
     judge.of_store(home, asked, found)
     assert any("turns without an end" in one for one in found.wrong)
     assert any("pieces that were not sent" in one for one in found.wrong)
     with SessionDB(home.database) as store:
-        store.turns.start(turn.turn_id)
-        store.turns.finish(turn.turn_id, "answered")
-        (piece,) = store.outbox.due()
-        store.outbox.begin(piece["id"])
-        store.outbox.sent(piece["id"])
+        store.write(turns.start, turn.turn_id)
+        store.write(turns.finish, turn.turn_id, "answered")
+        (piece,) = store.read(outbox.due)
+        store.write(outbox.begin, piece["id"])
+        store.write(outbox.sent, piece["id"])
     found = Findings()
     judge.of_store(home, asked, found)
     assert found.wrong == []

@@ -12,6 +12,7 @@ from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_cli import plugins
 from hermes_state import SessionDB
+from hermes_state.ledger import inbox, routes, turns
 from hermes_state.values import InboundMessage
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import disk_full_at, eventually
@@ -147,7 +148,7 @@ def test_new_that_cannot_be_stored_leaves_the_chat_where_it_was(world: World) ->
             world.platform.say("a", "/new")
             world.wait_for_text("a", "no space left")
         before = inside.runner.session_store.list_sessions()[0].session_id
-        stored = inside.store.routes.load()
+        stored = inside.store.read(routes.load)
         assert [row["session_id"] for row in stored.values()] == [before]
 
 
@@ -198,7 +199,7 @@ def test_a_command_right_after_a_reply_waits_for_the_rest_of_the_turn(world: Wor
         came = InboundMessage("loopback", "a", "the-command")
 
         def is_held() -> None:
-            eventually(lambda: inside.store.inbox.get(came) is not None, "the command")
+            eventually(lambda: inside.store.read(inbox.find, came) is not None, "the command")
 
         plugins.register_hook("on_turn_end", is_held)
         world.platform.say("a", "apple")
@@ -365,7 +366,7 @@ def test_compress_shortens_expand_brings_back_and_undo_undoes(world: World) -> N
         assert "word number 0 is" in _told(world)
         assert inside.runner.session_store.list_sessions()[0].session_id == before
         inside.runner.session_store.save_changes()
-        (row,) = inside.store.routes.load().values()
+        (row,) = inside.store.read(routes.load).values()
         assert row["session_id"] == before
 
 
@@ -418,7 +419,7 @@ def test_a_route_follows_a_conversation_that_a_turn_shortened(world: World) -> N
             world.platform.wait_for("a", lambda shown, n=sent: len(shown) >= n, 30)
         (entry,) = inside.runner.session_store.list_sessions()
         assert (inside.store.get_session(entry.session_id) or {})["depth"] == 1
-        (row,) = inside.store.routes.load().values()
+        (row,) = inside.store.read(routes.load).values()
         assert row["session_id"] == entry.session_id
         world.platform.say("a", "short")
         world.wait_for_text("a", "You said: short")
@@ -521,7 +522,7 @@ def test_a_model_that_cannot_be_built_is_told_of_and_blocks_nothing(world: World
         inside.runner.session_store.set_model_override(entry.session_key, None)
         world.platform.say("a", "better?")
         world.wait_for_text("a", "You said: better?")
-        assert inside.store.turns.unfinished() == []
+        assert inside.store.read(turns.unfinished) == []
 
 
 def test_usage_and_status_say_where_things_stand(world: World) -> None:

@@ -13,6 +13,7 @@ from gateway.source import SessionSource
 from hermes_agent.testing.faults import Refuse
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
+from hermes_state.ledger import messages, people, sessions
 from tests.gateway.living import Inside, World
 from tests.support.faults import eventually
 
@@ -77,7 +78,7 @@ def test_whoever_wrote_in_a_conversation_that_is_deleted_hears_of_it_and_goes_on
         world.platform.say("a", "two")
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         with SessionDB(world.home.database) as store:
-            store.delete_sessions([row["id"] for row in store.list_sessions_rich()])
+            store.write(sessions.delete, [row["id"] for row in store.list_sessions_rich()])
         quiet.release()
         told = world.wait_for_replies("a", 2)
         assert all("was deleted" in text for text in told)
@@ -191,7 +192,7 @@ def test_a_chat_goes_on_whatever_another_surface_did_to_its_conversation(
         (before,) = inside.runner.session_store.list_sessions()
         old = before.session_id
         if closing == "deleted":
-            inside.store.delete_session(old)
+            inside.store.write(sessions.delete, [old])
         else:
             inside.store.end_session(old, closing)
         world.platform.say("a", "which colour?")
@@ -200,7 +201,9 @@ def test_a_chat_goes_on_whatever_another_surface_did_to_its_conversation(
         row = inside.store.get_session(after.session_id) or {}
         assert row["ended_at"] is None
         assert (after.session_id != old) == (closing == "session_reset")
-        assert inside.store.message_count(after.session_id) == (4 if closing == "tui_close" else 2)
+        assert inside.store.read(messages.count, after.session_id) == (
+            4 if closing == "tui_close" else 2
+        )
 
 
 def test_strangers_get_a_code_and_nothing_else(world: World) -> None:
@@ -213,7 +216,7 @@ def test_strangers_get_a_code_and_nothing_else(world: World) -> None:
         world.wait_for_text("s", "You are in")
         world.platform.say("s", "hello again", user="stranger")
         world.wait_for_text("s", "You said: hello again")
-        assert [p.role for p in inside.store.people.everybody()] == ["guest"]
+        assert [p.role for p in inside.store.read(people.everybody)] == ["guest"]
 
 
 def test_a_stranger_whose_code_a_platform_fails_to_show_may_ask_again(

@@ -27,6 +27,8 @@ from gateway.streams import Streams
 from gateway.threads import run_blocking
 from hermes_core import clock
 from hermes_state import SessionDB
+from hermes_state.ledger import drafts, outbox, sessions, turns
+from hermes_state.store import Tx
 from hermes_state.values import OutboundPart, Row
 from tests.gateway.living import Inside, World
 from tests.support.faults import disk_full_at, eventually
@@ -138,18 +140,18 @@ class _Post:
     def put(self, *texts: str, chat: str = "c", **more: str | None) -> list[int]:
         with clock.reading(lambda: self.now):
             pieces = [OutboundPart("fickle", chat, text, **more) for text in texts]  # type: ignore[arg-type]
-            return self.store.outbox.put(pieces)
+            return self.store.write(outbox.put, pieces)
 
     def reply(self, *texts: str) -> None:
         """A turn that ends with a reply of so many pieces."""
         with clock.reading(lambda: self.now):
             self.store.create_session("s", "fickle")
-            turn = self.store.turns.accept("s", {"role": "user", "content": "x"}).turn_id
-            self.store.turns.start(turn)
+            turn = self.store.write(turns.accept, "s", {"role": "user", "content": "x"}).turn_id
+            self.store.write(turns.start, turn)
             pieces = [
                 OutboundPart("fickle", "c", text, key=f"turn:{turn}:{text}") for text in texts
             ]
-            self.store.turns.finish(turn, "answered", pieces=pieces)
+            self.store.write(turns.finish, turn, "answered", pieces=pieces)
 
     def state(self, piece_id: int) -> tuple[str, str | None]:
         sql = "SELECT state, error FROM outbox WHERE id = ?"
@@ -193,7 +195,7 @@ def test_a_piece_that_was_sent_since_it_was_looked_for_is_not_sent_again(
     post = _Post(store, resend)
     post.put("one")
     with clock.reading(lambda: post.now):
-        (stale,) = store.outbox.due(platform="fickle")
+        (stale,) = store.read(outbox.due, platform="fickle")
     post.rounds(1)
     asyncio.run(post.delivery._send(stale, post.adapter))
     assert post.adapter.texts == ["one"]
@@ -254,7 +256,7 @@ def test_a_piece_whose_conversation_is_deleted_while_it_is_sent_is_let_go(
     post.reply("one")
 
     async def send(*_given: object) -> SendResult:
-        store.delete_session("s")
+        store.write(sessions.delete, ["s"])
         return _failed(kind) if kind else SendResult(True, "id")
 
     post.adapter.send = send  # type: ignore[method-assign]
@@ -287,7 +289,7 @@ def test_what_is_refused_is_given_up_and_the_next_piece_follows(
     assert post.state(first) == ("failed", kind)
     assert post.adapter.texts == ["one", "two"]
     assert post.delivery.failed_count == 1
-    assert [row["id"] for row in store.outbox.failed()] == [first]
+    assert [row["id"] for row in store.read(outbox.failed)] == [first]
 
 
 @pytest.mark.parametrize("lost", [(0,), (1,), (2,), (0, 2)])
@@ -351,7 +353,7 @@ def test_what_everybody_sees_again_is_repeated_a_few_times_and_then_given_up(
     post.rounds(7)
     assert post.adapter.texts == ["one", *[f"{REPEAT_MARK}\none"] * 5, "two"]
     assert post.state(first) == ("failed", doubt.GIVEN_UP)
-    assert [row["id"] for row in store.outbox.failed()] == [first]
+    assert [row["id"] for row in store.read(outbox.failed)] == [first]
 
 
 def test_repeats_that_everybody_sees_leave_the_network_time_to_come_back(store: SessionDB) -> None:
@@ -365,7 +367,7 @@ def test_repeats_that_everybody_sees_leave_the_network_time_to_come_back(store: 
     assert seen == [1, 2, 3, 3]
     post.rounds(2)
     assert len(post.adapter.texts) == 4
-    assert store.outbox.waiting() == []
+    assert store.read(outbox.waiting) == []
 
 
 def test_a_crash_does_not_forget_how_many_answers_were_lost_and_is_not_counted_itself(
@@ -376,7 +378,7 @@ def test_a_crash_does_not_forget_how_many_answers_were_lost_and_is_not_counted_i
     post.adapter.next.extend([_failed("unsure")] * 3)
     post.rounds(3)
     with clock.reading(lambda: post.now):
-        store.outbox.begin(piece)
+        store.write(outbox.begin, piece)
     post.adapter.next.append(_failed("network"))
     post.after_a_crash()
     assert post.state(piece)[0] == "pending"
@@ -417,8 +419,8 @@ def test_nothing_is_sent_again_while_nobody_can_look_for_it(store: SessionDB) ->
     post.adapter.found.extend([PlatformError("down"), PlatformError("down"), "there"])
     post.rounds(5)
     assert post.adapter.texts == ["one"]
-    assert store.outbox.unsure() == []
-    assert store.outbox.due() == []
+    assert store.read(outbox.unsure) == []
+    assert store.read(outbox.due) == []
 
 
 @pytest.mark.parametrize(
@@ -435,7 +437,7 @@ def test_what_a_crash_left_unsure_is_sent_as_the_platform_allows(
 ) -> None:
     post = _Post(store, resend)
     (piece,) = post.put("one")
-    store.outbox.begin(piece)
+    store.write(outbox.begin, piece)
     post.adapter.found.append(found)
     post.rounds()
     assert post.adapter.texts == []
@@ -479,7 +481,7 @@ def test_a_platform_that_was_off_for_days_still_gets_what_is_for_it(store: Sessi
 def test_what_waits_for_a_platform_that_is_off_holds_up_no_other(store: SessionDB) -> None:
     post = _Post(store)
     with clock.reading(lambda: post.now - 1):
-        store.outbox.put([OutboundPart("off", f"c{number}", "x") for number in range(700)])
+        store.write(outbox.put, [OutboundPart("off", f"c{number}", "x") for number in range(700)])
     post.put("ours")
     post.rounds()
     assert post.adapter.texts == ["ours"]
@@ -497,14 +499,14 @@ class _Live:
         self.adapter, self.delivery = self.post.adapter, self.post.delivery
         self.looks = 0
         self._is_looking = True  # it looks as it starts
-        self._due = store.outbox.due
+        self._due = outbox.due
         monkeypatch.setattr("gateway.delivery._LOOK_AGAIN_S", 3600.0)
-        monkeypatch.setattr(store.outbox, "due", self._counted)
+        monkeypatch.setattr(outbox, "due", self._counted)
 
-    def _counted(self, limit: int = 100, platform: str | None = None) -> list[Row]:
+    def _counted(self, tx: Tx, limit: int = 100, platform: str | None = None) -> list[Row]:
         self._is_looking = True
         self.looks += 1
-        found = self._due(limit, platform)
+        found = self._due(tx, limit, platform)
         self._is_looking = False
         return found
 
@@ -523,7 +525,7 @@ class _Live:
     async def put(self, *texts: str, chat: str = "c") -> None:
         """As a turn does that ends."""
         pieces = [OutboundPart("fickle", chat, text) for text in texts]
-        await run_blocking(lambda: self.store.outbox.put(pieces))
+        await run_blocking(lambda: self.store.write(outbox.put, pieces))
         self.delivery.wake()
 
     async def rest_at_gate(self, number: int = 1) -> None:
@@ -589,14 +591,14 @@ def test_what_is_put_while_its_chat_waits_for_an_earlier_piece_follows_it(live: 
 
     live.run(go)
     assert [text for chat, text, _ in live.adapter.sent if chat == "c"] == ["one", "two"]
-    assert live.store.outbox.waiting() == []
+    assert live.store.read(outbox.waiting) == []
 
 
 def test_more_than_fit_at_once_are_all_sent(live: _Live) -> None:
     async def go() -> None:
         live.adapter.gate.clear()
         pieces = [OutboundPart("fickle", f"c{number}", str(number)) for number in range(200)]
-        await run_blocking(lambda: live.store.outbox.put(pieces))
+        await run_blocking(lambda: live.store.write(outbox.put, pieces))
         live.delivery.wake()
         await live.rest_at_gate(64)
         live.adapter.gate.set()
@@ -604,7 +606,7 @@ def test_more_than_fit_at_once_are_all_sent(live: _Live) -> None:
 
     live.run(go)
     assert sorted(map(int, live.adapter.texts)) == list(range(200))
-    assert live.store.outbox.waiting() == []
+    assert live.store.read(outbox.waiting) == []
 
 
 def test_what_is_put_off_is_sent_when_its_time_has_come(live: _Live) -> None:
@@ -622,9 +624,9 @@ def test_what_may_have_arrived_since_it_was_looked_for_is_marked(store: SessionD
     post = _Post(store, "marked")
     (piece,) = post.put("one")
     with clock.reading(lambda: post.now):
-        (stale,) = store.outbox.due(platform="fickle")
-        store.outbox.begin(piece)
-        store.outbox.retry(piece, doubt.UNSURE, post.now)
+        (stale,) = store.read(outbox.due, platform="fickle")
+        store.write(outbox.begin, piece)
+        store.write(outbox.retry, piece, doubt.UNSURE, post.now)
         asyncio.run(post.delivery._send(stale, post.adapter))
     assert post.adapter.texts == [f"{REPEAT_MARK}\none"]
 
@@ -636,13 +638,13 @@ def _with_draft(post: _Post, message_id: str | None, **more: str | None) -> None
     """A turn whose reply is in the outbox, and whose draft is known under this id."""
     with clock.reading(lambda: post.now):
         post.store.create_session("s", "fickle")
-        turn = post.store.turns.accept("s", {"role": "user", "content": "x"}).turn_id
-        post.store.turns.start(turn)
-        post.store.drafts.begin(turn, "fickle", "c")
+        turn = post.store.write(turns.accept, "s", {"role": "user", "content": "x"}).turn_id
+        post.store.write(turns.start, turn)
+        post.store.write(drafts.begin, turn, "fickle", "c")
         if message_id is not None:
-            post.store.drafts.named(turn, message_id)
+            post.store.write(drafts.named, turn, message_id)
         piece = OutboundPart("fickle", "c", "the reply", key="k", **more)  # type: ignore[arg-type]
-        post.store.turns.finish(turn, "answered", pieces=[piece])
+        post.store.write(turns.finish, turn, "answered", pieces=[piece])
 
 
 def test_a_draft_becomes_the_reply_by_its_last_edit(store: SessionDB) -> None:
@@ -710,7 +712,7 @@ def test_replies_keep_their_order_when_the_first_is_put_off(world: World) -> Non
 
 def test_what_another_process_puts_into_the_outbox_is_sent(world: World) -> None:
     with Inside(world), SessionDB(world.home.database) as other:
-        other.outbox.put([OutboundPart("loopback", "a", "from elsewhere")])
+        other.write(outbox.put, [OutboundPart("loopback", "a", "from elsewhere")])
         assert world.wait_for_replies("a", 1) == ["from elsewhere"]
 
 
@@ -720,7 +722,7 @@ def test_a_closed_chat_does_not_hold_up_the_others(world: World) -> None:
         world.platform.say("closed", "one")
         world.platform.say("a", "two")
         assert "two" in world.wait_for_replies("a", 1)[0]
-        eventually(lambda: len(inside.store.outbox.failed()) == 1)
+        eventually(lambda: len(inside.store.read(outbox.failed)) == 1)
 
 
 @pytest.mark.parametrize("state", ["sending", "sent"])
@@ -729,7 +731,9 @@ def test_a_reply_is_shown_once_though_the_store_cannot_note_it(world: World, sta
         with disk_full_at(inside.store, f"UPDATE OF state ON outbox WHEN NEW.state = '{state}'"):
             world.platform.say("a", "one")
             world.platform.say("a", "two")
-            eventually(lambda: len(inside.store.outbox.due() + inside.store.outbox.unsure()) > 0)
+            eventually(
+                lambda: len(inside.store.read(outbox.due) + inside.store.read(outbox.unsure)) > 0
+            )
             if state == "sent":
                 world.wait_for_replies("a", 1)
         first, second = world.wait_for_replies("a", 2)

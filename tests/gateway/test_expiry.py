@@ -16,6 +16,7 @@ from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_agent.turn.values import Outcome
 from hermes_cli import plugins
+from hermes_state.ledger import lineage, messages, outbox
 from tests.gateway.living import Inside, World
 from tests.support.faults import disk_full_at, eventually
 
@@ -117,7 +118,7 @@ def test_of_a_conversation_that_was_shortened_elsewhere_the_end_is_told_where_it
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
-        shortened = inside.store.rotate_session(_entry(inside).session_id, [])
+        shortened = inside.store.write(lineage.rotate, _entry(inside).session_id, [])
         heard.calls.clear()
         world.platform.say("a", "/new")
         world.wait_for_text("a", "Session reset")
@@ -138,7 +139,9 @@ def test_a_chat_that_knows_a_conversation_as_it_was_before_its_shortening_is_in_
         shared = _entry(inside).session_id
         world.platform.say("b", f"/resume {shared}")
         world.wait_for_text("b", "You are in")
-        shortened = inside.store.rotate_session(shared, [{"role": "user", "content": "Earlier."}])
+        shortened = inside.store.write(
+            lineage.rotate, shared, [{"role": "user", "content": "Earlier."}]
+        )
         world.platform.say("a", "two")
         world.wait_for_text("a", "You said: two")
         inside.runner.session_store.used("agent:main:loopback:dm:b")
@@ -410,9 +413,9 @@ def test_a_plugin_rewrites_and_drops_what_goes_out(world: World) -> None:
         assert world.wait_for_replies("a", 1) == ["a word!"]
         session_id = _entry(inside).session_id
         assert seen == [("a", session_id)] * 3
-        said = [row["content"] for row in inside.store.get_messages(session_id)]
+        said = [row["content"] for row in inside.store.read(messages.of_session, session_id)]
         assert sorted(said) == ["a secret", "a word", "nothing", "one", "three", "two"]
-        dropped = [(row["content"], row["error"]) for row in inside.store.outbox.failed()]
+        dropped = [(row["content"], row["error"]) for row in inside.store.read(outbox.failed)]
         assert dropped == [
             ("a secret", "A plugin dropped it: not for there."),
             ("nothing", "A plugin dropped it: it left nothing of it."),

@@ -3,6 +3,7 @@
 from gateway.config import Platform
 from gateway.replies import decode
 from gateway.source import SessionSource
+from hermes_state.ledger import outbox, people
 from tests.gateway.living import Inside, Process, World
 
 
@@ -24,7 +25,7 @@ def test_an_owner_hears_once_of_somebody_who_wants_to_be_let_in(world: World) ->
         assert "stranger" in told
         assert "on loopback" in told
         assert code.partition("code is ")[2][:8] not in told
-        inside.store.people.drop("loopback", "stranger")
+        inside.store.write(people.drop, "loopback", "stranger")
         world.platform.say("s", "hello?", user="stranger")
         world.wait_for_replies("s", 2)
         world.platform.say("home", "anything else?")
@@ -42,7 +43,7 @@ def test_the_name_of_a_stranger_is_shown_as_a_name_and_no_more(world: World) -> 
         assert told.startswith("👋 Eve ⚠️ [let me in](https://evil.example)!!!")
         assert "\u202e" not in told
         assert len(told) < 300
-        row = inside.store.outbox.get("stranger:loopback:eve:loopback:0")
+        row = inside.store.read(outbox.find, "stranger:loopback:eve:loopback:0")
         assert row is not None
         assert decode(row["extra"]).is_plain, "nothing in it is drawn as a link"
 

@@ -3,6 +3,7 @@
 import pytest
 
 from hermes_agent.testing.scripted import Quiet, call, say, silence
+from hermes_state.ledger import outbox, questions, turns
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import eventually
 
@@ -25,7 +26,7 @@ def test_a_job_that_a_kill_cut_off_goes_on_beside_its_conversation(world: World)
         assert "looked up" not in world.replies("a")
         after.release()
         world.wait_for_text("a", "looked up")
-        eventually(lambda: inside.store.turns.still_open() == [], "the end of the turns")
+        eventually(lambda: inside.store.read(turns.still_open) == [], "the end of the turns")
 
 
 _DANGEROUS = call("terminal", command="rm -rf /nonexistent/hermes-test")
@@ -70,12 +71,14 @@ def test_what_a_job_wants_to_know_is_answered_by_a_reply_and_nothing_else(world:
     with Inside(world) as inside:
         world.platform.say("a", "/background paint it")
         asked = world.wait_for_text("a", "Reply to this message to answer it.")
-        (question,) = inside.store.questions.pending()
+        (question,) = inside.store.read(questions.pending)
         shown = f"question:{question['id']}:0"
-        eventually(lambda: (inside.store.outbox.get(shown) or {})["state"] == "sent", "the note")
+        eventually(
+            lambda: (inside.store.read(outbox.find, shown) or {})["state"] == "sent", "the note"
+        )
         world.platform.say("a", "how are you?")
         world.wait_for_text("a", "said")
-        assert inside.store.questions.pending() == [question]
+        assert inside.store.read(questions.pending) == [question]
         world.platform.say("a", "2", reply_to=asked.message_id)
         world.wait_for_text("a", "→ blue")
         world.wait_for_text("a", "in front: said")
@@ -91,7 +94,7 @@ def test_a_question_of_the_running_turn_is_answered_though_a_job_asks_too(world:
         world.wait_for_text("a", "How big?")
         world.platform.say("a", "very big")
         world.wait_for_text("a", "as you like")
-        (left,) = inside.store.questions.pending()
+        (left,) = inside.store.read(questions.pending)
         assert left["text"] == "Which colour?"
 
 
@@ -146,7 +149,7 @@ def test_stop_names_the_jobs_that_stop_all_stops(world: World) -> None:
         assert len(inside.house.turns.running()) == 2
         world.platform.say("a", "/stop all")
         world.wait_for_text("a", "⏹ Stopping. 2 jobs beside it are stopped.")
-        eventually(lambda: inside.store.turns.still_open() == [], "the end of the jobs")
+        eventually(lambda: inside.store.read(turns.still_open) == [], "the end of the jobs")
 
 
 def test_stop_leaves_the_jobs_beside_what_it_stops(world: World) -> None:
@@ -170,9 +173,9 @@ def test_new_stops_a_job_in_the_conversation_that_it_ends(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "/background look it up")
         assert beside.begun.wait(_PATIENCE_S)
-        (turn,) = inside.store.turns.still_open()
+        (turn,) = inside.store.read(turns.still_open)
         world.platform.say("a", f"/resume {turn['session_id']}")
         world.wait_for_text("a", "You are in")
         world.platform.say("a", "/new")
         world.wait_for_text("a", "Session reset")
-        assert inside.store.turns.still_open() == []
+        assert inside.store.read(turns.still_open) == []

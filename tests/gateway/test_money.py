@@ -2,6 +2,7 @@
 
 import pytest
 
+from hermes_state.ledger import budgets
 from hermes_state.values import Estimate, Limits
 from tests.gateway.living import Inside, World
 from tests.support.faults import eventually
@@ -75,7 +76,7 @@ def test_a_shortening_that_the_limit_does_not_allow_is_refused_with_the_reason(
         world.wait_for_replies("m", 3)
         eventually(lambda: inside.open_turns() == set())
         limits = Limits(person="loopback:m1")
-        inside.store.budgets.reserve("spent", limits, Estimate(1, 0.01, 0.0))
+        inside.store.write(budgets.reserve, "spent", limits, Estimate(1, 0.01, 0.0))
         world.platform.say("m", "/compress", user="m1")
         told = world.wait_for_replies("m", 4)[3]
         assert told.startswith("⚠️ Nothing was compacted: the limit of $0.01 per day for you")

@@ -19,6 +19,7 @@ from gateway.source import SessionSource
 from hermes_core.errors import StoreFullError
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.ledger import meta
 from tests.support.faults import disk_full_at
 
 _TELEGRAM = Platform.TELEGRAM
@@ -110,9 +111,9 @@ def test_a_chat_that_moved_twice_is_one_chat_after_a_restart_too(db: SessionDB) 
 def test_to_hear_of_a_move_again_changes_nothing(db: SessionDB) -> None:
     made = moves(db)
     note(made, "a", "b")
-    noted = db.get_meta("gateway.moved.telegram")
+    noted = db.read(meta.get, "gateway.moved.telegram")
     note(made, "a", "b")
-    assert db.get_meta("gateway.moved.telegram") == noted
+    assert db.read(meta.get, "gateway.moved.telegram") == noted
 
 
 def test_a_message_keeps_its_names_however_often_it_is_handed_in(db: SessionDB) -> None:

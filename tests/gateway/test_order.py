@@ -8,6 +8,7 @@ import pytest
 
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
+from hermes_state.ledger import turns
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import eventually
 
@@ -129,7 +130,7 @@ def test_what_was_taken_back_in_one_chat_holds_up_no_other(world: World) -> None
         _taken(world, "a", "three")
         house = inside.house
         (waits,) = [
-            one for one in inside.open_turns() if inside.store.turns.user_text(one) == "two"
+            one for one in inside.open_turns() if inside.store.read(turns.user_text, one) == "two"
         ]
         assert house.turns.cancel(waits, "cancelled")
         quiet.release()

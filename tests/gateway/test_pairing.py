@@ -20,6 +20,7 @@ from hermes_core.errors import HermesError, UsageError
 from hermes_core.paths import Home
 from hermes_core.settings import GatewaySettings, Settings
 from hermes_state import SessionDB
+from hermes_state.ledger import outbox
 from hermes_state.testing.rules.given import still_clock
 from hermes_state.values import Role
 
@@ -147,7 +148,7 @@ def test_of_many_who_approve_at_once_one_lets_the_stranger_in(store: SessionDB) 
 def test_who_is_let_in_is_told_so_once(store: SessionDB) -> None:
     pairing = made(store)
     pairing.approve(code_of(pairing, chat()))
-    (piece,) = store.outbox.due()
+    (piece,) = store.read(outbox.due)
     assert (piece["platform"], piece["chat_id"]) == ("telegram", "chat 1")
     assert "as owner" in piece["content"]
 

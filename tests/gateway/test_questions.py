@@ -17,6 +17,7 @@ from hermes_agent.testing.scripted import Step, call, say
 from hermes_agent.turn.events import QuestionAsked
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.ledger import questions
 from hermes_state.values import OutboundPart
 from tests.gateway.living import Inside, World
 
@@ -104,7 +105,7 @@ def test_who_is_asked_in_a_group_answers_without_naming_the_bot(world: World) ->
         world.wait_for_text("g", "Which one?")
         world.platform.say("g", "not for you", user="u2", **_GROUP)
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
-        assert len(inside.store.questions.pending()) == 1
+        assert len(inside.store.read(questions.pending)) == 1
         world.platform.say("g", "the blue one", **_GROUP)
         world.wait_for_text("g", "The tool says: the blue one")
         world.platform.say("g", "and now to something else", **_GROUP)

@@ -12,6 +12,7 @@ from hermes_cli import plugins
 from hermes_core.errors import ConfigError
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite.repair import repair
+from hermes_state.ledger import lineage, outbox, turns
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import eventually
 from tests.support.plugins import DEADLY, enable
@@ -69,7 +70,7 @@ def test_what_waits_for_a_terminal_waits_on_after_a_restart(world: World) -> Non
         world.wait_for_replies("a", 1)
         (entry,) = inside.runner.session_store.list_sessions()
     with SessionDB(world.home.database) as store:
-        with lease.held(store, store.get_conversation_root(entry.session_id), lambda: None):
+        with lease.held(store, store.read(lineage.root, entry.session_id), lambda: None):
             with Inside(world) as inside:
                 world.platform.say("a", "two")
                 eventually(lambda: len(inside.open_turns()) == 1)
@@ -106,7 +107,7 @@ def test_what_does_not_end_in_time_is_put_off_with_a_notice_and_goes_on(world: W
         (notice,) = world.replies("a")
         assert "go on with this afterwards" in notice
     with SessionDB(world.home.database) as store:
-        (turn,) = store.turns.unfinished()
+        (turn,) = store.read(turns.unfinished)
         assert turn["state"] == "running"
     world.play(say("here it is"))
     with Process(world) as gateway:
@@ -249,9 +250,12 @@ def test_an_answer_that_was_given_in_a_terminal_meanwhile_is_sent_once(world: Wo
         gateway.kill()
     with SessionDB(world.home.database) as store:
         lease.expire_dead_leases(store)
-        (turn,) = store.turns.unfinished()
-        store.turns.finish(
-            turn["id"], "answered", message={"role": "assistant", "content": "said elsewhere"}
+        (turn,) = store.read(turns.unfinished)
+        store.write(
+            turns.finish,
+            turn["id"],
+            "answered",
+            message={"role": "assistant", "content": "said elsewhere"},
         )
     for _ in range(2):
         with Process(world) as gateway:
@@ -283,17 +287,17 @@ def test_an_answer_that_a_terminal_gives_beside_the_gateway_is_sent_at_once(worl
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
         (entry,) = inside.runner.session_store.list_sessions()
-        with lease.held(store, store.get_conversation_root(entry.session_id), lambda: None):
+        with lease.held(store, store.read(lineage.root, entry.session_id), lambda: None):
             for text in ("two", "three"):
                 world.platform.say("a", text)
             eventually(lambda: len(inside.open_turns()) == 2)
-            turn, _ = store.turns.still_open()
-            store.turns.start(turn["id"])
+            turn, _ = store.read(turns.still_open)
+            store.write(turns.start, turn["id"])
             said = {"role": "assistant", "content": "said elsewhere"}
-            store.turns.finish(turn["id"], "answered", message=said)
+            store.write(turns.finish, turn["id"], "answered", message=said)
         world.wait_for_text("a", "You said: three")
         inside.house.recovery.send_what_others_ended()
-        eventually(lambda: not inside.store.outbox.waiting())
+        eventually(lambda: not inside.store.read(outbox.waiting))
         assert world.replies("a")[1] == "said elsewhere"
         assert len(world.replies("a")) == 3
 
@@ -311,9 +315,9 @@ def test_an_answer_that_a_terminal_gave_is_sent_before_what_came_after_it_is_ans
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         gateway.kill()
     with SessionDB(world.home.database) as store:
-        first, _ = store.turns.still_open()
+        first, _ = store.read(turns.still_open)
         said = {"role": "assistant", "content": "said elsewhere"}
-        store.turns.finish(first["id"], "answered", message=said)
+        store.write(turns.finish, first["id"], "answered", message=said)
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.wait_for_text("a", "You said: two")
@@ -332,11 +336,11 @@ def test_what_a_terminal_answers_when_the_gateway_starts_is_sent_when_it_is_answ
         gateway.kill()
     with SessionDB(world.home.database) as store:
         lease.expire_dead_leases(store)
-        (turn,) = store.turns.unfinished()
+        (turn,) = store.read(turns.unfinished)
         with lease.held(store, turn["conversation_id"], lambda: None), Inside(world) as inside:
             eventually(lambda: inside.open_turns() == {turn["id"]})
             said = {"role": "assistant", "content": "said elsewhere"}
-            store.turns.finish(turn["id"], "answered", message=said)
+            store.write(turns.finish, turn["id"], "answered", message=said)
             world.wait_for_text("a", "said elsewhere")
     assert len(world.model.asked) == 1
 
@@ -347,9 +351,9 @@ def test_what_somebody_else_answered_while_we_did_is_what_the_chat_gets(world: W
     with Inside(world) as inside:
         world.platform.say("a", "one")
         assert quiet.begun.wait(20)
-        (turn,) = inside.store.turns.still_open()
+        (turn,) = inside.store.read(turns.still_open)
         said = {"role": "assistant", "content": "said elsewhere"}
-        inside.store.turns.finish(turn["id"], "answered", message=said)
+        inside.store.write(turns.finish, turn["id"], "answered", message=said)
         quiet.release()
         world.wait_for_text("a", "said elsewhere")
         assert inside.house.turns.failed_count == 0

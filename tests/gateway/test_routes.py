@@ -17,6 +17,8 @@ from hermes_core import clock
 from hermes_core.errors import StoreFullError
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.ledger import routes as route_ledger
+from hermes_state.ledger import turns
 from hermes_state.values import NewSession
 from tests.support.faults import disk_full_at
 
@@ -251,7 +253,7 @@ def test_the_file_is_read_for_chats_that_the_store_does_not_know(db: SessionDB, 
     known = first.get_or_create_session(_source(chat_id="known"))
     other = first.get_or_create_session(_source(chat_id="other"))
     first.close()
-    db.routes.delete([other.session_key])
+    db.write(route_ledger.delete, [other.session_key])
     path = home.sessions / "sessions.json"
     said = json.loads(path.read_text())
     said[known.session_key]["session_id"] = "changed_by_hand"
@@ -264,7 +266,7 @@ def test_the_file_is_read_for_chats_that_the_store_does_not_know(db: SessionDB, 
     assert len(second.list_sessions()) == 2
     second.save_changes()
     second._save()
-    assert db.routes.get(other.session_key) is not None
+    assert db.read(route_ledger.find, other.session_key) is not None
     second.close()
 
 
@@ -281,13 +283,13 @@ def test_the_route_of_a_platform_that_is_switched_off_is_kept(db: SessionDB, hom
         "platform": "gone_plugin",
         "origin": {"platform": "gone_plugin", "chat_id": "c"},
     }
-    db.routes.save("agent:main:gone_plugin:dm:c", "s1", json.dumps(entry))
-    db.routes.save("agent:main:odd:dm:c", "s2", "not JSON")
+    db.write(route_ledger.save, "agent:main:gone_plugin:dm:c", "s1", json.dumps(entry))
+    db.write(route_ledger.save, "agent:main:odd:dm:c", "s2", "not JSON")
     routes = _routes(db, home)
     assert [one.session_id for one in routes.list_sessions()] == ["s1"]
     routes.prune_old_entries(1)
-    assert db.routes.get("agent:main:gone_plugin:dm:c") is None
-    assert db.routes.get("agent:main:odd:dm:c") is not None
+    assert db.read(route_ledger.find, "agent:main:gone_plugin:dm:c") is None
+    assert db.read(route_ledger.find, "agent:main:odd:dm:c") is not None
     routes.close()
 
 
@@ -298,7 +300,7 @@ def test_a_route_that_cannot_be_stored_is_none(db: SessionDB, home: Home) -> Non
             routes.get_or_create_session(_source())
         assert routes.peek_session_id(_source()) is None
     entry = routes.get_or_create_session(_source())
-    assert db.routes.get(entry.session_key) is not None
+    assert db.read(route_ledger.find, entry.session_key) is not None
     with disk_full_at(db, "INSERT ON routes"), pytest.raises(StoreFullError):
         routes.reset_session(entry.session_key)
     assert routes.peek_session_id(_source()) == entry.session_id
@@ -328,7 +330,7 @@ def test_a_reset_ends_the_old_conversation_and_begins_another(
     row = db.get_session(old.session_id)
     assert row is not None
     assert row["end_reason"] == "session_reset"
-    stored = db.routes.get(old.session_key)
+    stored = db.read(route_ledger.find, old.session_key)
     assert stored is not None
     said = json.loads(stored["entry"])
     assert (said["display_name"], said["is_fresh_reset"]) == ("Ada", True)
@@ -468,7 +470,7 @@ def _after_three_months(db: SessionDB, home: Home, policy: SessionResetPolicy) -
     with clock.reading(lambda: _NOON + 91 * 86400):
         assert routes.prune_old_entries(90) == 1
         after = routes.get_or_create_session(_source())
-        assert db.routes.keys_of(after.session_id) == {before.session_key}
+        assert db.read(route_ledger.keys_of, after.session_id) == {before.session_key}
     routes.close()
     return [before.session_id, after.session_id]
 
@@ -489,7 +491,7 @@ def test_a_conversation_that_was_left_is_not_taken_up_by_itself(db: SessionDB, h
     left = routes.get_or_create_session(_source())
     db.create_session(left.session_id, "telegram", session_key=left.session_key)
     routes.reset_session(left.session_key)
-    db.routes.delete([left.session_key])
+    db.write(route_ledger.delete, [left.session_key])
     del routes._entries[left.session_key]
     assert routes.get_or_create_session(_source()).session_id != left.session_id
 
@@ -510,7 +512,7 @@ def test_only_silent_chats_are_forgotten(db: SessionDB, home: Home) -> None:
         assert routes.prune_old_entries(90) == 0
     left = {entry.session_key.rpartition(":")[2] for entry in routes.list_sessions()}
     assert left == {"suspended", "busy", "young"}
-    assert db.routes.get(entries["old"].session_key) is None
+    assert db.read(route_ledger.find, entries["old"].session_key) is None
     routes.close()
 
 
@@ -534,11 +536,11 @@ def test_the_route_of_a_new_chat_can_be_left_to_its_first_message(
     routes: SessionStore, db: SessionDB, home: Home
 ) -> None:
     entry = routes.get_or_create_session(_source(), saves=False)
-    assert db.routes.get(entry.session_key) is None
+    assert db.read(route_ledger.find, entry.session_key) is None
     assert routes.get_or_create_session(_source()) is entry
     route = routes.unsaved_route(entry.session_key)
     opening = NewSession("telegram", route=route)
-    db.turns.accept(entry.session_id, {"role": "user", "content": "hello"}, opening=opening)
+    db.write(turns.accept, entry.session_id, {"role": "user", "content": "hello"}, opening=opening)
     routes.saved(entry.session_key)
     assert routes.unsaved_route(entry.session_key) is None
     again = _routes(db, home)

@@ -2,6 +2,7 @@
 
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_cli import plugins
+from hermes_state.ledger import lineage, titles
 from tests.gateway.living import Inside, World
 from tests.support.faults import eventually
 
@@ -64,7 +65,7 @@ def test_what_is_said_meanwhile_is_taken_in_at_once_and_answered_afterwards(worl
         assert "A summary" in str(world.model.asked[-1].json["messages"])
         assert began == [], "it is the same conversation"
         (entry,) = inside.runner.session_store.list_sessions()
-        assert entry.session_id == inside.store.get_compression_tip(entry.session_id)
+        assert entry.session_id == inside.store.read(lineage.tip, entry.session_id)
 
 
 def test_new_stops_a_shortening_with_a_word(world: World) -> None:
@@ -101,10 +102,10 @@ def test_commands_of_a_chat_find_the_conversation_where_another_one_shortened_it
         world.play(say("A summary: they said blue a lot."))
         world.platform.say("a", "/compress")
         world.wait_for_text("a", "The conversation continues in")
-        tip = inside.store.get_compression_tip(session_id)
+        tip = inside.store.read(lineage.tip, session_id)
         world.platform.say("b", "/title Blue")
         world.wait_for_text("b", "called 'Blue'")
-        assert inside.store.get_session_title(tip) == "Blue"
+        assert inside.store.read(titles.title_of, tip) == "Blue"
         world.platform.say("b", "/status")
         world.wait_for_text("b", f"Conversation: {tip} (Blue)")
         world.platform.say("b", "/expand 3")

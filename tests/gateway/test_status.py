@@ -20,6 +20,7 @@ from hermes_cli.commands.app import App
 from hermes_core.errors import ConfigError, StoreFullError, StoreIOError
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.ledger import outbox, turns
 from hermes_state.values import InboundMessage, NewSession, OutboundPart
 from tests.gateway.living import Inside, World
 from tests.support.faults import eventually
@@ -174,12 +175,16 @@ def _leave_things_undone(home: Home) -> None:
     with SessionDB(home.create().database) as store:
         said = {"role": "user", "content": "hello"}
         delivery = InboundMessage("loopback", "a", "m1")
-        store.turns.accept("s", said, delivery=delivery, opening=NewSession("loopback", {}))
-        first, _, _ = store.outbox.put([OutboundPart("loopback", "a", text) for text in "123"])
-        store.outbox.begin(first)
-        store.outbox.retry(first, "There is no connection.", due_at=time.time() + 3600)
+        store.write(turns.accept, "s", said, delivery=delivery, opening=NewSession("loopback", {}))
+        first, _, _ = store.write(
+            outbox.put, [OutboundPart("loopback", "a", text) for text in "123"]
+        )
+        store.write(outbox.begin, first)
+        store.write(outbox.retry, first, "There is no connection.", due_at=time.time() + 3600)
         for number, chat in enumerate("wxyz"):
-            store.outbox.put([OutboundPart("loopback", chat, "no", failure=f"Blocked {number}.")])
+            store.write(
+                outbox.put, [OutboundPart("loopback", chat, "no", failure=f"Blocked {number}.")]
+            )
 
 
 def test_it_is_told_what_waits_and_what_was_given_up_and_why(home: Home) -> None:

@@ -12,6 +12,7 @@ from gateway.access import are_alike
 from hermes_agent.permissions import Permissions
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_cli import plugins
+from hermes_state.ledger import questions
 from hermes_state.values import Scope
 from tests.gateway.living import Inside, World
 
@@ -62,7 +63,7 @@ def test_nobody_answers_for_somebody_with_other_rights(world: World) -> None:
         world.wait_for_text("g", "Which one?")
         world.platform.say("g", "all of them", user="m1", **_THREAD)
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
-        (question,) = inside.store.questions.pending()
+        (question,) = inside.store.read(questions.pending)
         world.platform.press("g", question["id"], "red", user="m1")
         world.wait_for_text("g", "Only who asked for this may answer it.")
         world.platform.say("g", "2", **_THREAD)

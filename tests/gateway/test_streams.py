@@ -16,6 +16,8 @@ from hermes_agent.testing.scripted import Quiet, call, say, silence, together
 from hermes_agent.turn.events import TextDelta, TurnEnded
 from hermes_cli import plugins
 from hermes_state import SessionDB
+from hermes_state.ledger import outbox, turns
+from hermes_state.ledger import outbox as outbox_ledger
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import eventually
 
@@ -71,8 +73,7 @@ def test_a_draft_that_waits_for_an_earlier_reply_is_shown_though_the_model_is_si
 ) -> None:
     quiet, is_open = Quiet(), iter([True, True])
     world.play(silence(quiet, after=_BEGUN, then="End."))
-    with Inside(world) as inside:
-        outbox = inside.store.outbox
+    with Inside(world):
         monkeypatch.setattr(outbox, "is_open", lambda *_: next(is_open, False))
         world.platform.say("a", "tell me")
         assert world.wait_for_text("a", "beginning")
@@ -258,7 +259,7 @@ def test_so_does_one_whose_turn_went_on_before_its_platform_was_there(world: Wor
     world.platform.stop()
     with Process(world) as gateway, SessionDB(world.home.database, read_only=True) as store:
         gateway.wait_until_up()
-        eventually(lambda: bool(store.outbox.waiting()), "the question")
+        eventually(lambda: bool(store.read(outbox_ledger.waiting)), "the question")
         world.platform.start()
         world.wait_for_text("a", "Which one?")
         world.platform.say("a", "/stop")
@@ -269,8 +270,8 @@ def test_so_does_one_whose_turn_went_on_before_its_platform_was_there(world: Wor
 def test_a_draft_whose_turn_was_stopped_right_before_a_kill_loses_its_cursor(world: World) -> None:
     _kill_while_a_draft_is_shown(world)
     with SessionDB(world.home.database) as store:
-        (turn,) = store.turns.still_open()
-        store.turns.finish(turn["id"], "interrupted", reason="stopped by the user")
+        (turn,) = store.read(turns.still_open)
+        store.write(turns.finish, turn["id"], "interrupted", reason="stopped by the user")
     with Inside(world) as inside:
         world.platform.wait_for("a", lambda shown: shown[0].text == "⏹ Stopped.")
         eventually(lambda: _drafts(inside.store) == 0)

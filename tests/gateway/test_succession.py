@@ -11,6 +11,7 @@ from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, call, silence
 from hermes_cli import plugins
 from hermes_state import SessionDB
+from hermes_state.ledger import partials, sessions, turns
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import disk_full_at, eventually
 
@@ -55,7 +56,7 @@ def test_new_while_messages_wait_answers_them_in_the_new_conversation(world: Wor
         assert "and I wait" in _told(world)
         said = [one["content"] for one in inside.store.get_messages_as_conversation(old)]
         assert "and I wait" not in said
-        assert inside.store.turns.unfinished() == []
+        assert inside.store.read(turns.unfinished) == []
         assert inside.store.check() == []
 
 
@@ -108,7 +109,9 @@ def test_what_a_killed_terminal_left_is_named_and_can_be_given_up(world: World) 
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
         eventually(lambda: inside.open_turns() == set())
-        inside.store.turns.accept(_here(inside), {"role": "user", "content": "in a terminal"})
+        inside.store.write(
+            turns.accept, _here(inside), {"role": "user", "content": "in a terminal"}
+        )
         world.platform.say("a", "/undo")
         world.wait_for_text("a", "in a terminal has no answer yet.")
         world.platform.say("a", "/stop all")
@@ -262,10 +265,10 @@ def test_a_turn_that_new_stopped_does_not_go_on_after_a_crash(world: World) -> N
         assert quiet.begun.wait(_PATIENCE_S)
         gateway.kill()
     with SessionDB(world.home.database) as store:
-        (turn,) = store.turns.still_open()
-        store.promote_to_session_reset(turn["session_id"])
+        (turn,) = store.read(turns.still_open)
+        store.write(sessions.end_for_reset, turn["session_id"])
     with Inside(world) as inside:
-        eventually(lambda: inside.store.turns.still_open() == [])
+        eventually(lambda: inside.store.read(turns.still_open) == [])
         assert len(world.model.asked) == 1
 
 
@@ -278,11 +281,11 @@ def test_what_was_shown_of_a_turn_that_new_stopped_says_so_after_a_crash(world: 
         world.platform.say("a", "one")
         world.wait_for_text("a", "by now.")
         with SessionDB(world.home.database) as store:
-            (turn,) = store.turns.still_open()
-            eventually(lambda: bool(store.partials.of_session(turn["session_id"])))
+            (turn,) = store.read(turns.still_open)
+            eventually(lambda: bool(store.read(partials.of_session, turn["session_id"])))
         gateway.kill()
     with SessionDB(world.home.database) as store:
-        store.promote_to_session_reset(turn["session_id"])
+        store.write(sessions.end_for_reset, turn["session_id"])
     with Inside(world):
         said = "Half of the answer is written here by now.\n\n⏹ Stopped."
         world.platform.wait_for("a", lambda shown: [one.text for one in shown] == [said])

@@ -21,6 +21,7 @@ from hermes_agent.testing.scripted import Step, call, say
 from hermes_agent.testing.server import Recorded, ScriptedServer
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.ledger import lineage, turns
 from tests.gateway.chaos.telegram import TelegramPlace
 from tests.gateway.living import PATIENCE_S, Process
 from tests.rpc.serving import PATIENT
@@ -137,8 +138,8 @@ class World:
         with self.store() as store:
             found = [
                 row
-                for row in store.turns.of_session(store.get_compression_tip(self.session_id))
-                if f"please do {order}" in store.turns.user_text(row["id"])
+                for row in store.read(turns.of_session, store.read(lineage.tip, self.session_id))
+                if f"please do {order}" in store.read(turns.user_text, row["id"])
             ]
         (row,) = found or [{}]
         return row

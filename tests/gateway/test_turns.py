@@ -7,6 +7,7 @@ import pytest
 
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
+from hermes_state.ledger import inbox, outbox, turns
 from hermes_state.ledger.turns import MOST_ATTEMPTS
 from hermes_state.values import Accepted
 from tests.gateway.living import Inside, Process, World
@@ -119,7 +120,7 @@ def test_stop_all_takes_back_what_waits(world: World) -> None:
         told = json.dumps(world.model.asked[-1].json)
         assert "two" not in told
         assert "three" not in told
-        assert inside.store.turns.unfinished() == []
+        assert inside.store.read(turns.unfinished) == []
 
 
 def test_stop_all_stops_a_turn_that_heard_what_waited(world: World) -> None:
@@ -137,7 +138,7 @@ def test_stop_all_stops_a_turn_that_heard_what_waited(world: World) -> None:
         world.platform.say("a", "/stop all")
         world.wait_for_text("a", "⏹ Stopping. 1 waiting message was taken back.")
         eventually(lambda: inside.open_turns() == set())
-        assert inside.store.turns.unfinished() == []
+        assert inside.store.read(turns.unfinished) == []
         world.platform.say("a", "four")
         world.wait_for_text("a", "You said: four")
         assert "three" not in json.dumps(world.model.asked[-1].json)
@@ -229,7 +230,7 @@ def test_a_turn_whose_steps_cannot_be_stored_is_run_again_in_its_place(
         first, second = world.wait_for_replies("a", 2)
         assert "You said: one" in first
         assert "You said: two" in second
-        assert inside.store.turns.unfinished() == []
+        assert inside.store.read(turns.unfinished) == []
 
 
 def test_a_turn_is_not_given_up_because_the_disk_is_full_for_long(
@@ -265,9 +266,9 @@ def test_a_command_that_was_done_is_told_when_the_store_can_be_written(world: Wo
         with disk_full_at(inside.store, "INSERT ON outbox"):
             world.platform.say("a", "/whoami")
             world.platform.wait_until(lambda: not world.platform.unacknowledged())
-            eventually(lambda: len(inside.store.inbox.unsettled()) == 1)
+            eventually(lambda: len(inside.store.read(inbox.unsettled)) == 1)
         assert "You are u1" in world.wait_for_replies("a", 1)[0]
-        eventually(lambda: inside.store.inbox.unsettled() == [])
+        eventually(lambda: inside.store.read(inbox.unsettled) == [])
 
 
 def test_a_message_nobody_foresaw_is_told_of_and_holds_up_no_other(world: World) -> None:
@@ -304,7 +305,7 @@ def test_what_came_from_a_platform_that_is_off_is_answered_and_sent_when_it_is_o
     world.play(say("x" * 3000))
     with Process(world) as gateway, SessionDB(world.home.database) as store:
         gateway.wait_until_up()
-        eventually(lambda: len(store.outbox.due()) == 1, "the reply in the outbox")
+        eventually(lambda: len(store.read(outbox.due)) == 1, "the reply in the outbox")
         assert gateway.terminate() == 0
     assert world.replies("a") == []
     world.home.config.write_text(text)

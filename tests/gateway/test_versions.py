@@ -12,6 +12,8 @@ from gateway.source import SessionSource
 from hermes_agent.testing.scripted import Quiet, call, silence
 from hermes_cli import plugins
 from hermes_state import SessionDB
+from hermes_state.ledger import questions, turns
+from hermes_state.ledger import titles as title_ledger
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import eventually
 
@@ -90,7 +92,7 @@ def test_the_new_version_of_a_message_that_waits_keeps_its_place(world: World) -
         assert "tow" not in to_three
         assert "twi" not in to_three
         eventually(lambda: inside.open_turns() == set())
-        assert inside.store.turns.unfinished() == []
+        assert inside.store.read(turns.unfinished) == []
         assert inside.store.check() == []
 
 
@@ -189,7 +191,7 @@ def test_a_new_version_of_what_was_asked_is_no_answer_to_a_question(world: World
         world.wait_for_text("a", "Which one?")
         world.platform.edit("a", first, "choose one")
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
-        assert len(inside.store.questions.pending()) == 1
+        assert len(inside.store.read(questions.pending)) == 1
         answer = world.platform.say("a", "the bleu one")
         world.wait_for_text("a", "The tool says: the bleu one")
         world.platform.edit("a", answer, "the blue one")
@@ -273,7 +275,7 @@ def test_words_that_became_a_command_while_they_waited_are_not_answered(
         world.wait_for_text("a", "You said: last")
         assert "taken back" not in json.dumps([one.json for one in world.model.asked])
         eventually(lambda: inside.open_turns() == set())
-        assert inside.store.turns.unfinished() == []
+        assert inside.store.read(turns.unfinished) == []
         assert inside.store.check() == []
 
 
@@ -390,7 +392,7 @@ def test_a_new_conversation_whose_title_is_corrected_is_not_left(world: World) -
         world.wait_for_text("a", "'Title'")
         (after,) = inside.runner.session_store.list_sessions()
         assert after.session_id == here
-        assert inside.store.get_session_title(here) == "Title"
+        assert inside.store.read(title_ledger.title_of, here) == "Title"
 
 
 @pytest.mark.parametrize("leave", ["/new Beta", "/new", "/resume Before"])

@@ -10,6 +10,7 @@ from gateway.config import Platform
 from gateway.platforms.base import MessageEvent
 from gateway.source import SessionSource
 from hermes_agent.testing.scripted import Quiet, call, say
+from hermes_state.ledger import messages, outbox
 from tests.gateway.living import Inside, World
 from tests.support.faults import eventually
 
@@ -38,7 +39,7 @@ def _shown_id(inside: Inside, world: World, text: str) -> str:
     shown = world.wait_for_text("a", text)
 
     def is_known() -> bool:
-        row = inside.store.outbox.get(shown.key)
+        row = inside.store.read(outbox.find, shown.key)
         return row is not None and row["platform_message_id"] is not None
 
     eventually(is_known)
@@ -131,11 +132,11 @@ def test_our_own_words_are_quoted_once_a_shortening_took_them_away(world: World)
         world.platform.say("a", "which colour?")
         ours = _shown_id(inside, world, "green it is")
         (entry,) = inside.runner.session_store.list_sessions()
-        assert inside.store.outbox.is_seen(entry.session_id, "a", ours)
-        assert not inside.store.outbox.is_seen(entry.session_id, "b", ours)
+        assert inside.store.read(outbox.is_seen, entry.session_id, "a", ours)
+        assert not inside.store.read(outbox.is_seen, entry.session_id, "b", ours)
         (first, *_) = inside.store.get_messages_as_conversation(entry.session_id)
-        inside.store.rewind_to_message(entry.session_id, first["id"])
-        assert not inside.store.outbox.is_seen(entry.session_id, "a", ours)
+        inside.store.write(messages.rewind, entry.session_id, first["id"])
+        assert not inside.store.read(outbox.is_seen, entry.session_id, "a", ours)
 
 
 # -- who speaks --------------------------------------------------------------------------------------

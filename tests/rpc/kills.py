@@ -21,6 +21,11 @@ from typing import Any
 from hermes_agent.testing.scripted import Step, call, say
 from hermes_agent.testing.server import Recorded, ScriptedServer
 from hermes_core.paths import Home
+from hermes_state.ledger import effects as effect_ledger
+from hermes_state.ledger import leases
+from hermes_state.ledger import lineage as lineage_ledger
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.ledger import turns as turn_ledger
 from tests.rpc.serving import PATIENCE_S, Json, Process, RefusedError, World
 from tests.support import findings
 
@@ -189,7 +194,7 @@ class Trial:
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             with self._world.store() as store:
-                if not store.turns.unfinished() and not store.leases.held():
+                if not store.read(turn_ledger.unfinished) and not store.read(leases.held):
                     break
             threading.Event().wait(0.05)
         process.hang_up()
@@ -221,17 +226,21 @@ class Trial:
         found, wrong = self._found, self._found.notes
         found.acknowledged += len(talk.acknowledged)
         found.sent_again += talk.sent_again
-        lineage = store.get_compression_lineage(talk.key) if talk.said else []
+        lineage = store.read(lineage_ledger.members, talk.key) if talk.said else []
         found.compactions += max(len(lineage) - 1, 0)
-        turns = [turn for session_id in lineage for turn in store.turns.of_session(session_id)]
-        prompts = [store.turns.user_text(turn["id"]) for turn in turns]
+        turns = [
+            turn
+            for session_id in lineage
+            for turn in store.read(turn_ledger.of_session, session_id)
+        ]
+        prompts = [store.read(turn_ledger.user_text, turn["id"]) for turn in turns]
         expected = [talk.prompt(number) for number in range(1, talk.said + 1)]
         if sorted(prompts) != sorted(expected) or talk.acknowledged != expected:
             wrong.append(f"{talk.name} said {expected} and has {prompts}")
         ended = sorted(zip((turn["ended_at"] or 0 for turn in turns), prompts, strict=True))
         if [prompt for _, prompt in ended] != expected:
             wrong.append(f"{talk.name} was answered out of order: {ended}")
-        tip = store.get_compression_tip(talk.key) if talk.said else talk.key
+        tip = store.read(lineage_ledger.tip, talk.key) if talk.said else talk.key
         whole = store.get_messages_as_conversation(tip, include_ancestors=True)
         answers = Counter(str(m["content"]) for m in whole if m["role"] == "assistant")
         for turn, prompt in zip(turns, prompts, strict=True):
@@ -248,9 +257,10 @@ class Trial:
         It says so in its result. Its turn may have gone on all the same: a kill can come before its end.
         """
         results = {
-            row["id"]: row["content"] for row in store.get_messages(turn["session_id"], True)
+            row["id"]: row["content"]
+            for row in store.read(message_ledger.of_session, turn["session_id"], True)
         }
-        for effect in store.effects.of_turn(turn["id"]):
+        for effect in store.read(effect_ledger.of_turn, turn["id"]):
             if effect["tool_name"] != "terminal":
                 continue
             self._found.effects[effect["state"]] += 1
@@ -260,7 +270,7 @@ class Trial:
                 self._found.notes.append(
                     f"{effect['id']} is {state}, happened {times} times: {effect['arguments']} in a"
                     f" turn that is {turn['state']} after {turn['attempts']} attempts and asked"
-                    f" {store.turns.user_text(turn['id'])!r}, its result is {told!r}"
+                    f" {store.read(turn_ledger.user_text, turn['id'])!r}, its result is {told!r}"
                 )
 
 

@@ -18,6 +18,8 @@ from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
 from hermes_protocol.events import EVENTS
 from hermes_state import SessionDB
+from hermes_state.ledger import lineage
+from hermes_state.ledger import turns as turn_ledger
 from tui_gateway import server
 from tui_gateway.transport import Memory
 
@@ -290,12 +292,12 @@ class World:
 
     def transcript(self, session_id: str) -> list[tuple[str, Any]]:
         with self.store() as store:
-            found = store.get_messages_as_conversation(store.get_compression_tip(session_id))
+            found = store.get_messages_as_conversation(store.read(lineage.tip, session_id))
         return [(message["role"], message["content"]) for message in found]
 
     def turns(self, session_id: str) -> list[Json]:
         with self.store() as store:
-            return store.turns.of_session(store.get_compression_tip(session_id))
+            return store.read(turn_ledger.of_session, store.read(lineage.tip, session_id))
 
     def states(self, session_id: str) -> list[str]:
         return [turn["state"] for turn in self.turns(session_id)]

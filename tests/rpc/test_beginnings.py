@@ -8,6 +8,7 @@ from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_core.paths import Home
+from hermes_state.ledger import turns
 from hermes_state.values import NewSession
 from tests.rpc.serving import PATIENCE_S, Inside, World
 from tests.support.plugins import DEADLY, enable
@@ -66,7 +67,9 @@ def test_a_first_prompt_of_a_process_that_is_gone_begins_its_conversation(
     model.add("here I am")
     with world.store() as store:
         said = {"role": "user", "content": "anybody?"}
-        store.turns.accept("left", said, opening=NewSession("tui", {"cwd": str(world.workspace)}))
+        store.write(
+            turns.accept, "left", said, opening=NewSession("tui", {"cwd": str(world.workspace)})
+        )
     client.call("session.resume", session_id="left")
     client.event("message.complete", text="here I am")
     assert told == [("left", "scripted")]

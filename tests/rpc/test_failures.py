@@ -16,6 +16,7 @@ from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.ledger import leases
 from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
 from tests.support.faults import disk_full_at, eventually
 from tests.support.plugins import enable
@@ -227,7 +228,7 @@ def test_who_closes_a_session_has_the_others_told(
 def test_what_another_process_runs_is_not_deleted(client: Inside, world: World) -> None:
     with world.store() as store:
         store.create_session("theirs", "cli")
-        assert store.leases.acquire("theirs", "another-machine:1:1:1")
+        assert store.write(leases.acquire, "theirs", "another-machine:1:1:1")
     with pytest.raises(RefusedError, match="open in another window"):
         client.call("session.delete", session_id="theirs")
     assert world.row("theirs")

@@ -8,6 +8,7 @@ from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.ledger import leases, lineage, messages, turns
 from tests.rpc.serving import PATIENCE_S, Inside, Process, RefusedError, World
 from tests.support.faults import disk_full_at
 from tests.support.plugins import enable
@@ -34,7 +35,7 @@ def test_a_prompt_that_meets_a_new_conversation_is_refused_or_told_its_end(
             assert "has to wait" in str(refused)
     client.event("session.info", running=False)
     with world.store() as store:
-        assert store.turns.still_open() == []
+        assert store.read(turns.still_open) == []
 
 
 def test_a_server_that_ends_waits_for_the_end_of_what_a_command_left(
@@ -139,12 +140,12 @@ def test_what_is_overtaken_is_not_over(client: Inside, world: World, model: Scri
     live = server._sessions[sid].get("live")
     assert live is not None
     with world.store() as store:
-        theirs = store.leases.acquire(store.get_conversation_root(key), "another-machine:1:1:1")
+        theirs = store.write(leases.acquire, store.read(lineage.root, key), "another-machine:1:1:1")
         assert theirs is not None
         client.call("prompt.submit", session_id=sid, text="two")
         client.event("status.update", kind="waiting")
-        store.turns.accept(key, {"role": "user", "content": "one"})
-        store.leases.release(theirs)
+        store.write(turns.accept, key, {"role": "user", "content": "one"})
+        store.write(leases.release, theirs)
     assert quiet.begun.wait(PATIENCE_S)
     assert [(one.text, one.done.is_set()) for one in live.queue] == [("two", False)]
     quiet.release()
@@ -170,10 +171,10 @@ def test_what_another_process_said_is_told_once_when_nothing_runs(
     server.look_at_others()
     assert client.events("session.changed") == [], "of what is said here it is told by events"
     with world.store() as store:
-        theirs = store.turns.accept(key, {"role": "user", "content": "from elsewhere"})
-        store.turns.start(theirs.turn_id)
+        theirs = store.write(turns.accept, key, {"role": "user", "content": "from elsewhere"})
+        store.write(turns.start, theirs.turn_id)
         answer = {"role": "assistant", "content": "answered there"}
-        store.turns.finish(theirs.turn_id, "answered", message=answer)
+        store.write(turns.finish, theirs.turn_id, "answered", message=answer)
     client.say(sid, "again")
     client.event("session.info", running=False)
     server.look_at_others()
@@ -200,7 +201,7 @@ def test_what_another_process_took_back_is_told_and_what_is_taken_back_here_is_n
     assert client.events("session.changed") == []
     with world.store() as store:
         *_, last, _ = store.get_messages_as_conversation(key)
-        store.rewind_to_message(key, last["id"])
+        store.write(messages.rewind, key, last["id"])
     server.look_at_others()
     assert [one["reason"] for one in client.events("session.changed")] == ["elsewhere"]
 

@@ -14,6 +14,7 @@ from hermes_agent.models.embedded import catalog, hardware
 from hermes_agent.models.embedded.catalog import Entry
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.ledger import turns
 from tests.rpc.serving import Inside, RefusedError
 from tui_gateway import server
 from tui_gateway.resources import Resources
@@ -134,7 +135,7 @@ def test_a_prompt_that_waits_for_a_model_is_on_disk_and_can_be_stopped(
     told = poor.call("prompt.submit", session_id=sid, text="hello", waits_for_model=True)
     poor.event("status.update", kind="waiting")
     with contextlib.closing(SessionDB(home.database)) as store:
-        assert store.turns.user_text(told["turn_id"]) == "hello"
+        assert store.read(turns.user_text, told["turn_id"]) == "hello"
     poor.call("session.interrupt", session_id=sid)
     assert poor.event("message.complete")["status"] == "interrupted"
 

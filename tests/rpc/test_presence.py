@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hermes_state import SessionDB
+from hermes_state.ledger import leases, lineage, turns
 from tests.rpc.serving import PATIENCE_S
 from tui_gateway.orphans import end_orphans
 from tui_gateway.presence import Presence
@@ -129,15 +130,15 @@ def test_an_orphan_is_ended_and_nothing_else_is(store: SessionDB, folder: Path) 
     stored(store, "cli", source="cli")
     ours.add("ours")
     theirs.add("theirs")
-    pending = store.turns.accept("pending", {"role": "user", "content": "x"})
-    lease = store.leases.acquire("held", "another-machine:1:1:1")
+    pending = store.write(turns.accept, "pending", {"role": "user", "content": "x"})
+    lease = store.write(leases.acquire, "held", "another-machine:1:1:1")
     assert lease is not None
     store.end_session("ended", "tui_close")
     assert end_orphans(store, ours) == ["orphan", "pending"]
     reasons = {name: ended(store, name) for name in ("ours", "theirs", "held", "cli")}
     assert set(reasons.values()) == {None}
     assert (ended(store, "orphan"), ended(store, "ended")) == ("tui_orphan", "tui_close")
-    assert [turn["id"] for turn in store.turns.unfinished()] == [pending.turn_id]
+    assert [turn["id"] for turn in store.read(turns.unfinished)] == [pending.turn_id]
     assert end_orphans(store, ours) == []
 
 
@@ -161,7 +162,7 @@ def test_an_orphan_is_ended_where_its_conversation_is(store: SessionDB, folder: 
     stored(store, "old")
     ours = Presence(folder)
     ours.add("old")
-    new = store.rotate_session("old", [{"role": "user", "content": "summary"}])
+    new = store.write(lineage.rotate, "old", [{"role": "user", "content": "summary"}])
     assert end_orphans(store, ours) == [], "it is open here"
     ours.close()
     assert end_orphans(store, ours) == [new]

@@ -16,6 +16,7 @@ from hermes_agent.testing.scripted import Quiet, Step, call, fail, say, silence
 from hermes_agent.testing.server import Recorded, ScriptedServer
 from hermes_core.errors import ModelError
 from hermes_core.paths import Home
+from hermes_state.ledger import messages, partials
 from tests.rpc import kills
 from tests.rpc.serving import PATIENCE_S, Process, RefusedError, World
 from tests.rpc.test_requests import Fuzz
@@ -107,7 +108,9 @@ def test_every_way_out_stores_what_was_streamed_and_ends_the_conversation_in_tim
     assert world.row(key)["end_reason"] == "tui_shutdown"
     assert world.transcript(key)[:2] == [("user", "tell me"), ("assistant", "I was say")]
     with world.store() as store:
-        kinds = {message["content"]: message["kind"] for message in store.get_messages(key)}
+        kinds = {
+            message["content"]: message["kind"] for message in store.read(messages.of_session, key)
+        }
     assert kinds["I was say"] == "partial"
     states = world.states(key)
     assert states[0] == "interrupted"
@@ -136,7 +139,7 @@ def killed_in_a_reply(world: World) -> str:
     key: str = opened["stored_session_id"]
     process.call("prompt.submit", session_id=opened["session_id"], text="count")
     with world.store() as store:
-        while not store.partials.of_session(key):
+        while not store.read(partials.of_session, key):
             process.event("message.delta")
     process.kill()
     return key
@@ -169,7 +172,7 @@ def test_what_was_streamed_when_the_server_was_killed_stays_when_it_cannot_go_on
     assert (user, role) == ("count", "assistant")
     assert partial.startswith("one one one")
     with world.store() as store:
-        assert store.get_messages(key)[-1]["kind"] == "partial"
+        assert store.read(messages.of_session, key)[-1]["kind"] == "partial"
 
 
 def test_a_prompt_that_came_before_the_agent_was_there_outlives_the_process(world: World) -> None:

@@ -14,6 +14,7 @@ from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_core import config
 from hermes_core.paths import Home
+from hermes_state.ledger import leases, lineage, turns
 from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
 from tests.support.faults import eventually
 from tui_gateway import server
@@ -493,7 +494,7 @@ def test_pictures_of_a_prompt_that_waits_come_back_with_it(
     quiet.release()
     model.add(silence(Quiet()))
     with world.store() as store:
-        store.turns.accept(key, {"role": "user", "content": "later"})
+        store.write(turns.accept, key, {"role": "user", "content": "later"})
     opened = client.call("session.resume", session_id=key)
     assert opened["inflight"]["turn_id"] == turn
     client.call("prompt.submit", **{**waits, "session_id": opened["session_id"]})
@@ -541,12 +542,12 @@ def test_what_was_attached_to_an_undone_continuation_is_deleted_with_the_convers
     client.say(sid)
     client.call("session.close", session_id=sid)
     with world.store() as store:
-        later = store.rotate_session(key, [{"role": "user", "content": "Summary."}])
+        later = store.write(lineage.rotate, key, [{"role": "user", "content": "Summary."}])
     sid = client.call("session.resume", session_id=later)["session_id"]
     kept = client.call("paste.collapse", session_id=sid, text="some text")
     client.call("session.close", session_id=sid)
     with world.store() as store:
-        store.undo_rotation(key)
+        store.write(lineage.undo_rotation, key)
     client.call("session.delete", session_id=key)
     assert list(Path(kept["path"]).parent.iterdir()) == []
 
@@ -610,11 +611,11 @@ def test_a_turn_that_another_process_runs_is_waited_for(
     model.add("one", "two")
     client.say(sid)
     with world.store() as store:
-        other = store.leases.acquire(key, "another-machine:1:1:1")
+        other = store.write(leases.acquire, key, "another-machine:1:1:1")
         assert other is not None
         client.call("prompt.submit", session_id=sid, text="again")
         assert "another process" in client.event("status.update", kind="waiting")["text"]
-        store.leases.release(other)
+        store.write(leases.release, other)
     assert client.event("message.complete")["text"] == "two"
 
 
@@ -625,7 +626,7 @@ def test_a_stop_ends_the_waiting_for_another_process(
     model.add("one")
     client.say(sid)
     with world.store() as store:
-        assert store.leases.acquire(key, "another-machine:1:1:1") is not None
+        assert store.write(leases.acquire, key, "another-machine:1:1:1") is not None
     client.call("prompt.submit", session_id=sid, text="again")
     client.event("status.update", kind="waiting")
     client.call("session.interrupt", session_id=sid)
@@ -690,7 +691,7 @@ def test_what_another_process_left_goes_on_when_who_has_it_open_looks_again(
     client.say(sid)
     client.event("session.info", running=False)
     with world.store() as store:
-        store.turns.accept(key, {"role": "user", "content": "from elsewhere"})
+        store.write(turns.accept, key, {"role": "user", "content": "from elsewhere"})
     assert client.call("session.resume", session_id=key)["session_id"] == sid
     assert client.event("message.start", is_recovered=True)["user"] == "from elsewhere"
     client.event("message.complete", text="two")
@@ -701,8 +702,8 @@ def test_what_was_left_unfinished_goes_on_when_the_conversation_is_resumed(
 ) -> None:
     with world.store() as store:
         store.create_session("cut", "tui", cwd=str(world.workspace))
-        store.turns.accept("cut", {"role": "user", "content": "one"})
-        store.turns.accept("cut", {"role": "user", "content": "two"})
+        store.write(turns.accept, "cut", {"role": "user", "content": "one"})
+        store.write(turns.accept, "cut", {"role": "user", "content": "two"})
     assert client.call("session.list")["sessions"][0]["pending"] == 2
     model.add("first", "second", "third")
     resumed = client.call("session.resume", session_id="cut")

@@ -5,6 +5,7 @@ import pytest
 from hermes_agent.testing.scripted import call, say
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
+from hermes_state.ledger import questions
 from tests.agent.tools.test_facts import PLUGIN
 from tests.rpc.serving import Inside, RefusedError, World
 from tests.support.plugins import enable
@@ -111,7 +112,7 @@ def test_what_is_remembered_is_not_guessed(
     sid, request_id = asked(client, model)
     session = server._sessions[sid]
     with world.store() as store:
-        question = store.questions.get(request_id)
+        question = store.read(questions.fetch, request_id)
     question = {**question, "text": "Does something else"}
     assert scope.of_yes(server._runtime, session, question) == ""
 
@@ -122,8 +123,8 @@ def test_a_stop_withdraws_the_question(client: Inside, world: World, model: Scri
     assert client.event("question.settled") == {"request_id": request_id, "answer": ""}
     assert client.event("message.complete")["status"] == "interrupted"
     with world.store() as store:
-        assert store.questions.get(request_id)["state"] == "withdrawn"
-        assert store.questions.pending() == []
+        assert store.read(questions.fetch, request_id)["state"] == "withdrawn"
+        assert store.read(questions.pending) == []
 
 
 def test_the_model_can_ask_and_is_answered(client: Inside, model: ScriptedServer) -> None:

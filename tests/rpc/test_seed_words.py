@@ -14,6 +14,7 @@ from hermes_cli import plugins
 from hermes_core.errors import TitleError
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.ledger import turns
 from tui_gateway import server
 from tui_gateway.resources import Resources
 from tui_gateway.runtime import LiveSession
@@ -173,7 +174,7 @@ def test_after_a_turn_the_key_follows_the_agent_and_a_pending_title_stays(
 def test_an_agent_that_knows_nothing_of_turns_still_has_its_turns_stored(store: SessionDB) -> None:
     live = session(Answering())
     submit(live)
-    assert [turn["state"] for turn in store.turns.of_session("key")] == ["answered"]
+    assert [turn["state"] for turn in store.read(turns.of_session, "key")] == ["answered"]
     said = [message["content"] for message in store.get_messages_as_conversation("key")]
     assert said == ["hello", "done"]
     assert live["history"][-1]["content"] == "done"

@@ -11,6 +11,7 @@ import pytest
 from hermes_agent.testing.scripted import Quiet, Step, call, say
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
+from hermes_state.ledger import turns
 from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
 from tui_gateway import server
 
@@ -227,9 +228,11 @@ def test_a_prompt_of_a_process_that_was_killed_is_listed_as_pending_at_once(
 ) -> None:
     with world.store() as store:
         store.create_session("left", "tui")
-        turn_id = store.turns.accept("left", {"role": "user", "content": "and then?"}).turn_id
+        turn_id = store.write(
+            turns.accept, "left", {"role": "user", "content": "and then?"}
+        ).turn_id
         holder = f"{os.uname().nodename}:{2**22 + 1}:1:1"  # no process has this number
-        assert store.turns.take(turn_id, "left", holder) is not None
+        assert store.write(turns.take, turn_id, "left", holder) is not None
     [row] = client.call("session.list")["sessions"]
     assert row["pending"] == 1
 

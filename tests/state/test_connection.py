@@ -11,6 +11,7 @@ from hermes_core.errors import ForeignStoreError, StoreReadOnlyError, StoreVersi
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite import connection, schema
 from hermes_state.engines.sqlite.connection import sqlite_version
+from hermes_state.ledger import messages, outbox, turns
 from hermes_state.values import InboundMessage, OutboundPart
 
 
@@ -51,19 +52,20 @@ def test_what_every_message_asks_of_the_store_is_parsed_once(tmp_path: Path) -> 
             for position in range(2):
                 delivery = InboundMessage("chat", f"room{number}", f"{number}.{position}")
                 message = {"role": "user", "content": "hello"}
-                accepted = store.turns.accept(f"s{number}", message, delivery=delivery)
-                taken = store.turns.take(accepted.turn_id, f"s{number}", "me")
+                accepted = store.write(turns.accept, f"s{number}", message, delivery=delivery)
+                taken = store.write(turns.take, accepted.turn_id, f"s{number}", "me")
                 assert taken is not None
-                store.turns.finish(
+                store.write(
+                    turns.finish,
                     accepted.turn_id,
                     "answered",
                     message={"role": "assistant", "content": "hi"},
                     lease=taken.lease,
                     pieces=[OutboundPart("chat", f"room{number}", "hi")],
                 )
-                for row in store.outbox.due():
-                    store.outbox.begin(row["id"])
-                    store.outbox.sent(row["id"], "m1")
+                for row in store.read(outbox.due):
+                    store.write(outbox.begin, row["id"])
+                    store.write(outbox.sent, row["id"], "m1")
     assert parsed == []
 
 
@@ -169,7 +171,7 @@ def test_a_store_opened_read_only_is_read_and_never_written(tmp_path: Path) -> N
         store.append_message("a", "user", "hello")
     before = [p.name for p in tmp_path.iterdir() if "search" in p.name]
     with SessionDB(path, read_only=True) as store:
-        assert store.get_messages("a")[0]["content"] == "hello"
+        assert store.read(messages.of_session, "a")[0]["content"] == "hello"
         assert len(store.search_messages("hello")) == 1
         with pytest.raises(StoreReadOnlyError):
             store.append_message("a", "user", "again")

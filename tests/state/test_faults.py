@@ -25,6 +25,7 @@ from hermes_core.errors import (
 )
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite import connection
+from hermes_state.ledger import messages
 
 NOBODY = 65534
 
@@ -37,7 +38,7 @@ def store(tmp_path: Path) -> Iterator[SessionDB]:
 
 
 def texts(store: SessionDB) -> list[str]:
-    return [message["content"] for message in store.get_messages("a")]
+    return [message["content"] for message in store.read(messages.of_session, "a")]
 
 
 def test_a_full_disk_says_so_and_keeps_what_was_acknowledged(store: SessionDB) -> None:
@@ -159,7 +160,7 @@ def test_a_damaged_page_says_what_repair_will_do(tmp_path: Path) -> None:
             store.append_message("a", "user", f"{number} " + "x" * 500)
     damage(path)
     with SessionDB(path) as store, pytest.raises(StoreCorruptError, match="doctor --fix"):
-        store.get_messages("a")
+        store.read(messages.of_session, "a")
 
 
 def damage(path: Path) -> None:
@@ -225,7 +226,7 @@ def test_a_store_that_may_only_be_read_is_refused_for_writing_and_opens_for_read
 
     def read() -> None:
         with SessionDB(path, read_only=True) as store:
-            assert store.get_messages("a")[0]["content"] == "hello"
+            assert store.read(messages.of_session, "a")[0]["content"] == "hello"
 
     outcome, reading = as_somebody_else(write), as_somebody_else(read)
     reachable.chmod(0o755)
@@ -277,7 +278,7 @@ def test_search_answers_where_nothing_new_can_be_made_beside_an_open_store(owned
         for path in owned.glob("state-search.db*"):
             path.unlink()
         with SessionDB(owned / "state.db") as store:
-            store.message_count()
+            store.read(messages.count)
             owned.chmod(0o500)
             try:
                 assert store.search_messages("hello")
@@ -295,7 +296,7 @@ def test_a_store_that_was_once_read_only_is_written_again(owned: Path) -> None:
         with SessionDB(path) as store, pytest.raises(StoreReadOnlyError):
             store.append_message("a", "user", "no")
         with SessionDB(path, read_only=True) as store:
-            assert store.get_messages("a")
+            assert store.read(messages.of_session, "a")
         path.chmod(0o600)
         say_and_search(path)
 

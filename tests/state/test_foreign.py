@@ -24,6 +24,10 @@ from hermes_core.errors import (
 from hermes_state import SessionDB
 from hermes_state.foreign.importer import ForeignReport, Left, count_messages, import_hermes_agent
 from hermes_state.foreign.source import opened
+from hermes_state.ledger import lineage, listing
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.ledger import routes as route_ledger
+from hermes_state.ledger import sessions as session_ledger
 from tests.support.examples import examples
 
 SESSION_22 = """
@@ -176,7 +180,10 @@ def row_of(db: SessionDB, session_id: str) -> dict[str, Any]:
 
 
 def said(db: SessionDB, session_id: str, include_inactive: bool = False) -> list[Any]:
-    return [m["content"] for m in db.get_messages(session_id, include_inactive=include_inactive)]
+    return [
+        m["content"]
+        for m in db.read(message_ledger.of_session, session_id, include_inactive=include_inactive)
+    ]
 
 
 def contents(db: SessionDB) -> dict[str, list[tuple[Any, ...]]]:
@@ -274,7 +281,7 @@ def test_values_of_the_wrong_type_do_not_stop_an_import(db: SessionDB, foreign: 
     row = row_of(db, "s")
     assert (row["input_tokens"], row["cwd"], row["started_at"]) == (0, "/w", 0.0)
     assert json.loads(row["extra"])["model_config"] == "not json"
-    (message,) = db.get_messages("s")
+    (message,) = db.read(message_ledger.of_session, "s")
     assert (message["content"], message["tool_calls"], message["timestamp"]) == ("bytes", None, 0.0)
     assert message["extra"] == {"tool_calls_text": "{broken"}
 
@@ -327,8 +334,8 @@ def test_a_compacted_line_is_one_conversation(db: SessionDB, foreign: Foreign) -
     )
     foreign.session("c", "last", parent_session_id="b", archived=1)
     take(db, foreign.path)
-    assert db.get_compression_lineage("a") == ["a", "b", "c"]
-    assert db.get_compression_tip("a") == "c"
+    assert db.read(lineage.members, "a") == ["a", "b", "c"]
+    assert db.read(lineage.tip, "a") == "c"
     assert [row_of(db, id_)["depth"] for id_ in "abc"] == [0, 1, 2]
     assert [row_of(db, id_)["archived"] for id_ in "abc"] == [1, 1, 1]
     assert row_of(db, "c")["preview"] == "first"
@@ -354,7 +361,7 @@ def test_marks_say_what_is_a_branch_and_what_is_a_delegate(db: SessionDB, foreig
     }
     assert row_of(db, "legacy")["relation"] == "branch"
     assert row_of(db, "unmarked")["relation"] == "branch"
-    assert db.get_compression_tip("a") == "heir"
+    assert db.read(lineage.tip, "a") == "heir"
 
 
 @pytest.mark.parametrize(
@@ -373,7 +380,7 @@ def test_of_two_heirs_one_goes_on_and_the_other_is_a_branch(
     foreign.session("loser", parent_session_id="a", **second)
     foreign.session("heir", parent_session_id="a", **first)
     take(db, foreign.path)
-    assert db.get_compression_tip("a") == "heir"
+    assert db.read(lineage.tip, "a") == "heir"
     assert row_of(db, "loser")["relation"] == "branch"
 
 
@@ -387,7 +394,7 @@ def test_parents_that_are_missing_or_go_in_a_circle_are_cut_off(
         foreign.session(child, child, parent_session_id=parent, **compacted)
     report = take(db, foreign.path)
     assert sorted(report.detached) == ["orphan", "self", "x"]
-    assert db.get_compression_lineage("x") == ["x", "y", "z"]
+    assert db.read(lineage.members, "x") == ["x", "y", "z"]
     assert row_of(db, "orphan")["parent_session_id"] is None
 
 
@@ -430,7 +437,7 @@ def test_a_message_keeps_all_it_says(db: SessionDB, foreign: Foreign) -> None:
         platform_message_id="42",
     )
     take(db, foreign.path)
-    step, result = db.get_messages("s")
+    step, result = db.read(message_ledger.of_session, "s")
     assert (step["tool_calls"], step["token_count"], step["observed"]) == (calls, 7, True)
     assert (step["finish_reason"], step["reasoning"]) == ("tool_calls", "why")
     assert step["extra"] == {
@@ -466,7 +473,7 @@ def test_rewound_and_compacted_messages_stay_without_counting(
     foreign.say("s", "summary")
     take(db, foreign.path)
     assert said(db, "s") == ["summary"]
-    old, rewound, _ = db.get_messages("s", include_inactive=True)
+    old, rewound, _ = db.read(message_ledger.of_session, "s", include_inactive=True)
     assert (old["compacted"], rewound["compacted"]) == (True, False)
     assert row_of(db, "s")["message_count"] == 1
 
@@ -504,11 +511,11 @@ def test_messages_compacted_in_place_are_shown_whole_and_found_once(
     ]  # fmt: skip
     found = db.get_messages_as_conversation("s", include_ancestors=True)
     assert [m["content"] for m in found] == whole
-    assert [m["content"] for m in db.get_conversation_page("s", limit=3)] == whole[-3:]
+    assert [m["content"] for m in db.read(message_ledger.page, "s", limit=3)] == whole[-3:]
     assert said(db, "s") == [SUMMARY, "second question", "yes", "third question"]
     assert len(db.search_messages("pangolin")) == 1
     assert [hit["id"] for hit in db.search_messages("first")] == [2, 1]
-    assert db.get_messages_around("s", 3)["window"][2]["content"] == LONG
+    assert db.read(message_ledger.around, "s", 3)["window"][2]["content"] == LONG
     assert db.search_messages("compaction") == []
 
 
@@ -540,7 +547,7 @@ def test_a_newer_schema_is_taken_as_far_as_it_is_understood(
         " understands. Kept beside what is known: sessions.weather, messages.mood."
     )
     assert Left("dreams", 1, "this version does not know the table") in report.left
-    assert db.get_messages("s")[0]["extra"] == {"mood": "merry"}
+    assert db.read(message_ledger.of_session, "s")[0]["extra"] == {"mood": "merry"}
     assert msgspec.json.decode(row_of(db, "s")["extra"])["weather"] == "rain"
 
 
@@ -607,7 +614,7 @@ def test_routes_come_from_the_database_before_the_file(db: SessionDB, foreign: F
         }
     )
     report = take(db, foreign.home)
-    routes = db.routes.load()
+    routes = db.read(route_ledger.load)
     assert {key: row["session_id"] for key, row in routes.items()} == {"k1": "b", "k2": "c"}
     assert json.loads(routes["k1"]["entry"]) == {"session_key": "k1", "session_id": "b"}
     assert report.taken.routes == 2
@@ -655,13 +662,13 @@ def test_a_route_that_is_used_here_stays(db: SessionDB, foreign: Foreign) -> Non
     foreign.route("used", "a")
     take(db, foreign.path)
     db.create_session("mine", "telegram")
-    db.routes.save("used", "mine")
+    db.write(route_ledger.save, "used", "mine")
     foreign.run(
         "UPDATE gateway_routing SET updated_at = 1e12,"
         " entry_json = json_set(entry_json, '$.session_id', 'b')"
     )
     assert take(db, foreign.path).taken.routes == 1
-    assert {key: row["session_id"] for key, row in db.routes.load().items()} == {
+    assert {key: row["session_id"] for key, row in db.read(route_ledger.load).items()} == {
         "idle": "b",
         "used": "mine",
     }
@@ -728,7 +735,7 @@ def test_an_old_schema_is_read_as_far_as_it_goes(db: SessionDB, tmp_path: Path) 
     report = take(db, foreign.path)
     assert report.taken == (3, 3, 0, 1)
     assert said(db, "a") == ["hi"]
-    assert db.get_compression_tip("a") == "b"
+    assert db.read(lineage.tip, "a") == "b"
     # Before version 16 delegates bear no mark.
     assert row_of(db, "sub")["relation"] == "delegate"
     (usage,) = db.read(lambda c: c.tuples("SELECT model, input_tokens FROM usage"))
@@ -783,13 +790,13 @@ def test_a_session_that_grew_gets_its_new_messages(db: SessionDB, foreign: Forei
     foreign.run("UPDATE messages SET active = 0, compacted = 1 WHERE content = 'fourth'")
     foreign.run("UPDATE sessions SET input_tokens = 8, title = 'New' WHERE id = 'c'")
     foreign.session("e", "sixth")
-    db.set_session_archived("c", True)
+    db.write(session_ledger.set_archived, "c", True)
     report = take(db, foreign.path)
     assert report.taken[:2] == (1, 2)
     assert report.grown == ["c"]
     assert said(db, "c") == ["more"]
     assert said(db, "c", include_inactive=True) == ["fourth", "more"]
-    assert not db.get_messages("c", include_inactive=True)[0]["active"]
+    assert not db.read(message_ledger.of_session, "c", include_inactive=True)[0]["active"]
     row = row_of(db, "c")
     assert (row["input_tokens"], row["title"], row["archived"]) == (8, "New", 1)
     assert take(db, foreign.path).grown == []
@@ -803,8 +810,8 @@ def test_a_conversation_compacted_since_goes_on_in_its_new_session(
     foreign.run("UPDATE sessions SET ended_at = 9.0, end_reason = 'compression' WHERE id = 'b'")
     foreign.session("b2", "on", parent_session_id="b")
     take(db, foreign.path)
-    assert db.routes.load()["k"]["session_id"] == "b2"
-    assert db.get_compression_lineage("a") == ["a", "b", "b2"]
+    assert db.read(route_ledger.load)["k"]["session_id"] == "b2"
+    assert db.read(lineage.members, "a") == ["a", "b", "b2"]
     foreign.say("b", "late")
     assert take(db, foreign.path).grown == ["b"]
 
@@ -951,7 +958,7 @@ def test_what_is_nested_beyond_reason_is_kept_as_text(
     foreign.say("a", "x", role="assistant", tool_calls=deep, reasoning_details=deep)
     foreign.run("UPDATE sessions SET model_config = ?", deep)
     assert take(db, foreign.path).taken[:2] == (1, 2)
-    first, second = db.get_messages("a")
+    first, second = db.read(message_ledger.of_session, "a")
     if depth < 200:
         assert json.dumps(first["content"]) == json.dumps(second["tool_calls"]) == deep
     else:
@@ -965,7 +972,7 @@ def test_numbers_beyond_all_counting_count_nothing(db: SessionDB, foreign: Forei
     foreign.say("a", "x", token_count=1e300)
     foreign.say("a", "y", token_count="1e40")
     assert take(db, foreign.path).taken[:2] == (1, 2)
-    assert [m["token_count"] for m in db.get_messages("a")] == [0, 0]
+    assert [m["token_count"] for m in db.read(message_ledger.of_session, "a")] == [0, 0]
     assert row_of(db, "a")["input_tokens"] == 0
 
 
@@ -1234,7 +1241,7 @@ def test_a_file_that_cannot_be_taken_is_refused_and_nothing_changes(
     assert caught.value.fix
     assert "doctor" not in str(caught.value)
     assert foreign.files() == before
-    assert db.stats()["sessions"] == 0
+    assert db.read(listing.stats)["sessions"] == 0
 
 
 def test_a_path_with_nothing_to_take_is_refused(db: SessionDB, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hermes_core.errors import StoreError
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite import index
 from hermes_state.engines.sqlite.index import index_path, searchable, split_unspaced
+from hermes_state.ledger import messages, meta, sessions
 from hermes_state.ledger.records import encode
 
 
@@ -156,7 +157,7 @@ def test_an_index_ahead_of_a_restored_store_is_built_anew(store: SessionDB, tmp_
 
 def test_deleted_words_leave_the_index_too(store: SessionDB) -> None:
     assert found(store, "quick")
-    store.delete_session("a")
+    store.write(sessions.delete, ["a"])
     store.index.catch_up()
     rows = store.index.ask(
         lambda c: c.execute("SELECT count(*) FROM words WHERE words MATCH 'quick'").get
@@ -170,7 +171,7 @@ def test_an_index_that_cannot_be_written_does_not_stop_a_message(tmp_path: Path)
     with SessionDB(tmp_path / "state.db") as store:
         store.create_session("a", "cli")
         store.append_message("a", "user", "still stored")
-        assert store.get_messages("a")[0]["content"] == "still stored"
+        assert store.read(messages.of_session, "a")[0]["content"] == "still stored"
         assert found(store, "still") == [">>>still<<< stored"]
 
 
@@ -204,7 +205,7 @@ def test_closing_never_waits_for_a_thread_that_has_gone_to_sleep(
         store.create_session("a", "cli")
     for number in range(300):
         with SessionDB(tmp_path / "state.db") as store:
-            store.set_meta("round", str(number))
+            store.write(meta.put, "round", str(number))
             for _ in range(number % 7):
                 store.index.stir()
 

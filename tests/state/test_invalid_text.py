@@ -7,6 +7,8 @@ import apsw
 import pytest
 
 from hermes_state import SessionDB
+from hermes_state.ledger import lineage, outbox, titles, turns
+from hermes_state.ledger import messages as message_ledger
 from hermes_state.values import OutboundPart
 
 BAD = b"one \xff bad byte"
@@ -35,7 +37,7 @@ def path(tmp_path: Path) -> Path:
                 name, "assistant", None, tool_calls=[{"id": "c", "function": {"name": "read"}}]
             )
             store.set_session_title(name, f"the {name}")
-        store.turns.accept("first", {"role": "user", "content": "a turn"})
+        store.write(turns.accept, "first", {"role": "user", "content": "a turn"})
         store.index.catch_up()
     return path
 
@@ -52,8 +54,8 @@ def store(path: Path) -> Iterator[SessionDB]:
 def test_a_conversation_is_read_with_the_bad_byte_replaced(store: SessionDB) -> None:
     messages = store.get_messages_as_conversation("first")
     assert [m["content"] for m in messages[:2]] == [SHOWN, "an answer"]
-    assert store.get_messages("first")[0]["content"] == SHOWN
-    assert store.get_session_title("first") == SHOWN
+    assert store.read(message_ledger.of_session, "first")[0]["content"] == SHOWN
+    assert store.read(titles.title_of, "first") == SHOWN
 
 
 def test_lists_keep_their_order_and_show_the_bad_row(store: SessionDB) -> None:
@@ -72,18 +74,18 @@ def test_search_finds_all_other_messages(store: SessionDB) -> None:
 
 
 def test_a_write_that_reads_the_bad_row_succeeds(store: SessionDB) -> None:
-    branch = store.branch_session("second", title="other")
+    branch = store.write(lineage.branch, "second", title="other")
     assert store.get_session(branch) is not None
-    child = store.rotate_session("first", [])
-    assert store.get_session_title(child) == SHOWN
+    child = store.write(lineage.rotate, "first", [])
+    assert store.read(titles.title_of, child) == SHOWN
 
 
 def test_a_write_that_returns_the_bad_row_succeeds(path: Path) -> None:
     with SessionDB(path) as store:
-        (piece,) = store.outbox.put([OutboundPart("telegram", "1", "text")])
+        (piece,) = store.write(outbox.put, [OutboundPart("telegram", "1", "text")])
     damage(path, "outbox", "content")
     with SessionDB(path) as store:
-        assert store.outbox.begin(piece)["content"] == SHOWN
+        assert store.write(outbox.begin, piece)["content"] == SHOWN
 
 
 def test_a_store_in_memory_replaces_as_well() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hermes_core import clock
 from hermes_core.errors import StoreError, StoreReadOnlyError, UsageError
 from hermes_state import SessionDB
+from hermes_state.ledger import lineage, listing, messages, sessions
 
 DAY = 86_400.0
 NOW = 1_800_000_000.0
@@ -33,7 +34,7 @@ def test_prune_takes_only_what_is_old_and_ended_and_not_put_away(store: SessionD
     conversation(store, "open", age_days=100, ended=False)
     conversation(store, "young", age_days=10)
     conversation(store, "kept", age_days=100)
-    store.set_session_archived("kept", True)
+    store.write(sessions.set_archived, "kept", True)
     with clock.reading(lambda: NOW):
         assert [row["id"] for row in store.list_prune_candidates()] == ["old"]
         assert store.prune_sessions() == 1
@@ -45,17 +46,17 @@ def test_prune_takes_only_what_is_old_and_ended_and_not_put_away(store: SessionD
 def test_prune_takes_a_compacted_conversation_as_a_whole(store: SessionDB) -> None:
     conversation(store, "root", age_days=120, ended=False)
     with clock.reading(lambda: NOW - 110 * DAY):
-        tip = store.rotate_session("root", [{"role": "user", "content": "summary"}])
+        tip = store.write(lineage.rotate, "root", [{"role": "user", "content": "summary"}])
         store.end_session(tip, "tui_close")
     with clock.reading(lambda: NOW):
         assert store.prune_sessions() == 1
-    assert store.stats()["sessions"] == 0
+    assert store.read(listing.stats)["sessions"] == 0
 
 
 def test_a_lineage_whose_tip_is_fresh_is_not_pruned(store: SessionDB) -> None:
     conversation(store, "root", age_days=120, ended=False)
     with clock.reading(lambda: NOW):
-        store.rotate_session("root", [])
+        store.write(lineage.rotate, "root", [])
         assert store.prune_sessions() == 0
     assert store.get_session("root") is not None
 
@@ -80,7 +81,7 @@ def test_ghosts_go_and_everything_with_a_word_or_a_title_stays(store: SessionDB)
     with clock.reading(lambda: NOW):
         assert store.prune_empty_ghost_sessions() == 1
     assert store.get_session("ghost") is None
-    assert store.stats()["sessions"] == 5
+    assert store.read(listing.stats)["sessions"] == 5
 
 
 def test_a_ghost_at_the_end_of_a_lineage_gives_the_tip_back(store: SessionDB) -> None:
@@ -105,7 +106,7 @@ def test_a_writer_gets_in_between_the_slices_of_a_long_prune(store: SessionDB) -
     def progress(_done: int) -> None:
         if not seen:
             between.set()
-        seen.append(store.stats()["conversations"])
+        seen.append(store.read(listing.stats)["conversations"])
 
     def write() -> None:
         between.wait(30)
@@ -117,7 +118,7 @@ def test_a_writer_gets_in_between_the_slices_of_a_long_prune(store: SessionDB) -
         assert store.prune_sessions(progress=progress) == 350
     writer.join(30)
     assert len(seen) >= 3
-    assert store.message_count("live") == 2
+    assert store.read(messages.count, "live") == 2
 
 
 def test_what_was_touched_while_we_looked_is_not_pruned(store: SessionDB) -> None:
@@ -139,7 +140,7 @@ def test_a_backup_is_whole_while_writers_write(store: SessionDB, tmp_path: Path)
     store.backup(tmp_path / "copy.db", lambda done, total: copied.append(done))
     store.append_message("a", "user", "after")
     with SessionDB(tmp_path / "copy.db") as copy:
-        assert copy.message_count("a") == 1
+        assert copy.read(messages.count, "a") == 1
         assert copy.check() == []
     assert copied
     assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
@@ -159,7 +160,7 @@ def test_a_backup_that_fails_leaves_nothing_behind(store: SessionDB, tmp_path: P
 def test_vacuum_gives_space_back(store: SessionDB) -> None:
     store.create_session("a", "cli")
     store.append_messages("a", [{"role": "user", "content": "x" * 2000}] * 500)
-    store.delete_session("a")
+    store.write(sessions.delete, ["a"])
     assert store.vacuum() > 500_000
     assert store.check() == []
 

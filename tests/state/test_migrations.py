@@ -10,6 +10,7 @@ import pytest
 from hermes_core.errors import StoreError
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite import schema as migrations
+from hermes_state.ledger import lineage, meta, titles, turns
 
 FILES = Path(__file__).parent / "files"
 
@@ -32,13 +33,13 @@ def test_a_stored_file_of_each_old_version_is_brought_up_to_date(
     SessionDB(new).close()
     with SessionDB(old) as store:
         assert store.check() == []
-        assert store.get_session_title("parent") == "Old chat"
-        assert store.get_compression_tip("parent") == "child"
+        assert store.read(titles.title_of, "parent") == "Old chat"
+        assert store.read(lineage.tip, "parent") == "child"
         whole = store.get_messages_as_conversation("child", include_ancestors=True)
         assert [m["content"] for m in whole] == ["the first word", "an answer", "go on"]
         assert store.search_messages("answer")[0]["session_id"] == "parent"
-        accepted = store.turns.accept("child", {"role": "user", "content": "a turn"})
-        assert store.turns.start(accepted.turn_id) == 1
+        accepted = store.write(turns.accept, "child", {"role": "user", "content": "a turn"})
+        assert store.write(turns.start, accepted.turn_id) == 1
     assert schema(old) == schema(new)
 
 
@@ -68,7 +69,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(
 def test_the_steps_that_ran_are_on_record(tmp_path: Path) -> None:
     with SessionDB(tmp_path / "state.db") as store:
         for step in migrations.STEPS:
-            assert store.get_meta(f"migration.{step.name}") is not None
+            assert store.read(meta.get, f"migration.{step.name}") is not None
 
 
 RELEASED = {

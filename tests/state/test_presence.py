@@ -8,6 +8,7 @@ import pytest
 from hermes_core.errors import StoreGoneError
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite.presence import Presence
+from hermes_state.ledger import messages
 
 
 def remove(path: Path) -> None:
@@ -60,7 +61,7 @@ def test_other_files_in_the_folder_may_come_and_go(tmp_path: Path) -> None:
             other.append_message("a", "user", "of another")
         store.append_message("a", "user", "last")
         assert store.vacuum() >= 0
-        assert store.message_count("a") == 7
+        assert store.read(messages.count, "a") == 7
         store.append_message("a", "user", "after compaction of the file")
 
 
@@ -96,7 +97,7 @@ def test_a_folder_that_cannot_be_looked_at_for_a_while_costs_no_write(tmp_path: 
         home.unlink()
         (tmp_path / "away").rename(home)
         store.append_message("a", "user", "two")
-        assert [row["content"] for row in store.get_messages("a")] == ["one", "two"]
+        assert [row["content"] for row in store.read(messages.of_session, "a")] == ["one", "two"]
 
 
 @pytest.mark.parametrize("replacement", [False, True])

@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -12,6 +13,7 @@ import pytest
 
 from hermes_core.errors import SessionNotFoundError, StoreError
 from hermes_state import SessionDB
+from hermes_state.ledger import messages
 
 PATIENCE_S = 20
 
@@ -38,12 +40,16 @@ def test_ctrl_c_at_any_moment_of_a_read_leaves_later_reads_whole(
     store.get_session("a")
     store._database.run_on_reader(lambda conn: conn.set_profile(press))
     with pytest.raises(KeyboardInterrupt):
-        store.message_count("a")
+        store.read(messages.count, "a")
     assert pressed
     store.append_message("a", "user", "two")
     session = store.get_session("a")
     assert session is not None and session["message_count"] == 2
-    assert len(store.get_messages("a")) == len(store.get_messages_as_conversation("a")) == 2
+    assert (
+        len(store.read(messages.of_session, "a"))
+        == len(store.get_messages_as_conversation("a"))
+        == 2
+    )
 
 
 def test_a_closed_store_answers_nothing_and_holds_no_file(store: SessionDB) -> None:
@@ -61,7 +67,7 @@ def test_a_closed_store_answers_nothing_and_holds_no_file(store: SessionDB) -> N
         store.close()
         closed.set()
         assert under_way.result() == 1
-    for ask in (store.get_session, store.search_messages, store.message_count):
+    for ask in (store.get_session, store.search_messages, partial(store.read, messages.count)):
         with pytest.raises(StoreError, match="closed"):
             ask("a")
     open_files = (file.resolve() for file in Path("/proc/self/fd").iterdir())
@@ -106,7 +112,7 @@ def test_after_a_fork_the_store_says_that_it_must_be_opened_again(store: Session
         for attempt in (
             lambda: store.append_message("a", "user", "of the child"),
             lambda: store.get_session("a"),
-            lambda: store.get_messages("a"),
+            lambda: store.read(messages.of_session, "a"),
             lambda: store.search_messages("one"),
         ):
             with pytest.raises(StoreError, match="fork"):
@@ -117,7 +123,7 @@ def test_after_a_fork_the_store_says_that_it_must_be_opened_again(store: Session
 
     assert in_a_fork(use) == 0
     store.append_message("a", "user", "of the parent")
-    assert [message["content"] for message in store.get_messages("a")] == [
+    assert [message["content"] for message in store.read(messages.of_session, "a")] == [
         "one",
         "of the child, opened again",
         "of the parent",

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hermes_core.errors import StoreError
 from hermes_core.text import without_surrogates
 from hermes_state import SessionDB
+from hermes_state.ledger import messages, meta, sessions, titles
 from hermes_state.ledger.records import decode, encode
 
 json_values = st.recursive(
@@ -42,7 +43,7 @@ def test_any_text_is_stored_as_it_is_unless_no_file_could_hold_it(text: str) -> 
     with SessionDB.in_memory() as store:
         store.create_session("a", "cli")
         store.append_message("a", "user", text)
-        assert store.get_messages("a")[0]["content"] == without_surrogates(text)
+        assert store.read(messages.of_session, "a")[0]["content"] == without_surrogates(text)
 
 
 def test_half_characters_in_the_columns_and_the_name_of_a_session_are_replaced() -> None:
@@ -53,19 +54,19 @@ def test_half_characters_in_the_columns_and_the_name_of_a_session_are_replaced()
         assert session is not None and session["message_count"] == 1
         assert session["display_name"] == "M?x"
         assert session["cwd"] is None  # under another name it would be another folder
-        store.update_session_cwd("s?", "/no\udcfftext")
+        store.write(sessions.change, "s?", cwd="/no\udcfftext")
         assert store.get_session("\udcff") is None
-        assert store.resolve_session_id("\udcff") is None
-        assert store.resolve_session_by_title("\udcff") is None
+        assert store.read(sessions.by_prefix, "\udcff") is None
+        assert store.read(titles.resolve, "\udcff") is None
         assert store.list_sessions_rich(search_query="zzz\udcff") == []
 
 
 def test_a_key_of_half_characters_is_refused_in_words() -> None:
     with SessionDB.in_memory() as store:
         with pytest.raises(StoreError, match="no text"):
-            store.set_meta("k\udcff", "v")
+            store.write(meta.put, "k\udcff", "v")
         with pytest.raises(StoreError, match="no text"):
-            store.get_meta("k\udcff")
+            store.read(meta.get, "k\udcff")
 
 
 def test_what_is_kept_beside_a_message_changes_neither_who_said_it_nor_what() -> None:
@@ -96,7 +97,7 @@ def test_a_conversation_that_begins_with_a_picture_is_known_by_the_words_beside_
         store.append_message("a", "user", [picture, {"type": "text", "text": "what is\nthis?"}])
         store.append_message("a", "user", "a later word")
         assert store.list_sessions_rich()[0]["preview"] == "what is this?"
-        previews = [one["preview"] for one in store.list_recent_user_messages("a")]
+        previews = [one["preview"] for one in store.read(messages.recent_user_messages, "a")]
     assert previews == ["a later word", "what is this?", ""]
 
 
@@ -105,5 +106,5 @@ def test_a_conversation_is_found_by_its_title_as_it_was_typed(title: str) -> Non
     with SessionDB.in_memory() as store:
         store.create_session("a", "cli")
         assert store.set_session_title("a", title)
-        assert store.resolve_session_by_title(title) == "a"
-        assert store.get_session_by_title(title) is not None
+        assert store.read(titles.resolve, title) == "a"
+        assert store.read(titles.by_title, title) is not None

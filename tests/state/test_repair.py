@@ -17,6 +17,9 @@ from hermes_state.engines.sqlite import schema
 from hermes_state.engines.sqlite.connection import connect, create_file
 from hermes_state.engines.sqlite.presence import alone_with
 from hermes_state.engines.sqlite.repair import Repair, repair, tables_of
+from hermes_state.ledger import lineage, listing, turns
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.ledger import sessions as session_ledger
 from hermes_state.store import Tx
 
 PAGE = 4096
@@ -56,10 +59,12 @@ def fill(path: Path, sessions: int = 12, messages: int = 40) -> Rows:
             said = [f"{number} {turn} " + "lorem ipsum " * 20 for turn in range(messages)]
             store.append_messages(name, [{"role": "user", "content": text} for text in said])
         store.append_message("s0", "user", "long " * 20_000)
-        store.rotate_session("s1", [{"role": "user", "content": "in short"}], child_id="s1b")
-        store.rotate_session("s1b", [{"role": "user", "content": "in short"}], child_id="s1c")
-        store.undo_rotation("s1c")
-        store.branch_session("s2", child_id="s2b")
+        store.write(lineage.rotate, "s1", [{"role": "user", "content": "in short"}], child_id="s1b")
+        store.write(
+            lineage.rotate, "s1b", [{"role": "user", "content": "in short"}], child_id="s1c"
+        )
+        store.write(lineage.undo_rotation, "s1c")
+        store.write(lineage.branch, "s2", child_id="s2b")
         store.set_session_title("s2", "Precious ✓")
 
         def one_of_each(conn: Tx) -> None:
@@ -115,10 +120,18 @@ def repaired(path: Path) -> Repair:
     assert result.kept.stat().st_mode & 0o777 == path.stat().st_mode & 0o777 == 0o600
     with SessionDB(path) as store:
         assert store.check() == []
-        session = store.list_sessions_rich()[0]["id"] if store.stats()["conversations"] else None
+        session = (
+            store.list_sessions_rich()[0]["id"]
+            if store.read(listing.stats)["conversations"]
+            else None
+        )
         if session is not None:
             store.append_message(session, "user", "life goes on")
-            store.rewind_to_message(session, store.get_messages(session)[-1]["id"])
+            store.write(
+                message_ledger.rewind,
+                session,
+                store.read(message_ledger.of_session, session)[-1]["id"],
+            )
     return result
 
 
@@ -146,7 +159,7 @@ def test_what_was_only_in_the_log_is_saved(tmp_path: Path) -> None:
     assert (tmp_path / "state.db-wal").stat().st_size > 50 * PAGE
     result = repair(path)
     with SessionDB(path) as store:
-        said = [message["content"] for message in store.get_messages("s0")]
+        said = [message["content"] for message in store.read(message_ledger.of_session, "s0")]
         assert said[-50:] == [f"in the log {number}" for number in range(50)]
         assert store.check() == []
     assert result.lost == []
@@ -242,7 +255,7 @@ def test_what_was_deleted_stays_deleted(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     fill(path)
     with SessionDB(path) as store:
-        store.delete_session("s5")
+        store.write(session_ledger.delete, ["s5"])
     the_way_to_messages(path)
     repaired(path)
     with SessionDB(path) as store:
@@ -272,7 +285,9 @@ def test_a_conversation_whose_heads_are_lost_keeps_what_was_said(
         store.create_session("a", "cli")
         store.append_message("a", "user", "first")
         for parent, child in (("a", "b"), ("b", "c")):
-            store.rotate_session(parent, [{"role": "user", "content": "so far"}], child_id=child)
+            store.write(
+                lineage.rotate, parent, [{"role": "user", "content": "so far"}], child_id=child
+            )
             store.append_message(child, "user", f"said in {child}")
     conn = connect(path)
     conn.pragma("foreign_keys", "off")
@@ -284,16 +299,16 @@ def test_a_conversation_whose_heads_are_lost_keeps_what_was_said(
     with SessionDB(path) as store:
         assert store.check() == []
         for name, text in (("a", "first"), ("b", "said in b"), ("c", "said in c")):
-            assert store.get_messages(name)[-1]["content"] == text
+            assert store.read(message_ledger.of_session, name)[-1]["content"] == text
         if lost in (["a"], ["b"]):
-            assert store.get_compression_tip("a") == "c"
+            assert store.read(lineage.tip, "a") == "c"
 
 
 def test_a_turn_whose_question_is_lost_ends(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     with SessionDB(path) as store:
         store.create_session("s", "cli")
-        waiting = store.turns.accept("s", {"role": "user", "content": "anybody?"})
+        waiting = store.write(turns.accept, "s", {"role": "user", "content": "anybody?"})
     conn = connect(path)
     conn.execute("DELETE FROM messages")
     conn.close()
@@ -388,8 +403,8 @@ def test_a_repair_that_is_killed_before_the_exchange_has_changed_nothing(tmp_pat
     assert done.returncode == -signal.SIGKILL
     with SessionDB(path) as store:
         assert store.check() == []
-        assert store.get_messages("s0")[-1]["content"] == "the last"
-        assert store.stats()["messages"] == len(before["messages"]) + 1
+        assert store.read(message_ledger.of_session, "s0")[-1]["content"] == "the last"
+        assert store.read(listing.stats)["messages"] == len(before["messages"]) + 1
     assert len(list(tmp_path.glob("*.repaired-*"))) == 1
     repair(path)
     assert list(tmp_path.glob("*.repaired-*")) == []

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_state import SessionDB, search
+from hermes_state.ledger import messages
 
 
 def snippets(*texts: str, query: str) -> list[str]:
@@ -121,7 +122,7 @@ def found(query: str, *texts: str) -> list[str]:
         for text in texts:
             store.append_message("s", "user", text)
         hits = store.search_messages(query)
-        by_id = {row["id"]: row["content"] for row in store.get_messages("s")}
+        by_id = {row["id"]: row["content"] for row in store.read(messages.of_session, "s")}
         return [by_id[hit["id"]] for hit in hits]
 
 

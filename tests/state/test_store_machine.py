@@ -22,6 +22,9 @@ from hermes_core import clock
 from hermes_core.errors import NothingSaidError, StoreError, TitleError
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite.maintenance import DAY_S
+from hermes_state.ledger import lineage, sessions
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.ledger import routes as route_ledger
 from tests.support.examples import examples
 
 choices = st.integers(min_value=0, max_value=10_000)
@@ -248,7 +251,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.create_session(name, source)
         self.model.create(name, source)
         if source == "cli":
-            self.store.routes.save(f"key {name}", name)
+            self.store.write(route_ledger.save, f"key {name}", name)
             self.model.routes[f"key {name}"] = name
 
     @precondition(lambda self: self.model.sessions)
@@ -301,7 +304,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(number=choices)
     def reopen_session(self, number: int) -> None:
         session = self.pick(number)
-        self.store.reopen_session(session.id)
+        self.store.write(sessions.reopen, session.id)
         session.reason = None
 
     @precondition(lambda self: self.model.sessions)
@@ -314,9 +317,9 @@ class StoreMachine(RuleBasedStateMachine):
         carried += ids[len(ids) - tail :] if tail else []
         if not session.tip:
             with pytest.raises(StoreError):
-                self.store.rotate_session(session.id, carried, child_id=name)
+                self.store.write(lineage.rotate, session.id, carried, child_id=name)
             return
-        assert self.store.rotate_session(session.id, carried, child_id=name) == name
+        assert self.store.write(lineage.rotate, session.id, carried, child_id=name) == name
         self.model.rotate(session, name, kept)
 
     @precondition(lambda self: self.model.sessions)
@@ -326,9 +329,9 @@ class StoreMachine(RuleBasedStateMachine):
         child = self.model.tip(session)
         if child.relation != "continuation":
             with pytest.raises(StoreError):
-                self.store.undo_rotation(session.id)
+                self.store.write(lineage.undo_rotation, session.id)
             return
-        assert self.store.undo_rotation(session.id) == child.parent
+        assert self.store.write(lineage.undo_rotation, session.id) == child.parent
         self.model.undo(child)
 
     @precondition(lambda self: self.model.sessions)
@@ -337,9 +340,9 @@ class StoreMachine(RuleBasedStateMachine):
         session, name = self.pick(number), self.new_name()
         if not session.active:
             with pytest.raises(NothingSaidError):
-                self.store.branch_session(session.id, child_id=name)
+                self.store.write(lineage.branch, session.id, child_id=name)
             return
-        self.store.branch_session(session.id, child_id=name)
+        self.store.write(lineage.branch, session.id, child_id=name)
         self.model.branch(session, name)
 
     @precondition(lambda self: self.model.sessions)
@@ -351,7 +354,7 @@ class StoreMachine(RuleBasedStateMachine):
         if not users:
             return
         position = users[back % len(users)]
-        result = self.store.rewind_to_message(session.id, stored[position]["id"])
+        result = self.store.write(message_ledger.rewind, session.id, stored[position]["id"])
         taken = session.active[position:]
         assert result["rewound_count"] == len(taken)
         self.model.have_count(session, taken, active=False)
@@ -360,7 +363,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(number=choices)
     def restore(self, number: int) -> None:
         session = self.pick(number)
-        count = self.store.restore_rewound(session.id, 0)
+        count = self.store.write(message_ledger.restore, session.id, 0)
         assert count == len(session.messages) - len(session.active)
         taken = [message for message in session.messages if not message.active]
         self.model.have_count(session, taken, active=True)
@@ -369,7 +372,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(number=choices, archived=st.booleans())
     def archive(self, number: int, archived: bool) -> None:
         session = self.pick(number)
-        assert self.store.set_session_archived(session.id, archived)
+        assert self.store.write(sessions.set_archived, session.id, archived)
         for one in self.model.conversation(session):
             one.archived = archived
 
@@ -377,7 +380,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(number=choices)
     def delete(self, number: int) -> None:
         session = self.pick(number)
-        assert self.store.delete_session(session.id)
+        assert self.store.write(sessions.delete, [session.id])
         self.model.delete([session])
 
     @rule(days=st.sampled_from([2, 10, 60]))
@@ -439,11 +442,11 @@ class StoreMachine(RuleBasedStateMachine):
         for row in rows:
             expected = self.model.sessions[row["id"]]
             assert _shown(row) == _meant(expected)
-            stored = self.store.get_messages(row["id"], include_inactive=True)
+            stored = self.store.read(message_ledger.of_session, row["id"], include_inactive=True)
             assert [(m["role"], m["content"], m["kind"], m["active"]) for m in stored] == [
                 (m.role, m.content, m.kind, m.active) for m in expected.messages
             ]
-        routes = {key: row["session_id"] for key, row in self.store.routes.load().items()}
+        routes = {key: row["session_id"] for key, row in self.store.read(route_ledger.load).items()}
         assert routes == self.model.routes
 
     @invariant()

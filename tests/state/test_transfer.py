@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hermes_core.errors import NothingSaidError, TitleError, UsageError
 from hermes_state import SessionDB
+from hermes_state.ledger import effects, lineage, messages, partials, sessions, turns, usage
 from hermes_state.values import Call, Spent
 from tests.support.examples import examples
 
@@ -122,7 +123,7 @@ def test_whatever_a_line_says_the_store_stays_sound(where: str, change: Line) ->
         else:
             assert len(report.imported) + len(report.skipped) == 1
         assert db.check() == []
-        assert [m["content"] for m in db.get_messages("other")] == ["mine"]
+        assert [m["content"] for m in db.read(messages.of_session, "other")] == ["mine"]
         db.search_messages("hello")
         list(db.export_lines())
 
@@ -285,49 +286,49 @@ def _said(draw: st.DrawFn) -> Step:
 
 def _turn(world: World) -> None:
     db = world.db
-    turn_id = db.turns.accept(world.here, {"role": "user", "content": "go"}).turn_id
-    db.turns.start(turn_id)
+    turn_id = db.write(turns.accept, world.here, {"role": "user", "content": "go"}).turn_id
+    db.write(turns.start, turn_id)
     calls = [Call("1", "look", "{}", True), Call("2", "send", "{}", False)]
-    db.turns.step(turn_id, {"role": "assistant", "content": "so"}, calls)
-    effect = db.effects.of_turn(turn_id)[0]["id"]
-    db.effects.start(effect)
-    db.effects.done(effect, {"role": "tool", "content": "seen"})
-    db.partials.keep(turn_id, "half")
-    db.usage.record(world.here, Spent("m", "p", 1, 2, 3, 4, 5, 0.5), turn_id=turn_id)
-    db.turns.finish(turn_id, "interrupted")
+    db.write(turns.step, turn_id, {"role": "assistant", "content": "so"}, calls)
+    effect = db.read(effects.of_turn, turn_id)[0]["id"]
+    db.write(effects.start, effect)
+    db.write(effects.done, effect, {"role": "tool", "content": "seen"})
+    db.write(partials.keep, turn_id, "half")
+    db.write(usage.record, world.here, Spent("m", "p", 1, 2, 3, 4, 5, 0.5), turn_id=turn_id)
+    db.write(turns.finish, turn_id, "interrupted")
 
 
 def _rotate(world: World) -> None:
-    kept = [message["id"] for message in world.db.get_messages(world.here)][-2:]
+    kept = [message["id"] for message in world.db.read(messages.of_session, world.here)][-2:]
     carried = [{"role": "user", "content": "in short"}, *kept]
-    world.here = world.db.rotate_session(world.here, carried, child_id=world.new_id())
+    world.here = world.db.write(lineage.rotate, world.here, carried, child_id=world.new_id())
 
 
 def _undo(world: World) -> None:
     _rotate(world)
-    world.here = world.db.undo_rotation(world.here)
+    world.here = world.db.write(lineage.undo_rotation, world.here)
 
 
 def _branch(world: World) -> None:
     with contextlib.suppress(NothingSaidError):
-        world.here = world.db.branch_session(world.here, child_id=world.new_id())
+        world.here = world.db.write(lineage.branch, world.here, child_id=world.new_id())
 
 
 def _branch_and_forget(world: World) -> None:
     before = world.here
     _branch(world)
     if world.here != before:
-        world.db.delete_session(before)
+        world.db.write(sessions.delete, [before])
 
 
 def _rewind(world: World) -> None:
-    if found := world.db.list_recent_user_messages(world.here):
-        world.db.rewind_to_message(world.here, found[-1]["id"])
+    if found := world.db.read(messages.recent_user_messages, world.here):
+        world.db.write(messages.rewind, world.here, found[-1]["id"])
 
 
 def _end(world: World) -> None:
     world.db.end_session(world.here, "user")
-    world.db.set_session_archived(world.here, True)
+    world.db.write(sessions.set_archived, world.here, True)
 
 
 _BEGIN = st.builds(

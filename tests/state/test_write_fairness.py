@@ -10,6 +10,7 @@ import pytest
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite import write_fairness
 from hermes_state.engines.sqlite.write_fairness import WriteFairness
+from hermes_state.ledger import messages
 
 
 @pytest.fixture
@@ -87,4 +88,4 @@ def test_without_the_file_there_is_no_courtesy_and_no_harm(tmp_path: Path) -> No
     with SessionDB(tmp_path / "state.db") as store:
         store.create_session("a", "cli")
         store.append_message("a", "user", "hello")
-        assert store.message_count("a") == 1
+        assert store.read(messages.count, "a") == 1

@@ -16,6 +16,7 @@ import pytest
 from hermes_core.errors import StoreError, StoreFullError
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite.writer import Writer
+from hermes_state.ledger import messages
 
 PATIENCE_S = 20
 
@@ -290,7 +291,10 @@ class TestACommit:
 
             results = _together(writer, [say("a"), orphan, say("b")])
             assert isinstance(results[1], StoreError)
-            assert [message["content"] for message in store.get_messages("s")] == ["a", "b"]
+            assert [message["content"] for message in store.read(messages.of_session, "s")] == [
+                "a",
+                "b",
+            ]
             assert store.check() == []
 
 
@@ -457,6 +461,6 @@ def test_processes_that_write_at_once_get_no_error_and_lose_nothing(tmp_path: Pa
         assert (process.returncode, errors) == (0, "")
     with SessionDB(database) as store:
         for name in names:
-            contents = [message["content"] for message in store.get_messages(name)]
+            contents = [message["content"] for message in store.read(messages.of_session, name)]
             assert contents == [str(number) for number in range(150)]
         assert store.check() == []

@@ -14,6 +14,18 @@ from typing import Any, NamedTuple
 
 from hermes_core.errors import StoreError, TitleError
 from hermes_state import SessionDB
+from hermes_state.ledger import (
+    effects,
+    leases,
+    lineage,
+    messages,
+    outbox,
+    people,
+    routes,
+    sessions,
+    turns,
+    usage,
+)
 from hermes_state.store import Tx
 from hermes_state.values import Accepted, Call, InboundMessage, Lease, OutboundPart, Spent, Stranger
 from tests.support import findings
@@ -30,7 +42,7 @@ def conversation(store: SessionDB, name: str) -> Iterator[None]:
     yield
     store.set_session_title(chat, f"{name}: a chat")
     yield
-    store.routes.save(f"{name}:key", chat, f'{{"session_id": "{chat}"}}')
+    store.write(routes.save, f"{name}:key", chat, f'{{"session_id": "{chat}"}}')
     yield
     said: list[int] = []
     for number in range(4):
@@ -53,32 +65,32 @@ def _fail(store: SessionDB) -> None:
 def _turn_over_a_rotation(store: SessionDB, name: str, said: Sequence[int]) -> Iterator[None]:
     """A turn with tool calls; the conversation is compacted while it runs."""
     chat, child = f"{name}:a", f"{name}:b"
-    lease = store.leases.acquire(chat, "worker")
+    lease = store.write(leases.acquire, chat, "worker")
     assert lease is not None
     yield
     turn_id = _accept(store, name, chat, "first").turn_id
     yield
-    store.turns.start(turn_id, lease)
+    store.write(turns.start, turn_id, lease)
     yield
     calls = [Call("call 1", "clock", "{}", True), Call("call 2", "mail", "{}", False)]
     step = {"role": "assistant", "content": f"{name}: let me see", "tool_calls": [{"id": "call 1"}]}
-    step_id = store.turns.step(turn_id, step, calls, lease)
+    step_id = store.write(turns.step, turn_id, step, calls, lease)
     yield
-    first, second = (effect["id"] for effect in store.effects.of_turn(turn_id))
-    store.effects.start(first, lease)
+    first, second = (effect["id"] for effect in store.read(effects.of_turn, turn_id))
+    store.write(effects.start, first, lease)
     yield
     result = {"role": "tool", "content": f"{name}: it is noon", "tool_call_id": "call 1"}
-    store.effects.done(first, result, lease)
+    store.write(effects.done, first, result, lease)
     yield
     summary = {"role": "user", "content": f"{name}: summary"}
-    store.rotate_session(chat, [summary, said[-1], step_id], child_id=child, lease=lease)
+    store.write(lineage.rotate, chat, [summary, said[-1], step_id], child_id=child, lease=lease)
     yield
-    store.effects.start(second, lease)
+    store.write(effects.start, second, lease)
     yield
     result = {"role": "tool", "content": f"{name}: sent, perhaps", "tool_call_id": "call 2"}
-    store.effects.unknown(second, result, lease)
+    store.write(effects.unknown, second, result, lease)
     yield
-    store.usage.record(child, Spent("scripted", input_tokens=100), turn_id=turn_id)
+    store.write(usage.record, child, Spent("scripted", input_tokens=100), turn_id=turn_id)
     yield
     yield from _answer_and_deliver(store, name, turn_id, lease)
 
@@ -86,45 +98,48 @@ def _turn_over_a_rotation(store: SessionDB, name: str, said: Sequence[int]) -> I
 def _answer_and_deliver(store: SessionDB, name: str, turn_id: str, lease: Lease) -> Iterator[None]:
     pieces = [OutboundPart("chat", f"{name}:room", f"{name}: piece {n}") for n in range(2)]
     answer = {"role": "assistant", "content": f"{name}: answer"}
-    store.turns.finish(turn_id, "answered", message=answer, pieces=pieces, lease=lease)
+    store.write(turns.finish, turn_id, "answered", message=answer, pieces=pieces, lease=lease)
     yield
-    one, two = (piece["id"] for piece in store.outbox.of_turn(turn_id))
-    store.outbox.begin(one)
+    one, two = (piece["id"] for piece in store.read(outbox.of_turn, turn_id))
+    store.write(outbox.begin, one)
     yield
-    store.outbox.sent(one, "sent 1")
+    store.write(outbox.sent, one, "sent 1")
     yield
-    store.outbox.begin(two)
+    store.write(outbox.begin, two)
     yield
-    store.outbox.retry(two, "try again", 0.0)
+    store.write(outbox.retry, two, "try again", 0.0)
     yield
 
 
 def _undo_and_branch(store: SessionDB, name: str) -> Iterator[None]:
     """The compaction is undone and made again; a branch comes and goes."""
     chat, child, branch = f"{name}:a", f"{name}:c", f"{name}:d"
-    store.undo_rotation(chat)
+    store.write(lineage.undo_rotation, chat)
     yield
     store.append_message(chat, "user", f"{name}: after the undo")
     yield
-    store.rotate_session(
-        chat, [{"role": "user", "content": f"{name}: second summary"}], child_id=child
+    store.write(
+        lineage.rotate,
+        chat,
+        [{"role": "user", "content": f"{name}: second summary"}],
+        child_id=child,
     )
     yield
     last = store.append_message(child, "user", f"{name}: take this back")
     yield
-    store.rewind_to_message(child, last)
+    store.write(messages.rewind, child, last)
     yield
-    store.restore_rewound(child, last)
+    store.write(messages.restore, child, last)
     yield
-    store.branch_session(child, child_id=branch)
+    store.write(lineage.branch, child, child_id=branch)
     yield
     store.append_message(branch, "user", f"{name}: in the branch")
     yield
     store.end_session(branch, "done")
     yield
-    store.set_session_archived(branch, True)
+    store.write(sessions.set_archived, branch, True)
     yield
-    store.delete_session(branch)
+    store.write(sessions.delete, [branch])
     yield
     store.append_messages(
         child, [{"role": "user", "content": f"{name}: batch {number}"} for number in range(3)]
@@ -139,13 +154,13 @@ def _failed_turn_and_delete(store: SessionDB, name: str) -> Iterator[None]:
     yield
     turn_id = _accept(store, name, chat, "second").turn_id
     yield
-    store.turns.finish(turn_id, "failed", reason="no model")
+    store.write(turns.finish, turn_id, "failed", reason="no model")
     yield
-    store.delete_session(chat)
+    store.write(sessions.delete, [chat])
     yield
     store.end_session(f"{name}:c", "done")
     yield
-    store.reopen_session(f"{name}:c")
+    store.write(sessions.reopen, f"{name}:c")
     yield
 
 
@@ -153,18 +168,19 @@ def _let_in_and_out(store: SessionDB, name: str) -> Iterator[None]:
     """Two strangers, a wrong code and a right one; who was let in is put out again."""
     platform = f"{name}:chat"
     for user_id in ("1", "2"):
-        store.people.ask(Stranger(platform, user_id, "room"), f"CODE {user_id}")
+        store.write(people.ask, Stranger(platform, user_id, "room"), f"CODE {user_id}")
         yield
-    store.people.redeem("WRONG", "terminal", platform=platform)
+    store.write(people.redeem, "WRONG", "terminal", platform=platform)
     yield
-    store.people.redeem("CODE 1", "terminal", platform=platform, role="guest")
+    store.write(people.redeem, "CODE 1", "terminal", platform=platform, role="guest")
     yield
-    store.people.remove(platform, "1")
+    store.write(people.remove, platform, "1")
     yield
 
 
 def _accept(store: SessionDB, name: str, chat: str, which: str) -> Accepted:
-    return store.turns.accept(
+    return store.write(
+        turns.accept,
         chat,
         {"role": "user", "content": f"{name}: {which} question"},
         delivery=InboundMessage("chat", f"{name}:room", which),

@@ -22,6 +22,7 @@ from hermes_agent.turn.events import Sink
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import Interrupted, ToolDeniedError
 from hermes_core.settings import ApprovalSettings
+from hermes_state.ledger import questions
 from hermes_state.ledger.questions import EVERYWHERE
 from hermes_state.values import Question, Row
 
@@ -88,7 +89,7 @@ class Gate:
     def _is_granted(self, dangers: Sequence[Danger], bench: ToolContext, who: CallRef) -> bool:
         # What an owner has allowed for all times is not allowed to everybody they let in.
         everywhere = is_owner(bench.permissions)
-        granted = bench.store.questions.granted(who.conversation_id, everywhere=everywhere)
+        granted = bench.store.read(questions.granted, who.conversation_id, everywhere=everywhere)
         return {d.key for d in dangers} <= granted
 
     def _ask(
@@ -126,7 +127,7 @@ class Gate:
             choice, remark = "deny", answer or ""  # words instead of a choice are told to the model
         if choice in ("session", "always"):
             scope = who.conversation_id if choice == "session" else EVERYWHERE
-            bench.store.questions.grant([d.key for d in dangers], scope)
+            bench.store.write(questions.grant, [d.key for d in dangers], scope)
         self._tell_answer(row, tool, who, choice, by)
         if choice == "expired":
             raise ToolDeniedError(

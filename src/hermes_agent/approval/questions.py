@@ -8,7 +8,8 @@ from hermes_agent.turn.events import QuestionAnswered, QuestionAsked, QuestionWi
 from hermes_agent.turn.stop import Stop
 from hermes_core import clock
 from hermes_core.errors import Interrupted, ToolDeniedError, ToolError
-from hermes_state.protocol import Store
+from hermes_state.ledger import questions
+from hermes_state.store import Store
 from hermes_state.values import Question, Row
 
 _LOOK_AGAIN_S = 0.1
@@ -33,9 +34,9 @@ class Asker:
 
     def put(self, question: Question) -> Row:
         """Store a question, or find the one this call asked before a restart."""
-        row = self._store.questions.ask(question)
+        row = self._store.write(questions.ask, question)
         if row["state"] == "pending" and not self.can_ask:
-            self._store.questions.withdraw(row["id"])
+            self._store.write(questions.withdraw, row["id"])
             raise _nobody_here(question)
         return row
 
@@ -60,13 +61,13 @@ class Asker:
         try:
             while row["state"] == "pending":
                 if clock.now() > row["asked_at"] + self._timeout_s:
-                    self._store.questions.withdraw(row["id"])
+                    self._store.write(questions.withdraw, row["id"])
                 else:
                     stop.wait(_LOOK_AGAIN_S)
-                row = self._store.questions.get(row["id"])
+                row = self._store.read(questions.fetch, row["id"])
         except Interrupted:
             if not stop.is_suspended:  # else it is asked again, and may have been answered by then
-                self._store.questions.withdraw(row["id"])
+                self._store.write(questions.withdraw, row["id"])
                 report(QuestionWithdrawn(row["id"]))
             raise
         return row

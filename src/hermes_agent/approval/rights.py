@@ -10,8 +10,9 @@ from collections.abc import Collection
 
 from hermes_agent.permissions import Permissions, is_owner
 from hermes_core.errors import UsageError
+from hermes_state.ledger import questions, sessions
 from hermes_state.ledger.scope import DELEGATE
-from hermes_state.protocol import Store
+from hermes_state.store import Store
 from hermes_state.values import Kind, Row
 
 _YES = ("once", "session", "always")
@@ -21,7 +22,7 @@ def waiting(store: Store, conversations: Collection[str], kind: Kind | None = No
     """Questions that conversations wait for, the oldest first; those of sub-agents included."""
     return [
         question
-        for question in store.questions.pending()
+        for question in store.read(questions.pending)
         if kind in (None, question["kind"])
         and _origin(store, question["session_id"])["conversation_id"] in conversations
     ]
@@ -46,7 +47,7 @@ def give(
     question = found[0]
     if question["kind"] == "approval":
         _check(store, question, text, permissions)
-    store.questions.answer(question_id, text, by=permissions.person if permissions else by)
+    store.write(questions.answer, question_id, text, by=permissions.person if permissions else by)
     return question
 
 
@@ -74,8 +75,8 @@ def _choice(text: str) -> str:
 
 def _origin(store: Store, session_id: str) -> Row:
     """The session that a person sees of one that asks: a sub-agent's is its parent's."""
-    session = store.get_session(session_id)
+    session = store.read(sessions.find, session_id)
     while session is not None and session["source"] == DELEGATE:
         above = session["parent_session_id"]
-        session = store.get_session(above) if above else None
+        session = store.read(sessions.find, above) if above else None
     return session or {"conversation_id": session_id, "source": "", "user_id": None}

@@ -22,8 +22,10 @@ from hermes_agent.turn.events import Compacted, Compacting, Notice, Sink, ignore
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ModelUnreachableError
 from hermes_core.settings import CompactionSettings
+from hermes_state.ledger import lineage, sessions
+from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger.sessions import new_id
-from hermes_state.protocol import Store
+from hermes_state.store import Store
 from hermes_state.values import Carried, Lease
 
 logger = logging.getLogger(__name__)
@@ -123,7 +125,7 @@ def compact(job: Job) -> Outcome | None:
     Raises Interrupted, BudgetSpent and StoreError, and then changes nothing.
     """
     job.stop.check()
-    rows = job.store.get_messages_as_conversation(job.session_id)
+    rows = job.store.read(message_ledger.as_conversation, job.session_id)
     before = job.estimator.count(rows, job.system, job.tools)
     if not job.force and not plan.needed(before, job.window, job.max_output, job.settings):
         return None
@@ -144,7 +146,8 @@ def compact(job: Job) -> Outcome | None:
     if draft is None:
         return None
     job.stop.check()
-    job.store.rotate_session(  # with what arrived while the summary was written
+    job.store.write(  # with what arrived while the summary was written
+        lineage.rotate,
         job.session_id,
         draft.carried,
         child_id=child_id,
@@ -170,7 +173,7 @@ def _limits(job: Job, before: int) -> Limits:
 
 def _free_id(store: Store) -> str:
     """Return an id for the new session, which hooks get before it exists."""
-    while store.get_session(chosen := new_id()) is not None:
+    while store.read(sessions.find, chosen := new_id()) is not None:
         pass
     return chosen
 

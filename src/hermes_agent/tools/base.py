@@ -17,7 +17,7 @@ from hermes_agent.permissions import Permissions
 from hermes_agent.turn.stop import Stop
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
-from hermes_state.protocol import Store
+from hermes_state.store import Store
 
 if TYPE_CHECKING:
     from hermes_agent.approval.gate import Permit

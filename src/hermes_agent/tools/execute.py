@@ -25,6 +25,8 @@ from hermes_cli import hook_answers
 from hermes_core.errors import Interrupted, ToolDeniedError, ToolError, in_words
 from hermes_core.secrets import redact
 from hermes_core.text import shorten_middle
+from hermes_state.ledger import effects
+from hermes_state.ledger import effects as effect_ledger
 from hermes_state.values import Question, Row
 
 _GRACE_S = 0.1
@@ -166,7 +168,7 @@ class Executor(msgspec.Struct):
 
     def _begin(self, turn: Turn, call: ApprovedCall) -> None:
         turn.stop.check()
-        self.bench.store.effects.start(call.effect["id"], turn.lease)
+        self.bench.store.write(effect_ledger.start, call.effect["id"], turn.lease)
         arguments = {name: _displayed(value) for name, value in call.args.items()}
         turn.report(ToolStarted(call.effect["tool_call_id"], call.tool.name, arguments))
 
@@ -239,11 +241,8 @@ class Executor(msgspec.Struct):
         """Store how a call came out, and tell whoever listens."""
         result = self._capped(ran.result)
         message = _message(call.effect, result)
-        effects = self.bench.store.effects
-        if ran.is_known:
-            effects.done(call.effect["id"], message, turn.lease)
-        else:
-            effects.unknown(call.effect["id"], message, turn.lease)
+        end = effects.done if ran.is_known else effects.unknown
+        self.bench.store.write(end, call.effect["id"], message, turn.lease)
         for inner in ran.inner:
             status, text, seconds = inner.outcome or ("failed", result.text, ran.seconds)
             facts = (inner.tool_name, inner.args, status, text, seconds)
@@ -253,11 +252,10 @@ class Executor(msgspec.Struct):
 
     def _refuse(self, turn: Turn, call: RejectedCall) -> None:
         result = Result(call.text, is_error=True)
-        effects, message = self.bench.store.effects, _message(call.effect, result)
-        if call.effect["state"] == "started":  # begun before a crash; now it may not go on
-            effects.unknown(call.effect["id"], message, turn.lease)
-        else:
-            effects.cancel(call.effect["id"], message, turn.lease)
+        is_begun = call.effect["state"] == "started"  # before a crash; now it may not go on
+        end = effects.unknown if is_begun else effects.cancel
+        message = _message(call.effect, result)
+        self.bench.store.write(end, call.effect["id"], message, turn.lease)
         self._tell(turn, call.effect, call.args, call.status, result, 0.0)
 
     def _capped(self, result: Result) -> Result:

@@ -7,6 +7,7 @@ from hermes_agent.tools.processes import Process
 from hermes_core import clock
 from hermes_core.errors import ToolError
 from hermes_core.text import truncate
+from hermes_state.ledger import lineage
 
 _MAX_WAIT_S = 600.0
 _SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish"})
@@ -39,7 +40,7 @@ def _dangers(args: Args, bench: ToolContext) -> list[Danger]:
 
 def _run(args: Args, call: Call) -> str:
     action = args["action"]
-    conversation = call.bench.store.get_conversation_root(call.session_id)
+    conversation = call.bench.store.read(lineage.root, call.session_id)
     processes = call.bench.processes
     if action == "list":
         return (

@@ -8,6 +8,7 @@ from hermes_agent.tools.base import Args, Call, Tool
 from hermes_core import clock
 from hermes_core.errors import SessionNotFoundError, ToolError
 from hermes_core.text import one_line, truncate
+from hermes_state.ledger import messages, scope
 from hermes_state.values import Scope
 
 _MAX_HITS = 50
@@ -41,7 +42,7 @@ def _scope(call: Call) -> Scope | None:
 
 def _seen(session_id: str, call: Call) -> str:
     """The session, which must be one that the person may see."""
-    if not call.bench.store.is_visible(session_id, _scope(call)):
+    if not call.bench.store.read(scope.is_visible, session_id, _scope(call)):
         raise ToolError(f"There is no session {session_id!r}.", fix="Take it from a hit.")
     return session_id
 
@@ -59,7 +60,7 @@ def _around(args: Args, call: Call) -> str:
         raise ToolError("around needs the session.", fix="Take both from a hit of a search.")
     session_id = _seen(args["session"], call)
     try:
-        found = call.bench.store.get_messages_around(session_id, args["around"], _WINDOW)
+        found = call.bench.store.read(messages.around, session_id, args["around"], _WINDOW)
     except SessionNotFoundError as error:
         raise ToolError(str(error), fix="Take session and around from a hit.") from error
     lines = [_message(message) for message in found["window"]]

@@ -12,6 +12,7 @@ from hermes_agent.sandbox.sandboxes import Host, Job, Sandbox
 from hermes_agent.tools import output, schema
 from hermes_agent.tools.base import Args, Call, Result, Tool, ToolContext
 from hermes_core.errors import Interrupted, ToolError
+from hermes_state.ledger import lineage
 
 _MAX_TIMEOUT_S = 3600.0
 _HINTS = (
@@ -44,7 +45,7 @@ def _run(args: Args, call: Call) -> Result:
 
 def _start(args: Args, call: Call) -> Result:
     bench = call.bench
-    conversation = bench.store.get_conversation_root(call.session_id)
+    conversation = bench.store.read(lineage.root, call.session_id)
     bench.processes.check_room(conversation)
     job = _job(args["command"], call, None)
     process = bench.processes.add(

@@ -8,7 +8,8 @@ from hermes_agent.tools import schema
 from hermes_agent.tools.base import Args, Call, Tool
 from hermes_core.errors import ToolError
 from hermes_core.text import one_line, truncate
-from hermes_state.protocol import Store
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.store import Store
 
 _ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])?\s*(?:\[([ xX~\-/])\])?\s*(.*)")
 _MARKS = {" ": " ", "x": "x", "X": "x", "~": "~", "-": "~", "/": "~"}
@@ -19,7 +20,7 @@ _EMPTY = "The list is empty."
 
 def current(store: Store, session_id: str) -> str:
     """The list as it stands: the last one in the transcript, also before a compaction."""
-    messages = store.get_messages_as_conversation(session_id, include_ancestors=True)
+    messages = store.read(message_ledger.as_conversation, session_id, include_ancestors=True)
     return next((text for message in reversed(messages) if (text := _list_in(message))), "")
 
 

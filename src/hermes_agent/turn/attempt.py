@@ -17,8 +17,9 @@ from hermes_core.errors import (
     StoreIOError,
     in_words,
 )
+from hermes_state.ledger import messages, turns
 from hermes_state.ledger.turns import MOST_ATTEMPTS
-from hermes_state.protocol import Store
+from hermes_state.store import Store
 from hermes_state.values import ClaimedTurn
 
 logger = logging.getLogger(__name__)
@@ -98,7 +99,8 @@ class Attempt:
         """End the turn as failed when the loop could not end it."""
         context, turn = self._context, self._turn
         calls = open_calls(context.store, turn.id)
-        context.store.turns.finish(
+        context.store.write(
+            turns.finish,
             turn.id,
             "failed",
             reason=outcome.reason,
@@ -119,7 +121,7 @@ class Attempt:
             "on_turn_start",
             session_id=turn.session_id,
             turn_id=turn.id,
-            user_message=context.store.turns.user_text(turn.id),
+            user_message=context.store.read(turns.user_text, turn.id),
             model=context.model.facts.name,
             platform=context.platform,
         )
@@ -137,11 +139,11 @@ class Attempt:
 
 def recorded_outcome(store: Store, turn_id: str) -> Outcome:
     """Return the outcome of a turn that has ended, from what is on disk."""
-    row = store.turns.get(turn_id)
+    row = store.read(turns.find, turn_id)
     assert row is not None, "a turn that has ended is stored"
     if row["final_message_id"] is None:
         return Outcome(row["state"], "", row["reason"] or "", is_recorded=True)
-    around = store.get_messages_around(row["session_id"], row["final_message_id"], 0)
+    around = store.read(messages.around, row["session_id"], row["final_message_id"], 0)
     message = around["window"][0]
     return Outcome(
         row["state"],

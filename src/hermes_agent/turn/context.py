@@ -16,7 +16,7 @@ from hermes_agent.turn.values import Deliver, Steer
 from hermes_core import clock
 from hermes_core.settings import Settings
 from hermes_state.ledger import sessions
-from hermes_state.protocol import Store
+from hermes_state.store import Store
 from hermes_state.values import Lease, Limits, Row
 
 Ask = Callable[[Request], Reply]
@@ -48,14 +48,14 @@ class TurnContext(msgspec.Struct, frozen=True):
 
     def prefix(self, session_id: str) -> Prefix:
         """Return the system prompt and the tools of a session; a prompt not yet stored is stored."""
-        row = self.store.get_session(session_id) or {}
+        row = self.store.read(sessions.find, session_id) or {}
         toolbox = self.executor.toolbox
         if self.model.facts.is_small:
             return Prefix(self._new_prompt(row, row.get("started_at", 0.0)), toolbox.small)
         system = row.get("system_prompt")
         if not system:
             system = self._new_prompt(row, row.get("started_at", clock.now()))
-            self.store.update_system_prompt(session_id, system)
+            self.store.write(sessions.change, session_id, system_prompt=system)
         return Prefix(system, toolbox.core)
 
     def _new_prompt(self, row: Mapping[str, Row], started_at: float) -> str:

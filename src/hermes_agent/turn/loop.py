@@ -36,8 +36,11 @@ from hermes_core.errors import (
     StoreError,
 )
 from hermes_core.secrets import redact
-from hermes_state.protocol import Store
-from hermes_state.values import Call, Receipt, Row, Settled
+from hermes_state.ledger import budgets, messages, partials, turns
+from hermes_state.ledger import effects as effect_ledger
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.store import Store
+from hermes_state.values import Call, NewMessage, Receipt, Row, Settled
 
 _NOT_RUN = "Not run: the turn was stopped before."
 _UNKNOWN = (
@@ -106,7 +109,9 @@ class Loop:
 
     def _mark_unknown(self, effect: Row) -> None:
         """Tell the model, subscribers and plugins that nobody knows how a call ended."""
-        self._store.effects.unknown(effect["id"], _result(effect, _UNKNOWN), self._turn.lease)
+        self._store.write(
+            effect_ledger.unknown, effect["id"], _result(effect, _UNKNOWN), self._turn.lease
+        )
         name, call_id = effect["tool_name"], effect["tool_call_id"]
         arguments = _arguments(effect)
         self._turn.report(
@@ -117,17 +122,19 @@ class Loop:
     def _open_effects(self) -> list[Row]:
         if not self._turn.steps and not self._turn.is_resumed:
             return []
-        effects = self._store.effects.of_turn(self._turn.id)
+        effects = self._store.read(effect_ledger.of_turn, self._turn.id)
         return [effect for effect in effects if effect["state"] in ("intended", "started")]
 
     def _store_steers(self) -> None:
         """Store the messages that were sent to the running turn."""
         for text, queued_turn in self._context.take_steers():
             if queued_turn is not None:
-                message_id = self._store.turns.fold(queued_turn, self._turn.id)
+                message_id = self._store.write(turns.fold, queued_turn, self._turn.id)
             else:
-                message_id = self._store.append_message(
-                    self._turn.session_id, "user", text, answers=self._turn.user_message_id
+                message_id = self._store.write(
+                    messages.append,
+                    self._turn.session_id,
+                    NewMessage("user", text, answers=self._turn.user_message_id),
                 )
             if message_id is not None:
                 self._turn.report(Steered(message_id, text))
@@ -139,11 +146,11 @@ class Loop:
         reply, receipt = self._ask_once()
         if reply.text.strip() or reply.tool_calls:
             return reply, receipt
-        self._store.budgets.settle(self._turn.id, self._turn.session_id, receipt)
+        self._store.write(budgets.settle, self._turn.id, self._turn.session_id, receipt)
         reply, receipt = self._ask_once()
         if reply.text.strip() or reply.tool_calls:
             return reply, receipt
-        self._store.budgets.settle(self._turn.id, self._turn.session_id, receipt)
+        self._store.write(budgets.settle, self._turn.id, self._turn.session_id, receipt)
         raise ModelError(
             "The model returned nothing, twice.", fix="Ask again, or try another model."
         )
@@ -177,7 +184,7 @@ class Loop:
     def _history(self) -> Sequence[Row]:
         """Return the messages up to this turn, without those of queued turns."""
         last = self._turn.user_message_id
-        messages = self._store.get_messages_as_conversation(self._turn.session_id)
+        messages = self._store.read(message_ledger.as_conversation, self._turn.session_id)
         return paired([message for message in messages if _exchange(message) <= last])
 
     def _call(self, request: Request, tokens: int) -> tuple[Reply, Receipt]:
@@ -245,7 +252,7 @@ class Loop:
     def _store_partial(self, text: str) -> None:
         """Store the reply so far; a store that cannot be written now does not end the turn."""
         try:
-            self._store.partials.keep(self._turn.id, text, self._turn.lease)
+            self._store.write(partials.keep, self._turn.id, text, self._turn.lease)
         except StoreError as error:
             logger.warning("turn %s: could not store its partial reply: %s", self._turn.id, error)
 
@@ -278,8 +285,8 @@ class Loop:
 
     def _store_step(self, reply: Reply, receipt: Receipt) -> None:
         calls = [self._intended(call) for call in reply.tool_calls]
-        message_id = self._store.turns.step(
-            self._turn.id, _assistant(reply), calls, self._turn.lease, receipt
+        message_id = self._store.write(
+            turns.step, self._turn.id, _assistant(reply), calls, self._turn.lease, receipt
         )
         self._turn.steps += 1
         self._turn.was_cut = reply.finish == "length"
@@ -301,7 +308,8 @@ class Loop:
             is_partial=reply.finish == "length",
             reasoning=redact(reply.reasoning),
         )
-        self._store.turns.finish(
+        self._store.write(
+            turns.finish,
             self._turn.id,
             "answered",
             message=_assistant(reply),
@@ -316,7 +324,8 @@ class Loop:
         text, message = self._partial_message()
         outcome = Outcome("interrupted", text, "Stopped.", "interrupted", is_partial=bool(text))
         calls = open_calls(self._store, self._turn.id)
-        self._store.turns.finish(
+        self._store.write(
+            turns.finish,
             self._turn.id,
             "interrupted",
             message=message,
@@ -332,7 +341,8 @@ class Loop:
     def _fail(self, reason: str, code: str) -> Outcome:
         text, message = self._partial_message()
         outcome = Outcome("failed", text, reason, code, is_partial=bool(text))
-        self._store.turns.finish(
+        self._store.write(
+            turns.finish,
             self._turn.id,
             "failed",
             message=message,
@@ -369,7 +379,7 @@ class OpenCall(NamedTuple):
 def open_calls(store: Store, turn_id: str) -> list[OpenCall]:
     """Return the calls of a turn that have no result."""
     texts = {"intended": _NOT_RUN, "started": _UNKNOWN}
-    effects = store.effects.of_turn(turn_id)
+    effects = store.read(effect_ledger.of_turn, turn_id)
     return [OpenCall(row, texts[row["state"]]) for row in effects if row["state"] in texts]
 
 

@@ -9,7 +9,9 @@ from hermes_agent.turn.stop import Stop
 from hermes_core import text
 from hermes_core.errors import BudgetSpent, UsageError
 from hermes_core.settings import AgentSettings
-from hermes_state.protocol import Store
+from hermes_state.ledger import budgets
+from hermes_state.ledger import budgets as budget_ledger
+from hermes_state.store import Store
 from hermes_state.values import Estimate, Limit, Limits, Receipt, Reservation, Spent
 
 _MIN_REPLY_TOKENS = 256
@@ -64,7 +66,7 @@ class Meter:
         self._began = time.monotonic()
         self._under_way: tuple[Estimate, str] | None = None
         """The call that nothing is set aside for, and what for."""
-        sofar = store.budgets.of_turn(turn_id, account) if is_resumed else {}
+        sofar = store.read(budget_ledger.of_turn, turn_id, account) if is_resumed else {}
         self._worked_before_s: float = sofar.get("seconds", 0.0)
         self.steps: int = sofar.get("steps", 0)
         if not limits.need_reservations:
@@ -95,8 +97,9 @@ class Meter:
         return reservation, max_output
 
     def _set_aside(self, limits: Limits, estimate: Estimate, task: str) -> Reservation:
-        budgets = self._store.budgets
-        return budgets.reserve(self._turn_id, limits, estimate, task, self._account)
+        return self._store.write(
+            budgets.reserve, self._turn_id, limits, estimate, task, self._account
+        )
 
     def note_unsettled(self) -> None:
         """Have a call that failed or was stopped count in full: the provider may have charged for it."""
@@ -111,10 +114,10 @@ class Meter:
 
     def _affordable(self, facts: Facts, input_tokens: int, max_output: int) -> int:
         """How long a reply may be; raises BudgetSpent, which says which limit leaves too little."""
-        budgets = self._store.budgets
         price = max(facts.input_price, facts.cache_write_price)
         room: list[tuple[float, Limit]] = []
-        for limit, used in budgets.used(self._turn_id, self._limits, self._account):
+        amounts = self._store.read(budgets.used, self._turn_id, self._limits, self._account)
+        for limit, used in amounts:
             rest = limit.most - used
             if limit.unit == "tokens":
                 room.append((rest - input_tokens, limit))
@@ -136,7 +139,7 @@ class Meter:
         reservation, most = self.reserve(facts, tokens, most, task)
         reply = model.ask(request._replace(max_output_tokens=most), stop, ignore)
         receipt = self.receipt(reservation, facts, reply, task)
-        self._store.budgets.settle(self._turn_id, session_id, receipt)
+        self._store.write(budget_ledger.settle, self._turn_id, session_id, receipt)
         return reply
 
     def receipt(

@@ -7,6 +7,7 @@ from hermes_agent.agent import Agent
 from hermes_agent.turn.events import Notice
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ConversationBusyError, HermesError, IllegalTransitionError
+from hermes_state.ledger import turns
 
 _RETRY_INTERVAL_S = 1.0
 EXIT_FAILED = 1
@@ -51,7 +52,7 @@ def _run(agent: Agent, turn_id: str, stop: Stop) -> dict[str, Any]:
 def _is_withdrawn(agent: Agent, turn_id: str) -> bool:
     """Withdraw a turn; returns False when another process has started it."""
     try:
-        agent.store.turns.withdraw(turn_id, "another process runs the conversation")
+        agent.store.write(turns.withdraw, turn_id, "another process runs the conversation")
     except IllegalTransitionError:
         return False
     return True

@@ -7,6 +7,7 @@ from hermes_cli.chat.parts import Parts
 from hermes_cli.chat.view import View
 from hermes_cli.commands.sessions import ago
 from hermes_core.text import one_line, truncate
+from hermes_state.ledger import messages, sessions
 from hermes_state.values import Row
 
 _LONGEST = 400
@@ -40,13 +41,13 @@ def _elsewhere(agent: Agent) -> str:
 
 
 def _is_delegate(agent: Agent, row: Row) -> bool:
-    session = agent.store.get_session(row["session_id"])
+    session = agent.store.read(sessions.find, row["session_id"])
     return session is None or session["relation"] == "delegate"
 
 
 def recall(view: View, parts: Parts, agent: Agent) -> None:
     """Say where a conversation stands that was there before: its title, its age, the last exchange."""
-    row = agent.store.get_session(agent.session_id)
+    row = agent.store.read(sessions.find, agent.session_id)
     if row is None:
         return
     title = row["title"] or row["preview"] or agent.session_id
@@ -64,7 +65,7 @@ def recall(view: View, parts: Parts, agent: Agent) -> None:
 def _last_exchange(agent: Agent) -> list[tuple[str, str]]:
     said = [
         (message["role"], message["content"])
-        for message in agent.store.get_messages_as_conversation(agent.session_id)
+        for message in agent.store.read(messages.as_conversation, agent.session_id)
         if message["role"] in ("user", "assistant")
         and isinstance(message["content"], str)
         and message["content"].strip()

@@ -18,6 +18,7 @@ from hermes_cli.commands.sessions import chosen
 from hermes_core import log
 from hermes_core.errors import ModelMissingError, SessionNotFoundError, UsageError
 from hermes_state import SessionDB
+from hermes_state.ledger import lineage, sessions
 
 SOURCE = "cli"
 
@@ -89,21 +90,21 @@ class Parts:
         )
 
     def _reopen(self, session_id: str) -> None:
-        row = self.store.get_session(session_id)
+        row = self.store.read(sessions.find, session_id)
         if row is None:
             return
         if row["ended_at"] is not None:
-            self.store.reopen_session(session_id)
+            self.store.write(sessions.reopen, session_id)
         is_lost = bool(row["cwd"]) and not Path(row["cwd"]).is_dir()
         if is_lost:
             self.folders_lost.append(row["cwd"])
         if self.wishes.workspace is not None or is_lost:
-            self.store.update_session_cwd(session_id, str(self.workspace))
+            self.store.write(sessions.change, session_id, cwd=str(self.workspace))
 
     def wanted_session(self) -> str | None:
         """The session that the command line asks for; None: a new one."""
         if self.wishes.resume is not None:
-            return self.store.get_compression_tip(chosen(self.store, self.wishes.resume))
+            return self.store.read(lineage.tip, chosen(self.store, self.wishes.resume))
         if not self.wishes.continues:
             return None
         latest = self.store.list_sessions_rich(limit=1, source=SOURCE)

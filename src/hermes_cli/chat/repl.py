@@ -16,6 +16,7 @@ from hermes_cli.chat.terminal import EXIT_HANGUP, EXIT_INTERRUPTED, Leaving, Ter
 from hermes_cli.chat.view import View
 from hermes_cli.chat.work import Attendant
 from hermes_core.errors import HermesError
+from hermes_state.ledger import sessions
 
 logger = logging.getLogger(__name__)
 
@@ -89,9 +90,9 @@ class Repl:
 
     def use_model(self, name: str) -> str:
         self._agent.model = self._parts.use_model(name)
-        if self._parts.store.get_session(self._agent.session_id) is not None:
-            self._parts.store.update_session_model(
-                self._agent.session_id, self._agent.model.facts.name
+        if self._parts.store.read(sessions.find, self._agent.session_id) is not None:
+            self._parts.store.write(
+                sessions.change_model, self._agent.session_id, self._agent.model.facts.name
             )
         return self._agent.model.facts.name
 

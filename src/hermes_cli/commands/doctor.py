@@ -20,6 +20,7 @@ from hermes_core.text import typed
 from hermes_core.version import VERSION
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite import connection, maintenance, repair
+from hermes_state.ledger import listing
 
 EXIT_PROBLEMS = 1
 _LEAST_FREE_BYTES = 200 * 1024 * 1024
@@ -180,7 +181,7 @@ def _look_into(path: Path, fix: bool, patience_s: float) -> Iterator[Finding]:
         upgraded = (
             f"upgraded from schema {before} to {after}" if after != before else f"schema {after}"
         )
-        numbers = store.stats()
+        numbers = store.read(listing.stats)
         yield Finding(
             "store",
             "fixed" if after != before else "ok",

@@ -9,6 +9,7 @@ from gateway import status
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_core import clock
 from hermes_core.text import counted
+from hermes_state.ledger import inbox, outbox, turns
 
 _LATELY_S = 86_400.0
 _SHOWN = 3
@@ -54,9 +55,9 @@ def show(app: App) -> int:
 def _status(app: App) -> dict[str, Any]:
     runtime = status.read_runtime_status()
     with app.store(read_only=app.home.database.exists()) as store:
-        waiting = store.outbox.waiting()
-        failed = store.outbox.failed(since=clock.now() - _LATELY_S)
-        unfinished = [t for t in store.turns.still_open() if store.inbox.of_turn(t["id"])]
+        waiting = store.read(outbox.waiting)
+        failed = store.read(outbox.failed, since=clock.now() - _LATELY_S)
+        unfinished = [t for t in store.read(turns.still_open) if store.read(inbox.of_turn, t["id"])]
     return {
         "pid": status.get_running_pid(),
         "state": runtime.get("gateway_state"),

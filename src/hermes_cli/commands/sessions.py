@@ -14,7 +14,11 @@ from hermes_core import clock
 from hermes_core.errors import ConversationBusyError, SessionNotFoundError, UsageError
 from hermes_core.text import one_line, truncate, visible
 from hermes_state import SessionDB, files
-from hermes_state.search import Sort
+from hermes_state.ledger import effects, lineage, listing, outbox, partials, titles
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.ledger import sessions as session_ledger
+from hermes_state.ledger import turns as turn_ledger
+from hermes_state.values import Sort
 
 AMOUNT = click.IntRange(0, 1_000_000)
 EXIT_NOTHING_FOUND = 3
@@ -101,9 +105,9 @@ def show(app: App, session: str, full: bool, last: int | None) -> None:
     """Print a conversation. SESSION is an id, a title, or the beginning of an id."""
     with app.store_to_read() as store:
         session_id = chosen(store, session)
-        row = store.get_session(session_id)
-        messages = store.get_messages_as_conversation(session_id, include_ancestors=full)
-        messages += store.partials.of_session(session_id)
+        row = store.read(session_ledger.find, session_id)
+        messages = store.read(message_ledger.as_conversation, session_id, include_ancestors=full)
+        messages += store.read(partials.of_session, session_id)
         turns = _turns(store, session_id, full=full)
     assert row is not None
     if last is not None:
@@ -120,15 +124,15 @@ def show(app: App, session: str, full: bool, last: int | None) -> None:
 
 def _turns(store: SessionDB, session_id: str, *, full: bool) -> list[dict[str, Any]]:
     """The turns of what is shown, each with its tool calls and the text it answers."""
-    shown = store.get_compression_lineage(session_id) if full else [session_id]
+    shown = store.read(lineage.members, session_id) if full else [session_id]
     return [
         {
             **turn,
-            "user_text": store.turns.user_text(turn["id"]),
-            "effects": store.effects.of_turn(turn["id"]),
+            "user_text": store.read(turn_ledger.user_text, turn["id"]),
+            "effects": store.read(effects.of_turn, turn["id"]),
         }
         for member in shown
-        for turn in store.turns.of_session(member)
+        for turn in store.read(turn_ledger.of_session, member)
     ]
 
 
@@ -272,7 +276,7 @@ def tree(app: App, session: str) -> None:
     """Show how sessions follow from one another: compactions, branches, delegates."""
     with app.store_to_read() as store:
         session_id = chosen(store, session)
-        rows = store.get_session_tree(session_id)
+        rows = store.read(lineage.tree, session_id)
     if app.as_json:
         return app.emit(rows)
     for row in rows:
@@ -293,9 +297,9 @@ def tree(app: App, session: str) -> None:
 def rename(app: App, session: str, title: str) -> None:
     """Give a conversation another title; an empty one takes the title away."""
     with app.store() as store:
-        session_id = store.get_compression_tip(chosen(store, session))
-        store.set_session_title(session_id, title)
-        now = store.get_session_title(session_id)
+        session_id = store.read(lineage.tip, chosen(store, session))
+        store.write(titles.set_title, session_id, title)
+        now = store.read(titles.title_of, session_id)
     if app.as_json:
         app.emit({"id": session_id, "title": now})
     app.say(f"{session_id} is called {now!r}." if now else f"{session_id} has no title now.")
@@ -311,11 +315,11 @@ def delete(app: App, sessions: tuple[str, ...], yes: bool) -> None:
     with app.store() as store:
         ids = [_doomed(store, name) for name in sessions]
         _refuse_running(store, ids)
-        doomed = store.list_delete_candidates(ids)
+        doomed = store.read(session_ledger.with_delegates, ids)
         what = f"{_amount(len(set(ids)), 'conversation')}{_lost_with(store, doomed)}"
         confirm(app, f"Delete {what} for good?", yes)
         with files.going_with(store, app.home, doomed):
-            count = store.delete_sessions(ids)
+            count = store.write(session_ledger.delete, ids)
         store.index.catch_up()
     if app.as_json:
         app.emit({"deleted": ids, "sessions": count})
@@ -324,9 +328,11 @@ def delete(app: App, sessions: tuple[str, ...], yes: bool) -> None:
 
 def _lost_with(store: SessionDB, doomed: Collection[str]) -> str:
     """Return what somebody still waits for and would not get when sessions go."""
-    unanswered = sum(turn["session_id"] in doomed for turn in store.turns.still_open())
-    waiting = {piece["turn_id"] for piece in store.outbox.waiting() if piece["turn_id"]}
-    unsent = sum((store.turns.get(one) or {}).get("session_id") in doomed for one in waiting)
+    unanswered = sum(turn["session_id"] in doomed for turn in store.read(turn_ledger.still_open))
+    waiting = {piece["turn_id"] for piece in store.read(outbox.waiting) if piece["turn_id"]}
+    unsent = sum(
+        (store.read(turn_ledger.find, one) or {}).get("session_id") in doomed for one in waiting
+    )
     lost = [
         f"{_amount(unanswered, 'message')} that had no answer yet" if unanswered else "",
         f"{_amount(unsent, 'answer')} still to be sent" if unsent else "",
@@ -340,7 +346,7 @@ def _refuse_running(store: SessionDB, ids: list[str]) -> None:
     from hermes_agent import ending  # noqa: PLC0415 -- lists need it not, and start faster
 
     for id_ in ids:
-        if ending.is_run_elsewhere(store, store.get_conversation_root(id_)):
+        if ending.is_run_elsewhere(store, store.read(lineage.root, id_)):
             raise ConversationBusyError(
                 f"{id_} is being answered now; nothing was deleted.",
                 fix="Wait for the answer or stop it there (/stop), then delete it.",
@@ -349,7 +355,7 @@ def _refuse_running(store: SessionDB, ids: list[str]) -> None:
 
 def _doomed(store: SessionDB, name: str) -> str:
     """The session to delete: one that is called exactly so, before a later one of the same title."""
-    exact = store.get_session(name) or store.get_session_by_title(name)
+    exact = store.read(session_ledger.find, name) or store.read(titles.by_title, name)
     return exact["id"] if exact is not None else chosen(store, name)
 
 
@@ -376,7 +382,7 @@ def prune(
             return _say_what_would_go(app, old)
         if old:
             confirm(app, f"Delete {_amount(len(old), 'conversation')} for good?", yes)
-        doomed = store.list_delete_candidates(row["id"] for row in old)
+        doomed = store.read(session_ledger.with_delegates, [row["id"] for row in old])
         with files.going_with(store, app.home, doomed), progress(len(old), "Pruning") as count:
             pruned = store.prune_sessions(age, source, include_archived=archived, progress=count)
         with files.going_with(store, app.home, store.list_ghost_candidates()):
@@ -418,7 +424,7 @@ def _say_what_would_go(app: App, old: list[dict[str, Any]]) -> None:
 def stats(app: App) -> None:
     """Show what there is, in numbers."""
     with app.store() as store:
-        numbers = store.stats()
+        numbers = store.read(listing.stats)
         numbers["database_bytes"] = store.path.stat().st_size
     if app.as_json:
         return app.emit(numbers)
@@ -437,7 +443,7 @@ def stats(app: App) -> None:
 
 def chosen(store: SessionDB, text: str) -> str:
     """The session a person means: an id, a title, or the beginning of an id."""
-    found = store.resolve_session(text)
+    found = store.read(titles.meant, text)
     return found if found is not None else _not_found(store, text)
 
 

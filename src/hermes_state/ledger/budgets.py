@@ -7,7 +7,7 @@ Where neither tokens nor money are limited nothing is set aside; what was spent 
 """
 
 from hermes_state.ledger import usage
-from hermes_state.store import Reading, Tx
+from hermes_state.store import Tx, one_statement
 from hermes_state.values import Estimate, Limit, Limits, Receipt, Reservation, Row
 
 _DAY_S = 86_400.0
@@ -51,10 +51,11 @@ def used(
 def _used(tx: Tx, limit: Limit, turn: Row, person: str) -> float:
     if limit.scope == "turn":
         return turn["cost_usd" if limit.unit == "usd" else limit.unit]
-    return _today(tx, person if limit.scope == "person" else None)
+    return today_usd(tx, person if limit.scope == "person" else None)
 
 
-def _today(tx: Tx, person: str | None = None) -> float:
+def today_usd(tx: Tx, person: str | None = None) -> float:
+    """Sum what was spent or set aside today (UTC), by everybody or by one person."""
     terms, values = ("", ()) if person is None else (" AND person = ?", (person,))
     midnight = tx.now // _DAY_S * _DAY_S
     return tx.value(
@@ -84,6 +85,7 @@ def settle(tx: Tx, turn_id: str, session_id: str, receipt: Receipt) -> None:
     usage.record(tx, session_id, spent, turn_id=turn_id, task=task)
 
 
+@one_statement
 def of_turn(tx: Tx, turn_id: str, account: str | None = None) -> Row:
     """Steps and working time of a turn; tokens and money that its account has taken or set aside."""
     return tx.rows(
@@ -94,34 +96,3 @@ def of_turn(tx: Tx, turn_id: str, account: str | None = None) -> Row:
         turn_id,
         account or turn_id,
     )[0]
-
-
-class Budgets:
-    """The store's reservations, one transaction a call."""
-
-    def __init__(self, database: Reading) -> None:
-        self._db = database
-
-    def reserve(
-        self,
-        turn_id: str,
-        limits: Limits,
-        estimate: Estimate,
-        task: str = "",
-        account: str | None = None,
-    ) -> Reservation:
-        return self._db.write(lambda c: reserve(c, turn_id, limits, estimate, task, account))
-
-    def settle(self, turn_id: str, session_id: str, receipt: Receipt) -> None:
-        self._db.write(lambda c: settle(c, turn_id, session_id, receipt))
-
-    def used(
-        self, turn_id: str, limits: Limits, account: str | None = None
-    ) -> list[tuple[Limit, float]]:
-        return self._db.read(lambda c: used(c, turn_id, limits, account))
-
-    def of_turn(self, turn_id: str, account: str | None = None) -> Row:
-        return self._db.read_one(lambda c: of_turn(c, turn_id, account))
-
-    def today_usd(self, person: str | None = None) -> float:
-        return self._db.read(lambda c: _today(c, person))

@@ -3,7 +3,7 @@
 It is noted before it is sent. One that has no id of the platform yet may be there or not.
 """
 
-from hermes_state.store import Reading, Tx
+from hermes_state.store import Tx, one_statement
 from hermes_state.values import Row
 
 _COLUMNS = ("turn_id", "platform", "chat_id", "message_id", "created_at")
@@ -32,6 +32,7 @@ def drop(tx: Tx, turn_id: str) -> None:
     tx.run("DELETE FROM drafts WHERE turn_id = ?", turn_id)
 
 
+@one_statement
 def find(tx: Tx, turn_id: str) -> Row | None:
     """The draft of a turn, or None."""
     sql = f"SELECT {', '.join(_COLUMNS)} FROM drafts WHERE turn_id = ?"
@@ -46,25 +47,3 @@ def left(tx: Tx, platform: str) -> list[Row]:
         " AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.turn_id = drafts.turn_id)"
     )
     return tx.rows(sql, platform)
-
-
-class Drafts:
-    """The store's drafts, one transaction a call."""
-
-    def __init__(self, database: Reading) -> None:
-        self._db = database
-
-    def begin(self, turn_id: str, platform: str, chat_id: str) -> bool:
-        return self._db.write(lambda c: begin(c, turn_id, platform, chat_id))
-
-    def named(self, turn_id: str, message_id: str) -> None:
-        self._db.write(lambda c: named(c, turn_id, message_id))
-
-    def drop(self, turn_id: str) -> None:
-        self._db.write(lambda c: drop(c, turn_id))
-
-    def get(self, turn_id: str) -> Row | None:
-        return self._db.read_one(lambda c: find(c, turn_id))
-
-    def left(self, platform: str) -> list[Row]:
-        return self._db.read(lambda c: left(c, platform))

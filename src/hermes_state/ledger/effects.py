@@ -11,7 +11,7 @@ from hermes_core.errors import StoreError
 from hermes_core.secrets import redact
 from hermes_state.ledger import leases
 from hermes_state.ledger.records import insert_message, message_from
-from hermes_state.store import Reading, Tx
+from hermes_state.store import Tx, one_statement
 from hermes_state.values import Call, Lease, Row
 
 
@@ -61,6 +61,27 @@ def settle(
     return message_id
 
 
+def done(tx: Tx, effect_id: int, result: Mapping[str, Any], lease: Lease | None = None) -> int:
+    """End a call with its result."""
+    message_id = settle(tx, effect_id, "done", result, lease)
+    assert message_id is not None
+    return message_id
+
+
+def unknown(
+    tx: Tx, effect_id: int, result: Mapping[str, Any] | None = None, lease: Lease | None = None
+) -> int | None:
+    """End a call whose end nobody saw."""
+    return settle(tx, effect_id, "unknown", result, lease)
+
+
+def cancel(
+    tx: Tx, effect_id: int, result: Mapping[str, Any] | None = None, lease: Lease | None = None
+) -> int | None:
+    """End a call that was never started."""
+    return settle(tx, effect_id, "cancelled", result, lease)
+
+
 def close_open(tx: Tx, turn_id: str) -> None:
     """What a turn leaves open when it ends: not begun is cancelled, begun is unknown."""
     tx.run(
@@ -72,6 +93,7 @@ def close_open(tx: Tx, turn_id: str) -> None:
     )
 
 
+@one_statement
 def of_turn(tx: Tx, turn_id: str) -> list[Row]:
     """The calls of a turn in the order they were intended."""
     return tx.rows("SELECT * FROM effects WHERE turn_id = ? ORDER BY id", turn_id)
@@ -82,31 +104,3 @@ def _fetch(tx: Tx, effect_id: int) -> Row:
     if not found:
         raise StoreError(f"There is no effect {effect_id}.")
     return found[0]
-
-
-class Effects:
-    """The store's tool-call ledger, one transaction a call."""
-
-    def __init__(self, database: Reading) -> None:
-        self._db = database
-
-    def start(self, effect_id: int, lease: Lease | None = None) -> None:
-        self._db.write(lambda c: start(c, effect_id, lease))
-
-    def done(self, effect_id: int, result: Mapping[str, Any], lease: Lease | None = None) -> int:
-        message_id = self._db.write(lambda c: settle(c, effect_id, "done", result, lease))
-        assert message_id is not None
-        return message_id
-
-    def unknown(
-        self, effect_id: int, result: Mapping[str, Any] | None = None, lease: Lease | None = None
-    ) -> int | None:
-        return self._db.write(lambda c: settle(c, effect_id, "unknown", result, lease))
-
-    def cancel(
-        self, effect_id: int, result: Mapping[str, Any] | None = None, lease: Lease | None = None
-    ) -> int | None:
-        return self._db.write(lambda c: settle(c, effect_id, "cancelled", result, lease))
-
-    def of_turn(self, turn_id: str) -> list[Row]:
-        return self._db.read_one(lambda c: of_turn(c, turn_id))

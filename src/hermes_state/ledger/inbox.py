@@ -3,7 +3,7 @@
 received (no outcome) → turn | command | ignored, once.
 """
 
-from hermes_state.store import Reading, Tx
+from hermes_state.store import Tx, one_statement
 from hermes_state.values import InboundMessage, Outcome, Row
 
 
@@ -44,6 +44,7 @@ def make_turn(tx: Tx, delivery: InboundMessage, turn_id: str) -> None:
     )
 
 
+@one_statement
 def find(tx: Tx, delivery: InboundMessage) -> Row | None:
     """What is known of a delivery."""
     return tx.row(
@@ -68,33 +69,7 @@ def unsettled(tx: Tx) -> list[Row]:
     return tx.rows("SELECT * FROM inbox WHERE outcome IS NULL ORDER BY received_at")
 
 
+@one_statement
 def of_turn(tx: Tx, turn_id: str) -> Row | None:
     """The delivery that a turn answers, or None when it came from no platform."""
     return tx.row("SELECT * FROM inbox WHERE turn_id = ?", turn_id)
-
-
-class Inbox:
-    """The store's inbox, one transaction a call."""
-
-    def __init__(self, database: Reading) -> None:
-        self._db = database
-
-    def receive(self, delivery: InboundMessage) -> bool:
-        return self._db.write(lambda c: receive(c, delivery))
-
-    def settle(
-        self, delivery: InboundMessage, outcome: Outcome, turn_id: str | None = None
-    ) -> None:
-        self._db.write(lambda c: settle(c, delivery, outcome, turn_id))
-
-    def get(self, delivery: InboundMessage) -> Row | None:
-        return self._db.read_one(lambda c: find(c, delivery))
-
-    def versions(self, delivery: InboundMessage) -> list[Row]:
-        return self._db.read(lambda c: versions(c, delivery))
-
-    def unsettled(self) -> list[Row]:
-        return self._db.read(unsettled)
-
-    def of_turn(self, turn_id: str) -> Row | None:
-        return self._db.read_one(lambda c: of_turn(c, turn_id))

@@ -6,7 +6,7 @@ Every commit of a turn calls `check`, so a holder that slept through its expiry 
 
 from hermes_core.errors import LeaseLostError
 from hermes_state.ledger import workers
-from hermes_state.store import Reading, Tx
+from hermes_state.store import Tx, one_statement
 from hermes_state.values import DEFAULT_TTL_S, Lease
 
 
@@ -92,6 +92,7 @@ def _lost(lease: Lease) -> LeaseLostError:
     )
 
 
+@one_statement
 def holder_of(tx: Tx, conversation_id: str) -> str | None:
     """Who holds the lease now, if anybody does."""
     return tx.value(
@@ -101,6 +102,7 @@ def holder_of(tx: Tx, conversation_id: str) -> str | None:
     )
 
 
+@one_statement
 def lapsed_holder(tx: Tx, conversation_id: str) -> str | None:
     """Return the holder that let its lease expire instead of releasing it, if the last one did."""
     return tx.value(
@@ -115,35 +117,3 @@ def held(tx: Tx) -> dict[str, str]:
     return dict(
         tx.tuples("SELECT conversation_id, holder FROM leases WHERE expires_at > ?", tx.now)
     )
-
-
-class Leases:
-    """The store's leases, one transaction a call."""
-
-    def __init__(self, database: Reading) -> None:
-        self._db = database
-
-    def acquire(
-        self, conversation_id: str, holder: str, ttl_s: float = DEFAULT_TTL_S
-    ) -> Lease | None:
-        return self._db.write(lambda c: acquire(c, conversation_id, holder, ttl_s))
-
-    def take_over(
-        self, conversation_id: str, former: str, holder: str, ttl_s: float = DEFAULT_TTL_S
-    ) -> Lease | None:
-        return self._db.write(lambda c: take_over(c, conversation_id, former, holder, ttl_s))
-
-    def renew(self, lease: Lease, ttl_s: float = DEFAULT_TTL_S) -> None:
-        self._db.write(lambda c: renew(c, lease, ttl_s))
-
-    def release(self, lease: Lease) -> None:
-        self._db.write(lambda c: release(c, lease))
-
-    def held(self) -> dict[str, str]:
-        return self._db.read(held)
-
-    def holder_of(self, conversation_id: str) -> str | None:
-        return self._db.read_one(lambda c: holder_of(c, conversation_id))
-
-    def lapsed_holder(self, conversation_id: str) -> str | None:
-        return self._db.read_one(lambda c: lapsed_holder(c, conversation_id))

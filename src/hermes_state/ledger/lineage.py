@@ -15,7 +15,7 @@ def rotate(
     session_id: str,
     carried: Sequence[Carried],
     *,
-    child_id: str,
+    child_id: str | None = None,
     system_prompt: str | None = None,
     since: int | None = None,
     lease: Lease | None = None,
@@ -28,6 +28,7 @@ def rotate(
     caller looked.
     """
     leases.check(tx, lease)
+    child_id = child_id or sessions.new_id()
     parent = sessions.fetch(tx, session_id)
     if not parent["is_tip"]:
         raise StoreError(
@@ -115,7 +116,7 @@ def branch(
     tx: Tx,
     session_id: str,
     *,
-    child_id: str,
+    child_id: str | None = None,
     until_message_id: int | None = None,
     title: str | None = None,
     place: Mapping[str, Any] | None = None,
@@ -127,6 +128,7 @@ def branch(
     The turn that runs and the prompts that wait stay here: they are answered here, and a copy of them
     would be put to the model a second time. Without a title, the copy has the next one after this one's.
     """
+    child_id = child_id or sessions.new_id()
     parent = sessions.fetch(tx, session_id)
     kept = _over(tx, session_id, until_message_id)
     if not kept:

@@ -1,7 +1,7 @@
 """Messages: added, read, rewound. A stored one never changes; only whether it counts does."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from hermes_core.errors import ConversationBusyError, SessionNotFoundError
@@ -86,7 +86,7 @@ def as_conversation(
     return _exchange_by_exchange(whole)
 
 
-def named_files(tx: Tx, session_ids: list[str] | None = None) -> set[str]:
+def named_files(tx: Tx, session_ids: Collection[str] | None = None) -> set[str]:
     """The files of the home that messages name, of these sessions or of all."""
     sql = (
         "SELECT content, parts, tool_calls FROM messages"
@@ -122,7 +122,7 @@ def _exchange_by_exchange(found: list[Row]) -> list[Row]:
     return [found[position] for position in order]
 
 
-def page(tx: Tx, session_id: str, *, before_id: int | None, limit: int) -> list[Row]:
+def page(tx: Tx, session_id: str, before_id: int | None = None, limit: int = 50) -> list[Row]:
     """The last messages of a conversation before one of them: the originals, across compactions.
 
     What it costs depends on the limit, not on the length of the conversation.
@@ -148,7 +148,7 @@ def page(tx: Tx, session_id: str, *, before_id: int | None, limit: int) -> list[
     return _exchange_by_exchange(conversation_messages(tx, f"id IN ({marks})", tuple(found)))
 
 
-def around(tx: Tx, session_id: str, message_id: int, window: int) -> Row:
+def around(tx: Tx, session_id: str, message_id: int, window: int = 5) -> Row:
     """A message with its neighbours, and how many there are before and after."""
 
     def ids(comparison: str, direction: str, limit: int) -> list[int]:
@@ -252,7 +252,7 @@ def restore(tx: Tx, session_id: str, since_message_id: int) -> int:
 
 
 def recent_user_messages(
-    tx: Tx, session_id: str, *, limit: int, include_inactive: bool
+    tx: Tx, session_id: str, *, limit: int = 20, include_inactive: bool = False
 ) -> list[Row]:
     """The last things the user said, newest first, for choosing where to rewind to."""
     found = tx.tuples(
@@ -272,7 +272,7 @@ def _words(content: str | None, parts: str | None) -> str:
     return content or (" ".join(texts(decode(parts))) if parts else "")
 
 
-def count(tx: Tx, session_id: str | None) -> int:
+def count(tx: Tx, session_id: str | None = None) -> int:
     """How many messages count, in one session or in all."""
     if session_id is None:
         return tx.value("SELECT count(*) FROM messages WHERE active = 1")

@@ -12,7 +12,7 @@ from typing import Any
 from hermes_core.errors import RowGoneError
 from hermes_core.secrets import redact
 from hermes_state.ledger import drafts
-from hermes_state.store import Reading, Tx, deferrable
+from hermes_state.store import Tx, deferrable, one_statement
 from hermes_state.values import OutboundPart, Row
 
 _COLUMNS = (
@@ -52,6 +52,7 @@ def put(tx: Tx, pieces: Sequence[OutboundPart], *, turn_id: str | None = None) -
     return ids
 
 
+@one_statement
 def due(tx: Tx, limit: int = 100, platform: str | None = None) -> list[Row]:
     """Pieces that may be sent now: it is their time, and nothing of their chat, or of their thread in
     it, is open before them.
@@ -70,6 +71,7 @@ def due(tx: Tx, limit: int = 100, platform: str | None = None) -> list[Row]:
     )
 
 
+@one_statement
 def is_open(tx: Tx, platform: str, chat_id: str) -> bool:
     """Whether a chat is still to get something."""
     found = tx.value(
@@ -81,6 +83,7 @@ def is_open(tx: Tx, platform: str, chat_id: str) -> bool:
     return found is not None
 
 
+@one_statement
 def next_due_at(tx: Tx) -> float | None:
     """When the next piece that waits may be sent; None when none waits."""
     found: Any = tx.value("SELECT min(due_at) FROM outbox WHERE state = 'pending'")
@@ -118,7 +121,7 @@ def look(tx: Tx, piece_id: int) -> Row | None:
 def sent(
     tx: Tx,
     piece_id: int,
-    platform_message_id: str | None,
+    platform_message_id: str | None = None,
     *,
     is_claimed: bool = True,
 ) -> bool:
@@ -193,6 +196,7 @@ def of_turn(tx: Tx, turn_id: str) -> list[Row]:
     return tx.rows("SELECT * FROM outbox WHERE turn_id = ? ORDER BY piece", turn_id)
 
 
+@one_statement
 def is_seen(tx: Tx, session_id: str, chat_id: str, message_id: str) -> bool:
     """Whether a message of a chat is a reply, or a part of one, that stands in what a session shows to
     the model. Replies that a shortening or a rewind took away do not.
@@ -212,7 +216,7 @@ def is_seen(tx: Tx, session_id: str, chat_id: str, message_id: str) -> bool:
     return found is not None
 
 
-def failed(tx: Tx, since: float) -> list[Row]:
+def failed(tx: Tx, since: float = 0.0) -> list[Row]:
     """Pieces that were given up since then."""
     return tx.rows(
         "SELECT * FROM outbox WHERE state = 'failed' AND ended_at >= ? ORDER BY ended_at", since
@@ -226,63 +230,3 @@ def _move(tx: Tx, piece_id: int, changes: str, *values: object) -> Row:
     if not found:
         raise RowGoneError(f"There is no piece {piece_id} in the outbox.")
     return found[0]
-
-
-class Outbox:
-    """The store's outbox, one transaction a call."""
-
-    def __init__(self, database: Reading) -> None:
-        self._db = database
-
-    def put(self, pieces: Sequence[OutboundPart], *, turn_id: str | None = None) -> list[int]:
-        return self._db.write(lambda c: put(c, pieces, turn_id=turn_id))
-
-    def due(self, limit: int = 100, platform: str | None = None) -> list[Row]:
-        return self._db.read_one(lambda c: due(c, limit, platform))
-
-    def is_open(self, platform: str, chat_id: str) -> bool:
-        return self._db.read_one(lambda c: is_open(c, platform, chat_id))
-
-    def next_due_at(self) -> float | None:
-        return self._db.read_one(next_due_at)
-
-    def begin(self, piece_id: int) -> Row:
-        return self._db.write(lambda c: begin(c, piece_id))
-
-    def look(self, piece_id: int) -> Row | None:
-        return self._db.read(lambda c: look(c, piece_id))
-
-    def sent(
-        self, piece_id: int, platform_message_id: str | None = None, *, is_claimed: bool = True
-    ) -> bool:
-        return self._db.write(sent, piece_id, platform_message_id, is_claimed=is_claimed)
-
-    def retry(self, piece_id: int, error: str, due_at: float, *, is_claimed: bool = True) -> None:
-        self._db.write(lambda c: retry(c, piece_id, error, due_at, is_claimed=is_claimed))
-
-    def hasten(self, seconds: float) -> None:
-        self._db.write(lambda c: hasten(c, seconds))
-
-    def fail(self, piece_id: int, error: str) -> bool:
-        return self._db.write(lambda c: fail(c, piece_id, error))
-
-    def without_buttons(self, piece_id: int) -> None:
-        self._db.write(lambda c: without_buttons(c, piece_id))
-
-    def unsure(self) -> list[Row]:
-        return self._db.read(unsure)
-
-    def waiting(self) -> list[Row]:
-        return self._db.read(waiting)
-
-    def get(self, key: str) -> Row | None:
-        return self._db.read(lambda c: find(c, key))
-
-    def is_seen(self, session_id: str, chat_id: str, message_id: str) -> bool:
-        return self._db.read_one(lambda c: is_seen(c, session_id, chat_id, message_id))
-
-    def failed(self, since: float = 0.0) -> list[Row]:
-        return self._db.read(lambda c: failed(c, since))
-
-    def of_turn(self, turn_id: str) -> list[Row]:
-        return self._db.read(lambda c: of_turn(c, turn_id))

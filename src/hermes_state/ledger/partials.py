@@ -8,7 +8,7 @@ from typing import Any
 
 from hermes_core.secrets import redact
 from hermes_state.ledger import leases
-from hermes_state.store import Reading, Tx, deferrable
+from hermes_state.store import Tx, deferrable, one_statement
 from hermes_state.values import Lease, Row
 
 
@@ -32,6 +32,7 @@ def take(tx: Tx, turn_id: str) -> str:
     return found or ""
 
 
+@one_statement
 def of_session(tx: Tx, session_id: str) -> list[Row]:
     """What was streamed in a session and belongs to no message yet, as messages."""
     found = tx.tuples(
@@ -49,16 +50,3 @@ def of_session(tx: Tx, session_id: str) -> list[Row]:
         }
         for text, streamed_at, answers in found
     ]
-
-
-class Partials:
-    """The store's partials, one transaction a call."""
-
-    def __init__(self, database: Reading) -> None:
-        self._db = database
-
-    def keep(self, turn_id: str, text: str, lease: Lease | None = None) -> None:
-        self._db.write(keep, turn_id, text, lease)
-
-    def of_session(self, session_id: str) -> list[Row]:
-        return self._db.read_one(lambda c: of_session(c, session_id))

@@ -7,7 +7,7 @@ it together.
 
 import os
 
-from hermes_state.store import Reading, Tx
+from hermes_state.store import Tx, one_statement
 from hermes_state.values import Person, Redeemed, Role, Row, Stranger
 
 LIFETIME_S = 3600.0
@@ -38,6 +38,7 @@ def change_role(tx: Tx, platform: str, user_id: str, role: Role) -> Person | Non
     return find(tx, platform, user_id)
 
 
+@one_statement
 def find(tx: Tx, platform: str, user_id: str) -> Person | None:
     """Somebody who was let in, or None."""
     found = tx.tuples("SELECT * FROM people WHERE platform = ? AND user_id = ?", platform, user_id)
@@ -184,42 +185,3 @@ def _is_same(row: Row, code: str) -> bool:
     import hmac  # noqa: PLC0415 -- as above
 
     return hmac.compare_digest(row["code_hash"], _hash(row["salt"], code))
-
-
-class People:
-    """The store's people and pairings, one transaction a call."""
-
-    def __init__(self, database: Reading) -> None:
-        self._db = database
-
-    def save(self, person: Person) -> None:
-        self._db.write(lambda c: save(c, person))
-
-    def change_role(self, platform: str, user_id: str, role: Role) -> Person | None:
-        return self._db.write(lambda c: change_role(c, platform, user_id, role))
-
-    def get(self, platform: str, user_id: str) -> Person | None:
-        return self._db.read_one(lambda c: find(c, platform, user_id))
-
-    def everybody(self) -> list[Person]:
-        return self._db.read(everybody)
-
-    def has_owner(self) -> bool:
-        return self._db.read(has_owner)
-
-    def remove(self, platform: str, user_id: str) -> bool:
-        return self._db.write(lambda c: remove(c, platform, user_id))
-
-    def ask(self, stranger: Stranger, code: str) -> bool:
-        return self._db.write(lambda c: ask(c, stranger, code))
-
-    def drop(self, platform: str, user_id: str) -> bool:
-        return self._db.write(lambda c: drop(c, platform, user_id))
-
-    def pending(self, platform: str | None = None) -> list[Row]:
-        return self._db.read(lambda c: pending(c, platform))
-
-    def redeem(
-        self, code: str, by: str, *, platform: str | None = None, role: Role | None = None
-    ) -> Redeemed:
-        return self._db.write(lambda c: redeem(c, code, by, platform=platform, role=role))

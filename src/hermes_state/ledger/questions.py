@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from hermes_core.errors import StoreError
 from hermes_core.secrets import redact
 from hermes_state.ledger.records import decode, encode
-from hermes_state.store import Reading, Tx
+from hermes_state.store import Tx, one_statement
 from hermes_state.values import EVERYWHERE, Question, Row
 
 
@@ -80,6 +80,7 @@ def fetch(tx: Tx, question_id: str) -> Row:
     return found[0]
 
 
+@one_statement
 def pending(tx: Tx, conversation_id: str | None = None) -> list[Row]:
     """What waits for an answer, the oldest first, with the session it is asked in."""
     return _rows(
@@ -94,7 +95,7 @@ def pending(tx: Tx, conversation_id: str | None = None) -> list[Row]:
     )
 
 
-def still_shown(tx: Tx, since: float) -> list[Row]:
+def still_shown(tx: Tx, since: float = 0.0) -> list[Row]:
     """Messages with buttons for a question that is over since then, with how that came out."""
     return tx.rows(
         "SELECT outbox.*, questions.state AS question_state, questions.answer,"
@@ -114,7 +115,7 @@ def _rows(found: list[Row]) -> list[Row]:
     return found
 
 
-def grant(tx: Tx, keys: Sequence[str], scope: str) -> None:
+def grant(tx: Tx, keys: Sequence[str], scope: str = EVERYWHERE) -> None:
     """Remember a yes for these keys, in one conversation or everywhere."""
     for key in keys:
         tx.run(
@@ -126,7 +127,7 @@ def grant(tx: Tx, keys: Sequence[str], scope: str) -> None:
         )
 
 
-def revoke(tx: Tx, key: str, scope: str) -> bool:
+def revoke(tx: Tx, key: str, scope: str = EVERYWHERE) -> bool:
     """Forget a yes; tells whether there was one."""
     changed = tx.run("DELETE FROM grants WHERE scope = ? AND key = ?", scope, key)
     return changed > 0
@@ -137,37 +138,3 @@ def granted(tx: Tx, conversation_id: str, *, everywhere: bool = True) -> set[str
     other = EVERYWHERE if everywhere else conversation_id
     found = tx.tuples("SELECT key FROM grants WHERE scope IN (?, ?)", conversation_id, other)
     return {key for (key,) in found}
-
-
-class Questions:
-    """The store's questions, one transaction a call."""
-
-    def __init__(self, database: Reading) -> None:
-        self._db = database
-
-    def ask(self, question: Question) -> Row:
-        return self._db.write(lambda c: ask(c, question))
-
-    def answer(self, question_id: str, text: str, by: str = "") -> None:
-        self._db.write(lambda c: answer(c, question_id, text, by))
-
-    def withdraw(self, question_id: str) -> None:
-        self._db.write(lambda c: withdraw(c, question_id))
-
-    def get(self, question_id: str) -> Row:
-        return self._db.read(lambda c: fetch(c, question_id))
-
-    def pending(self, conversation_id: str | None = None) -> list[Row]:
-        return self._db.read_one(lambda c: pending(c, conversation_id))
-
-    def still_shown(self, since: float = 0.0) -> list[Row]:
-        return self._db.read(lambda c: still_shown(c, since))
-
-    def grant(self, keys: Sequence[str], scope: str = EVERYWHERE) -> None:
-        self._db.write(lambda c: grant(c, keys, scope))
-
-    def revoke(self, key: str, scope: str = EVERYWHERE) -> bool:
-        return self._db.write(lambda c: revoke(c, key, scope))
-
-    def granted(self, conversation_id: str, *, everywhere: bool = True) -> set[str]:
-        return self._db.read(lambda c: granted(c, conversation_id, everywhere=everywhere))

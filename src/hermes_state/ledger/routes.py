@@ -5,11 +5,11 @@ The gateway's truth. `entry` is the gateway's own JSON; the store only keeps its
 
 from collections.abc import Iterable, Mapping
 
-from hermes_state.store import Reading, Tx
+from hermes_state.store import Tx
 from hermes_state.values import Row
 
 
-def save(tx: Tx, session_key: str, session_id: str, entry: str, *, scope: str = "") -> None:
+def save(tx: Tx, session_key: str, session_id: str, entry: str = "{}", *, scope: str = "") -> None:
     """Set one route; the others are not touched."""
     tx.run(
         "INSERT INTO routes (scope, session_key, session_id, entry, updated_at)"
@@ -90,37 +90,3 @@ def delete(tx: Tx, session_keys: Iterable[str], scope: str = "") -> int:
         scope,
         tx.many(session_keys),
     )
-
-
-class Routes:
-    """The store's routes, one transaction a call."""
-
-    def __init__(self, database: Reading) -> None:
-        self._db = database
-
-    def save(
-        self, session_key: str, session_id: str, entry: str = "{}", *, scope: str = ""
-    ) -> None:
-        self._db.write(lambda c: save(c, session_key, session_id, entry, scope=scope))
-
-    def replace(self, entries: Mapping[str, tuple[str, str]], *, scope: str = "") -> None:
-        self._db.write(lambda c: replace(c, entries, scope=scope))
-
-    def save_all(self, entries: Mapping[str, tuple[str, str]], *, scope: str = "") -> None:
-        self._db.write(lambda c: save_all(c, entries, scope=scope))
-
-    def load(self, scope: str = "") -> dict[str, Row]:
-        return self._db.read(lambda c: load(c, scope))
-
-    def get(self, session_key: str, scope: str = "") -> Row | None:
-        return self._db.read(lambda c: find(c, session_key, scope))
-
-    def keys_of(self, session_id: str, scope: str = "") -> set[str]:
-        return self._db.read(lambda c: keys_of(c, session_id, scope))
-
-    def lost(self, session_key: str, over: Iterable[str]) -> Row | None:
-        return self._db.read(lambda c: lost(c, session_key, over))
-
-    def delete(self, session_keys: Iterable[str], scope: str = "") -> int:
-        keys = list(session_keys)
-        return self._db.write(lambda c: delete(c, keys, scope))

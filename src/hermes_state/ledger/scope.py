@@ -26,7 +26,7 @@ def condition(scope: Scope, table: str = "sessions") -> tuple[str, tuple[Any, ..
     return f"({own} OR {local})", tuple(values)
 
 
-def allows(tx: Tx, scope: Scope | None, session_id: str) -> bool:
+def is_visible(tx: Tx, session_id: str, scope: Scope | None) -> bool:
     """Whether a session is there and may be seen."""
     terms, values = condition(scope) if scope is not None else ("1", ())
     found = tx.value(f"SELECT 1 FROM sessions WHERE id = ? AND {terms}", session_id, *values)

@@ -1,7 +1,7 @@
 """The rows of conversations: made, read, ended, changed, deleted."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -9,8 +9,8 @@ from hermes_core import clock
 from hermes_core.errors import SessionNotFoundError
 from hermes_core.text import without_surrogates
 from hermes_state.ledger.records import decode, encode
-from hermes_state.ledger.scope import allows, condition
-from hermes_state.store import Tx
+from hermes_state.ledger.scope import condition, is_visible
+from hermes_state.store import Tx, one_statement
 from hermes_state.values import Row, Scope
 
 _FILLABLE = (
@@ -190,6 +190,7 @@ def exists(tx: Tx, session_id: str) -> bool:
     return known is not None
 
 
+@one_statement
 def find(tx: Tx, session_id: str) -> Row | None:
     """All columns of a session, or None."""
     id_ = without_surrogates(session_id)
@@ -209,7 +210,7 @@ def fetch(tx: Tx, session_id: str) -> Row:
 def by_prefix(tx: Tx, text: str, scope: Scope | None = None) -> str | None:
     """The one session whose id is `text` or begins with it; with a scope, of those that may be seen."""
     text = without_surrogates(text)
-    if allows(tx, scope, text):
+    if is_visible(tx, text, scope):
         return text
     whose, values = condition(scope) if scope is not None else ("1", ())
     end = text + "\U0010ffff"
@@ -235,7 +236,7 @@ def reopen(tx: Tx, session_id: str) -> None:
     tx.run("UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?", session_id)
 
 
-def end_for_reset(tx: Tx, session_id: str, reason: str) -> bool:
+def end_for_reset(tx: Tx, session_id: str, reason: str = "session_reset") -> bool:
     """End a session for good, also one that only looks ended because its process went away."""
     marks = ", ".join("?" * len(ACCIDENTAL_ENDS))
     changed = tx.run(
@@ -256,7 +257,7 @@ def change(tx: Tx, session_id: str, **values: Any) -> None:  # noqa: ANN401 -- c
     tx.run(f"UPDATE sessions SET {changes} WHERE id = ?", *given, session_id)
 
 
-def change_model(tx: Tx, session_id: str, model: str, chosen_as: str | None) -> None:
+def change_model(tx: Tx, session_id: str, model: str, *, chosen_as: str | None = None) -> None:
     """Set the model of a session; with a name, as one that was chosen for this conversation."""
     change(tx, session_id, model=model)
     if chosen_as is not None:
@@ -323,7 +324,7 @@ def recount(tx: Tx, session_id: str) -> None:
     )
 
 
-def with_delegates(tx: Tx, session_ids: list[str]) -> list[str]:
+def with_delegates(tx: Tx, session_ids: Collection[str]) -> list[str]:
     """Every session of the conversations of these, and of the delegates they sent out."""
     found = tx.tuples(
         f"""
@@ -344,7 +345,7 @@ def with_delegates(tx: Tx, session_ids: list[str]) -> list[str]:
     return [id_ for (id_,) in found]
 
 
-def delete(tx: Tx, session_ids: list[str]) -> int:
+def delete(tx: Tx, session_ids: Collection[str]) -> int:
     """Delete the whole conversations of these sessions; branches of them live on as their own."""
     doomed = tx.many(with_delegates(tx, session_ids))
     tx.run(

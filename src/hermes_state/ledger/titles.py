@@ -10,7 +10,7 @@ from typing import Any
 from hermes_core.errors import TitleError
 from hermes_core.text import one_line, visible, without_surrogates
 from hermes_state.ledger import sessions
-from hermes_state.ledger.scope import allows, condition
+from hermes_state.ledger.scope import condition, is_visible
 from hermes_state.store import Tx
 from hermes_state.values import Row, Scope
 
@@ -121,7 +121,7 @@ def meant(tx: Tx, name: str, scope: Scope | None = None) -> str | None:
 
     In this order: a title may well be a date, and then it is the beginning of other conversations' ids.
     """
-    if allows(tx, scope, without_surrogates(name)):
+    if is_visible(tx, without_surrogates(name), scope):
         return without_surrogates(name)
     return resolve(tx, name, scope) or sessions.by_prefix(tx, name, scope)
 

@@ -37,7 +37,7 @@ from hermes_state.ledger import (
     workers,
 )
 from hermes_state.ledger.records import decode, insert_message, message_from
-from hermes_state.store import Reading, Tx
+from hermes_state.store import Tx, one_statement
 from hermes_state.values import (
     NO_SOURCE,
     Accepted,
@@ -422,11 +422,13 @@ def _say(tx: Tx, turn: Row, message: Mapping[str, Any]) -> int:
     return insert_message(tx, turn["session_id"], said)
 
 
+@one_statement
 def find(tx: Tx, turn_id: str) -> Row | None:
     """All columns of a turn, or None."""
     return tx.row("SELECT * FROM turns WHERE id = ?", turn_id)
 
 
+@one_statement
 def user_text(tx: Tx, turn_id: str) -> str:
     """What the turn is to answer, as text."""
     found = tx.row(
@@ -586,11 +588,13 @@ def of_session(tx: Tx, session_id: str) -> list[Row]:
     )
 
 
+@one_statement
 def known(tx: Tx, idempotency_key: str) -> str | None:
     """The turn that was accepted under a key."""
     return tx.value("SELECT id FROM turns WHERE idempotency_key = ?", idempotency_key)
 
 
+@one_statement
 def opens(tx: Tx, turn_id: str) -> bool:
     """Whether a session was made with this turn, which has not begun: nobody has been told of either."""
     return bool(
@@ -617,125 +621,3 @@ def cut_short(tx: Tx, user_message_ids: Collection[int]) -> list[Row]:
         " (SELECT conversation_id FROM sessions WHERE id IN (SELECT session_id FROM asked)))",
         tx.many(user_message_ids),
     )
-
-
-class Turns:
-    """The store's turns, one transaction a call."""
-
-    def __init__(self, database: Reading) -> None:
-        self._db = database
-
-    def accept(  # noqa: PLR0913 -- all that comes with a message
-        self,
-        session_id: str,
-        message: Mapping[str, Any],
-        *,
-        delivery: InboundMessage | None = None,
-        idempotency_key: str | None = None,
-        opening: NewSession | None = None,
-        reopens: bool = False,
-        over: Collection[str] = (),
-        replaces: int | None = None,
-        only_if_idle: bool = False,
-        source: TurnSource = NO_SOURCE,
-    ) -> Accepted:
-        return self._db.write(
-            lambda c: accept(
-                c,
-                session_id,
-                message,
-                delivery=delivery,
-                idempotency_key=idempotency_key,
-                opening=opening,
-                reopens=reopens,
-                over=over,
-                replaces=replaces,
-                only_if_idle=only_if_idle,
-                source=source,
-            )
-        )
-
-    def start(self, turn_id: str, lease: Lease | None = None) -> int:
-        return self._db.write(lambda c: start(c, turn_id, lease))
-
-    def take(
-        self, turn_id: str, conversation_id: str, holder: str, *, is_same: bool = False
-    ) -> ClaimedTurn | None:
-        return self._db.write(lambda c: take(c, turn_id, conversation_id, holder, is_same=is_same))
-
-    def put_off(self, turn_id: str, lease: Lease | None = None) -> None:
-        self._db.write(lambda c: put_off(c, turn_id, lease))
-
-    def step(
-        self,
-        turn_id: str,
-        message: Mapping[str, Any],
-        calls: Sequence[Call] = (),
-        lease: Lease | None = None,
-        receipt: Receipt | None = None,
-    ) -> int:
-        return self._db.write(lambda c: step(c, turn_id, message, calls, lease, receipt))
-
-    def finish(
-        self,
-        turn_id: str,
-        end: End,
-        *,
-        message: Mapping[str, Any] | None = None,
-        reason: str | None = None,
-        pieces: Sequence[OutboundPart] = (),
-        settled: Sequence[Settled] = (),
-        lease: Lease | None = None,
-        receipt: Receipt | None = None,
-    ) -> int | None:
-        return self._db.write(
-            lambda c: finish(
-                c,
-                turn_id,
-                end,
-                message=message,
-                reason=reason,
-                pieces=pieces,
-                settled=settled,
-                lease=lease,
-                receipt=receipt,
-            )
-        )
-
-    def withdraw(self, turn_id: str, reason: str) -> None:
-        self._db.write(lambda c: withdraw(c, turn_id, reason))
-
-    def replace(
-        self, turn_id: str, message: Mapping[str, Any], delivery: InboundMessage
-    ) -> Accepted | None:
-        return self._db.write(lambda c: replace(c, turn_id, message, delivery))
-
-    def fold(self, turn_id: str, into: str) -> int | None:
-        return self._db.write(lambda c: fold(c, turn_id, into))
-
-    def get(self, turn_id: str) -> Row | None:
-        return self._db.read_one(lambda c: find(c, turn_id))
-
-    def user_text(self, turn_id: str) -> str:
-        return self._db.read_one(lambda c: user_text(c, turn_id))
-
-    def unfinished(self) -> list[Row]:
-        return self._db.read(unfinished)
-
-    def unsent(self, since: float, platforms: Collection[str]) -> list[Row]:
-        return self._db.read(lambda c: unsent(c, since, platforms))
-
-    def still_open(self) -> list[Row]:
-        return self._db.read(still_open)
-
-    def of_session(self, session_id: str) -> list[Row]:
-        return self._db.read(lambda c: of_session(c, session_id))
-
-    def known(self, idempotency_key: str) -> str | None:
-        return self._db.read_one(lambda c: known(c, idempotency_key))
-
-    def opens(self, turn_id: str) -> bool:
-        return self._db.read_one(lambda c: opens(c, turn_id))
-
-    def cut_short(self, user_message_ids: Collection[int]) -> list[Row]:
-        return self._db.read(lambda c: cut_short(c, user_message_ids))

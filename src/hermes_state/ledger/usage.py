@@ -1,6 +1,6 @@
 """What model calls cost: one row a call, summed up on its session by the database."""
 
-from hermes_state.store import Reading, Tx
+from hermes_state.store import Tx, one_statement
 from hermes_state.values import Row, Spent
 
 _TOKENS = (name for name in Spent._fields if name.endswith("_tokens"))
@@ -31,6 +31,7 @@ def record(
     )
 
 
+@one_statement
 def of_conversation(tx: Tx, session_id: str) -> list[Row]:
     """Sums by model over all sessions of a conversation."""
     return tx.rows(
@@ -42,6 +43,7 @@ def of_conversation(tx: Tx, session_id: str) -> list[Row]:
     )
 
 
+@one_statement
 def so_far(tx: Tx, session_id: str) -> Row:
     """The sum over a conversation and how often it was compacted, however many calls there were."""
     return tx.rows(
@@ -52,6 +54,7 @@ def so_far(tx: Tx, session_id: str) -> Row:
     )[0]
 
 
+@one_statement
 def last_taken(tx: Tx, session_id: str) -> int | None:
     """How many tokens the last request of a session and its reply were; None before there was one."""
     return tx.value(
@@ -66,6 +69,7 @@ def since(tx: Tx, moment: float) -> Row:
     return tx.rows(f"SELECT count(*) AS calls, {_SUMS} FROM usage WHERE timestamp >= ?", moment)[0]
 
 
+@one_statement
 def of_turn(tx: Tx, turn_id: str, session_id: str) -> Row:
     """The sum of what one turn spent."""
     return tx.rows(
@@ -76,30 +80,3 @@ def of_turn(tx: Tx, turn_id: str, session_id: str) -> Row:
         session_id,
         turn_id,
     )[0]
-
-
-class Usage:
-    """The store's accounts, one transaction a call."""
-
-    def __init__(self, database: Reading) -> None:
-        self._db = database
-
-    def record(
-        self, session_id: str, spent: Spent, *, turn_id: str | None = None, task: str = ""
-    ) -> None:
-        self._db.write(lambda c: record(c, session_id, spent, turn_id=turn_id, task=task))
-
-    def of_conversation(self, session_id: str) -> list[Row]:
-        return self._db.read_one(lambda c: of_conversation(c, session_id))
-
-    def so_far(self, session_id: str) -> Row:
-        return self._db.read_one(lambda c: so_far(c, session_id))
-
-    def last_taken(self, session_id: str) -> int | None:
-        return self._db.read_one(lambda c: last_taken(c, session_id))
-
-    def of_turn(self, turn_id: str, session_id: str) -> Row:
-        return self._db.read_one(lambda c: of_turn(c, turn_id, session_id))
-
-    def since(self, moment: float) -> Row:
-        return self._db.read(lambda c: since(c, moment))

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple, TypedDict
 
 from hermes_core import clock
 from hermes_protocol.errors import BAD_ARGUMENT
-from hermes_state.ledger import sessions
+from hermes_state.ledger import messages, sessions, turns
 from hermes_state.values import Row
 from tui_gateway import attachment, intake
 from tui_gateway.params import Session, says
@@ -77,7 +77,7 @@ def _follow(rt: Runtime, task: _Task, live: Live, current: Waiting | None) -> No
     """Wait for the end of a task, report it, and close its session unless somebody opened it."""
     if current is not None:
         current.done.wait()
-    row = rt.db().turns.get(task.turn_id)
+    row = rt.db().read(turns.find, task.turn_id)
     if row is None or row["ended_at"] is None:
         return  # the server shuts down; the turn continues when its conversation is resumed
     payload = {"task_id": task.id, "text": _text(rt, row), "stored_session_id": row["session_id"]}
@@ -89,7 +89,7 @@ def _follow(rt: Runtime, task: _Task, live: Live, current: Waiting | None) -> No
 def _text(rt: Runtime, turn: Row) -> str:
     """The reply of a turn that has ended, or why there is none."""
     if turn["final_message_id"] is not None:
-        around = rt.db().get_messages_around(turn["session_id"], turn["final_message_id"], 0)
+        around = rt.db().read(messages.around, turn["session_id"], turn["final_message_id"], 0)
         if text := text_of(around["window"][0]["content"]):
             return text
     return f"The task ended without a reply: {turn['reason'] or turn['state']}."

@@ -9,6 +9,8 @@ from hermes_agent import commands, skills
 from hermes_cli import plugins
 from hermes_core.paths import Home
 from hermes_protocol.results import Item, Items
+from hermes_state.ledger import listing
+from hermes_state.values import Filter
 from tui_gateway import folder
 from tui_gateway.methods.commands import COMMANDS
 from tui_gateway.params import Params, says
@@ -155,5 +157,5 @@ def _arguments(rt: Runtime, name: str, start: str) -> list[Item]:
     command = commands.find(name)
     if command is None or command.name != "resume":
         return []
-    rows = rt.db().list_sessions_rich(limit=_MOST, search_query=start or None)
+    rows = rt.db().read(listing.select, Filter(search_query=start or None), limit=_MOST)
     return [Item(row["id"], row["title"] or row["preview"] or row["id"], row["id"]) for row in rows]

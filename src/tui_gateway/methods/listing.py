@@ -8,7 +8,9 @@ from hermes_core.text import one_line, truncate
 from hermes_protocol.errors import ID_MISSING, NOT_STORED, STILL_OPEN
 from hermes_protocol.results import Hit, Hits
 from hermes_state import files
-from hermes_state.values import Row
+from hermes_state.ledger import lineage, listing, messages, turns
+from hermes_state.ledger import sessions as session_ledger
+from hermes_state.values import Filter, Row
 from tui_gateway import info, view
 from tui_gateway.params import AnyId, Limit, Nothing, Params, says
 from tui_gateway.protocol import Rid, RpcError
@@ -35,11 +37,11 @@ class Sessions(TypedDict):
 def list_(rt: Runtime, rid: Rid, params: List) -> Sessions:
     """Stored conversations, one row each; `pending` counts prompts without an answer."""
     del rid
-    rows = rt.db().list_sessions_rich(
+    rows = rt.db().read(
+        listing.select,
+        Filter(exclude_sources=_HIDDEN, search_query=params.query or None),
         limit=params.limit,
         offset=params.offset,
-        exclude_sources=_HIDDEN,
-        search_query=params.query or None,
     )
     pending = _pending(rt)
     return {"sessions": [_row(row) | {"pending": pending.get(row["id"], 0)} for row in rows]}
@@ -48,7 +50,7 @@ def list_(rt: Runtime, rid: Rid, params: List) -> Sessions:
 def _pending(rt: Runtime) -> dict[str, int]:
     found: dict[str, int] = {}
     lease.expire_dead_leases(rt.db())
-    for turn in rt.db().turns.unfinished():
+    for turn in rt.db().read(turns.unfinished):
         found[turn["session_id"]] = found.get(turn["session_id"], 0) + 1
     return found
 
@@ -85,7 +87,7 @@ def most_recent(rt: Runtime, rid: Rid, params: Nothing) -> Recent:
     """The conversation that was spoken in last; never an error."""
     del rid, params
     try:
-        rows = rt.db().list_sessions_rich(limit=1, exclude_sources=_HIDDEN)
+        rows = rt.db().read(listing.select, Filter(exclude_sources=_HIDDEN), limit=1)
     except HermesError:
         rows = []
     if not rows:
@@ -119,7 +121,7 @@ def active_list(rt: Runtime, rid: Rid, params: ActiveList) -> Sessions:
 
 def _active(rt: Runtime, sid: str, session: LiveSession) -> dict[str, Any]:
     live, key = rt.live(session), info.key_of(session)
-    row = rt.db().get_session(key) or {}
+    row = rt.db().read(session_ledger.find, key) or {}
     return {
         "id": sid,
         "session_key": key,
@@ -148,7 +150,7 @@ def search(rt: Runtime, rid: Rid, params: Search) -> Hits:
 
 
 def _hit(rt: Runtime, hit: Row) -> Hit:
-    row = rt.db().get_session(rt.db().get_compression_tip(hit["session_id"])) or {}
+    row = rt.db().read(session_ledger.find, rt.db().read(lineage.tip, hit["session_id"])) or {}
     return Hit(
         session_id=row.get("id", hit["session_id"]),
         role=hit["role"],
@@ -162,7 +164,7 @@ def _hit(rt: Runtime, hit: Row) -> Hit:
 
 def _original(rt: Runtime, hit: Row) -> int | None:
     """The message in the conversation's history; None for a copy that a shortening has made."""
-    page = rt.db().get_conversation_page(hit["session_id"], hit["id"] + 1, 1)
+    page = rt.db().read(messages.page, hit["session_id"], hit["id"] + 1, 1)
     return hit["id"] if page and page[0]["id"] == hit["id"] else None
 
 
@@ -181,7 +183,7 @@ class Branches(TypedDict):
 def tree(rt: Runtime, rid: Rid, params: Tree) -> Branches:
     """Every session that hangs together with this one through branches and compactions."""
     del rid
-    return {"sessions": rt.db().get_session_tree(_key(rt, params.session_id))}
+    return {"sessions": rt.db().read(lineage.tree, _key(rt, params.session_id))}
 
 
 class Delete(Params, frozen=True):
@@ -203,7 +205,7 @@ def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
         raise RpcError(ID_MISSING, "Which conversation?", fix="Give session_id.")
     store = rt.db()
     if (
-        store.get_session(params.session_id) is None
+        store.read(session_ledger.find, params.session_id) is None
     ):  # no title or beginning of an id: it is for ever
         fix = "Give its whole id, as `session.list` tells it."
         raise RpcError(
@@ -214,13 +216,13 @@ def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
         if view.opened(rt, key) is not None:
             fix = "Open another one first, or start one with /new; then delete it."
             raise RpcError(STILL_OPEN, "The conversation is open.", fix=fix)
-        root = store.get_conversation_root(key)
+        root = store.read(lineage.root, key)
         if root in rt.presence.elsewhere() or ending.is_run_elsewhere(store, root):
             fix = "Leave it there first; then delete it."
             raise RpcError(STILL_OPEN, "The conversation is open in another window.", fix=fix)
-        doomed = store.list_delete_candidates([key])
+        doomed = store.read(session_ledger.with_delegates, [key])
         with files.going_with(store, rt.home, doomed):
-            store.delete_session(key)
+            store.write(session_ledger.delete, [key])
     return {"deleted": key}
 
 

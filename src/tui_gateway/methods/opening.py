@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypedDict
 
 from hermes_core.errors import HermesError, NothingSaidError
 from hermes_protocol.errors import BAD_ARGUMENT, ID_MISSING, NOT_STORED
-from hermes_state.ledger import sessions
+from hermes_state.ledger import lineage, sessions, titles
 from tui_gateway import agents, folder, info, intake, turns, view
 from tui_gateway.params import Cols, OpenId, Params, Session, says
 from tui_gateway.projection import projected
@@ -60,7 +60,7 @@ class Create(Params, frozen=True):
 def create(rt: Runtime, rid: Rid, params: Create) -> Created:
     """Open a new conversation. Nothing is stored before its first message or title."""
     del rid
-    if params.parent_session_id and rt.db().get_session(params.parent_session_id) is None:
+    if params.parent_session_id and rt.db().read(sessions.find, params.parent_session_id) is None:
         raise RpcError(NOT_STORED, "There is no conversation with the id in parent_session_id.")
     live = Live(
         source=params.source,
@@ -159,13 +159,13 @@ def branch(rt: Runtime, rid: Rid, params: Branch) -> Branched:
     del rid
     session, store = rt.session(params.session_id), rt.db()
     rt.check_room()
-    parent = store.get_compression_tip(info.key_of(session))
-    if store.get_session(parent) is None:
+    parent = store.read(lineage.tip, info.key_of(session))
+    if store.read(sessions.find, parent) is None:
         raise NothingSaidError("There is nothing to branch from yet.")
     key = sessions.new_id()
     rt.presence.add(key)
     try:
-        store.branch_session(parent, child_id=key, title=params.name)
+        store.write(lineage.branch, parent, child_id=key, title=params.name)
     except HermesError:
         rt.presence.remove(key)
         raise
@@ -177,7 +177,7 @@ def branch(rt: Runtime, rid: Rid, params: Branch) -> Branched:
     sid = _open(rt, child)
     turns.tell_start(rt, child)
     rt.afterwards(lambda: agents.begin(rt, sid, child))
-    title = store.get_session_title(key) or ""
+    title = store.read(titles.title_of, key) or ""
     return {"session_id": sid, "stored_session_id": key, "title": title, "parent": parent}
 
 

@@ -4,6 +4,7 @@ from typing import Annotated, TypedDict
 
 from hermes_core.errors import IllegalTransitionError, StoreError
 from hermes_protocol.errors import BUSY
+from hermes_state.ledger import questions
 from hermes_state.values import Row
 from tui_gateway import view
 from tui_gateway.params import OpenId, Params, says
@@ -44,7 +45,7 @@ def approve(rt: Runtime, rid: Rid, params: Approve) -> Resolved:
 
 def _answered(rt: Runtime, row: Row, answer: str) -> bool:
     try:
-        rt.db().questions.answer(row["id"], answer, by=SOURCE)
+        rt.db().write(questions.answer, row["id"], answer, by=SOURCE)
     except IllegalTransitionError:  # somebody was faster, on this surface or another
         return False
     return True
@@ -67,7 +68,7 @@ def clarify(rt: Runtime, rid: Rid, params: Clarify) -> Settled:
     """Answer a question of the model."""
     del rid
     try:
-        row = rt.db().questions.get(params.request_id)
+        row = rt.db().read(questions.fetch, params.request_id)
     except StoreError as error:
         raise RpcError(BUSY, "There is no such question.") from error
     return {"status": "ok" if _answered(rt, row, params.answer) else "expired"}

@@ -8,6 +8,8 @@ import msgspec
 from hermes_core import clock
 from hermes_core.errors import NothingSaidError
 from hermes_core.paths import write_private
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.ledger import sessions
 from tui_gateway import info
 from tui_gateway.params import Session
 from tui_gateway.protocol import Rid
@@ -24,8 +26,8 @@ def save(rt: Runtime, rid: Rid, params: Session) -> Saved:
     """Write the conversation, as it was said, into a private JSON file of the home."""
     del rid
     key = info.key_of(rt.session(params.session_id))
-    row = rt.db().get_session(key)
-    messages = rt.db().get_messages_as_conversation(key, include_ancestors=True)
+    row = rt.db().read(sessions.find, key)
+    messages = rt.db().read(message_ledger.as_conversation, key, include_ancestors=True)
     if row is None or not messages:
         raise NothingSaidError("There is nothing to save yet.")
     kept = {

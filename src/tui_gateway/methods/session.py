@@ -11,6 +11,9 @@ from hermes_protocol.errors import (
     TITLE_EMPTY,
     TITLE_REFUSED,
 )
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.ledger import partials, sessions, titles
+from hermes_state.ledger import turns as turn_ledger
 from tui_gateway import agents, attachment, folder, info, intake, rewinding, shell, turns, view
 from tui_gateway.params import AnyId, Cols, Params, Session, says
 from tui_gateway.projection import projected
@@ -47,9 +50,9 @@ def title(rt: Runtime, rid: Rid, params: Title) -> Titled:
         return _title_stored(rt, params)
     key = info.key_of(session)
     if params.title is None:
-        if rt.db().get_session(key) is not None:
+        if rt.db().read(sessions.find, key) is not None:
             turns.apply_title(rt, session)
-        current = rt.db().get_session_title(key) or session.get("pending_title") or ""
+        current = rt.db().read(titles.title_of, key) or session.get("pending_title") or ""
         return {"title": current, "session_key": key}
     wanted = _cleaned(rt, params.title)
     _name(rt, session, key, wanted)
@@ -61,7 +64,7 @@ def title(rt: Runtime, rid: Rid, params: Title) -> Titled:
 def _title_stored(rt: Runtime, params: Title) -> Titled:
     key = view.stored(rt.db(), params.session_id)
     if params.title is None:
-        return {"title": rt.db().get_session_title(key) or "", "session_key": key}
+        return {"title": rt.db().read(titles.title_of, key) or "", "session_key": key}
     wanted = _cleaned(rt, params.title)
     _set(rt, key, wanted)
     if (sid := view.opened(rt, key)) is not None:
@@ -71,7 +74,7 @@ def _title_stored(rt: Runtime, params: Title) -> Titled:
 
 def _cleaned(rt: Runtime, wanted: str) -> str:
     try:
-        cleaned = rt.db().sanitize_title(wanted)
+        cleaned = titles.clean(wanted)
     except TitleError as error:
         raise RpcError(TITLE_REFUSED, error.message, fix=error.fix) from error
     if not cleaned:
@@ -91,7 +94,9 @@ def _name(rt: Runtime, session: LiveSession, key: str, wanted: str) -> None:
     live = rt.live(session)
     intake.appear(rt, key, live)
     try:
-        makes_session = rt.db().name_session(key, wanted, intake.opening_of(session, live))
+        makes_session = rt.db().write(
+            turn_ledger.name, key, wanted, intake.opening_of(session, live)
+        )
     except TitleError as error:
         raise RpcError(TITLE_REFUSED, error.message, fix=error.fix) from error
     if makes_session:
@@ -176,7 +181,7 @@ def compress(rt: Runtime, rid: Rid, params: Compress) -> Compressed:
     sid, session = params.session_id, rt.session(params.session_id)
     agents.wait(rt, sid, session)
     with intake.compacting(rt, sid, session) as stop:
-        before = rt.db().message_count(info.key_of(session))
+        before = rt.db().read(message_ledger.count, info.key_of(session))
         told = _shortened(session, params.focus_topic, before, stop)
     if told["compressed"]:
         info.tell_change(rt, session, "compress")
@@ -199,7 +204,7 @@ def _shortened(session: LiveSession, focus: str, messages: int, stop: Stop) -> d
 
 def _account(rt: Runtime, session: LiveSession, told: dict[str, Any], before: int) -> Compressed:
     key = info.key_of(session)
-    after = rt.db().message_count(key)
+    after = rt.db().read(message_ledger.count, key)
     tokens = told.get("tokens_before", 0), told.get("tokens_after", 0)
     is_done, is_stopped = bool(told["compressed"]), bool(told.get("aborted"))
     headline = f"{before} messages became {after}."
@@ -222,7 +227,7 @@ def _account(rt: Runtime, session: LiveSession, told: dict[str, Any], before: in
         },
         "usage": info.usage(rt, session),
         "info": info.describe(rt, session),
-        "messages": projected(rt.db().get_messages_as_conversation(key)),
+        "messages": projected(rt.db().read(message_ledger.as_conversation, key)),
     }
 
 
@@ -249,13 +254,15 @@ def history(rt: Runtime, rid: Rid, params: History) -> Messages:
     session = rt.sessions.get(params.session_id)
     key = info.key_of(session) if session is not None else view.stored(store, params.session_id)
     found = view.transcript(store, key, params.limit, params.before)
-    unheld = store.partials.of_session(key) if session is None else []  # nobody goes on with it yet
+    unheld = (
+        store.read(partials.of_session, key) if session is None else []
+    )  # nobody goes on with it yet
     if params.before is None:
         found = [*found, *unheld]
         if not found and session is not None:
             found = rt.live(session).seed
     return {
-        "count": store.message_count(key) + len(unheld) or len(found),
+        "count": store.read(message_ledger.count, key) + len(unheld) or len(found),
         "messages": projected(found),
     }
 
@@ -314,8 +321,8 @@ def set_cwd(rt: Runtime, rid: Rid, params: SetCwd) -> dict[str, Any]:
     rt.live(session).cwd = path
     if (agent := session.get("agent")) is not None:
         agent.bench.workspace = agent.bench.cwd = path
-    if rt.db().get_session(info.key_of(session)) is not None:
-        rt.db().update_session_cwd(info.key_of(session), str(path))
+    if rt.db().read(sessions.find, info.key_of(session)) is not None:
+        rt.db().write(sessions.change, info.key_of(session), cwd=str(path))
     rt.afterwards(lambda: info.tell(rt, params.session_id, session))
     return info.describe(rt, session)
 

@@ -20,7 +20,10 @@ from hermes_core.errors import (
 )
 from hermes_core.settings import CompactionSettings
 from hermes_state import SessionDB
-from hermes_state.values import Call
+from hermes_state.ledger import effects, leases, lineage, turns
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.store import Tx
+from hermes_state.values import Call, NewMessage
 from tests.agent.compaction.transcripts import (
     GOOD,
     PROMPT,
@@ -85,7 +88,7 @@ def test_a_conversation_with_room_left_is_left_alone() -> None:
     hooks = Listening()
     with stored(chat(3)) as store:
         assert compact(job(store, hooks=hooks)) is None
-        assert store.get_compression_tip("s") == "s"
+        assert store.read(lineage.tip, "s") == "s"
     assert hooks.told == []
 
 
@@ -318,7 +321,7 @@ def test_a_smaller_window_also_shortens_the_summary_that_is_there() -> None:
 
 def test_a_summary_that_somebody_else_wrote_is_taken_up() -> None:
     with stored([user("Hello."), assistant("Hi.")]) as store:
-        store.rotate_session("s", [user("They want a blue bicycle, no 4711.")], child_id="t")
+        store.write(lineage.rotate, "s", [user("They want a blue bicycle, no 4711.")], child_id="t")
         store.append_messages("t", chat(30))
         model = Asking(GOOD)
         found = done(compact(job(store, "t", ask=model)))
@@ -340,7 +343,7 @@ def test_a_summary_that_cannot_be_used_falls_to_the_digest(name: str) -> None:
         assert found.fault
         assert found.tokens_after <= found.target
         assert "Asked: Question 1?" in found.summary or "Question" in found.summary
-        assert store.message_count("s") == len(chat(30))
+        assert store.read(message_ledger.count, "s") == len(chat(30))
     assert found.fault.rstrip(".") in sink.of(Notice)[0].text
 
 
@@ -384,7 +387,7 @@ def test_a_lost_connection_leaves_the_session_as_it_was_while_it_fits() -> None:
         before = shown(store, "s")
         assert compact(job(store, ask=SUMMARIZERS["unreachable"], report=sink, hooks=hooks)) is None
         assert shown(store, "s") == before
-        assert store.get_compression_tip("s") == "s"
+        assert store.read(lineage.tip, "s") == "s"
         assert store.check() == []
     assert "No route" in sink.of(Notice)[0].text
     assert [name for name, _ in hooks.told] == ["pre_compaction"]
@@ -426,7 +429,7 @@ def test_a_stop_while_the_model_is_silent_leaves_everything_as_it_was() -> None:
     with stored(chat(30)) as store:
         with pytest.raises(Interrupted):
             compact(job(store, ask=ask, stop=stop))
-        assert store.get_compression_tip("s") == "s"
+        assert store.read(lineage.tip, "s") == "s"
         assert store.check() == []
 
 
@@ -440,39 +443,39 @@ def test_a_stop_after_the_summary_leaves_everything_as_it_was() -> None:
     with stored(chat(30)) as store:
         with pytest.raises(Interrupted):
             compact(job(store, ask=ask, stop=stop))
-        assert store.get_compression_tip("s") == "s"
+        assert store.read(lineage.tip, "s") == "s"
 
 
 def test_a_spent_budget_is_for_the_caller_to_deal_with() -> None:
     with stored(chat(30)) as store:
         with pytest.raises(BudgetSpent):
             compact(job(store, ask=raising(BudgetSpent("money"))))
-        assert store.get_compression_tip("s") == "s"
+        assert store.read(lineage.tip, "s") == "s"
 
 
 def test_a_lost_lease_writes_nothing() -> None:
     with stored(chat(30)) as store:
-        lease = store.leases.acquire("s", "me")
+        lease = store.write(leases.acquire, "s", "me")
 
         def ask(_request: Request) -> Reply:
-            assert store.leases.acquire("s", "me") is not None  # a newer token
+            assert store.write(leases.acquire, "s", "me") is not None  # a newer token
             return Reply(GOOD)
 
         with pytest.raises(LeaseLostError):
             compact(job(store, ask=ask, lease=lease))
-        assert store.get_compression_tip("s") == "s"
+        assert store.read(lineage.tip, "s") == "s"
 
 
 def test_a_session_that_was_compacted_by_somebody_else_meanwhile_is_not_forked() -> None:
     with stored(chat(30)) as store:
 
         def ask(_request: Request) -> Reply:
-            store.rotate_session("s", [user("short")], child_id="theirs")
+            store.write(lineage.rotate, "s", [user("short")], child_id="theirs")
             return Reply(GOOD)
 
         with pytest.raises(StoreError, match="theirs"):
             compact(job(store, ask=ask))
-        assert store.get_compression_tip("s") == "theirs"
+        assert store.read(lineage.tip, "s") == "theirs"
 
 
 def test_what_somebody_says_meanwhile_goes_along() -> None:
@@ -489,16 +492,17 @@ def test_what_somebody_says_meanwhile_goes_along() -> None:
         assert [row["content"] for row in whole].count("One more thing!") == 1
 
 
-class Busy(SessionDB):
-    """A store in which somebody says something in the last moment before a rotation."""
+def test_what_somebody_says_in_the_last_moment_goes_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rotate = lineage.rotate
 
-    def rotate_session(self, session_id: str, *carried: Any, **how: Any) -> str:
-        self.append_message(session_id, "user", "Just now!")
-        return super().rotate_session(session_id, *carried, **how)
+    def late(tx: Tx, session_id: str, *carried: Any, **how: Any) -> str:
+        message_ledger.append(tx, session_id, NewMessage("user", "Just now!"))
+        return rotate(tx, session_id, *carried, **how)
 
-
-def test_what_somebody_says_in_the_last_moment_goes_along() -> None:
-    with Busy(":memory:") as store:
+    monkeypatch.setattr(lineage, "rotate", late)
+    with SessionDB(":memory:") as store:
         store.create_session("s", "cli")
         store.append_messages("s", chat(30))
         found = done(compact(job(store)))
@@ -506,7 +510,7 @@ def test_what_somebody_says_in_the_last_moment_goes_along() -> None:
         whole = store.get_messages_as_conversation(found.new_session_id, include_ancestors=True)
         assert after[-1]["content"] == "Just now!"
         assert [row["content"] for row in whole].count("Just now!") == 1
-        store.undo_rotation(found.new_session_id)
+        store.write(lineage.undo_rotation, found.new_session_id)
         assert [row["content"] for row in shown(store, "s")].count("Just now!") == 1
 
 
@@ -517,7 +521,7 @@ def test_hooks_and_events_tell_of_it_before_and_after() -> None:
     sink, hooks = RecordingSink(), Listening()
     with stored(chat(30)) as store:
         found = done(compact(job(store, report=sink, hooks=hooks, platform="cli")))
-        assert store.get_compression_tip("s") == found.new_session_id
+        assert store.read(lineage.tip, "s") == found.new_session_id
     ids = {"old_session_id": "s", "new_session_id": found.new_session_id, "platform": "cli"}
     assert hooks.told == [
         ("pre_compaction", {**ids, "message_count": len(chat(30))}),
@@ -547,27 +551,27 @@ def test_hooks_are_told_the_new_id_before_anything_is_changed() -> None:
 
 def test_a_turn_is_compacted_while_it_runs_and_ends_in_the_new_session() -> None:
     with stored(chat(25)) as store:
-        lease = store.leases.acquire("s", "me")
+        lease = store.write(leases.acquire, "s", "me")
         assert lease is not None
-        turn = store.turns.accept("s", user("Now do it."))
-        store.turns.start(turn.turn_id, lease)
-        queued = store.turns.accept("s", user("And then that."))
+        turn = store.write(turns.accept, "s", user("Now do it."))
+        store.write(turns.start, turn.turn_id, lease)
+        queued = store.write(turns.accept, "s", user("And then that."))
         made = step(("c1", {}), ("c2", {}))
         calls = [Call("c1", "look", "{}", True), Call("c2", "look", "{}", True)]
-        store.turns.step(turn.turn_id, made, calls, lease)
-        for number, effect in enumerate(store.effects.of_turn(turn.turn_id), 1):
-            store.effects.start(effect["id"], lease)
-            store.effects.done(effect["id"], result(f"c{number}", prose(400, number)), lease)
+        store.write(turns.step, turn.turn_id, made, calls, lease)
+        for number, effect in enumerate(store.read(effects.of_turn, turn.turn_id), 1):
+            store.write(effects.start, effect["id"], lease)
+            store.write(effects.done, effect["id"], result(f"c{number}", prose(400, number)), lease)
 
         found = done(compact(job(store, lease=lease, ask=say_by_model(), force=True)))
 
-        store.turns.finish(turn.turn_id, "answered", message=assistant("Done."), lease=lease)
+        store.write(turns.finish, turn.turn_id, "answered", message=assistant("Done."), lease=lease)
         after = shown(store, found.new_session_id)
         assert [row["content"] for row in after][-6:] == [
             "Now do it.", None, prose(400, 1), prose(400, 2), "Done.", "And then that.",
         ]  # fmt: skip
         assert faults(after) == []
-        assert [row["id"] for row in store.turns.of_session(found.new_session_id)] == [
+        assert [row["id"] for row in store.read(turns.of_session, found.new_session_id)] == [
             turn.turn_id,
             queued.turn_id,
         ]
@@ -584,7 +588,7 @@ def test_an_undone_compaction_gives_the_old_messages_back() -> None:
         before = shown(store, "s")
         found = done(compact(job(store)))
         later = store.append_message(found.new_session_id, "user", "Later.")
-        assert store.undo_rotation(found.new_session_id) == "s"
+        assert store.write(lineage.undo_rotation, found.new_session_id) == "s"
         assert shown(store, "s")[:-1] == before
         assert shown(store, "s")[-1]["id"] == later
         again = done(compact(job(store)))

@@ -6,6 +6,7 @@ from hermes_agent.compaction import compact
 from hermes_agent.history import expand, expand_text
 from hermes_core.errors import SessionNotFoundError, UsageError
 from hermes_state import SessionDB
+from hermes_state.ledger import lineage, messages
 from tests.agent.compaction.transcripts import (
     assistant,
     chat,
@@ -40,7 +41,7 @@ def test_a_summary_is_expanded_to_the_messages_it_stands_for() -> None:
 
 def test_after_several_compactions_everything_is_still_there_once() -> None:
     with stored(chat(60)) as store:
-        tip, ids = "s", [row["id"] for row in store.get_messages("s")]
+        tip, ids = "s", [row["id"] for row in store.read(messages.of_session, "s")]
         for _ in range(4):
             tip = compacted(store, tip)
             ids += store.append_messages(tip, chat(30))
@@ -74,7 +75,7 @@ def test_a_branch_of_a_compacted_conversation_still_has_the_way_back() -> None:
     with stored(chat(60)) as store:
         count = len(chat(60))
         tip = compacted(store)
-        branch = store.branch_session(tip)
+        branch = store.write(lineage.branch, tip)
         elsewhere = store.append_message(tip, "user", "only there")
         here = store.append_message(branch, "user", "only here")
         store.append_messages(branch, chat(30))

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from hermes_state import SessionDB
+from hermes_state.ledger import lineage as lineage_ledger
+from hermes_state.ledger import messages
 from tests.agent.compaction import victim
 from tests.support.nursery import Victim, listen, nursery
 from tests.support.victim import Order
@@ -47,15 +49,15 @@ def _check(path: Path, acknowledged: int) -> int:
     """What was acknowledged is there in order and once, perhaps with the one that was under way."""
     with SessionDB(path) as store:
         assert store.check() == []
-        tip = store.get_compression_tip(victim.SESSION)
+        tip = store.read(lineage_ledger.tip, victim.SESSION)
         whole = store.get_messages_as_conversation(tip, include_ancestors=True)
         assert len(whole) in (acknowledged, acknowledged + 1)
         assert [row["content"].split(":")[0] for row in whole] == [
             f"message {number}" for number in range(len(whole))
         ]
-        lineage = store.get_compression_lineage(tip)
+        lineage = store.read(lineage_ledger.members, tip)
         for child in lineage[1:]:
-            rows = store.get_messages(child)
+            rows = store.read(messages.of_session, child)
             carried = [row for row in rows if row["kind"] != "message"]
             assert [row["kind"] for row in carried].count("summary") == 1
             assert len(carried) >= 3, "the first exchange, the summary, and what was last"

@@ -14,6 +14,7 @@ from hermes_agent.history import expand
 from hermes_agent.models.base import Reply, Request
 from hermes_agent.tokens import Estimator
 from hermes_state import SessionDB
+from hermes_state.ledger import lineage
 from tests.agent.compaction import transcripts
 from tests.agent.compaction.transcripts import Message, faults, job, stored
 from tests.support.examples import examples
@@ -75,7 +76,7 @@ def test_compaction_ends_and_keeps_its_promises(
         event(outcome.strategy if outcome else "none")
         if outcome is None:
             assert said(shown(store, "s")) == said(before)
-            assert store.get_compression_tip("s") == "s"
+            assert store.read(lineage.tip, "s") == "s"
             return
         after = shown(store, outcome.new_session_id)
         assert faults(after, running=True) == []
@@ -116,7 +117,7 @@ def _keeps_every_original(store: SessionDB, before: list[dict[str, Any]], outcom
     numbers = f"{before[0]['id']}-{before[-1]['id']}"
     assert {row["id"] for row in expand(store, new, numbers)} == {row["id"] for row in before}
     assert store.check() == []
-    assert store.undo_rotation(new) == "s"
+    assert store.write(lineage.undo_rotation, new) == "s"
     assert said(shown(store, "s")) == said(before)
 
 

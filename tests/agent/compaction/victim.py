@@ -6,6 +6,7 @@ from hermes_agent.compaction import Job, compact
 from hermes_agent.models.base import Reply, Request
 from hermes_agent.tokens import Estimator
 from hermes_state import SessionDB
+from hermes_state.ledger import lineage
 from tests.support.victim import Order, reporter, serve
 
 SESSION = "s"
@@ -18,7 +19,7 @@ def live(order: Order, pipe: int) -> None:
     with SessionDB(order.database) as store:
         if store.get_session(SESSION) is None:
             store.create_session(SESSION, "cli")
-        tip = store.get_compression_tip(SESSION)
+        tip = store.read(lineage.tip, SESSION)
         number = len(store.get_messages_as_conversation(tip, include_ancestors=True))
         while True:
             for _ in range(6):

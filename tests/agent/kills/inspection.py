@@ -11,6 +11,9 @@ from typing import Any
 
 from hermes_agent.testing import validity
 from hermes_state import SessionDB
+from hermes_state.ledger import budgets, lineage
+from hermes_state.ledger import effects as effect_ledger
+from hermes_state.ledger import turns as turn_ledger
 from tests.agent.kills import script
 from tests.agent.kills.victim import turns_of
 from tests.support import findings
@@ -67,8 +70,8 @@ def _inspect_conversation(
     happened: Counter[tuple[str, int, int]],
     found: Findings,
 ) -> None:
-    turns = [store.turns.get(turn_id) or {} for turn_id in turns_of(store, name)]
-    said = [store.turns.user_text(turn["id"]) for turn in turns]
+    turns = [store.read(turn_ledger.find, turn_id) or {} for turn_id in turns_of(store, name)]
+    said = [store.read(turn_ledger.user_text, turn["id"]) for turn in turns]
     expected = [script.prompt(name, number) for number in range(1, len(turns) + 1)]
     if said != expected or len(turns) < (steps + 1) // 2:
         found.note("lost", f"{name} reported {steps} and has {said}")
@@ -91,7 +94,7 @@ def _inspect_effects(
     found: Findings,
 ) -> None:
     """Compare the ledger with what did happen: the tool's own trace."""
-    for effect in store.effects.of_turn(turn["id"]):
+    for effect in store.read(effect_ledger.of_turn, turn["id"]):
         if effect["tool_name"] != "effect":
             continue
         step = int(effect["arguments"].rpartition('"step":')[2].rstrip("}"))
@@ -107,7 +110,7 @@ def _inspect_effects(
 def _inspect_limits(
     store: SessionDB, name: str, number: int, turn: dict[str, Any], found: Findings
 ) -> None:
-    spent = store.budgets.of_turn(turn["id"])
+    spent = store.read(budgets.of_turn, turn["id"])
     limits = script.LIMITS
     if (
         spent["steps"] > limits.max_steps
@@ -119,7 +122,7 @@ def _inspect_limits(
 
 
 def _inspect_transcript(store: SessionDB, name: str, found: Findings) -> None:
-    for session_id in store.get_compression_lineage(name):
+    for session_id in store.read(lineage.members, name):
         messages = store.get_messages_as_conversation(session_id)
         for problem in (*validity.problems(messages), *validity.problems_on_the_wire(messages)):
             found.note("invalid", f"{session_id}: {problem}")

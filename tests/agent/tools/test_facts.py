@@ -17,6 +17,7 @@ from hermes_cli.plugins import PluginError, PluginHost
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
 from hermes_state import SessionDB
+from hermes_state.ledger import questions
 from tests.agent.conftest import MakeChat
 from tests.agent.test_permissions import BOB
 from tests.support.plugins import enable
@@ -72,10 +73,10 @@ def test_the_gate_asks_about_a_path_outside_the_workspace(
     def answer(event: Event) -> None:
         record(event)
         if isinstance(event, QuestionAsked):
-            row = store.questions.get(event.question_id)
+            row = store.read(questions.fetch, event.question_id)
             dangers = plant.dangers_of({"where": row["detail"]}, chat.agent.bench)
             remembered.extend(danger.key for danger in dangers)
-            store.questions.answer(event.question_id, "once", by="tester")
+            store.write(questions.answer, event.question_id, "once", by="tester")
 
     chat.agent.sink = answer
     chat.say()

@@ -10,13 +10,17 @@ from hermes_agent.tools.session_search import TOOL as SEARCH
 from hermes_agent.tools.todo import TOOL as TODO
 from hermes_agent.tools.todo import current
 from hermes_core import clock
+from hermes_state.ledger import lineage, messages, sessions, titles
+from hermes_state.values import NewMessage
 from tests.agent.tools.conftest import Desk
 
 
 def kept(desk: Desk, text: str) -> None:
     """Store a result of the todo tool, as a turn does."""
-    desk.bench.store.append_message(
-        desk.session_id, "tool", text, tool_call_id="c", tool_name="todo"
+    desk.bench.store.write(
+        messages.append,
+        desk.session_id,
+        NewMessage("tool", text, tool_call_id="c", tool_name="todo"),
     )
 
 
@@ -39,9 +43,9 @@ def test_the_last_list_of_the_transcript_is_the_list(desk: Desk) -> None:
 
 def test_the_list_survives_compaction(desk: Desk) -> None:
     store = desk.bench.store
-    store.append_message("s1", "user", "hello")
+    store.write(messages.append, "s1", NewMessage("user", "hello"))
     kept(desk, desk.text(TODO, list="- [ ] a"))
-    desk.session_id = store.rotate_session("s1", [{"role": "user", "content": "summary"}])
+    desk.session_id = store.write(lineage.rotate, "s1", [{"role": "user", "content": "summary"}])
     assert desk.text(TODO) == "- [ ] a"
     assert current(store, desk.session_id) == "- [ ] a"
     kept(desk, desk.text(TODO, list=""))
@@ -62,15 +66,19 @@ def test_a_task_goes_to_a_sub_agent(desk: Desk) -> None:
 
 def filled(desk: Desk) -> list[int]:
     store = desk.bench.store
-    store.create_session("old", "telegram")
-    store.set_session_title("old", "The garden")
+    store.write(sessions.create, "old", "telegram", {})
+    store.write(titles.set_title, "old", "The garden")
     with clock.reading(lambda: 1_700_000_000.0):
         ids = [
-            store.append_message("old", "user", "when do the tulips bloom?"),
-            store.append_message("old", "assistant", "tulips bloom in April"),
-            store.append_message("old", "tool", "tulips: 3 kg", tool_call_id="c", tool_name="x"),
+            store.write(messages.append, "old", NewMessage("user", "when do the tulips bloom?")),
+            store.write(messages.append, "old", NewMessage("assistant", "tulips bloom in April")),
+            store.write(
+                messages.append,
+                "old",
+                NewMessage("tool", "tulips: 3 kg", tool_call_id="c", tool_name="x"),
+            ),
         ]
-    store.append_message("s1", "user", "what about roses?")
+    store.write(messages.append, "s1", NewMessage("user", "what about roses?"))
     return ids
 
 

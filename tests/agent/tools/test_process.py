@@ -13,6 +13,8 @@ from hermes_agent.tools.processes import Processes
 from hermes_agent.tools.terminal import TOOL as TERMINAL
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import Interrupted
+from hermes_state.ledger import lineage, messages, sessions
+from hermes_state.values import NewMessage
 from tests.agent.tools.conftest import Desk, MakeDesk
 from tests.agent.tools.test_terminal import NEVER, has_ended, wait_for
 
@@ -88,7 +90,7 @@ def test_nothing_in_the_background_is_told(desk: Desk) -> None:
 
 def test_a_process_belongs_to_its_conversation(desk: Desk) -> None:
     id_ = start(desk, "sleep 300")
-    desk.bench.store.create_session("s2", "cli")
+    desk.bench.store.write(sessions.create, "s2", "cli", {})
     desk.session_id = "s2"
     assert desk.text(TOOL, action="list") == "Nothing runs in the background."
     assert "no process" in desk.error(TOOL, action="kill", id=id_)
@@ -96,9 +98,9 @@ def test_a_process_belongs_to_its_conversation(desk: Desk) -> None:
 
 def test_processes_stay_with_a_conversation_that_is_compacted(desk: Desk) -> None:
     id_ = start(desk, "sleep 300")
-    desk.bench.store.append_message("s1", "user", "hello")
+    desk.bench.store.write(messages.append, "s1", NewMessage("user", "hello"))
     summary = {"role": "user", "content": "summary", "kind": "summary"}
-    desk.session_id = desk.bench.store.rotate_session("s1", [summary])
+    desk.session_id = desk.bench.store.write(lineage.rotate, "s1", [summary])
     assert desk.session_id != "s1"
     assert f"{id_} (running" in desk.text(TOOL, action="list")
 

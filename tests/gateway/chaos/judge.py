@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from gateway.replies import REPEAT_MARK
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from hermes_state.ledger import inbox, lineage, outbox
+from hermes_state.ledger import turns as turn_ledger
 from hermes_state.ledger.turns import MOST_ATTEMPTS
 from tests.gateway.chaos import script
 from tests.gateway.chaos.place import Place, Seen
@@ -151,22 +153,24 @@ def of_store(home: Home, asked: Iterable[Question], found: Findings) -> None:
     """Look at what the store holds, when nobody uses it any more."""
     with SessionDB(home.database) as store:
         for name, left in (
-            ("turns without an end", store.turns.unfinished()),
-            ("pieces that may have been sent", store.outbox.unsure()),
-            ("pieces that were given up", store.outbox.failed()),
-            ("deliveries nobody decided about", store.inbox.unsettled()),
+            ("turns without an end", store.read(turn_ledger.unfinished)),
+            ("pieces that may have been sent", store.read(outbox.unsure)),
+            ("pieces that were given up", store.read(outbox.failed)),
+            ("deliveries nobody decided about", store.read(inbox.unsettled)),
             ("damage", store.check()),
         ):
             found.wrong += [f"the store has {name}: {str(one)[:300]}" for one in left]
-        if store.outbox.next_due_at() is not None:
+        if store.read(outbox.next_due_at) is not None:
             found.wrong.append("the store has pieces that were not sent")
         turns: Counter[str] = Counter()
         worn_out = 0
         roots = store.list_sessions_rich(limit=None, include_children=True)
-        ids = {one for row in roots for one in store.get_compression_lineage(row["id"])}
+        ids = {one for row in roots for one in store.read(lineage.members, row["id"])}
         for session_id in ids:
-            for turn in store.turns.of_session(session_id):
-                turns[next(iter(script.tokens(store.turns.user_text(turn["id"]))), "")] += 1
+            for turn in store.read(turn_ledger.of_session, session_id):
+                turns[
+                    next(iter(script.tokens(store.read(turn_ledger.user_text, turn["id"]))), "")
+                ] += 1
                 worn_out += turn["attempts"] > MOST_ATTEMPTS
                 if turn["state"] not in _ENDS:
                     found.wrong.append(f"turn {turn['id']} is {turn['state']}")

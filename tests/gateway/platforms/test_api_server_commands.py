@@ -11,6 +11,8 @@ import pytest
 
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.ledger import titles
 from tests.gateway.living import PATIENCE_S, World
 from tests.gateway.platforms.test_api_server_gateway import TABLE, Gateway, said
 from tests.support.faults import eventually
@@ -54,7 +56,7 @@ def test_a_command_is_about_the_session_that_its_request_names(gateway: Gateway)
     assert status.session_id == session_id
     assert "'two'" in ask(gateway, "/undo", session_id).text
     assert "Tea" in ask(gateway, "/title Tea", session_id).text
-    assert gateway.store.get_session_title(session_id) == "Tea"
+    assert gateway.store.read(titles.title_of, session_id) == "Tea"
     assert ask(gateway, "/retry", session_id).session_id == session_id
     assert said(gateway) == ["one"]
     assert ask(gateway, "/queue three", session_id).session_id == session_id
@@ -97,7 +99,7 @@ def test_a_session_of_somebody_else_is_not_found_by_words_or_commands(
     with pytest.raises(openai.NotFoundError):
         ask(gateway, text, theirs["id"])
     assert [one["title"] for one in gateway.store.list_sessions_rich()] == [theirs["title"]]
-    assert len(gateway.store.get_messages(theirs["id"])) == 2
+    assert len(gateway.store.read(message_ledger.of_session, theirs["id"])) == 2
 
 
 @pytest.mark.parametrize("command", ["/new", "/new Tea", "/branch Tea"])
@@ -238,7 +240,7 @@ def test_the_answer_to_a_question_leads_to_the_conversation_that_asked(gateway: 
     assert answers[0].id == answers[1].id
     respond(gateway, "and now?", answers[1].id)
     (notes,) = gateway.store.list_sessions_rich()
-    words = [one["content"] for one in gateway.store.get_messages(notes["id"])]
+    words = [one["content"] for one in gateway.store.read(message_ledger.of_session, notes["id"])]
     assert words[0] == "choose" and "and now?" in words
 
 

@@ -15,6 +15,8 @@ from gateway.platforms.api_server.adapter import ApiServerAdapter
 from hermes_agent.testing.faults import Refuse
 from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
 from hermes_cli import plugins
+from hermes_state.ledger import messages as message_ledger
+from hermes_state.ledger import meta, outbox, sessions, turns
 from tests.gateway.living import PATIENCE_S, Inside, World
 from tests.support.faults import eventually
 
@@ -97,7 +99,7 @@ def test_a_message_is_answered_by_the_agent_and_kept(gateway: Gateway) -> None:
     assert answer.choices[0].message.content == "Good morning."
     assert answer.usage is not None and answer.usage.prompt_tokens > 0
     session_id = raw.headers["x-hermes-session-id"]
-    messages = gateway.store.get_messages(session_id)
+    messages = gateway.store.read(message_ledger.of_session, session_id)
     assert [one["content"] for one in messages] == ["Hello", "Good morning."]
 
 
@@ -195,7 +197,7 @@ def test_a_repeat_is_told_that_its_answer_was_deleted(gateway: Gateway, stream: 
     key = {"Idempotency-Key": "k-1"}
     gateway.ask("pay", extra_headers=key)
     (paid,) = gateway.store.list_sessions_rich()
-    gateway.store.delete_session(paid["id"])
+    gateway.store.write(sessions.delete, [paid["id"]])
     with pytest.raises(openai.APIStatusError) as caught:
         gateway.ask("pay", extra_headers=key, stream=stream)
     assert (caught.value.status_code, caught.value.code) == (410, "answer_deleted")
@@ -251,7 +253,7 @@ def test_a_command_answers_on_its_request(gateway: Gateway) -> None:
 def test_what_only_answers_requests_is_no_place_for_notices(gateway: Gateway) -> None:
     answer = gateway.ask("/sethome", extra_headers={"X-Hermes-Conversation": "notes"})
     assert "Notices cannot be sent here" in answer.choices[0].message.content
-    assert gateway.store.get_meta("gateway.home.api_server") is None
+    assert gateway.store.read(meta.get, "gateway.home.api_server") is None
 
 
 _NOTES = {"X-Hermes-Conversation": "notes"}
@@ -283,7 +285,7 @@ def test_a_command_that_is_repeated_says_what_it_said_also_after_a_restart(world
             model="hermes", input="/title Tea", extra_headers=keyed("k-1")
         )
         assert response.output_text == first
-        assert gateway.store.outbox.failed() == []
+        assert gateway.store.read(outbox.failed) == []
         assert [one["title"] for one in gateway.store.list_sessions_rich()] == ["Coffee"]
 
 
@@ -302,7 +304,7 @@ def test_work_beside_is_refused_where_its_result_would_reach_nobody(gateway: Gat
     assert said[0] == said[1]
     assert "would reach nobody" in said[0]
     assert gateway.world.model.asked == []
-    assert gateway.store.turns.still_open() == []
+    assert gateway.store.read(turns.still_open) == []
 
 
 def test_what_is_to_steer_a_turn_is_answered_when_none_runs(gateway: Gateway) -> None:

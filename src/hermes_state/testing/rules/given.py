@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from hermes_core import clock
-from hermes_state.protocol import Store
+from hermes_state.db import SessionDB
+from hermes_state.ledger import turns
 
 DAY_S = 86_400.0
 NOON = 1_700_000_000.0
@@ -39,29 +40,29 @@ def refused(*kinds: type[Exception]) -> Generator[None]:
     raise AssertionError(f"this was not refused with {' or '.join(k.__name__ for k in kinds)}")
 
 
-def contents(store: Store, session_id: str, **how: bool) -> list[Any]:
+def contents(store: SessionDB, session_id: str, **how: bool) -> list[Any]:
     """What a session says."""
     return [m["content"] for m in store.get_messages_as_conversation(session_id, **how)]
 
 
-def listed(store: Store, **filters: Any) -> list[str]:  # noqa: ANN401 -- fields of Filter
+def listed(store: SessionDB, **filters: Any) -> list[str]:  # noqa: ANN401 -- fields of Filter
     """The ids of a list."""
     return [row["id"] for row in store.list_sessions_rich(**filters)]
 
 
-def found(store: Store, query: str, **filters: Any) -> list[str]:  # noqa: ANN401 -- fields of Wanted
+def found(store: SessionDB, query: str, **filters: Any) -> list[str]:  # noqa: ANN401 -- fields of Wanted
     """The ids of the sessions in which a query finds something, sorted, one for each find."""
     return sorted(row["session_id"] for row in store.search_messages(query, **filters))
 
 
-def session(store: Store, session_id: str) -> dict[str, Any]:
+def session(store: SessionDB, session_id: str) -> dict[str, Any]:
     """A session that must be there."""
     row = store.get_session(session_id)
     assert row is not None, f"{session_id} is missing"
     return row
 
 
-def chat(store: Store, session_id: str, *texts: str, source: str = "cli") -> list[int]:
+def chat(store: SessionDB, session_id: str, *texts: str, source: str = "cli") -> list[int]:
     """A session in which user and assistant have said something in turns."""
     store.create_session(session_id, source)
     return [
@@ -70,17 +71,17 @@ def chat(store: Store, session_id: str, *texts: str, source: str = "cli") -> lis
     ]
 
 
-def accepted(store: Store, session_id: str = "s", **how: Any) -> str:  # noqa: ANN401 -- as accept()
+def accepted(store: SessionDB, session_id: str = "s", **how: Any) -> str:  # noqa: ANN401 -- as accept()
     """A turn that waits."""
     message = {"role": "user", "content": "a question"}
-    return store.turns.accept(session_id, message, **how).turn_id
+    return store.write(turns.accept, session_id, message, **how).turn_id
 
 
-def running(store: Store, session_id: str = "s") -> str:
+def running(store: SessionDB, session_id: str = "s") -> str:
     """A turn that runs, in a session of its own."""
     store.create_session(session_id, "cli")
     turn_id = accepted(store, session_id)
-    store.turns.start(turn_id)
+    store.write(turns.start, turn_id)
     return turn_id
 
 

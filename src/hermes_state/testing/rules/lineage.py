@@ -7,8 +7,8 @@ from hermes_core.errors import (
     StoreError,
     TitleError,
 )
-from hermes_state.ledger import sessions
-from hermes_state.protocol import Store
+from hermes_state.db import SessionDB
+from hermes_state.ledger import leases, lineage, messages, routes, sessions, titles, turns
 from hermes_state.testing.rules.given import (
     accepted,
     chat,
@@ -24,15 +24,20 @@ from hermes_state.testing.rules.given import (
 class LineageRules:
     """Rotation, its undo, branches: one conversation keeps one identity."""
 
-    def test_a_rotation_moves_everything_in_one_change(self, store: Store) -> None:
+    def test_a_rotation_moves_everything_in_one_change(self, store: SessionDB) -> None:
         ids = chat(store, "a", "one", "two", "three")
         store.set_session_title("a", "plan")
-        store.routes.save("key", "a", '{"session_id": "a", "kept": 1}')
-        lease = store.leases.acquire("a", "me")
+        store.write(routes.save, "key", "a", '{"session_id": "a", "kept": 1}')
+        lease = store.write(leases.acquire, "a", "me")
         open_turn, ended = accepted(store, "a"), accepted(store, "a")
-        store.turns.finish(ended, "failed", reason="no model")
-        child = store.rotate_session(
-            "a", [summary(), ids[1], ids[2]], child_id="b", system_prompt="new", lease=lease
+        store.write(turns.finish, ended, "failed", reason="no model")
+        child = store.write(
+            lineage.rotate,
+            "a",
+            [summary(), ids[1], ids[2]],
+            child_id="b",
+            system_prompt="new",
+            lease=lease,
         )
         assert child == "b"
         parent, row = session(store, "a"), session(store, "b")
@@ -44,210 +49,215 @@ class LineageRules:
         assert contents(store, "b") == ["in short", "two", "three"]
         kinds = [m.get("kind", "message") for m in store.get_messages_as_conversation("b")]
         assert kinds == ["summary", "copy", "copy"]
-        route = store.routes.get("key")
+        route = store.read(routes.find, "key")
         assert route is not None
         assert route["session_id"] == "b"
         assert route["entry"] == '{"session_id":"b","kept":1}'
-        assert [turn["id"] for turn in store.turns.of_session("b")] == [open_turn]
-        assert store.leases.holder_of("a") == "me"
+        assert [turn["id"] for turn in store.read(turns.of_session, "b")] == [open_turn]
+        assert store.read(leases.holder_of, "a") == "me"
         assert store.check() == []
 
-    def test_a_session_is_rotated_once(self, store: Store) -> None:
+    def test_a_session_is_rotated_once(self, store: SessionDB) -> None:
         chat(store, "a", "one")
-        store.rotate_session("a", [summary()], child_id="b")
+        store.write(lineage.rotate, "a", [summary()], child_id="b")
         with refused(StoreError):
-            store.rotate_session("a", [summary()], child_id="c")
+            store.write(lineage.rotate, "a", [summary()], child_id="c")
         assert store.get_session("c") is None
-        assert store.rotate_session("b", [summary()], child_id="c") == "c"
+        assert store.write(lineage.rotate, "b", [summary()], child_id="c") == "c"
         assert store.check() == []
 
-    def test_a_rotation_that_cannot_be_made_changes_nothing(self, store: Store) -> None:
+    def test_a_rotation_that_cannot_be_made_changes_nothing(self, store: SessionDB) -> None:
         chat(store, "a", "one")
         before = session(store, "a")
         with refused(StoreError):
-            store.rotate_session("a", [summary(), 10_000], child_id="b")
+            store.write(lineage.rotate, "a", [summary(), 10_000], child_id="b")
         with refused(SessionNotFoundError):
-            store.rotate_session("nobody", [], child_id="b")
+            store.write(lineage.rotate, "nobody", [], child_id="b")
         assert store.get_session("b") is None
         assert session(store, "a") == before
 
-    def test_a_rotation_needs_the_newest_lease(self, store: Store) -> None:
+    def test_a_rotation_needs_the_newest_lease(self, store: SessionDB) -> None:
         chat(store, "a", "one")
-        old = store.leases.acquire("a", "me")
+        old = store.write(leases.acquire, "a", "me")
         assert old is not None
-        store.leases.release(old)
-        store.leases.acquire("a", "you")
+        store.write(leases.release, old)
+        store.write(leases.acquire, "a", "you")
         with refused(LeaseLostError):
-            store.rotate_session("a", [summary()], child_id="b", lease=old)
+            store.write(lineage.rotate, "a", [summary()], child_id="b", lease=old)
         assert store.get_session("b") is None
         assert session(store, "a")["ended_at"] is None
 
-    def test_a_rotation_makes_up_an_id_when_none_is_given(self, store: Store) -> None:
+    def test_a_rotation_makes_up_an_id_when_none_is_given(self, store: SessionDB) -> None:
         chat(store, "a", "one")
-        child = store.rotate_session("a", [summary()])
-        assert store.get_compression_tip("a") == child
+        child = store.write(lineage.rotate, "a", [summary()])
+        assert store.read(lineage.tip, "a") == child
 
-    def test_any_id_of_a_conversation_leads_to_its_tip(self, store: Store) -> None:
+    def test_any_id_of_a_conversation_leads_to_its_tip(self, store: SessionDB) -> None:
         chat(store, "a", "one")
-        store.rotate_session("a", [summary()], child_id="b")
-        store.rotate_session("b", [summary()], child_id="c")
+        store.write(lineage.rotate, "a", [summary()], child_id="b")
+        store.write(lineage.rotate, "b", [summary()], child_id="c")
         for id_ in ("a", "b", "c"):
-            assert store.get_compression_tip(id_) == store.resolve_resume_session_id(id_) == "c"
-            assert store.get_conversation_root(id_) == "a"
-            assert store.get_compression_lineage(id_) == ["a", "b", "c"]
-        assert store.get_compression_tip("nobody") == "nobody"
-        tree = store.get_session_tree("b")
+            assert store.read(lineage.tip, id_) == store.read(lineage.tip, id_) == "c"
+            assert store.read(lineage.root, id_) == "a"
+            assert store.read(lineage.members, id_) == ["a", "b", "c"]
+        assert store.read(lineage.tip, "nobody") == "nobody"
+        tree = store.read(lineage.tree, "b")
         assert [(row["id"], row["level"]) for row in tree] == [("a", 0), ("b", 1), ("c", 2)]
 
-    def test_the_whole_conversation_is_its_originals(self, store: Store) -> None:
+    def test_the_whole_conversation_is_its_originals(self, store: SessionDB) -> None:
         ids = chat(store, "a", "one", "two")
-        store.rotate_session("a", [summary(), ids[1]], child_id="b")
+        store.write(lineage.rotate, "a", [summary(), ids[1]], child_id="b")
         store.append_message("b", "user", "three")
         assert contents(store, "b") == ["in short", "two", "three"]
         assert contents(store, "b", include_ancestors=True) == ["one", "two", "three"]
         assert contents(store, "a", include_ancestors=True) == ["one", "two"]
 
-    def test_a_title_made_before_a_rotation_is_that_of_the_conversation(self, store: Store) -> None:
+    def test_a_title_made_before_a_rotation_is_that_of_the_conversation(
+        self, store: SessionDB
+    ) -> None:
         chat(store, "a", "one")
-        store.rotate_session("a", [summary()], child_id="b")
-        assert store.set_auto_title_if_empty("a", "Made for a") is True
+        store.write(lineage.rotate, "a", [summary()], child_id="b")
+        assert store.write(titles.set_if_empty, "a", "Made for a") is True
         assert [row["title"] for row in store.list_sessions_rich()] == ["Made for a"]
         store.set_session_title("b", "Chosen")
-        assert store.set_auto_title_if_empty("a", "Made again") is False
+        assert store.write(titles.set_if_empty, "a", "Made again") is False
         assert (session(store, "a")["title"], session(store, "b")["title"]) == (None, "Chosen")
 
-    def test_an_undo_goes_back_and_keeps_what_was_said_since(self, store: Store) -> None:
+    def test_an_undo_goes_back_and_keeps_what_was_said_since(self, store: SessionDB) -> None:
         ids = chat(store, "a", "one", "two")
         store.set_session_title("a", "plan")
-        store.routes.save("key", "a")
-        store.rotate_session("a", [summary(), ids[1]], child_id="b")
+        store.write(routes.save, "key", "a")
+        store.write(lineage.rotate, "a", [summary(), ids[1]], child_id="b")
         store.append_message("b", "user", "three")
         ended, turn_id = accepted(store, "b"), accepted(store, "b")
-        store.turns.finish(ended, "interrupted")
-        assert store.undo_rotation("b") == "a"
+        store.write(turns.finish, ended, "interrupted")
+        assert store.write(lineage.undo_rotation, "b") == "a"
         assert contents(store, "a") == ["one", "two", "three", "a question", "a question"]
-        assert [turn["id"] for turn in store.turns.of_session("a")] == [ended, turn_id]
+        assert [turn["id"] for turn in store.read(turns.of_session, "a")] == [ended, turn_id]
         row = session(store, "a")
         assert (row["is_tip"], row["ended_at"], row["title"]) == (1, None, "plan")
-        route, turn = store.routes.get("key"), store.turns.get(turn_id)
+        route, turn = store.read(routes.find, "key"), store.read(turns.find, turn_id)
         assert route is not None
         assert turn is not None
         assert (route["session_id"], turn["session_id"]) == ("a", "a")
         assert session(store, "b")["relation"] == "undone"
         assert listed(store) == ["a"]
-        assert store.get_compression_tip("b") == "a"
+        assert store.read(lineage.tip, "b") == "a"
         assert store.check() == []
-        assert store.rotate_session("a", [summary()], child_id="c") == "c"
+        assert store.write(lineage.rotate, "a", [summary()], child_id="c") == "c"
         assert store.check() == []
 
-    def test_an_undo_keeps_what_was_chosen_since(self, store: Store) -> None:
+    def test_an_undo_keeps_what_was_chosen_since(self, store: SessionDB) -> None:
         chat(store, "a", "one")
-        store.update_session_model("a", "first", chosen_as="local/first")
-        store.update_system_prompt("a", "be kind")
-        store.rotate_session("a", [summary()], child_id="b")
-        store.update_session_model("b", "second", chosen_as="local/second")
-        store.update_session_cwd("b", "/srv")
-        store.undo_rotation("b")
+        store.write(sessions.change_model, "a", "first", chosen_as="local/first")
+        store.write(sessions.change, "a", system_prompt="be kind")
+        store.write(lineage.rotate, "a", [summary()], child_id="b")
+        store.write(sessions.change_model, "b", "second", chosen_as="local/second")
+        store.write(sessions.change, "b", cwd="/srv")
+        store.write(lineage.undo_rotation, "b")
         row = session(store, "a")
         assert (row["model"], sessions.chosen_model(row)) == ("second", "local/second")
         assert (row["cwd"], row["system_prompt"]) == ("/srv", "be kind")
-        store.rotate_session("a", [summary()], child_id="c")
-        store.instruct_session("c", "in verse")
-        store.undo_rotation("c")
+        store.write(lineage.rotate, "a", [summary()], child_id="c")
+        store.write(sessions.instruct, "c", "in verse")
+        store.write(lineage.undo_rotation, "c")
         row = session(store, "a")
         assert (sessions.instructions_of(row), row["system_prompt"]) == ("in verse", None)
 
-    def test_only_a_rotation_can_be_undone(self, store: Store) -> None:
+    def test_only_a_rotation_can_be_undone(self, store: SessionDB) -> None:
         chat(store, "a", "one")
-        store.branch_session("a", child_id="b")
+        store.write(lineage.branch, "a", child_id="b")
         for id_ in ("a", "b"):
             with refused(StoreError):
-                store.undo_rotation(id_)
+                store.write(lineage.undo_rotation, id_)
         with refused(SessionNotFoundError):
-            store.undo_rotation("nobody")
+            store.write(lineage.undo_rotation, "nobody")
 
-    def test_a_branch_is_a_conversation_of_its_own(self, store: Store) -> None:
+    def test_a_branch_is_a_conversation_of_its_own(self, store: SessionDB) -> None:
         ids = chat(store, "a", "one", "two", "three")
         store.set_session_title("a", "plan")
-        assert store.branch_session("a", child_id="b", until_message_id=ids[1]) == "b"
+        assert store.write(lineage.branch, "a", child_id="b", until_message_id=ids[1]) == "b"
         assert contents(store, "b") == ["one", "two"]
-        assert store.get_session_title("b") == "plan #2"
+        assert store.read(titles.title_of, "b") == "plan #2"
         store.append_message("b", "user", "elsewhere")
         assert contents(store, "a") == ["one", "two", "three"]
         assert session(store, "b")["conversation_id"] == "b"
         assert sorted(listed(store)) == ["a", "b"]
-        assert [(r["id"], r["level"]) for r in store.get_session_tree("b")] == [("a", 0), ("b", 1)]
+        assert [(r["id"], r["level"]) for r in store.read(lineage.tree, "b")] == [
+            ("a", 0),
+            ("b", 1),
+        ]
         with refused(SessionNotFoundError):
-            store.branch_session("nobody")
+            store.write(lineage.branch, "nobody")
         assert store.check() == []
 
-    def test_a_branch_is_made_with_its_title_or_not_at_all(self, store: Store) -> None:
+    def test_a_branch_is_made_with_its_title_or_not_at_all(self, store: SessionDB) -> None:
         chat(store, "a", "one")
         store.set_session_title("a", "plan")
-        store.branch_session("a", child_id="b", title=" other  plan ")
-        assert store.get_session_title("b") == "other plan"
+        store.write(lineage.branch, "a", child_id="b", title=" other  plan ")
+        assert store.read(titles.title_of, "b") == "other plan"
         with refused(TitleError):
-            store.branch_session("a", child_id="c", title="plan")
+            store.write(lineage.branch, "a", child_id="c", title="plan")
         assert sorted(listed(store)) == ["a", "b"]
         assert store.check() == []
 
-    def test_where_nothing_is_said_there_is_nothing_to_branch(self, store: Store) -> None:
+    def test_where_nothing_is_said_there_is_nothing_to_branch(self, store: SessionDB) -> None:
         [first] = chat(store, "a", "one")
-        store.rewind_to_message("a", first)
+        store.write(messages.rewind, "a", first)
         running(store, "b")
         for id_ in ("a", "b"):
             with refused(NothingSaidError):
-                store.branch_session(id_, child_id="c")
+                store.write(lineage.branch, id_, child_id="c")
         assert sorted(listed(store)) == ["a", "b"]
 
-    def test_a_branch_holds_only_what_is_over(self, store: Store) -> None:
+    def test_a_branch_holds_only_what_is_over(self, store: SessionDB) -> None:
         chat(store, "a", "one", "two")
         turn_id = accepted(store, "a")
         accepted(store, "a")
-        store.turns.start(turn_id)
-        store.turns.step(turn_id, {"role": "assistant", "content": "I look."})
-        store.branch_session("a", child_id="b")
+        store.write(turns.start, turn_id)
+        store.write(turns.step, turn_id, {"role": "assistant", "content": "I look."})
+        store.write(lineage.branch, "a", child_id="b")
         assert contents(store, "b") == ["one", "two"]
         since = store.get_messages_as_conversation("a")[1]["id"]
-        store.rotate_session("a", [summary()], child_id="a2", since=since)
+        store.write(lineage.rotate, "a", [summary()], child_id="a2", since=since)
         assert contents(store, "a2") == ["in short", "a question", "I look.", "a question"]
-        store.branch_session("a2", child_id="c")
+        store.write(lineage.branch, "a2", child_id="c")
         assert contents(store, "c") == ["in short"]
         assert store.check() == []
 
-    def test_a_child_of_a_compacted_session_continues_it(self, store: Store) -> None:
+    def test_a_child_of_a_compacted_session_continues_it(self, store: SessionDB) -> None:
         store.create_session("a", "cli")
         store.end_session("a", "compression")
         store.create_session("b", "cli", parent_session_id="a")
         store.create_session("c", "cli", parent_session_id="a")
         assert session(store, "b")["relation"] == "continuation"
         assert session(store, "c")["relation"] == "branch"
-        assert store.get_compression_tip("a") == "b"
+        assert store.read(lineage.tip, "a") == "b"
         assert store.check() == []
 
-    def test_a_session_with_a_past_of_its_own_continues_nobody(self, store: Store) -> None:
+    def test_a_session_with_a_past_of_its_own_continues_nobody(self, store: SessionDB) -> None:
         store.create_session("a", "cli")
         store.end_session("a", "compression")
         for undone in (False, True):
             name = f"b{undone}"
             chat(store, name, "hello")
-            store.rotate_session(name, [summary()], child_id=f"{name}2")
+            store.write(lineage.rotate, name, [summary()], child_id=f"{name}2")
             if undone:
-                store.undo_rotation(name)
+                store.write(lineage.undo_rotation, name)
             store.create_session(name, "cli", parent_session_id="a")
             assert session(store, name)["relation"] == "branch"
         assert store.check() == []
 
-    def test_nobody_becomes_the_child_of_its_own_descendant(self, store: Store) -> None:
+    def test_nobody_becomes_the_child_of_its_own_descendant(self, store: SessionDB) -> None:
         chat(store, "a", "hello")
-        store.branch_session("a", child_id="b")
-        store.branch_session("b", child_id="c")
+        store.write(lineage.branch, "a", child_id="b")
+        store.write(lineage.branch, "b", child_id="c")
         for id_ in ("a", "b", "c"):
             store.create_session("a", "cli", parent_session_id=id_)
         assert session(store, "a")["parent_session_id"] is None
-        assert [row["id"] for row in store.get_session_tree("c")] == ["a", "b", "c"]
+        assert [row["id"] for row in store.read(lineage.tree, "c")] == ["a", "b", "c"]
 
-    def test_a_session_keeps_its_first_parent(self, store: Store) -> None:
+    def test_a_session_keeps_its_first_parent(self, store: SessionDB) -> None:
         for id_ in ("a", "b"):
             store.create_session(id_, "cli")
         store.create_session("child", "cli", parent_session_id="a")

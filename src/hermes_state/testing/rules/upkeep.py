@@ -1,7 +1,8 @@
 """Rules for upkeep."""
 
 from hermes_core.errors import UsageError
-from hermes_state.protocol import Store
+from hermes_state.db import SessionDB
+from hermes_state.ledger import lineage, sessions, usage
 from hermes_state.testing.rules.given import (
     DAY_S,
     chat,
@@ -17,14 +18,14 @@ from hermes_state.values import Spent
 class UpkeepRules:
     """Pruning, ghosts, orphans."""
 
-    def test_old_ended_conversations_are_pruned_and_no_others(self, store: Store) -> None:
+    def test_old_ended_conversations_are_pruned_and_no_others(self, store: SessionDB) -> None:
         with still_clock() as time:
             for id_ in ("old", "open", "archived", "telegram"):
                 chat(store, id_, "hello", source="telegram" if id_ == "telegram" else "cli")
-            store.rotate_session("old", [summary()], child_id="old2")
+            store.write(lineage.rotate, "old", [summary()], child_id="old2")
             for id_ in ("old2", "archived", "telegram"):
                 store.end_session(id_, "user")
-            store.set_session_archived("archived", True)
+            store.write(sessions.set_archived, "archived", True)
             time.now += 100 * DAY_S
             chat(store, "young", "hello")
             store.end_session("young", "user")
@@ -38,7 +39,7 @@ class UpkeepRules:
                 store.prune_sessions(0)
         assert store.check() == []
 
-    def test_ghosts_are_terminal_sessions_that_ended_without_a_word(self, store: Store) -> None:
+    def test_ghosts_are_terminal_sessions_that_ended_without_a_word(self, store: SessionDB) -> None:
         with still_clock() as time:
             for id_, source in (
                 ("ghost", "tui"),
@@ -60,24 +61,24 @@ class UpkeepRules:
         assert store.check() == []
 
     def test_a_ghost_at_the_end_of_a_conversation_leaves_its_parent_as_the_tip(
-        self, store: Store
+        self, store: SessionDB
     ) -> None:
         with still_clock() as time:
             chat(store, "a", "hello", source="tui")
-            store.rotate_session("a", [], child_id="b")
+            store.write(lineage.rotate, "a", [], child_id="b")
             store.end_session("b", "exit")
             time.now += 2 * DAY_S
             assert store.prune_empty_ghost_sessions() == 1
-        assert store.get_compression_tip("a") == "a"
+        assert store.read(lineage.tip, "a") == "a"
         assert store.check() == []
 
-    def test_continuations_that_were_never_used_are_ended(self, store: Store) -> None:
+    def test_continuations_that_were_never_used_are_ended(self, store: SessionDB) -> None:
         with still_clock() as time:
             for id_ in ("orphan", "used", "empty"):
                 chat(store, id_, "hello")
                 carried = [] if id_ == "empty" else [summary()]
-                store.rotate_session(id_, carried, child_id=f"{id_}2")
-            store.usage.record("used2", Spent("m"))
+                store.write(lineage.rotate, id_, carried, child_id=f"{id_}2")
+            store.write(usage.record, "used2", Spent("m"))
             assert store.finalize_orphaned_compression_sessions() == 0
             time.now += 8 * DAY_S
             assert store.finalize_orphaned_compression_sessions() == 1
@@ -85,6 +86,6 @@ class UpkeepRules:
         assert session(store, "orphan2")["end_reason"] == "orphaned_compression"
         assert session(store, "used2")["ended_at"] is None
 
-    def test_a_sound_store_has_nothing_to_say(self, store: Store) -> None:
+    def test_a_sound_store_has_nothing_to_say(self, store: SessionDB) -> None:
         chat(store, "a", "hello")
         assert store.check() == []

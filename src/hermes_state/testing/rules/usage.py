@@ -1,7 +1,8 @@
 """Rules for usage."""
 
 from hermes_core.errors import SessionNotFoundError
-from hermes_state.protocol import Store
+from hermes_state.db import SessionDB
+from hermes_state.ledger import lineage, usage
 from hermes_state.testing.rules.given import refused, session, still_clock
 from hermes_state.values import Spent
 
@@ -9,25 +10,25 @@ from hermes_state.values import Spent
 class UsageRules:
     """What model calls cost."""
 
-    def test_calls_are_summed_up_by_model_over_a_conversation(self, store: Store) -> None:
+    def test_calls_are_summed_up_by_model_over_a_conversation(self, store: SessionDB) -> None:
         with still_clock() as time:
             store.create_session("a", "cli")
-            store.usage.record("a", Spent("m", "p", 10, 20, 1, 2, 3, 0.25))
-            store.rotate_session("a", [], child_id="b")
+            store.write(usage.record, "a", Spent("m", "p", 10, 20, 1, 2, 3, 0.25))
+            store.write(lineage.rotate, "a", [], child_id="b")
             time.now += 100
-            store.usage.record("b", Spent("m", "p", 1, 1, cost_usd=0.25))
-            store.usage.record("b", Spent("other", input_tokens=5), task="title")
-            sums = {row["model"]: row for row in store.usage.of_conversation("a")}
+            store.write(usage.record, "b", Spent("m", "p", 1, 1, cost_usd=0.25))
+            store.write(usage.record, "b", Spent("other", input_tokens=5), task="title")
+            sums = {row["model"]: row for row in store.read(usage.of_conversation, "a")}
             assert (sums["m"]["calls"], sums["m"]["input_tokens"]) == (2, 11)
             assert (sums["m"]["cost_usd"], sums["m"]["reasoning_tokens"]) == (0.5, 3)
             assert sums["other"]["calls"] == 1
-            total = store.usage.so_far("b")
+            total = store.read(usage.so_far, "b")
             assert (total["calls"], total["input_tokens"]) == (3, 16)
             assert (total["cost_usd"], total["compactions"]) == (0.5, 1)
-            assert store.usage.so_far("nobody")["calls"] == 0
-            since = store.usage.since(time.now)
+            assert store.read(usage.so_far, "nobody")["calls"] == 0
+            since = store.read(usage.since, time.now)
             assert (since["calls"], since["input_tokens"]) == (2, 6)
         row = session(store, "b")
         assert (row["api_call_count"], row["input_tokens"], row["model"]) == (2, 6, "m")
         with refused(SessionNotFoundError):
-            store.usage.record("nobody", Spent("m"))
+            store.write(usage.record, "nobody", Spent("m"))
