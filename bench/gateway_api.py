@@ -10,7 +10,7 @@ from bench.turns import served
 
 _CLIENTS = 16
 _PEER_TURNS = 4
-_DOUBLE = "gateway.platforms.testing.telegram"
+_DOUBLE = "tests.gateway.servers.telegram"
 _SETTLE_S = 3.0
 
 

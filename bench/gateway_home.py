@@ -6,8 +6,9 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.gateway.servers.telegram import TOKEN as BOT
+
 from bench.gateway_process import TOKEN
-from gateway.platforms.testing.telegram import TOKEN as BOT
 from hermes_core.paths import Home
 
 _PLUGIN = """

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.locks import AccountLock
-from gateway.platforms.testing.telegram import ANNA, BEN, BotApi, Fail
 from hermes_core import config
 from tests.cli.chatting import CTRL_C, TerminalChat
 from tests.gateway.living import PATIENCE_S, Process, World
 from tests.gateway.servers.ports import free_port
+from tests.gateway.servers.telegram import ANNA, BEN, BotApi, Fail
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from hermes_agent.agent import Agent
 from hermes_agent.models import limits
 from hermes_agent.models.base import Model, Request
 from hermes_agent.models.limits import MIB
-from hermes_agent.testing import hostile
 from hermes_agent.testing.faults import Events, Flood
 from hermes_agent.testing.scripted import RecordingSink, say
 from hermes_agent.testing.server import ScriptedServer
@@ -21,6 +20,7 @@ from hermes_core.errors import ModelError, ModelUnreachableError
 from hermes_core.paths import Home
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
+from tests.agent.models import hostile
 from tests.agent.models.conftest import Format, Make
 
 HELLO = Request("You help.", [], [{"role": "user", "content": "hello"}])

@@ -1,8 +1,8 @@
 """Telegram as a place: direct chats and the topics of a forum, on the Bot API double."""
 
 from gateway.platforms.testing.network import Proxy
-from gateway.platforms.testing.telegram import NAME, BotApi, Person
 from tests.gateway.chaos.place import Link, Place, Seen
+from tests.gateway.servers.telegram import NAME, BotApi, Person
 
 _FORUM = -100_500
 _FIRST_PERSON = 2001

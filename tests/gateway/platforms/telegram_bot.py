@@ -12,8 +12,8 @@ from gateway.config import Platform, PlatformConfig
 from gateway.platforms.base import MessageEvent, PlatformError, Receipt
 from gateway.platforms.telegram.adapter import TelegramAdapter
 from gateway.platforms.telegram.manifest import TelegramSettings
-from gateway.platforms.testing.telegram import BotApi
 from tests.gateway.platforms.scripted_ingress import PATIENCE_S, Loop, ScriptedIngress
+from tests.gateway.servers.telegram import BotApi
 
 
 class Ingress(ScriptedIngress):

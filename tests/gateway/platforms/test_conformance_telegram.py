@@ -10,10 +10,10 @@ from gateway.platforms.base import BasePlatformAdapter
 from gateway.platforms.telegram.adapter import TelegramAdapter
 from gateway.platforms.telegram.manifest import TelegramSettings
 from gateway.platforms.testing.conformance import PlatformConformance
-from gateway.platforms.testing.telegram import BotApi, Cut, Fail
-from gateway.platforms.testing.telegram_world import ANNA, BEN
 from gateway.platforms.testing.world import World
 from tests.gateway.servers.ports import free_port
+from tests.gateway.servers.telegram import BotApi, Cut, Fail
+from tests.gateway.servers.telegram_world import ANNA, BEN
 
 
 class TelegramWorld(World):

@@ -12,8 +12,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from gateway.platforms.testing.telegram import ANNA, TOKEN, BotApi, Cut
-from gateway.platforms.testing.telegram_methods import FILE_LIMIT
+from tests.gateway.servers.telegram import ANNA, TOKEN, BotApi, Cut
+from tests.gateway.servers.telegram_methods import FILE_LIMIT
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_a_cut_connection_gives_no_answer(api: BotApi) -> None:
 
 
 def test_it_runs_as_a_process_of_its_own() -> None:
-    command = [sys.executable, "-m", "gateway.platforms.testing.telegram"]
+    command = [sys.executable, "-m", "tests.gateway.servers.telegram"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()

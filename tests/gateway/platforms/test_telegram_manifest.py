@@ -8,9 +8,9 @@ import pytest
 
 from gateway.platforms.registry import find, make, settings_of
 from gateway.platforms.telegram.manifest import MANIFEST, TelegramSettings
-from gateway.platforms.testing.telegram import TOKEN
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home
+from tests.gateway.servers.telegram import TOKEN
 
 
 def test_the_account_is_the_part_of_the_token_that_is_no_secret() -> None:

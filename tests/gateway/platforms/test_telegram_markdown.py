@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.platforms.telegram.markdown import Formatted, render, utf16
-from gateway.platforms.testing import telegram_methods as methods
+from tests.gateway.servers import telegram_methods as methods
 
 
 def drawn(formatted: Formatted) -> list[tuple[str, str]]:

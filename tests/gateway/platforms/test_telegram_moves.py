@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateway.platforms.testing.telegram import ANNA, NAME, BotApi
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_state.ledger import outbox
 from hermes_state.values import OutboundPart
 from tests.gateway.living import PATIENCE_S, Inside, World
+from tests.gateway.servers.telegram import ANNA, NAME, BotApi
 
 OLD, NEW = -77, -1_000_077
 _TABLE = """

@@ -18,12 +18,12 @@ import pytest
 
 from gateway.platforms.base import MessageEvent, PlatformError, Receipt
 from gateway.platforms.telegram import polling
-from gateway.platforms.testing.telegram import ANNA, BEN, BotApi, Cut, Fail, Hold
 from hermes_core import clock
 from hermes_core.errors import StoreBusyError
 from tests.gateway.platforms.scripted_ingress import PATIENCE_S
 from tests.gateway.platforms.telegram_bot import Ingress, running, unconnected
 from tests.gateway.servers.ports import free_port
+from tests.gateway.servers.telegram import ANNA, BEN, BotApi, Cut, Fail, Hold
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from gateway.platforms.telegram import wire
 from gateway.platforms.telegram.adapter import TEXT_LIMIT, TelegramAdapter, formatted
 from gateway.platforms.telegram.keyboard import keyboard
 from gateway.platforms.telegram.markdown import utf16
-from gateway.platforms.testing.telegram import ANNA, BotApi, Cut, Fail, Flood, Hold
 from hermes_core.errors import StoreBusyError
 from tests.gateway.platforms.telegram_bot import Ingress, Running, running
+from tests.gateway.servers.telegram import ANNA, BotApi, Cut, Fail, Flood, Hold
 from tests.support.examples import examples
 
 CHAT = str(ANNA.id)

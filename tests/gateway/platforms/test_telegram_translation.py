@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from gateway.platforms.base import Button, MessageEvent, MessageType
-from gateway.platforms.testing.telegram import ANNA, BEN, NAME, BotApi, Cut, Fail
 from gateway.source import SessionSource
 from tests.gateway.platforms.telegram_bot import Ingress, Running, running, unconnected
+from tests.gateway.servers.telegram import ANNA, BEN, NAME, BotApi, Cut, Fail
 
 GROUP, FORUM, CHANNEL = -1001, -1002, -1003
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))

@@ -7,7 +7,7 @@
         api.fail("sendMessage", Cut("after"))
 
 It keeps its chats for as long as it lives, however often clients come and go. `python -m
-gateway.platforms.testing.telegram` runs it alone; then `POST /world/VERB` with JSON does what the
+tests.gateway.servers.telegram` runs it alone; then `POST /world/VERB` with JSON does what the
 methods of `World` do.
 """
 
@@ -28,8 +28,8 @@ from urllib.error import URLError
 from urllib.parse import parse_qsl, unquote, urlsplit
 from urllib.request import Request, urlopen
 
-from gateway.platforms.testing.telegram_methods import METHODS, Call
-from gateway.platforms.testing.telegram_world import ANNA, BEN, Json, Person, Refusal, World
+from tests.gateway.servers.telegram_methods import METHODS, Call
+from tests.gateway.servers.telegram_world import ANNA, BEN, Json, Person, Refusal, World
 
 __all__ = ["ANNA", "BEN", "BotApi", "Cut", "Delay", "Fail", "Flood", "Hold", "Person", "main"]
 
@@ -153,7 +153,7 @@ class BotApi:
         """How often a method was carried out."""
         return self.world.calls[method]
 
-    def answer(self, method: str, call: Call) -> Any:  # noqa: ANN401 -- results differ
+    def answer(self, method: str, call: Call) -> Any:
         """Carry out a call; raises Refusal, and _Broken when the connection is to break."""
         with self.world.changed:
             self.requests.append((method, dict(call.given)))
@@ -174,7 +174,7 @@ class BotApi:
             fault.until.wait()
         return result
 
-    def _carry_out(self, method: str, call: Call) -> Any:  # noqa: ANN401 -- results differ
+    def _carry_out(self, method: str, call: Call) -> Any:
         own = {
             "getUpdates": self._get_updates,
             "setWebhook": self._set_webhook,
@@ -321,15 +321,15 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, connection)
         self._open: set[socket.socket] = set()
 
-    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 -- the base's
+    def process_request(self, request: Any, client_address: Any) -> None:
         self._open.add(request)
         super().process_request(request, client_address)
 
-    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 -- the base's
+    def shutdown_request(self, request: Any) -> None:
         self._open.discard(request)
         super().shutdown_request(request)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 -- the base's
+    def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no news."""
         del client_address
         if not isinstance(sys.exception(), OSError):
@@ -360,7 +360,7 @@ class _Connection(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._serve()
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: ANN401 -- the base's
+    def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
 
     def _serve(self) -> None:
@@ -381,7 +381,7 @@ class _Connection(BaseHTTPRequestHandler):
             return
         self._say(code, json.dumps(answer).encode(), "application/json")
 
-    def _result(self, place: str, method: str, query: str, body: bytes) -> Any:  # noqa: ANN401
+    def _result(self, place: str, method: str, query: str, body: bytes) -> Any:
         api = self.server.api
         if place == "world":
             return _do_remotely(api, method, json.loads(body or b"{}"))
@@ -423,7 +423,7 @@ _FAULTS: Mapping[str, type[Cut | Fail | Delay]] = {"cut": Cut, "fail": Fail, "de
 _REMOTE = ("write", "edit", "press", "block", "upgrade", "add_chat", "shown", "replies")
 
 
-def _do_remotely(api: BotApi, verb: str, given: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _do_remotely(api: BotApi, verb: str, given: Mapping[str, Any]) -> Any:
     """Do what a person does, or arrange a fault, for a test in another process."""
     known = dict(given)
     if verb == "calls":

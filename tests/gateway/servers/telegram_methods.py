@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
-from gateway.platforms.testing.telegram_world import Chat, Json, Refusal, World, utf16
+from tests.gateway.servers.telegram_world import Chat, Json, Refusal, World, utf16
 
 TEXT_LIMIT = 4096
 CAPTION_LIMIT = 1024
@@ -42,7 +42,7 @@ class Call(NamedTuple):
     given: Mapping[str, Any]
     files: Mapping[str, tuple[str, bytes]]
 
-    def value(self, name: str) -> Any:  # noqa: ANN401 -- wire data
+    def value(self, name: str) -> Any:
         """A parameter, read as JSON where it was sent as text."""
         found = self.given.get(name)
         if not isinstance(found, str):

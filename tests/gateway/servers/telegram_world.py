@@ -123,7 +123,7 @@ class World:
         *,
         person: Person = ANNA,
         chat: int | None = None,
-        **more: Any,  # noqa: ANN401
+        **more: Any,
     ) -> int:
         """Somebody writes; `more` are parameters of `deliver`. The id of the message comes back."""
         return self.deliver({"text": text, "entities": _entities(text)}, person, chat, **more)
@@ -138,7 +138,7 @@ class World:
         caption: str = "",
         size: int | None = None,
         about: Mapping[str, Any] | None = None,
-        **more: Any,  # noqa: ANN401
+        **more: Any,
     ) -> int:
         """Somebody sends a photo, document, voice, audio, video or sticker."""
         told: Json = {"file_size": len(content) if size is None else size, **(about or {})}
@@ -156,7 +156,7 @@ class World:
         *,
         thread: int | None = None,
         reply_to: int | None = None,
-        **more: Any,  # noqa: ANN401 -- whatever a message of the Bot API may hold
+        **more: Any,
     ) -> int:
         """Put a message into a chat and tell the bot; without a person it is a post of a channel."""
         with self.changed:
