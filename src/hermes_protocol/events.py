@@ -3,6 +3,22 @@
 from typing import Any, NotRequired, TypedDict
 
 
+class EventParams(TypedDict):
+    """The parameters of the notification `event`.
+
+    An event of a conversation's log has its number and the id of the log; the number grows by at least 1
+    from one to the next. Snapshots of a state (`session.info`, `prompt.queue`, `usage.update`) have
+    neither: who reconnects gets them anew.
+    """
+
+    type: str
+    session_id: NotRequired[str]
+    """The open session; missing when the event is about the server."""
+    seq: NotRequired[int]
+    log: NotRequired[str]
+    payload: NotRequired[dict[str, Any]]
+
+
 class Ready(TypedDict):
     """The server takes requests. It is the first frame; it belongs to no session."""
 

@@ -100,6 +100,25 @@ class Queued(msgspec.Struct, frozen=True):
     """Files of the pictures that go along."""
 
 
+class Position(msgspec.Struct, frozen=True):
+    """A position in the event log of a conversation; `session.resume` takes it as `after`."""
+
+    log: str = ""
+    """The id of the log. Another id means that the numbers began anew."""
+    seq: int = 0
+    """The number of the last event that was seen; 0 before the first."""
+
+
+class Resumption(Position, frozen=True):
+    """The position that a snapshot corresponds to: all events after it follow."""
+
+    replayed: bool = False
+    """Whether the missed events follow this answer, one by one.
+
+    Then `seq` is the position that was asked for, and there are no messages: the client has them.
+    """
+
+
 class Opened(msgspec.Struct, frozen=True):
     """The answer to creating, resuming or activating a session."""
 
@@ -113,6 +132,7 @@ class Opened(msgspec.Struct, frozen=True):
     inflight: Inflight | None = None
     running: bool = False
     queued: list[Queued] = []
+    events: Resumption = Resumption()
 
     @property
     def durable_id(self) -> str:
