@@ -2,14 +2,17 @@
 
 import hashlib
 import shutil
+from enum import StrEnum
 from pathlib import Path
 
 import apsw
 import pytest
 
 from hermes_core.errors import StoreError
-from hermes_state import SessionDB
+from hermes_state import SessionDB, transitions
 from hermes_state.engines.sqlite import schema as migrations
+from hermes_state.engines.sqlite import triggers
+from hermes_state.engines.sqlite.triggers import normalized
 from hermes_state.ledger import lineage, meta, titles, turns
 
 FILES = Path(__file__).parent / "files"
@@ -144,3 +147,76 @@ def test_a_schema_that_lacks_something_is_found_and_fixed(
         assert store.check() == []
     if "outbox" not in statement:
         assert schema(path) == schema(new)
+
+
+# -- generated triggers -------------------------------------------------------------------------
+
+
+def test_the_generated_triggers_are_those_that_the_released_steps_made() -> None:
+    conn = apsw.Connection(":memory:")
+    for step in migrations.STEPS:
+        conn.execute(step.sql)
+    made = dict(conn.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"))
+    kept = {"messages_counted", "messages_immutable", "messages_forgotten", "usage_summed"}
+    assert {name: normalized(sql) for name, sql in made.items() if name not in kept} == {
+        name: normalized(sql) for name, sql in triggers.expected().items()
+    }
+
+
+@pytest.mark.parametrize("machine", transitions.MACHINES, ids=lambda machine: machine.table)
+def test_the_states_of_a_table_are_those_of_its_machine(machine: transitions.Machine) -> None:
+    with SessionDB.in_memory() as store:
+        sql: str = store._execute_write(
+            lambda c: (
+                c.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (machine.table,)).get
+            )
+        )
+    states = ", ".join(f"'{state}'" for state in machine.states)
+    assert f"CHECK ({machine.column} IN ({states}))" in sql
+
+
+@pytest.mark.parametrize("machine", transitions.MACHINES, ids=lambda machine: machine.table)
+def test_every_move_that_a_machine_does_not_allow_is_refused(machine: transitions.Machine) -> None:
+    conn = apsw.Connection(":memory:")
+    flags = set(machine.moves_if.values())
+    columns = ", ".join((machine.column, *flags))
+    conn.execute(f"CREATE TABLE {machine.table} ({columns})")
+    mine = (sql for sql in triggers.expected().values() if f" ON {machine.table} " in sql)
+    for sql in [*mine]:
+        conn.execute(sql)
+    for flag in range(2):
+        for old in (None, *machine.states):
+            for new in (None, *machine.states):
+                if (old is None or new is None) and machine.table != "inbox":
+                    continue
+                assert _moves(conn, machine, flag, old, new) == _may_move(machine, flag, old, new)
+
+
+def _moves(
+    conn: apsw.Connection,
+    machine: transitions.Machine,
+    flag: int,
+    old: StrEnum | None,
+    new: StrEnum | None,
+) -> bool:
+    """Tell whether the database lets a row go from one state to another."""
+    table, column = machine.table, machine.column
+    conn.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    conn.execute(f"DELETE FROM {table}; INSERT INTO {table} ({column}) VALUES (?)", (old,))
+    for name in machine.moves_if.values():
+        conn.execute(f"UPDATE {table} SET {name} = ?", (flag,))
+    conn.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
+    try:
+        conn.execute(f"UPDATE {table} SET {column} = ?", (new,))
+    except apsw.ConstraintError:
+        return False
+    return True
+
+
+def _may_move(
+    machine: transitions.Machine, flag: int, old: StrEnum | None, new: StrEnum | None
+) -> bool:
+    if machine.moves is None:
+        return old == machine.open
+    assert old is not None and new is not None
+    return new in machine.moves.get(old, ()) or bool(flag and (old, new) in machine.moves_if)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import apsw
 
-from hermes_state.engines.sqlite import schema
+from hermes_state.engines.sqlite import schema, triggers
 from hermes_state.engines.sqlite.database import Database
 
 _MAX_SHOWN = 20
@@ -129,7 +129,7 @@ def _differences(conn: apsw.Connection) -> Iterator[_Difference]:
             yield _Difference(f"the {one.kind} {one.name} is missing", (one.sql,))
         elif one.kind == "table":
             yield from _column_differences(one.name, found, expected)
-        elif present.sql != one.sql:
+        elif triggers.normalized(present.sql) != triggers.normalized(one.sql):
             drop = f"DROP {present.kind} {one.name}"
             text = f"the {one.kind} {one.name} is not as it should be"
             yield _Difference(text, (drop, one.sql))

@@ -1,7 +1,9 @@
 """The schema, as the ordered list of steps that made it.
 
 A step and the record that it ran are one transaction. A fresh database runs all of them, so there is
-no second description of the schema to keep in step; docs/reference/store.md shows today's result.
+no second description of the schema to keep in step; docs/reference/store.md shows today's result. The
+triggers of state machines are generated (`triggers`): they replace those that old steps made, so a
+change of `hermes_state.transitions` needs a step, if only an empty one.
 """
 
 from typing import NamedTuple
@@ -9,6 +11,7 @@ from typing import NamedTuple
 import apsw
 
 from hermes_core import clock
+from hermes_state.engines.sqlite import triggers
 
 APPLICATION_ID = 0x48524D53
 """Marks a file as ours; SQLite keeps it in the header."""
@@ -509,6 +512,8 @@ def migrate(conn: apsw.Connection, version: int = SCHEMA_VERSION) -> None:
     try:
         for position in range(version_of(conn), version):  # another process may have been faster
             _take(conn, position)
+        if version == SCHEMA_VERSION:
+            triggers.install(conn)
     except BaseException:
         conn.execute("ROLLBACK")
         raise
