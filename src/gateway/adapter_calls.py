@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar
 
 from gateway.platforms.base import PlatformError
-from hermes_core.errors import in_words
+from hermes_core.errors import describe_error
 
 Params = ParamSpec("Params")
 Answer = TypeVar("Answer")
@@ -27,7 +27,7 @@ async def called(
     except BaseException as error:
         if is_end_of(task, error):
             raise
-        raise PlatformError(f"Something went wrong: {in_words(error)}.") from error
+        raise PlatformError(f"Something went wrong: {describe_error(error)}.") from error
 
 
 def own_task() -> asyncio.Task[Any]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from gateway.threads import run_blocking
 from hermes_core import clock
-from hermes_core.errors import StoreBusyError, StoreError, StoreGoneError, in_words
+from hermes_core.errors import StoreBusyError, StoreError, StoreGoneError, describe_error
 from hermes_state.ledger import meta
 from hermes_state.store import Store
 
@@ -84,7 +84,7 @@ class StoreMonitor:
                 self._lost.set_exception(error)
                 self._lost.exception()
             except (StoreError, OSError, RuntimeError) as error:  # no memory; it is tried again
-                logger.warning("the store could not be looked at: %s", in_words(error))
+                logger.warning("the store could not be looked at: %s", describe_error(error))
 
     async def unless_lost(self, work: Coroutine[Any, Any, T]) -> T:
         """Await `work`; raises StoreGoneError when the store is gone before it ends."""

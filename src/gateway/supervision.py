@@ -11,7 +11,7 @@ from gateway.adapter_calls import called, is_end_of, own_task
 from gateway.platforms.base import BasePlatformAdapter, Ingress, Manifest, PlatformError
 from gateway.threads import run_blocking
 from hermes_cli.plugin_calls import is_of_a_person
-from hermes_core.errors import in_words
+from hermes_core.errors import describe_error
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Supervisor:
             if is_end_of(task, error):
                 raise
             logger.exception("%s failed", self.manifest.name)
-            return PlatformError(f"Something went wrong: {in_words(error)}.")
+            return PlatformError(f"Something went wrong: {describe_error(error)}.")
 
     async def _live(self, *, is_reconnect: bool) -> PlatformError:
         """One life of a connection: until it is lost, for the reason that is returned."""

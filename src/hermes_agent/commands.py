@@ -26,7 +26,7 @@ from hermes_core.errors import (
     PluginError,
     SessionNotFoundError,
     UsageError,
-    in_words,
+    describe_error,
 )
 from hermes_core.slash_commands import Surface
 from hermes_core.text import counted, one_line, truncate, usd, without_surrogates
@@ -190,7 +190,7 @@ def _run_of_plugin(command: PluginCommand, argument: str) -> str:
     except (HermesError, Interrupted):
         raise
     except Exception as error:
-        raise PluginError(f"/{command.name} failed. {in_words(error)}") from error
+        raise PluginError(f"/{command.name} failed. {describe_error(error)}") from error
 
 
 def _use(context: Context, parsed: Parsed, table: Sequence[Command] | None) -> str:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from hermes_cli.hook_answers import AnswerError, refuse_unfinished
-from hermes_core.errors import HermesError, Interrupted, PluginError, in_words
+from hermes_core.errors import HermesError, Interrupted, PluginError, describe_error
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,9 @@ def contained(plugin: str, what: str, function: Callable[Params, Made]) -> Calla
             logger.exception("plugin %s failed in %s", plugin, what)
             if isinstance(error, Exception):
                 raise
-            raise PluginError(f"The plugin {plugin} failed in {what}: {in_words(error)}") from error
+            raise PluginError(
+                f"The plugin {plugin} failed in {what}: {describe_error(error)}"
+            ) from error
         return result
 
     return call

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from hermes_core.errors import PluginError, in_words
+from hermes_core.errors import PluginError, describe_error
 from hermes_core.paths import Home
 from hermes_core.text import without_surrogates
 from hermes_core.version import VERSION
@@ -213,7 +213,7 @@ def _entry_points() -> "Iterable[EntryPoint]":
         return metadata.entry_points(group=GROUP)
     except Exception as error:  # noqa: BLE001 -- the reader of a broken file may raise anything
         logger.debug(
-            "the metadata of a package is broken: %s", in_words(error)
+            "the metadata of a package is broken: %s", describe_error(error)
         )  # which is told below
     usable: dict[str, list[EntryPoint]] = {}
     for package in metadata.distributions():  # each by itself: slower, and only then
@@ -221,7 +221,7 @@ def _entry_points() -> "Iterable[EntryPoint]":
             usable.setdefault(package.name, list(package.entry_points.select(group=GROUP)))
         except Exception as error:  # noqa: BLE001 -- as above
             place = getattr(package, "_path", package)  # its name may be what is broken
-            logger.warning("a package is passed over: %s: %s", place, in_words(error))
+            logger.warning("a package is passed over: %s: %s", place, describe_error(error))
     return [point for points in usable.values() for point in points]
 
 

@@ -26,7 +26,7 @@ from hermes_cli.plugin_context import (
     callback_of,
 )
 from hermes_cli.plugin_sources import Found
-from hermes_core.errors import PluginError, in_words
+from hermes_core.errors import PluginError, describe_error
 from hermes_core.paths import Home
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _register(plugin: Found, context: PluginContext) -> None:
     except BaseException as error:
         if plugin_calls.is_of_a_person(error):
             raise
-        raise PluginError(in_words(error)) from error
+        raise PluginError(describe_error(error)) from error
     finally:
         context.is_open = False
 

@@ -1,6 +1,7 @@
-"""Files that were kept for conversations.
+"""Attachments stored in the home.
 
-A terminal's are named after their session, those of chats after their content: several may share one.
+Those of the terminal are named after their session. Those of chats are named after their content, so
+several messages may share one.
 """
 
 import os
@@ -19,12 +20,12 @@ _SHARED = re.compile(r"[0-9a-f]{32}\.\w+", re.ASCII)
 
 
 def place(home: Home, session_id: str, number: int, name: str) -> Path:
-    """Return where a session's file of this number and name is kept."""
+    """Return the path of a session's attachment."""
     return home.attachments / f"{_stem(session_id)}.{number}_{name}"
 
 
 def own(home: Home, session_ids: Iterable[str]) -> set[str]:
-    """The names of what was kept for these sessions alone."""
+    """Return the names of files that belong to these sessions alone."""
     stems = {_stem(session_id) for session_id in session_ids}
     try:
         names = [path.name for path in home.attachments.iterdir()] if stems else []
@@ -34,7 +35,7 @@ def own(home: Home, session_ids: Iterable[str]) -> set[str]:
 
 
 def owner(name: str) -> str:
-    """The session that a file is named after; empty when its name does not tell."""
+    """Return the session that a file is named after, or an empty string."""
     found = _NUMBERED.match(name)
     return found[1] if found and not _HASHED.fullmatch(found[1]) else ""
 
@@ -45,7 +46,7 @@ def is_shared(name: str) -> bool:
 
 
 def hold(path: Path) -> BinaryIO | None:
-    """Keep a file from being removed until what this returns is closed; None when there is none."""
+    """Protect a file from removal until the returned file is closed. Returns None if missing."""
     import fcntl  # noqa: PLC0415 -- few need it
 
     try:
@@ -55,13 +56,13 @@ def hold(path: Path) -> BinaryIO | None:
     fcntl.flock(file, fcntl.LOCK_SH)
     if os.fstat(file.fileno()).st_nlink:
         return file
-    file.close()  # it was removed while we waited for who removed it
+    file.close()  # removed while we waited for the lock
     return None
 
 
 @contextmanager
 def claimed(home: Home, names: Iterable[str]) -> Generator[set[str]]:
-    """Those of these files that nobody holds; nobody can while this goes on."""
+    """Lock those of the files that nobody holds, and yield their names."""
     import fcntl  # noqa: PLC0415 -- few need it
 
     with ExitStack() as opened:
@@ -75,14 +76,14 @@ def claimed(home: Home, names: Iterable[str]) -> Generator[set[str]]:
 
 
 def remove(home: Home, names: Iterable[str]) -> None:
-    """Remove files; one that cannot go stays, as a file that nobody refers to."""
+    """Remove files; one that cannot be removed stays."""
     for name in names:
         with suppress(OSError):
             (home.attachments / name).unlink()
 
 
 def _stem(session_id: str) -> str:
-    """The part of a file's name that stands for its session: an imported id may be any text."""
+    """Return the file name prefix of a session; an imported id may be any text, so it is hashed."""
     if _PLAIN.fullmatch(session_id):
         return session_id
     import hashlib  # noqa: PLC0415 -- slow to load, and hardly ever needed

@@ -12,12 +12,12 @@ _read: Callable[[], float] = time.time
 
 
 def now() -> float:
-    """Seconds since the epoch, UTC."""
+    """Return seconds since the epoch, UTC."""
     return _read()
 
 
 def date(seconds: float) -> datetime:
-    """The date of a moment, UTC; one that no calendar has, as others may have stored, is the nearest."""
+    """Convert a timestamp to UTC; clamps one outside of the calendar, as imports may have."""
     if not _EARLIEST.timestamp() < seconds < _LATEST.timestamp():
         return _LATEST if seconds > 0 else _EARLIEST
     return datetime.fromtimestamp(seconds, UTC)
@@ -25,7 +25,7 @@ def date(seconds: float) -> datetime:
 
 @contextmanager
 def reading(source: Callable[[], float]) -> Generator[None]:
-    """Let `now()` read another clock for the length of a block."""
+    """Let `now()` read another clock within a block."""
     global _read  # noqa: PLW0603 -- the one replaceable clock of the process
     before, _read = _read, source
     try:

@@ -1,4 +1,4 @@
-"""Reading the settings: defaults, then config.toml, then the environment, then the command line.
+"""Reader of the settings: defaults, then config.toml, then the environment, then the command line.
 
 The only module that reads the environment. A setting is a field of a section in `settings`; its name in
 the file is `section.field`, in the environment `HERMES_SECTION_FIELD`, on the command line
@@ -22,7 +22,7 @@ from hermes_core.text import typed, without_surrogates
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One setting as the documentation and the error messages name it."""
+    """One setting, as the documentation and error messages name it."""
 
     section: str
     field: str
@@ -40,17 +40,17 @@ class Option(msgspec.Struct, frozen=True):
 
 
 _SHORT = {"HERMES_MODEL": "model.name"}
-"""Variables with a shorter name than their setting gives them."""
+"""Short names of variables."""
 
 _ASSIGNMENT = re.compile(r"""(?m)^[ \t]*([A-Za-z_]\w*)[ \t]*=[ \t]*(["']?)(.*?)\2[ \t\r]*$""")
-"""A line of a file with variables; what a value stands between is no part of it."""
+"""A line of a file with variables; quotes around the value are not part of it."""
 _ON = ("1", "true", "yes", "on")
 _OFF = ("", "0", "false", "no", "off")
 
 
 @cache
 def options() -> tuple[Option, ...]:
-    """Every setting, in the order of the schema."""
+    """Return every setting, in the order of the schema."""
     return tuple(
         Option(section.name, field.name, _kind(field), _default(field), _about(field))
         for section in msgspec.structs.fields(Settings)
@@ -71,38 +71,38 @@ def _about(field: msgspec.structs.FieldInfo) -> str:
 
 
 def home(environment: Mapping[str, str] | None = None) -> Home:
-    """The home folder: HERMES_HOME, else ~/.hermes."""
+    """Return the home folder: HERMES_HOME, else ~/.hermes."""
     env = os.environ if environment is None else environment
     named = env.get("HERMES_HOME", "")
     try:
         folder = Path(named).expanduser().absolute() if named else Path.home() / ".hermes"
     except (RuntimeError, OSError) as error:  # no such user, or the working folder is gone
         raise ConfigError(
-            f"There is no folder {named or '~'}: {error}", fix="Set HERMES_HOME to a whole path."
+            f"Folder {named or '~'} not found: {error}", fix="Set HERMES_HOME to an absolute path."
         ) from error
     if without_surrogates(str(folder)) != str(folder):  # SQLite opens no files of such a name
         raise ConfigError(
             f"The name of the folder {str(folder)!r} is not UTF-8.",
-            fix="Set HERMES_HOME to a folder whose name is.",
+            fix="Set HERMES_HOME to a folder with a UTF-8 name.",
         )
     return Home(folder)
 
 
 def variable(name: str, environment: Mapping[str, str] | None = None) -> str:
-    """A variable that a platform or a parent process gives us; empty when it is not there."""
+    """Return a variable of a platform or a parent process; empty when unset."""
     env = os.environ if environment is None else environment
     return env.get(name, "").strip()
 
 
 def variables(more: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> list[str]:
-    """Return the variables of the environment that are about a setting, or among `more`."""
+    """Return the environment variables that belong to a setting or are in `more`."""
     env = os.environ if environment is None else environment
     names = (*_SHORT, *(option.variable for option in options()), *more)
     return [name for name in names if env.get(name)]
 
 
 class Proxies(msgspec.Struct, frozen=True):
-    """What the environment says about HTTP proxies."""
+    """HTTP proxies from the environment."""
 
     http_proxy: str = ""
     https_proxy: str = ""
@@ -111,7 +111,7 @@ class Proxies(msgspec.Struct, frozen=True):
 
 
 def proxies(environment: Mapping[str, str] | None = None) -> Proxies:
-    """The proxies of the environment; the names in small letters win, as they do elsewhere."""
+    """Return the HTTP proxies; lowercase names win, as in other programs."""
     env = os.environ if environment is None else environment
     names = [field.name for field in msgspec.structs.fields(Proxies)]
     return Proxies(**{name: env.get(name) or env.get(name.upper(), "") for name in names})
@@ -122,41 +122,43 @@ _SECRET_NAME = re.compile(
     r"|_(?:KEY|TOKEN|SECRET)_",
     re.IGNORECASE,
 )
-_SHORTEST_SECRET = 8
+_MIN_SECRET_LENGTH = 8
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a setting or a variable of this name holds a secret."""
+    """Return whether a setting or variable of this name holds a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def secrets(settings: Settings, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Every secret we were given, by the name it has; their values must not leave."""
+    """Return the secrets of the settings and the environment, by name."""
     env = os.environ if environment is None else environment
     found = {name: value for name, value in env.items() if _SECRET_NAME.search(name)}
     found["model.api_key"] = settings.model.api_key
-    tables = {f"plugins.settings.{name}": one for name, one in settings.plugins.settings.items()}
-    tables |= {f"gateway.platforms.{name}": one for name, one in settings.gateway.platforms.items()}
-    for place, table in tables.items():
-        found |= {
-            f"{place}.{key}": str(value) for key, value in table.items() if _SECRET_NAME.search(key)
-        }
-    return {name: value for name, value in found.items() if len(value) >= _SHORTEST_SECRET}
+    sections = {
+        "plugins.settings": settings.plugins.settings,
+        "gateway.platforms": settings.gateway.platforms,
+    }
+    for section, tables in sections.items():
+        for name, table in tables.items():
+            secret = {key: str(table[key]) for key in table if _SECRET_NAME.search(key)}
+            found |= {f"{section}.{name}.{key}": value for key, value in secret.items()}
+    return {name: value for name, value in found.items() if len(value) >= _MIN_SECRET_LENGTH}
 
 
 def child_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment for commands that a model runs: ours without the secrets."""
+    """Return the environment for commands of the model: ours without secrets."""
     env = os.environ if environment is None else environment
     return {name: value for name, value in env.items() if not _SECRET_NAME.search(name)}
 
 
 def set_default(name: str, value: str) -> None:
-    """Set a variable that a native library reads when it is loaded, unless the user has set it."""
+    """Set a variable for a native library, unless the user has set it."""
     os.environ.setdefault(name, value)
 
 
 def take_over(file: Path) -> None:
-    """Have the variables of a file count: lines of NAME=value. It need not be there."""
+    """Add the variables of a file to the environment: lines of NAME=value. The file may be missing."""
     try:
         text = file.read_text("utf-8", "replace")
     except OSError:
@@ -165,12 +167,12 @@ def take_over(file: Path) -> None:
 
 
 def is_dumb_terminal() -> bool:
-    """Whether the terminal can only add lines."""
+    """Return whether the terminal cannot move its cursor."""
     return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
 
 
 def pass_on(overrides: Iterable[str]) -> None:
-    """Have our own child processes use these values of the command line; raises ConfigError."""
+    """Pass `--set` values on to our child processes. Raises ConfigError."""
     for text in overrides:
         option, raw = _named(text)
         _parse(option, raw, f"--set {option.key}")
@@ -183,7 +185,7 @@ def load(
     environment: Mapping[str, str] | None = None,
     overrides: Iterable[str] = (),
 ) -> Settings:
-    """Read the settings; an unknown key or a bad value raises ConfigError."""
+    """Read the settings. Raises ConfigError for an unknown key or a bad value."""
     env = os.environ if environment is None else environment
     place = place or home(env)
     values = _read_file(place.config)
@@ -204,22 +206,22 @@ def load(
 
 
 def change(place: Home, key: str, value: object) -> None:
-    """Write one setting to config.toml and leave every comment and every other line as it is.
+    """Write one setting to config.toml; comments and all other lines stay.
 
-    A value of None removes the setting, so that its default holds again. Of a table only what differs is
-    written. Raises ConfigError, and leaves the file alone, when it cannot be done.
+    None resets the setting to its default. In a table, only differences are written. Raises
+    ConfigError and leaves the file unchanged when that is not possible.
     """
     change_by(place, key, lambda _old: value)
 
 
 def change_by(place: Home, key: str, new: Callable[[Any], object]) -> None:
-    """Change one setting as `change` does, to what a function makes of the value that config.toml gives.
+    """Change one setting as `change` does, to the result of a function of its value in config.toml.
 
-    Nobody else writes meanwhile, so that of two who add something to a list none is lost.
+    Holds a lock meanwhile, so that two processes can each add to a list.
     """
     option = _option(key)
     place.create()
-    with alone_in(place.root):  # another window may change another setting
+    with alone_in(place.root):  # another process may change another setting
         settings = _checked(_read_file(place.config), str(place.config))
         old = getattr(getattr(settings, option.section), option.field)
         _change(place, option, new(old))
@@ -237,7 +239,7 @@ def _change(place: Home, option: Option, value: object) -> None:
     before = place.config.read_bytes().decode("utf-8-sig") if place.config.exists() else ""
     edits = toml_text.differences({option.section: section}, {option.section: new})
     text = toml_text.changed(before, edits)
-    if not _says(text, settings):
+    if not _gives(text, settings):
         raise ConfigError(
             f"{option.key} cannot be changed in {place.config} without changing other settings.",
             fix="Change it there with an editor.",
@@ -250,11 +252,13 @@ def _change(place: Home, option: Option, value: object) -> None:
             fix="Make it and its folder writable, or set HERMES_HOME to another folder.",
         ) from error
     except UnicodeEncodeError as error:
-        raise ConfigError(f"{option.key}: {value!r} is no text.", fix="Use UTF-8.") from error
+        raise ConfigError(
+            f"{option.key}: {value!r} is not valid UTF-8.", fix="Use UTF-8."
+        ) from error
 
 
-def _says(text: str, settings: Settings) -> bool:
-    """Whether a new text of the file gives these settings."""
+def _gives(text: str, settings: Settings) -> bool:
+    """Return whether a text of the file gives these settings."""
     try:
         return _checked(_toml(text, Path("config.toml")), "config.toml") == settings
     except ConfigError:
@@ -262,7 +266,7 @@ def _says(text: str, settings: Settings) -> bool:
 
 
 def parse_value(key: str, text: str) -> object:
-    """Turn the text of a value into the type that its setting has."""
+    """Convert the text of a value to the type of its setting."""
     return _parse(_option(key), text, key)
 
 
@@ -298,8 +302,8 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
 
 def _checked(values: dict[str, Any], origin: str) -> Settings:
     for section, fields in values.items():
-        known = [o.field for o in options() if o.section == section]
-        if not known:
+        names = [o.field for o in options() if o.section == section]
+        if not names:
             sections = ", ".join(s.name for s in msgspec.structs.fields(Settings))
             raise ConfigError(
                 f"{origin}: there is no section [{section}].",
@@ -308,10 +312,10 @@ def _checked(values: dict[str, Any], origin: str) -> Settings:
         if not isinstance(fields, dict):
             raise ConfigError(f"{origin}: {section} must be a table.", fix=f"Write [{section}].")
         for field in cast("dict[str, Any]", fields):
-            if field not in known:
+            if field not in names:
                 raise ConfigError(
                     f"{origin}: there is no setting {section}.{field}.",
-                    fix=f"Remove it, or use one of: {', '.join(known)}.",
+                    fix=f"Remove it, or use one of: {', '.join(names)}.",
                 )
     try:
         return msgspec.convert(values, Settings)
@@ -325,21 +329,21 @@ def _expectation(key: str) -> str:
     for option in options():
         if key == option.key or key.startswith((f"{option.key}.", f"{option.key}[")):
             example = f", for example {option.default!r}" if option.default not in ({}, []) else ""
-            return f"Give {describe(option.type)}{example}."
+            return f"Use {describe(option.type)}{example}."
     return "Correct the value."
 
 
 def describe(kind: object) -> str:
-    """Name a setting's type in words."""
+    """Describe the type of a setting."""
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(str(a) for a in get_args(kind))
     if get_origin(kind) is list:
-        return "a list of texts"
+        return "a list of strings"
     if get_origin(kind) is dict and get_origin(get_args(kind)[1]) is list:
-        return 'a table of lists whose entries are texts in quotes, such as ["1001"]'
+        return 'a table of lists of quoted strings, such as ["1001"]'
     if get_origin(kind) in (dict, types.GenericAlias):
         return "a table"
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    names = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
     return names.get(cast("type", kind), str(kind))
 
 
@@ -347,8 +351,17 @@ def _option(key: str) -> Option:
     for option in options():
         if option.key == key:
             return option
-    keys = ", ".join(o.key for o in options())
-    raise ConfigError(f"There is no setting {key}.", fix=f"Use one of: {keys}.")
+    raise ConfigError(f"Unknown setting {key}.", fix=_suggestion(key))
+
+
+def _suggestion(key: str) -> str:
+    import difflib  # noqa: PLC0415 -- only a mistake needs it
+
+    keys = [option.key for option in options()]
+    close = difflib.get_close_matches(key, keys, n=3) or [
+        name for name in keys if name.startswith(key.partition(".")[0] + ".")
+    ]
+    return f"Use one of: {', '.join(close or keys)}."
 
 
 def _named(text: str) -> tuple[Option, str]:
@@ -365,15 +378,15 @@ def _parse(option: Option, raw: str, origin: str) -> object:
         return msgspec.to_builtins(msgspec.convert(raw, option.type, strict=False))
     except msgspec.ValidationError as error:
         raise ConfigError(
-            f"{origin}: {raw!r} does not fit.", fix=f"Give {describe(option.type)}."
+            f"{origin}: {raw!r} is not valid.", fix=f"Use {describe(option.type)}."
         ) from error
 
 
 def _is_on(variable: str, env: Mapping[str, str]) -> bool:
-    """Whether a switch is on; what is neither on nor off raises ConfigError."""
+    """Return whether a switch is on. Raises ConfigError if it is neither on nor off."""
     raw = env.get(variable, "").strip().lower()
     if raw not in _ON + _OFF:
-        raise ConfigError(f"{variable}: {raw!r} does not fit.", fix="Give 1 or 0.")
+        raise ConfigError(f"{variable}: {raw!r} is not valid.", fix="Use 1 or 0.")
     return raw in _ON
 
 

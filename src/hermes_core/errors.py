@@ -1,45 +1,22 @@
-"""The whole error family, sorted by who must act on it.
+"""The error family, sorted by who must act on an error.
 
-HermesError                      message for a person, fix for the same person, code for a program
-├── ConfigError                  the user: names the file, the key and the fix
-├── UsageError                   the user: the command was not understood
-├── PluginError                  the user or the plugin's author
-├── ModelError                   the retry policy: `retryable`, `retry_after_s`, `status`, `provider`
-│   ├── ModelRefusedError        wrong key, no quota, unknown model, blocked: asking again is no use
-│   ├── ModelUnreachableError    refused connection, no route, time-out, cut stream
-│   ├── ContextTooLongError      the request does not fit into the model's window
-│   └── ModelMissingError        the embedded model has not been fetched
-├── ConversationBusyError        the user: another process runs this conversation now
-├── ToolError                    the model: it is told and goes on
-│   └── ToolDeniedError          a person or a policy said no
-└── StoreError                   the operator
-    ├── StoreBusyError           another process holds the lock past the timeout
-    ├── StoreFullError           no space left; nothing acknowledged is lost
-    ├── StoreReadOnlyError       the file may be read but not written
-    ├── StorePermissionError     the file may not be opened at all
-    ├── StoreIOError             the disk failed
-    ├── StoreGoneError           the file was removed or replaced under this process
-    ├── StoreCorruptError        a page is damaged; says what repair does
-    ├── StoreVersionError        written by a newer Hermes, or SQLite is too old
-    ├── ForeignStoreError        somebody else's database, or no database
-    ├── StoreMemoryError         the process has no memory left; temporary
-    ├── StoreFilesError          the process has no file descriptors left; temporary
-    ├── SessionNotFoundError     no such session
-    ├── TurnNotFoundError        no such turn
-    ├── NothingSaidError         a conversation with nothing in it, where something is needed
-    ├── TitleError               a title that cannot be taken (also a ValueError)
-    ├── AlreadySettledError      a delivery that was dealt with before: nothing is to be done
-    ├── IllegalTransitionError   the database refused a change of state
-    └── LeaseLostError           somebody else runs this conversation now
+HermesError                 message for a person, fix for the same person, code for a program
+├── ConfigError, UsageError, PluginError, ConversationBusyError      the user
+├── ModelError              the retry policy
+│   └── ModelRefusedError, ModelUnreachableError, ContextTooLongError, ModelMissingError
+├── ToolError               the model
+│   └── ToolDeniedError
+└── StoreError              the operator, or the caller
+    └── StoreBusyError, …
 
-Signals, which are no failures and are caught by the loop alone: Interrupted, BudgetSpent.
+Interrupted and BudgetSpent are signals, not failures. Only the loop catches them.
 """
 
 import errno
 
 
 class HermesError(Exception):
-    """Something a person can be told: what happened, and what to do about it."""
+    """An error with a message and a fix for a person."""
 
     code = "error"
     exit_status = 1
@@ -54,27 +31,27 @@ class HermesError(Exception):
 
 
 class ConfigError(HermesError):
-    """A setting cannot be used; names the file, the key and the fix."""
+    """A setting is not valid; names the file, the key and the fix."""
 
     code = "config"
     exit_status = 78
 
 
 class UsageError(HermesError):
-    """A command asked for something that cannot be done as written."""
+    """A command line or request is not valid."""
 
     code = "usage"
     exit_status = 2
 
 
 class PluginError(HermesError):
-    """A plugin cannot be found, read or loaded."""
+    """A plugin was not found, cannot be read or failed to load."""
 
     code = "plugin"
 
 
 class ModelError(HermesError):
-    """A model call failed; says whether it may be made again, and when."""
+    """A model call failed; says whether to retry it, and when."""
 
     code = "model"
 
@@ -96,14 +73,14 @@ class ModelError(HermesError):
 
 
 class ModelRefusedError(ModelError):
-    """The provider will not answer this: key, quota, model name or content."""
+    """The provider refused the call: key, quota, model name or content."""
 
     code = "model.refused"
     exit_status = 77
 
 
 class ModelUnreachableError(ModelError):
-    """The provider could not be reached, or the stream was cut."""
+    """The provider is unreachable, or the stream broke."""
 
     code = "model.unreachable"
     exit_status = 69
@@ -116,66 +93,66 @@ class ContextTooLongError(ModelError):
 
 
 class ModelMissingError(ModelError):
-    """There is no model to ask: nothing is configured and the embedded one is not here."""
+    """No model is configured, and the embedded one is not downloaded."""
 
     code = "model.missing"
     exit_status = 3
 
 
 class ConversationBusyError(HermesError):
-    """Another process runs this conversation; what was sent to it waits there."""
+    """Another process is running this conversation."""
 
     code = "conversation.busy"
     exit_status = 75
 
 
 class ToolError(HermesError):
-    """A tool could not do what it was asked; the model is told and goes on."""
+    """A tool failed; the model sees the message and continues."""
 
     code = "tool"
 
 
 class ToolDeniedError(ToolError):
-    """A person or a policy did not allow a call."""
+    """A person or a policy denied a call."""
 
     code = "tool.denied"
 
 
 class StoreError(HermesError):
-    """The session store could not do what it was asked."""
+    """The session store failed."""
 
     code = "store"
 
 
 class StoreBusyError(StoreError):
-    """Another process held the write lock for longer than the timeout."""
+    """Another process held the write lock past the timeout."""
 
     code = "store.busy"
     exit_status = 75
 
 
 class StoreFullError(StoreError):
-    """The disk is full; what was acknowledged is safe, this write was not made."""
+    """The disk is full; this write failed, acknowledged data is safe."""
 
     code = "store.full"
 
 
 class StoreMemoryError(StoreError):
-    """The process has no memory left for this; nothing was written."""
+    """The process is out of memory; nothing was written."""
 
     code = "store.memory"
     exit_status = 75
 
 
 class StoreFilesError(StoreError):
-    """The process may open no more files; nothing was written."""
+    """The process is out of file descriptors; nothing was written."""
 
     code = "store.files"
     exit_status = 75
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Return whether an error means that this process has no memory or descriptors left."""
+    """Return whether this process is out of memory, threads or file descriptors."""
     if isinstance(error, MemoryError | StoreMemoryError | StoreFilesError):
         return True
     if isinstance(error, RuntimeError):
@@ -184,27 +161,27 @@ def is_exhausted(error: BaseException) -> bool:
 
 
 class StoreReadOnlyError(StoreError):
-    """The store was opened read-only or lies on a read-only place."""
+    """The store was opened read-only or is on a read-only file system."""
 
     code = "store.read_only"
 
 
 class StorePermissionError(StoreError):
-    """The store's file or folder may not be opened by this user."""
+    """This user has no permission to open the store's file or folder."""
 
     code = "store.permission"
     exit_status = 77
 
 
 class StoreIOError(StoreError):
-    """The disk reported a failure."""
+    """The disk reported an I/O error."""
 
     code = "store.io"
     exit_status = 74
 
 
 class StoreGoneError(StoreError):
-    """The store's file was removed or replaced while it was open; this write is in no file."""
+    """The store's file was removed or replaced while open; this write is lost."""
 
     code = "store.gone"
     exit_status = 74
@@ -217,13 +194,13 @@ class StoreCorruptError(StoreError):
 
 
 class StoreVersionError(StoreError):
-    """The file or the library has a version this program cannot work with."""
+    """The store is newer than this program, or the SQLite library is too old."""
 
     code = "store.version"
 
 
 class ForeignStoreError(StoreError):
-    """The file belongs to another program or is no database at all."""
+    """The file belongs to another program or is not a database."""
 
     code = "store.foreign"
 
@@ -243,7 +220,7 @@ class TurnNotFoundError(StoreError):
 
 
 class NothingSaidError(StoreError):
-    """The conversation holds nothing that this could be done with."""
+    """The conversation is empty."""
 
     code = "session.empty"
 
@@ -256,68 +233,68 @@ class TitleError(StoreError, ValueError):
     def __init__(self, message: str, *, fix: str = "", holder: str = "") -> None:
         super().__init__(message, fix=fix)
         self.holder = holder
-        """The session that has the title, if one has."""
+        """The session that already has the title, if any."""
 
 
 class IllegalTransitionError(StoreError):
-    """A row may not go from the state it has to the state that was asked for."""
+    """A row cannot change from its current state to the requested one."""
 
     code = "store.transition"
 
 
 class EarlierTurnError(StoreError):
-    """A turn cannot start because an earlier one of its conversation has no end yet."""
+    """A turn cannot start while an earlier one of its conversation is open."""
 
     code = "store.earlier_turn"
 
     def __init__(self, message: str, turn_id: str, *, fix: str = "") -> None:
         super().__init__(message, fix=fix)
         self.turn_id = turn_id
-        """The earliest turn without an end."""
+        """The earliest open turn."""
 
 
 class TurnMovedError(StoreError):
-    """A turn is not in this conversation any more: its chat has taken it along into another one."""
+    """A turn moved to another conversation together with its chat."""
 
     code = "store.turn_moved"
 
 
 class RowGoneError(StoreError):
-    """What was to be changed is not there any more: it went with its conversation."""
+    """The row to change was deleted with its conversation."""
 
     code = "store.row_gone"
 
 
 class AlreadySettledError(StoreError):
-    """A platform delivered again what was dealt with before; there is nothing left to do."""
+    """A platform delivered a message again that was handled before."""
 
     code = "store.settled"
 
 
 class ConversationOverError(StoreError):
-    """A conversation was ended for good; what is said next belongs to a new one."""
+    """The conversation was closed for good; the next input starts a new one."""
 
     code = "store.over"
 
 
 class LeaseLostError(StoreError):
-    """The lease that this write was made under has passed to somebody else."""
+    """Another process acquired the lease that this write needs."""
 
     code = "store.lease_lost"
 
 
 class Interrupted(Exception):
-    """The person asked for the turn to stop."""
+    """A person interrupted the turn."""
 
 
 class BudgetSpent(Exception):
-    """A limit of the turn or of the day is reached; the text says which."""
+    """The turn or the day reached a limit; the text says which."""
 
 
-def in_words(error: BaseException) -> str:
-    """What kind of error it is and what it says, also of one that cannot say it."""
+def describe_error(error: BaseException) -> str:
+    """Return the type and message of an error, even if its `__str__` fails."""
     try:
         text = str(error)
-    except BaseException:  # noqa: BLE001 -- it is somebody else's, and may be broken itself
-        text = "it cannot be shown"
+    except BaseException:  # noqa: BLE001 -- `__str__` of foreign errors may raise anything
+        text = "(no message)"
     return f"{type(error).__name__}: {text}".rstrip(": ")

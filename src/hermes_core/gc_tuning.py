@@ -1,7 +1,6 @@
 """Garbage-collector and malloc tuning for long-lived processes.
 
-A full collection halts all threads for a tenth of a second and more, in the middle of a drawing or
-of a commit that others wait for.
+A full collection stops all threads for 0.1 seconds and more, in the middle of drawing or of a commit.
 """
 
 import gc
@@ -18,8 +17,8 @@ _DUE_COUNT = 9
 def limit_arenas() -> None:
     """Let all threads allocate from the same few malloc arenas.
 
-    By default glibc gives each thread an arena of its own, and what one has freed lies idle while
-    another asks the system for more. Where there is no mallopt, nothing changes.
+    By default glibc gives each thread its own arena, and memory freed in one is not reused by others.
+    Does nothing where there is no mallopt.
     """
     import ctypes  # noqa: PLC0415 -- only a process that lasts asks for this, and the others start quickly
 
@@ -28,7 +27,7 @@ def limit_arenas() -> None:
 
 
 def use_small_generations() -> None:
-    """Collect young objects in many short steps, since each halts all threads.
+    """Collect young objects in many short steps, since each stops all threads.
 
     Full collections stay as rare as before.
     """
@@ -36,9 +35,9 @@ def use_small_generations() -> None:
 
 
 def freeze() -> None:
-    """Exclude from later collections what is in use now, such as code and styles.
+    """Exclude current objects, such as code and styles, from later collections.
 
-    What was excluded before is collected once more, so that nothing piles up.
+    Collects earlier excluded objects once more, so that they do not pile up.
     """
     gc.unfreeze()
     gc.collect()
@@ -51,7 +50,7 @@ def unfreeze() -> None:
 
 
 def full_collection_due() -> bool:
-    """Return whether Python will soon begin a full collection, whatever it is doing then."""
+    """Return whether Python will soon start a full collection."""
     return gc.get_count()[2] >= _DUE_COUNT
 
 

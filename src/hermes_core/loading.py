@@ -1,10 +1,10 @@
-"""Loading parts when they are first needed, one thread at a time.
+"""Lock for lazy imports.
 
-Two threads that load a package and a module of it at the same moment can each be handed the other's
-half-made module: Python prefers that to waiting for ever.
+Two threads that import a package and one of its modules at the same time can each get the other's
+half-initialized module: Python prefers that to a deadlock.
 """
 
 import threading
 
 loading = threading.RLock()
-"""Held by whoever loads a part of the program after the start."""
+"""Held during imports after startup."""

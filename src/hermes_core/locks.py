@@ -18,13 +18,13 @@ class LockHeldError(Exception):
     def __init__(self, path: Path, record: bytes, owner: int) -> None:
         super().__init__(f"{path} is locked by another process")
         self.record = record
-        """What the holder wrote into the file; it may be empty."""
+        """The record of the holder; may be empty."""
         self.owner = owner
-        """The user id that the file belongs to."""
+        """The user id of the owner of the file."""
 
 
 class LockFile:
-    """A lock on a file of its own."""
+    """A lock file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -35,9 +35,9 @@ class LockFile:
         return self._descriptor >= 0
 
     def acquire(self, *, wait: bool = False) -> None:
-        """Make and lock the file. Raises OSError, and LockHeldError unless it may `wait`.
+        """Create and lock the file, again if its last holder removes it meanwhile.
 
-        A file that its former holder removes meanwhile is made again.
+        Raises OSError, and LockHeldError unless it may `wait`.
         """
         while not self.is_held:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -54,21 +54,21 @@ class LockFile:
                     os.close(descriptor)
 
     def create(self) -> None:
-        """Make a new file that has its name only once it is locked."""
-        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}-{os.urandom(4).hex()}")
-        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        """Create a new file that gets its name only once it is locked."""
+        temp = self.path.with_name(f".{self.path.name}.{os.getpid()}-{os.urandom(4).hex()}")
+        descriptor = os.open(temp, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        draft.rename(self.path)
+        temp.rename(self.path)
         self._descriptor = descriptor
 
     def write(self, record: bytes) -> None:
-        """Replace the record; a reader in between sees the new one and the end of the old one."""
+        """Replace the record; a concurrent reader may see the tail of the old one behind it."""
         os.fchmod(self._descriptor, 0o600)
         os.pwrite(self._descriptor, record, 0)
         os.ftruncate(self._descriptor, len(record))
 
     def release(self, *, remove: bool = False) -> None:
-        """Unlock the file; `remove` it as well, unless it is another holder's by now."""
+        """Unlock the file; with `remove` delete it, unless another process holds it by now."""
         if not self.is_held:
             return
         try:
@@ -81,7 +81,7 @@ class LockFile:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Generator[None]:
-    """Hold the lock of a file for the length of a block, and wait for it first."""
+    """Wait for the lock of a file and hold it within a block."""
     lock = LockFile(path)
     lock.acquire(wait=True)
     try:
@@ -94,7 +94,7 @@ def is_locked(path: Path) -> bool:
     """Return whether a process holds the lock of a file. Raises FileNotFoundError."""
     with path.open("rb") as file:
         try:
-            # Shared, so that two who look at the same time do not take each other for the holder.
+            # Shared, so that two concurrent checks do not see each other as the holder.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True

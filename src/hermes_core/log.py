@@ -1,7 +1,7 @@
-"""The log: records as JSON in a file, one a line, and as lines for people; without secrets in both.
+"""Logging: JSON records in a file, one per line, and plain lines on stderr; both without secrets.
 
-What a record is about goes along as fields: `logger.info("turn answered", extra={"turn_id": …})`. Ids
-and numbers, never what somebody said. Set up by entry points, never by importing.
+Ids and numbers go into fields: `logger.info("turn answered", extra={"turn_id": …})`. Text of messages
+is never logged. Entry points set logging up; importing does not.
 """
 
 import logging
@@ -20,14 +20,14 @@ from hermes_core.text import without_surrogates
 
 FILE = "hermes.log"
 _MAX_BYTES = 2_000_000
-_KEPT = 3
+_MAX_OLD_FILES = 3
 _MAX_PER_INTERVAL = 5
 _LIMIT_INTERVAL_S = 60.0
 _COMPARED_LENGTH = 40
-"""As much of a message is compared: what follows are details, such as the address of an object."""
+"""Characters of a message that the rate limit compares; details such as object addresses follow."""
 _MAX_COUNTED = 1000
 _CHATTY = ("apscheduler", "httpcore", "httpx", "httpx2", "nio", "telegram", "uvicorn")
-"""Libraries that tell of every request at the level at which we tell of every message."""
+"""Libraries that log every request at level INFO."""
 _OURS = (
     "gateway",
     "hermes_agent",
@@ -40,16 +40,16 @@ _OURS = (
     "tui_gateway",
 )
 _OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
-"""What every record has; the rest are its fields."""
+"""Attributes of every record; all others are fields."""
 _FIRST = ("time", "level", "logger", "message", "traceback")
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class _PrivateFile(logging.Handler):
-    """A log that only its owner may read, and that makes room for itself when it has grown.
+    """Handler for a private log file with rotation, shared by several processes.
 
-    A record is one write, so that processes which share the file do not mix their lines. The handlers of
-    the standard library that make room load the network with them.
+    Each record is one write, so lines of different processes do not mix. ADR 18 says why this is not
+    `RotatingFileHandler`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,44 +64,44 @@ class _PrivateFile(logging.Handler):
                 self._descriptor = os.open(self._path, flags, 0o600)
             os.write(self._descriptor, f"{self.format(record)}\n".encode("utf-8", "replace"))
             if os.lseek(self._descriptor, 0, os.SEEK_CUR) > _MAX_BYTES:
-                self._begin_anew(os.fstat(self._descriptor))
-        except OSError as error:  # a full disk, or a home that may only be read
-            with suppress(AttributeError, OSError, ValueError):  # there may be nobody to tell
-                sys.stderr.write(f"hermes: {self._path} cannot be written: {error.strerror}.\n")
-        except Exception:  # noqa: BLE001 -- no odd record stops what it is about
+                self._rotate(os.fstat(self._descriptor))
+        except OSError as error:  # full disk, or read-only home
+            with suppress(AttributeError, OSError, ValueError):  # stderr may be closed
+                sys.stderr.write(f"hermes: cannot write {self._path}: {error.strerror}.\n")
+        except Exception:  # noqa: BLE001 -- a broken record must not stop its caller
             self.handleError(record)
 
-    def _begin_anew(self, full: os.stat_result) -> None:
-        """Write to a new file, which another process that shares it may have begun already."""
-        self._let_go()
+    def _rotate(self, full: os.stat_result) -> None:
+        """Start a new file, unless another process has already done so."""
+        self._close_file()
         if os.path.samestat(full, self._path.stat()):
-            _make_room(self._path)
+            _rename_old(self._path)
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def close(self) -> None:
-        self._let_go()
+        self._close_file()
         super().close()
 
 
-def _make_room(path: Path) -> None:
-    """Move each old log one place further; the last one goes."""
-    for number in range(_KEPT - 1, -1, -1):
+def _rename_old(path: Path) -> None:
+    """Rename each log file to the next number; the last one is overwritten."""
+    for number in range(_MAX_OLD_FILES - 1, -1, -1):
         source = path.with_name(f"{path.name}.{number}") if number else path
         if source.exists():
             source.replace(path.with_name(f"{path.name}.{number + 1}"))
 
 
 class _RateLimit(logging.Filter):
-    """Drops records of libraries that come too often: one failure in a loop would fill the log."""
+    """Drops repeated records of libraries: one failure in a loop would fill the log."""
 
     def __init__(self) -> None:
         super().__init__()
         self._counts: dict[tuple[str, str], tuple[float, int]] = {}
-        """By logger and message: when its interval began, and how many records came in it."""
+        """Start of the interval and number of records in it, by logger and message."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.name.partition(".")[0] in _OURS:
@@ -114,15 +114,15 @@ class _RateLimit(logging.Filter):
             self._counts.clear()
         self._counts[key] = (began, count + 1)
         if count == _MAX_PER_INTERVAL - 1:
-            record.repeats = f"left out for {_LIMIT_INTERVAL_S:g} s"
+            record.repeats = f"suppressed for {_LIMIT_INTERVAL_S:g} s"
         return count < _MAX_PER_INTERVAL
 
 
 class _AsJson(logging.Formatter):
-    """A record as one JSON object on one line."""
+    """Formats a record as a JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = self.said(record)
+        fields = self.fields(record)
         try:
             return _encode(fields).decode()
         except UnicodeEncodeError:
@@ -130,10 +130,10 @@ class _AsJson(logging.Formatter):
                 {name: without_surrogates(str(fields[name])) for name in fields}
             ).decode()
 
-    def said(self, record: logging.LogRecord) -> dict[str, Any]:
-        """A record as plain values, tracebacks included, with every secret replaced by its name."""
+    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        """Return a record as plain values with its traceback, redacted."""
         fields: dict[str, Any] = {
-            "time": _moment(record.created),
+            "time": _timestamp(record.created),
             "level": record.levelname,
             "logger": record.name,
             "message": redact(record.getMessage()),
@@ -148,18 +148,18 @@ class _AsJson(logging.Formatter):
 
 
 class _AsLine(_AsJson):
-    """The same as a line for a person."""
+    """Formats a record as a line for a person."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return _line(self.said(record))
+        return _line(self.fields(record))
 
 
-def _moment(seconds: float) -> str:
+def _timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def readable(line: str) -> str:
-    """A line of the file as a person reads it; one that is no record stays as it is."""
+    """Format a line of the file for a person; a line that is not a record stays unchanged."""
     try:
         return _line(msgspec.json.decode(line, type=dict[str, Any]))
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
@@ -177,10 +177,10 @@ def _line(record: dict[str, Any]) -> str:
 
 
 def set_up(folder: Path, level: str, *, is_shown: bool = False) -> None:
-    """Write records of `level` and above to hermes.log; `is_shown`: also to the standard error.
+    """Write records of `level` and above to hermes.log; with `is_shown` also to stderr.
 
-    The details that libraries tell are not kept at any level: they have what people say, and tokens that
-    nobody knows as secrets yet.
+    Debug records of libraries are never logged: they hold messages, and tokens not yet registered as
+    secrets.
     """
     file = _PrivateFile(make_folder(folder) / FILE)
     file.setFormatter(_AsJson())
@@ -191,12 +191,12 @@ def set_up(folder: Path, level: str, *, is_shown: bool = False) -> None:
     for handler in handlers:
         handler.addFilter(_RateLimit())
     root = logging.getLogger()
-    for former in root.handlers:
-        if isinstance(former, _PrivateFile):
-            former.close()
+    for old in root.handlers:
+        if isinstance(old, _PrivateFile):
+            old.close()
     root.handlers[:] = handlers
     root.setLevel("INFO" if level == "debug" else level.upper())
-    # No record says these, so none need find them out.
+    # No formatter uses these; skip the work.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     for name in _OURS:
         logging.getLogger(name).setLevel("DEBUG" if level == "debug" else "NOTSET")

@@ -13,7 +13,7 @@ _FILE_MODE = 0o600
 
 
 class Home(NamedTuple):
-    """Names of what lies in the home; nothing is created by asking for a name."""
+    """Paths inside the home; reading a path creates nothing."""
 
     root: Path
 
@@ -31,7 +31,7 @@ class Home(NamedTuple):
 
     @property
     def skills(self) -> Path:
-        """Instructions that are used as slash commands, one folder each."""
+        """Skills, one folder each."""
         return self.root / "skills"
 
     @property
@@ -44,7 +44,7 @@ class Home(NamedTuple):
 
     @property
     def cache(self) -> Path:
-        """Return what may be deleted at any time and is made again."""
+        """Files that can be deleted at any time."""
         return self.root / "cache"
 
     @property
@@ -57,37 +57,37 @@ class Home(NamedTuple):
 
     @property
     def outputs(self) -> Path:
-        """Whole outputs of commands, of which the model was shown a part."""
+        """Full outputs of commands that were truncated for the model."""
         return self.root / "outputs"
 
     @property
     def history(self) -> Path:
-        """Return what was typed into `hermes chat`."""
+        """Input history of `hermes chat`."""
         return self.root / "history"
 
     @property
     def sessions(self) -> Path:
-        """Return where the gateway's readable list of routes lies."""
+        """Human-readable list of the gateway's routes."""
         return self.root / "sessions"
 
     @property
     def gateway(self) -> Path:
-        """Return what the gateway and its platforms keep: state of the process, keys, cursors."""
+        """State of the gateway and its platforms: process state, keys, cursors."""
         return self.root / "gateway"
 
     @property
     def attachments(self) -> Path:
-        """Files that came with messages."""
+        """Attachments of messages."""
         return self.root / "attachments"
 
     def create(self) -> "Home":
-        """Make the folder, readable by its owner alone."""
+        """Create the folder with mode 0700."""
         make_folder(self.root)
         return self
 
 
 def make_folder(path: Path) -> Path:
-    """Make a folder and its parents with mode 0700; one that exists keeps its mode."""
+    """Create a folder and its parents with mode 0700; existing ones keep their mode."""
     try:
         # mkdir(parents=True) would give the parents the mode of the umask.
         missing = [folder for folder in (path, *path.parents) if not folder.is_dir()]
@@ -95,34 +95,31 @@ def make_folder(path: Path) -> Path:
             folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"The folder {path} cannot be made: {error.strerror}.",
-            fix="Set HERMES_HOME to a folder you may write to.",
+            f"Cannot create folder {path}: {error.strerror}.",
+            fix="Set HERMES_HOME to a writable folder.",
         ) from error
     return path
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file as a whole, readable by its owner alone, or leave the old one as it was.
-
-    Where a link stands, the file that it leads to is replaced.
-    """
+    """Replace a file atomically with mode 0600. Follows symbolic links."""
     path = path.resolve()
     make_folder(path.parent)
-    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.new")
+    temp = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.new")
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+        descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
         with os.fdopen(descriptor, "w", encoding="utf-8") as f:
             f.write(text)
             f.flush()
             os.fsync(f.fileno())
-        draft.replace(path)
+        temp.replace(path)
     finally:
-        draft.unlink(missing_ok=True)
+        temp.unlink(missing_ok=True)
 
 
 @contextmanager
 def alone_in(folder: Path) -> Generator[None]:
-    """Be the only one that changes something in a folder, of all threads and processes that ask."""
+    """Hold the lock of a folder, against other threads and processes."""
     import fcntl  # noqa: PLC0415 -- few need it
 
     descriptor = os.open(folder, os.O_RDONLY)
@@ -134,11 +131,11 @@ def alone_in(folder: Path) -> Generator[None]:
 
 
 def open_private(path: Path) -> BinaryIO:
-    """Open a new file for writing, readable by its owner alone; an old one is emptied."""
+    """Open a file with mode 0600 for writing and truncate it."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _FILE_MODE), "wb")
 
 
 def touch_private(path: Path) -> None:
-    """Make an empty file with mode 0600, unless there is one."""
+    """Create an empty file with mode 0600 unless it exists."""
     make_folder(path.parent)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, _FILE_MODE))

@@ -1,6 +1,6 @@
-"""Pictures that models can be shown, known by their first bytes and not by their names."""
+"""Detection of the image formats that models accept, by their first bytes."""
 
-_BEGINNINGS = {
+_SIGNATURES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
     b"GIF8": "image/gif",
@@ -8,7 +8,7 @@ _BEGINNINGS = {
 
 
 def kind_of(data: bytes) -> str:
-    """The media type of a picture, from its beginning; empty when it is none that models know."""
+    """Return the media type of an image, or an empty string for other data."""
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         return "image/webp"
-    return next((kind for start, kind in _BEGINNINGS.items() if data.startswith(start)), "")
+    return next((kind for start, kind in _SIGNATURES.items() if data.startswith(start)), "")

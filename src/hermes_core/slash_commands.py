@@ -1,18 +1,18 @@
-"""The slash commands that come with Hermes: what each is called, what it does, and where it exists.
+"""The built-in slash commands: name, help, aliases and surfaces of each.
 
-One definition for every surface. Help, completion, native menus and the names that plugins may not take
-derive from it; each surface binds the functions that run its commands.
+Help, completion, native menus and the names reserved from plugins derive from this table. Each surface
+binds the functions that run its commands.
 """
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 Surface = Literal["line", "rpc", "tui", "chat"]
-"""Plain line mode; clients of the JSON-RPC server; the terminal UI; messengers with the HTTP API."""
+"""Line mode; clients of the JSON-RPC server; the terminal UI; messengers and the HTTP API."""
 
 SURFACES: frozenset[Surface] = frozenset({"line", "rpc", "tui", "chat"})
 _SHARED: frozenset[Surface] = frozenset({"line", "rpc", "chat"})
-"""Where commands run that need no surface of their own; the terminal UI has the server run them."""
+"""Surfaces of shared commands; the terminal UI lets its server run them."""
 _TERMINALS: frozenset[Surface] = frozenset({"line", "rpc", "tui"})
 _TUI: frozenset[Surface] = frozenset({"tui"})
 _CHAT: frozenset[Surface] = frozenset({"chat"})
@@ -25,17 +25,17 @@ class SlashCommand(NamedTuple):
     name: str
     help: str
     aliases: Sequence[str] = ()
-    """Further names; on a surface where one belongs to an earlier command, that command keeps it."""
+    """Other names; on each surface the first command with a name keeps it."""
     argument: str = ""
-    """How the help names what follows the command."""
+    """Placeholder for the argument in the help."""
     surfaces: frozenset[Surface] = _SHARED
     while_running: frozenset[Surface] = _NEVER
-    """Where it may be used while a turn runs."""
+    """Surfaces on which it works during a turn."""
     owner_only: bool = False
     takes_files: bool = False
-    """Whether it sends something that files may go along with."""
+    """Whether attachments may go with it."""
     rewrites: bool = False
-    """Whether it changes what the transcript shows."""
+    """Whether it changes the transcript."""
 
 
 COMMANDS: Sequence[SlashCommand] = (
@@ -149,7 +149,7 @@ COMMANDS: Sequence[SlashCommand] = (
 
 
 def of(surface: Surface) -> list[SlashCommand]:
-    """Return the commands of a surface, each with the names that lead to it there."""
+    """Return the commands of a surface, with the aliases they have there."""
     here = [command for command in COMMANDS if surface in command.surfaces]
     names = {command.name for command in here}
     found: list[SlashCommand] = []

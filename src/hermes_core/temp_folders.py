@@ -1,7 +1,7 @@
-"""Temporary folders that never outlive their use, whatever ends the process.
+"""Temporary folders that are removed whatever ends the process.
 
-A folder is locked while its process lives. It is removed when it is closed, at the end of the process,
-and, after a kill, by the next process that makes one.
+A folder is locked while its process lives. It is removed when closed, at process exit, or, after a kill,
+by the next process that creates one.
 """
 
 import atexit

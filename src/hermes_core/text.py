@@ -1,4 +1,4 @@
-"""Small rules about text: cleaning, shortening, numbers, and how wide it is on a terminal."""
+"""Text helpers: cleaning, truncation, numbers, width on a terminal."""
 
 import re
 import unicodedata
@@ -7,45 +7,45 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
 
 _JOINERS = "\u200c\u200d"
-"""They belong to words and to emoji, and take no room."""
+"""Zero-width characters inside words and emoji."""
 
 
 def one_line(text: str) -> str:
-    """Collapse every run of white space to one blank."""
+    """Collapse every run of whitespace to one space."""
     return " ".join(text.split())
 
 
 def truncate(text: str, limit: int) -> str:
-    """Shorten to `limit` characters, the last of which then says so."""
+    """Truncate to `limit` characters with an ellipsis at the end."""
     return text if len(text) <= limit else text[: max(limit - 1, 0)] + "…"
 
 
 def shorten_middle(text: str, limit: int) -> str:
-    """Shorten to about `limit` characters; the beginning and the end stay, and the gap says its size."""
+    """Remove the middle of a text longer than `limit` and say how much was removed."""
     if len(text) <= limit:
         return text
     head = limit * 2 // 3
     tail = limit - head
-    return f"{text[:head]}\n[… {len(text) - limit} characters left out …]\n{text[-tail:]}"
+    return f"{text[:head]}\n[… {len(text) - limit} characters omitted …]\n{text[-tail:]}"
 
 
 def number(value: float) -> str:
-    """A number as people write it, never with an exponent."""
+    """Format a number without an exponent."""
     return f"{value:.10f}".rstrip("0").rstrip(".")
 
 
 def counted(number: int, noun: str) -> str:
-    """So many of something: `1 call`, `2 calls`."""
+    """Format a count with its noun: `1 call`, `2 calls`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def usd(amount: float) -> str:
-    """An amount of money: in cents, and more exactly where it is less than one."""
+    """Format an amount in USD; less than a cent gets more digits."""
     return f"${amount:.2f}" if amount >= 0.01 or not amount else f"${number(amount)}"
 
 
 def without_surrogates(text: str) -> str:
-    """Replace half characters, which no file and no wire can carry."""
+    """Replace lone surrogates, which UTF-8 cannot encode."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -54,19 +54,19 @@ def without_surrogates(text: str) -> str:
 
 
 def typed(name: object) -> str:
-    """A name of a file as it is typed in a shell, for commands that are shown to be copied."""
+    """Quote a file name for a shell, in commands that users copy."""
     import shlex  # noqa: PLC0415 -- such commands are rare, and every start would pay for it
 
     return shlex.quote(str(name))
 
 
 def visible(text: str) -> str:
-    """Drop control characters and marks that change how text is shown, keep the line breaks."""
+    """Remove control and direction characters; line breaks stay."""
     return _INVISIBLE.sub("", _CONTROL.sub("", text))
 
 
 def width(text: str) -> int:
-    """Columns the text takes on a terminal."""
+    """Return the columns a text takes on a terminal."""
     if text.isascii():
         return len(text)
     return sum(
@@ -80,14 +80,14 @@ def width(text: str) -> int:
 
 
 def fit(text: str, columns: int) -> str:
-    """Shorten or pad to exactly `columns` columns."""
+    """Truncate or pad to exactly `columns` columns."""
     if width(text) > columns:
         text = _head(text, columns - 1) + "…" if columns > 0 else ""
     return text + " " * (columns - width(text))
 
 
 def _head(text: str, columns: int) -> str:
-    """As much of the text as fits into that many columns."""
+    """Return the longest prefix that fits into `columns` columns."""
     used = 0
     for position, character in enumerate(text):
         used += width(character)

@@ -1,7 +1,7 @@
-"""TOML as people wrote it: one value is set or taken out, and every other line stays as it is.
+"""Editor of TOML text: sets or removes one value and leaves every other line unchanged.
 
-A file is a row of statements: a header, a key with its value, or a line that says nothing. A change is
-made to the statement that it is about, so it does not matter in which order the tables are.
+A file is a list of statements: a header, a key with its value, or a blank or comment line. An edit
+changes one statement, so the order of tables does not matter. ADR 18 says why tomlkit is not enough.
 """
 
 import re
@@ -14,13 +14,13 @@ import tomlkit
 Keys = tuple[str, ...]
 Table = dict[str, Any]
 
-GONE = object()
-"""The value of a key that is taken out."""
+REMOVED = object()
+"""The value of a key to remove."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class _Statement(NamedTuple):
-    """Some lines, and the keys that they are about; lines that say nothing are about none."""
+    """Lines of the file, and the path of the key they set; empty for blank and comment lines."""
 
     text: str
     path: Keys = ()
@@ -29,25 +29,25 @@ class _Statement(NamedTuple):
     is_header: bool = False
 
     def holds(self, path: Keys) -> bool:
-        """Return whether a value is set here: as the whole, or inside braces."""
+        """Return whether this statement sets a value: directly, or inside braces."""
         return bool(self.path) and not self.is_header and path[: len(self.path)] == self.path
 
     def is_in(self, table: Keys) -> bool:
-        """Return whether a key of the table can follow: after its header or another of its keys."""
+        """Return whether a key of the table can follow this statement."""
         if self.is_header:
             return self.path == table
         return bool(self.path) and table == self.path[: max(len(table), len(self.table))]
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[Keys, object]]:
-    """Return what to set and to take out to come from one table to the other."""
-    found: list[tuple[Keys, object]] = [((key,), GONE) for key in old if key not in new]
+    """Return the edits that turn one table into the other."""
+    found: list[tuple[Keys, object]] = [((key,), REMOVED) for key in old if key not in new]
     for key, value in new.items():
-        before = old.get(key, GONE)
-        if _is_table(value) and (_is_table(before) or (before is GONE and value)):
-            inside = differences({} if before is GONE else before, value)
+        before = old.get(key, REMOVED)
+        if _is_table(value) and (_is_table(before) or (before is REMOVED and value)):
+            inside = differences({} if before is REMOVED else before, value)
             found += [((key, *path), setting) for path, setting in inside]
-        elif repr(before) != repr(value):  # 1, 1.0 and true are equal, and not the same
+        elif repr(before) != repr(value):  # 1 == 1.0 == True, but they differ in TOML
             found.append(((key,), value))
     return found
 
@@ -57,10 +57,10 @@ def _is_table(value: object) -> bool:
 
 
 def changed(text: str, edits: Iterable[tuple[Keys, object]]) -> str:
-    """The text with these values; whether it says what was wanted is for the caller to check."""
+    """Apply edits to a text. The caller checks that the result parses to the wanted values."""
     for path, value in edits:
         statements = _statements(text)
-        edited = _without(statements, path) if value is GONE else _with(statements, path, value)
+        edited = _without(statements, path) if value is REMOVED else _with(statements, path, value)
         text = "".join(statement.text for statement in edited)
     return text
 
@@ -73,7 +73,7 @@ def _statements(text: str) -> list[_Statement]:
         held += f"{line}\n"
         parsed = _parsed(held)
         if parsed is None:
-            continue  # a value that goes on in the next line
+            continue  # the value continues on the next line
         if held.lstrip().startswith("["):
             table = _path(parsed)
             found.append(_Statement(held, table, table, is_header=True))
@@ -91,7 +91,7 @@ def _parsed(text: str) -> Table | None:
 
 
 def _keys(text: str) -> Keys:
-    """The keys before the equals sign: the first one that is not inside a quoted key."""
+    """Return the keys before the equals sign; one inside a quoted key does not count."""
     for match in re.finditer("=", text):
         if document := _parsed(f"{text[: match.start()]}= 0"):
             return _path(document)
@@ -99,7 +99,7 @@ def _keys(text: str) -> Keys:
 
 
 def _path(parsed: Table) -> Keys:
-    """The keys of a header, or of a key whose value is no table."""
+    """Return the keys of a header, or of a key with a plain value."""
     path: Keys = ()
     inside: Any = parsed
     while isinstance(inside, dict) and inside:
@@ -109,10 +109,10 @@ def _path(parsed: Table) -> Keys:
 
 
 def _without(statements: list[_Statement], path: Keys) -> list[_Statement]:
-    """Take out a value, or a table with all that is in it; comments stay."""
+    """Remove a value, or a table with its content; comments stay."""
     remaining = [statement for statement in statements if statement.path[: len(path)] != path]
     return [
-        statement._replace(text=_edited(statement, path, GONE))
+        statement._replace(text=_edited(statement, path, REMOVED))
         if statement.holds(path)
         else statement
         for statement in remaining
@@ -120,7 +120,7 @@ def _without(statements: list[_Statement], path: Keys) -> list[_Statement]:
 
 
 def _with(statements: list[_Statement], path: Keys, value: object) -> list[_Statement]:
-    """Set a value: where it is, else in its table, else in a new one at the end."""
+    """Set a value: in place, else in its table, else in a new table at the end."""
     for place, statement in enumerate(statements):
         if statement.holds(path):
             edited = statement._replace(text=_edited(statement, path, value))
@@ -135,13 +135,13 @@ def _with(statements: list[_Statement], path: Keys, value: object) -> list[_Stat
 
 
 def _edited(statement: _Statement, path: Keys, value: object) -> str:
-    """The text of one key with another value, or with another one inside its braces."""
+    """Return the statement with a new value for one key, which may be inside braces."""
     document = tomlkit.parse(statement.text)
     *parents, last = path[len(statement.table) :]
     inside = cast("Table", document)
     for key in parents:
         inside = inside.setdefault(key, tomlkit.inline_table())
-    if value is GONE:
+    if value is REMOVED:
         inside.pop(last, None)
     else:
         _set(inside, last, value)
@@ -149,7 +149,7 @@ def _edited(statement: _Statement, path: Keys, value: object) -> str:
 
 
 def _set(table: Table, key: str, value: object) -> None:
-    """Assign a value; a list is changed member by member, so that comments between them stay."""
+    """Assign a value; a list is edited item by item, which keeps comments between items."""
     present = table.get(key)
     if isinstance(present, list) and isinstance(value, list):
         members, values = cast("list[object]", present), cast("list[object]", value)

@@ -1,17 +1,17 @@
-"""The shapes of tool calls as they travel between models, agent and store."""
+"""Types of tool calls, shared by models, agent and store."""
 
 from typing import NotRequired, TypedDict
 
 
 class FunctionCall(TypedDict):
-    """The name and the JSON text of the arguments, as models send them."""
+    """Name and arguments as JSON text, as models send them."""
 
     name: str
     arguments: str
 
 
 class ToolCall(TypedDict):
-    """One call that an assistant message asks for."""
+    """One tool call of an assistant message."""
 
     id: str
     type: NotRequired[str]

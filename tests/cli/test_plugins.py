@@ -22,7 +22,7 @@ from hermes_agent.tools.registry import Toolbox, default_tools
 from hermes_cli import hook_answers, plugin_names, plugins
 from hermes_cli.commands import root
 from hermes_cli.plugins import PluginContext, PluginError, PluginHost
-from hermes_core.errors import in_words
+from hermes_core.errors import describe_error
 from hermes_core.paths import Home
 from hermes_core.settings import PluginSettings, Settings
 from hermes_core.slash_commands import COMMANDS
@@ -113,7 +113,7 @@ class Leaving(Exception):
 
 
 def test_an_error_that_ends_the_process_when_it_is_shown_is_told() -> None:
-    assert in_words(Leaving()) == "Leaving: it cannot be shown"
+    assert describe_error(Leaving()) == "Leaving: (no message)"
 
 
 class Wordless(Exception):
@@ -408,7 +408,7 @@ def test_a_plugin_that_is_not_enabled_does_not_run(home: Home) -> None:
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
         (
             "class Bad(Exception):\n    def __str__(self): raise ValueError\nraise Bad",
-            "Bad: it cannot be shown",
+            "Bad: (no message)",
         ),
         ("def register(ctx): ctx.platform('telegram', print)", "'telegram' belongs to Hermes"),
         (

@@ -96,13 +96,13 @@ def test_a_wrong_setting_names_file_key_and_fix(home: Home, shell: Shell) -> Non
     home.create()
     home.config.write_text("[store]\nbusy_timeout_s = 'soon'\n")
     shell.run("sessions list", status=78)
-    for part in ("config.toml", "store.busy_timeout_s", "Give a number"):
+    for part in ("config.toml", "store.busy_timeout_s", "Use a number"):
         assert part in shell.errors
 
 
 def test_a_setting_on_the_command_line_is_checked_too(shell: Shell) -> None:
     shell.run("--set store.speed=9 sessions list", status=78)
-    assert "There is no setting store.speed" in shell.errors
+    assert "Unknown setting store.speed" in shell.errors
 
 
 def test_config_is_changed_and_shown(home: Home, shell: Shell) -> None:

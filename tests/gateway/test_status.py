@@ -127,7 +127,7 @@ def test_a_home_that_is_gone_ends_nobody(
     place.touch()
     monkeypatch.setenv("HERMES_HOME", str(place / "home"))
     status.write_runtime_status(platform="loopback", platform_state="connected")
-    assert "cannot be made" in caplog.text
+    assert "Cannot create folder" in caplog.text
     with pytest.raises(ConfigError, match="HERMES_HOME"):
         status.write_pid_file()
 

@@ -17,7 +17,7 @@ from hermes_cli import plugins
 from hermes_cli.plugin_calls import contained
 from hermes_cli.plugin_context import FactoryRecord
 from hermes_core import config, secrets
-from hermes_core.errors import ConfigError, PluginError, in_words
+from hermes_core.errors import ConfigError, PluginError, describe_error
 from hermes_core.paths import Home, make_folder
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def _load(record: FactoryRecord) -> Manifest | str:
     except Exception as error:
         logger.debug("the platform %s of %s failed", record.name, record.plugin, exc_info=True)
         what = f"The plugin {record.plugin} fails to give its platform {record.name}."
-        return f"{what} {in_words(error)}"
+        return f"{what} {describe_error(error)}"
 
 
 def _checked(record: FactoryRecord) -> Manifest:
@@ -208,7 +208,7 @@ def account_of(manifest: Manifest, settings: Any) -> str:  # noqa: ANN401 -- see
     try:
         account = manifest.identity(settings)
     except Exception as error:
-        said = f"{manifest.title} fails to name its account. {in_words(error)}"
+        said = f"{manifest.title} fails to name its account. {describe_error(error)}"
         raise PlatformError(said, is_fatal=True) from error
     if not isinstance(account, str):  # pyright: ignore[reportUnnecessaryIsInstance] -- a plugin's
         raise PlatformError(f"{manifest.title} names no text as its account.", is_fatal=True)

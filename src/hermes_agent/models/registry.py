@@ -31,7 +31,7 @@ from hermes_core.errors import (
     Interrupted,
     ModelError,
     ModelMissingError,
-    in_words,
+    describe_error,
 )
 from hermes_core.loading import loading
 from hermes_core.paths import Home
@@ -184,7 +184,9 @@ class Registry:
             is_explained = isinstance(error, HermesError) and not self._settings.fallbacks
             if is_explained or is_of_a_person(error):
                 raise
-            raise ModelError(f"The model {name} of a plugin failed. {in_words(error)}") from error
+            raise ModelError(
+                f"The model {name} of a plugin failed. {describe_error(error)}"
+            ) from error
         if not isinstance(facts, Facts):
             raise ModelError(f"The model {name} of a plugin is not a valid model: it has no facts.")
         return PluginModel(name, cast("Model", model), _checked(name, "facts", facts, Facts))
@@ -226,7 +228,7 @@ class PluginModel:
             if is_of_a_person(error):
                 raise
             logger.exception("the model %s of a plugin failed", self._name)
-            message = f"The model {self._name} of a plugin failed. {in_words(error)}"
+            message = f"The model {self._name} of a plugin failed. {describe_error(error)}"
             raise ModelError(message) from error
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from hermes_agent.turn.events import ToolEnded, ToolProgress, ToolStarted
 from hermes_agent.turn.stop import Stop
 from hermes_agent.turn.values import Turn
 from hermes_cli import hook_answers
-from hermes_core.errors import Interrupted, ToolDeniedError, ToolError, in_words
+from hermes_core.errors import Interrupted, ToolDeniedError, ToolError, describe_error
 from hermes_core.secrets import redact
 from hermes_core.text import shorten_middle
 from hermes_state.ledger import effects
@@ -347,7 +347,7 @@ def failure(error: BaseException) -> Failure:
         is_denied = isinstance(error, ToolDeniedError)
         refusal = "blocked" if isinstance(error, _Blocked) else "denied" if is_denied else None
         return Failure(Result(str(error), is_error=True), refusal)
-    return Failure(Result(f"The tool failed: {in_words(error)}", is_error=True))
+    return Failure(Result(f"The tool failed: {describe_error(error)}", is_error=True))
 
 
 class _Worker:

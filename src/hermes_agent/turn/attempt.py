@@ -15,7 +15,7 @@ from hermes_core.errors import (
     StoreError,
     StoreFullError,
     StoreIOError,
-    in_words,
+    describe_error,
 )
 from hermes_state.ledger import messages, turns
 from hermes_state.ledger.turns import MOST_ATTEMPTS
@@ -71,7 +71,7 @@ class Attempt:
             return Outcome("failed", "", str(error), error.code)
         except Exception as error:
             logger.exception("turn %s failed", self._turn.id)
-            reason = f"Something went wrong inside Hermes: {in_words(error)}"
+            reason = f"Something went wrong inside Hermes: {describe_error(error)}"
             return self._fail(Outcome("failed", "", reason, "internal"))
 
     def _run_loop(self) -> Outcome:

@@ -13,7 +13,7 @@ from hermes_cli.commands import tui
 from hermes_cli.commands.app import App, json_option
 from hermes_cli.commands.group import Entry, LazyGroup
 from hermes_core import log
-from hermes_core.errors import HermesError, in_words
+from hermes_core.errors import HermesError, describe_error
 from hermes_core.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_FAILURE
     except BaseException as error:  # noqa: BLE001 -- the last boundary, also for a plugin's: log, tell, exit
         where = _log(app, arguments, error)
-        _tell(app, "internal", f"Unexpected error: {in_words(error)}.", where)
+        _tell(app, "internal", f"Unexpected error: {describe_error(error)}.", where)
         return EXIT_FAILURE
     return outcome if isinstance(outcome, int) else 0
 
