@@ -13,11 +13,11 @@ from typing import NamedTuple
 from gateway.source import SessionSource
 from hermes_agent.approval.danger import places
 from hermes_agent.permissions import Permissions
+from hermes_core import markdown
 from hermes_core.paths import Home
 
 MARK = "MEDIA:"
 """What a line begins with that names a file."""
-_FENCE = "```"
 _READING = "read_file"
 """The tool that somebody must have."""
 _MOST = 10
@@ -103,10 +103,9 @@ def without(text: str) -> str:
 
 
 def _read(text: str) -> Iterator[tuple[str, str | None]]:
-    """The lines of a text, each with the file that it names; what is quoted as code names none."""
-    is_code = False
-    for line in text.split("\n"):
-        is_code ^= line.lstrip().startswith(_FENCE)
-        said = line.strip()
-        is_named = said.startswith(MARK) and not is_code
-        yield line, said.removeprefix(MARK).strip().strip("`") if is_named else None
+    """Yield the lines of a text, each with the file that it names; code names none."""
+    code = markdown.code_lines(text)
+    for number, line in enumerate(text.split("\n")):
+        words = line.strip()
+        is_named = words.startswith(MARK) and number not in code
+        yield line, words.removeprefix(MARK).strip().strip("`") if is_named else None

@@ -1,30 +1,42 @@
-"""What is where in a Markdown text: fences, tables, quotes, lists, and spans within paragraphs.
+"""The outline of a Markdown text, for cutting it: what is open at a place and how to open it anew.
 
-Markdown is read as models write it, and only as far as it matters to somebody who cuts it.
+Blocks are read by `hermes_core.markdown`. The prefixes of quotes and lists, and the places of links and
+emphasis within paragraphs, which markdown-it does not tell, are found here.
 """
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
+from hermes_core import markdown
+from hermes_core.markdown import Block
+
 Kind = Literal["blank", "text", "heading", "fence", "code", "end", "head", "row"]
 """`fence` and `end` are the lines around code; `head` are the first two lines of a table."""
+
+_LINE_KINDS: Mapping[markdown.Kind, tuple[Kind, Kind]] = {
+    "paragraph": ("text", "text"),
+    "heading": ("heading", "heading"),
+    "fence": ("fence", "code"),
+    "code_block": ("code", "code"),
+    "table": ("head", "row"),
+    "hr": ("text", "text"),
+}
+"""The kind of the first line of each block, and of the others."""
 
 _PREFIX = re.compile(
     r"(?P<quote>(?:[ \t]*>)*)(?P<indent>[ \t]*)(?P<marker>(?:[-*+]|\d{1,9}[.)])(?=\s))?"
 )
 _REST = re.compile(r"\s*(?:\[[ xX]\]\s+|#{1,6}\s+)?")
-_FENCE = re.compile(r"[ \t]*(?P<marks>`{3,}|~{3,})(?P<info>[^`\n]*)$")
-_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*\r?$")
-_HEADING = re.compile(r"#{1,6}\s")
+_LINE_FEED = re.compile(r"\n")
 _LANGUAGE = re.compile(r"\s*([^\s`]{1,32})(?=\s|$)")
-_DEEP = 4
-"""From this indentation on, what begins a message is taken for code."""
+_CODE_INDENT = 4
+"""From this indentation on, the beginning of a message is taken for code."""
 
-_NESTING = 64
-"""So many beginnings of emphasis are remembered."""
+_MAX_OPEN_RUNS = 64
+"""How many beginnings of emphasis are remembered."""
 
 _SPAN = re.compile(
     r"""\\.
@@ -40,7 +52,7 @@ _SPAN = re.compile(
 
 
 class Construct(NamedTuple):
-    """Something that is open at a place: how it is closed there, and opened anew behind it."""
+    """Something that is open at a place, with the text that opens it anew and the one that closes it."""
 
     opening: str
     closing: str = ""
@@ -64,7 +76,7 @@ class Spans:
         self._all: list[Span] = []
         self._around: list[int] = []
         """For each span the number of the one that it is in, or -1."""
-        for span in sorted(found, key=lambda one: (one.start, -one.end)):
+        for span in sorted(found, key=lambda span: (span.start, -span.end)):
             around = len(self._all) - 1
             while around >= 0 and self._all[around].end <= span.start:
                 around = self._around[around]
@@ -74,7 +86,7 @@ class Spans:
         self._starts = [span.start for span in self._all]
 
     def around(self, place: int) -> list[Span]:
-        """The spans that a place is within, the outermost first."""
+        """Return the spans that a place is within, the outermost first."""
         found: list[Span] = []
         number = bisect_left(self._starts, place) - 1
         while number >= 0:
@@ -110,23 +122,24 @@ class Outline:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        nested = _with_items(text, _with_parents(text, list(_lines(text))))
-        self.lines = _with_spans(text, nested)
-        self._starts = [line.start for line in self.lines]
+        self._starts = _starts(text)
+        blocks = markdown.blocks(text)
+        lines = _with_parents(text, _lines(text, self._starts, blocks))
+        self.lines = _with_spans(text, _with_items(text, lines), blocks)
 
     def number(self, place: int) -> int:
-        """The number of the line that a place is in."""
+        """Return the number of the line that a place is in."""
         return bisect_right(self._starts, place) - 1
 
     def line(self, place: int) -> Line:
         return self.lines[self.number(place)]
 
     def is_code(self, place: int) -> bool:
-        """Whether everything counts at a place, blanks too."""
+        """Return whether a place is in code, where blanks count too."""
         return self.line(place).kind in ("code", "end")
 
     def open_at(self, place: int) -> list[Construct]:
-        """What is open between the characters before and after a place, the outermost first."""
+        """Return what is open between the characters around a place, the outermost first."""
         line = self.line(place)
         is_within = place > line.start
         is_code = line.kind in ("code", "end")
@@ -137,45 +150,42 @@ class Outline:
             Construct(line.quote) if is_within and line.quote else None,
         ]
         around = line.spans.around(place)
-        spans = [one.construct for one in around if one.inside <= place <= one.outside]
-        return [one for one in (*found, *spans) if one]
+        spans = [span.construct for span in around if span.inside <= place <= span.outside]
+        return [construct for construct in (*found, *spans) if construct]
 
 
 def closed(text: str) -> str:
-    """The text with the code closed that it leaves open, so that what is put below it is no code."""
-    last = Outline(f"{text.rstrip()}\n").lines[-1]
-    if last.kind != "code" or last.fence is None:
+    """Close the code that a text leaves open, so that what is put below it is no code."""
+    blocks = markdown.blocks(text.rstrip())
+    if not blocks or not blocks[-1].is_open:
         return text
-    return text.rstrip() + last.fence.closing
+    return text.rstrip() + _fence(text, blocks[-1], _starts(text)[blocks[-1].start]).closing
 
 
-class _Fence(NamedTuple):
-    marks: str
-    quote: str
-    construct: Construct
+def _starts(text: str) -> list[int]:
+    return [0, *(found.end() for found in _LINE_FEED.finditer(text))]
 
 
-def _lines(text: str) -> Iterator[Line]:
-    fence: _Fence | None = None
-    head: Construct | None = None
-    start = 0
-    while start <= len(text):
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
-        plain = _plain(text, start, end)
-        if fence and fence.quote and not plain.quote:
-            fence = None  # the quote that it stood in is over
-        if fence:
-            is_end = _closes(text[start:end], fence)
-            yield replace(plain, kind="end" if is_end else "code", fence=fence.construct)
-            fence = None if is_end else fence
-        elif fence := _opens(text, plain):
-            yield replace(plain, kind="fence")
-        else:
-            head = _table(text, plain, head)
-            yield replace(plain, kind=_kind(text, plain, head), head=head)
-        head = None if fence else head
-        start = end + 1
+def _lines(text: str, starts: Sequence[int], blocks: Iterable[Block]) -> list[Line]:
+    ends = [*(start - 1 for start in starts[1:]), len(text)]
+    lines = [_plain(text, start, end) for start, end in zip(starts, ends, strict=True)]
+    for block in blocks:
+        first, *others = lines[block.start : block.end]
+        begins, continues = _LINE_KINDS[block.kind]
+        kinds = [begins, *(continues for _ in others)]
+        fence = head = None
+        if block.kind == "fence":
+            fence = _fence(text, block, first.start)
+            kinds[-1] = kinds[-1] if block.is_open else "end"
+        elif block.kind == "table":
+            rule = others[0]
+            head = Construct(
+                f"{text[first.start : first.end].rstrip()}\n{text[rule.start : rule.end].rstrip()}\n"
+            )
+            kinds[1] = "head"
+        for number, kind in enumerate(kinds, block.start):
+            lines[number] = replace(lines[number], kind=kind, fence=fence, head=head)
+    return lines
 
 
 def _plain(text: str, start: int, end: int) -> Line:
@@ -185,78 +195,51 @@ def _plain(text: str, start: int, end: int) -> Line:
     quote = found["quote"] + (" " if found["quote"] else "")
     indent = len(found["indent"].expandtabs(4))
     content = rest.end() if rest else found.end()
-    return Line(start, end, "text", quote, indent, content)
+    kind: Kind = "text" if text[start:end].strip(" \t\r>") else "blank"
+    return Line(start, end, kind, quote, indent, content)
 
 
-def _opens(text: str, line: Line) -> _Fence | None:
-    prefix = _PREFIX.match(text, line.start, line.end)
-    found = prefix and _FENCE.match(text, prefix.end(), line.end)
-    if not prefix or not found:
-        return None
+def _fence(text: str, block: Block, start: int) -> Construct:
+    """How a block of code that begins at `start` is opened and closed where it stands."""
+    prefix = _PREFIX.match(text, start)
+    assert prefix  # every part of it may be empty
     # Behind the mark of a list only its width counts from here on.
     margin = prefix["quote"] + prefix["indent"] + " " * len(prefix["marker"] or "")
     if prefix["marker"]:
         margin += " "
-    marks, language = found["marks"], _LANGUAGE.match(found["info"])
-    opening = f"{margin}{marks}{language[1] if language else ''}\n"
-    return _Fence(marks, prefix["quote"], Construct(opening, f"\n{margin}{marks}"))
+    language = _LANGUAGE.match(block.info)
+    opening = f"{margin}{block.marks}{language[1] if language else ''}\n"
+    return Construct(opening, f"\n{margin}{block.marks}")
 
 
-def _closes(line: str, fence: _Fence) -> bool:
-    marks = line.strip(" \t>\r") if fence.quote else line.strip()
-    return len(marks) >= len(fence.marks) and not marks.strip(fence.marks[0])
-
-
-def _table(text: str, line: Line, head: Construct | None) -> Construct | None:
-    """The head of the table that a line belongs to."""
-    said = text[line.start : line.end]
-    if "|" not in said or line.quote:
-        return None
-    if head:
-        return head
-    end = text.find("\n", line.end + 1)
-    following = text[line.end + 1 : end if end >= 0 else len(text)]
-    is_head = "|" in following and _RULE.match(following)
-    return Construct(f"{said.rstrip()}\n{following.rstrip()}\n") if is_head else None
-
-
-def _kind(text: str, line: Line, head: Construct | None) -> Kind:
-    said = text[line.start : line.end]
-    if not said.strip(" \t\r>"):
-        return "blank"
-    if head:
-        return "head" if said.rstrip() in head.opening.split("\n") else "row"
-    return "heading" if _HEADING.match(said) else "text"
-
-
-def _with_parents(text: str, lines: list[Line]) -> list[Line]:
+def _with_parents(text: str, lines: Iterable[Line]) -> list[Line]:
     """Note what each deeply indented line is nested in."""
     items: list[tuple[int, str]] = []
-    made: list[Line] = []
+    noted: list[Line] = []
     for line in lines:
-        if line.kind in ("code", "end"):
-            made.append(replace(line, parents=made[-1].parents))
+        if line.fence and line.kind != "fence":
+            noted.append(replace(line, parents=noted[-1].parents))
             continue
         if line.kind != "blank":
             while items and items[-1][0] >= line.indent:
                 items.pop()
         nested = "".join(f"{' ' * indent}{mark}\n" for indent, mark in items)
-        is_deep = bool(items) and line.indent >= _DEEP
-        made.append(replace(line, parents=Construct(nested) if is_deep else None))
+        is_deep = bool(items) and line.indent >= _CODE_INDENT
+        noted.append(replace(line, parents=Construct(nested) if is_deep else None))
         prefix = _PREFIX.match(text, line.start, line.end)
         if prefix and prefix["marker"] and not line.quote and line.kind in ("text", "fence"):
             items.append((line.indent, prefix["marker"]))
-    return made
+    return noted
 
 
-def _with_items(text: str, lines: list[Line]) -> list[Line]:
+def _with_items(text: str, lines: Sequence[Line]) -> list[Line]:
     """Note what has to be opened again when a line of a list is cut."""
-    made: list[Line] = []
+    noted: list[Line] = []
     following: Line | None = None
     for line in reversed(lines):
-        made.append(replace(line, item=_item(text, line, following)))
+        noted.append(replace(line, item=_item(text, line, following)))
         following = line if line.kind != "blank" else following
-    return made[::-1]
+    return noted[::-1]
 
 
 def _item(text: str, line: Line, following: Line | None) -> Construct | None:
@@ -272,31 +255,20 @@ def _item(text: str, line: Line, following: Line | None) -> Construct | None:
     return Construct(opening + " " * margin) if opening else None
 
 
-def _with_spans(text: str, lines: list[Line]) -> list[Line]:
-    """Note the spans of each paragraph at its lines."""
-    made: list[Line] = []
-    for number, line in enumerate(lines):
-        if line.kind not in ("text", "heading", "row"):
-            made.append(line)
-        elif number and _goes_on(text, lines[number - 1], line):
-            made.append(replace(line, spans=made[-1].spans))
-        else:
-            end = _paragraph_end(text, lines, number)
-            made.append(replace(line, spans=_spans(text, line.content, end)))
-    return made
-
-
-def _goes_on(text: str, before: Line, line: Line) -> bool:
-    """Whether a line belongs to the paragraph of the one before it."""
-    prefix = _PREFIX.match(text, line.start, line.end)
-    begins = prefix and prefix["marker"]
-    return before.kind == line.kind == "text" and before.quote == line.quote and not begins
-
-
-def _paragraph_end(text: str, lines: list[Line], number: int) -> int:
-    while number + 1 < len(lines) and _goes_on(text, lines[number], lines[number + 1]):
-        number += 1
-    return lines[number].end
+def _with_spans(text: str, lines: list[Line], blocks: Iterable[Block]) -> list[Line]:
+    """Note the spans of each paragraph, heading and row at its lines."""
+    noted = list(lines)
+    for block in blocks:
+        numbers = range(block.start, block.end)
+        if block.kind in ("paragraph", "heading"):
+            spans = _spans(text, lines[block.start].content, lines[block.end - 1].end)
+            for number in numbers:
+                noted[number] = replace(lines[number], spans=spans)
+        elif block.kind == "table":
+            for number in numbers[2:]:
+                line = lines[number]
+                noted[number] = replace(line, spans=_spans(text, line.content, line.end))
+    return noted
 
 
 def _spans(text: str, start: int, end: int) -> Spans:
@@ -329,7 +301,7 @@ def _link(text: str, match: re.Match[str]) -> Span:
 
 
 def _code(text: str, match: re.Match[str], end: int, found: list[Span]) -> int:
-    """Note a span of code; returns where to look on."""
+    """Note a span of code; return the place to continue at."""
     marks = match["code"]
     close = re.compile(rf"(?<!`){marks}(?!`)").search(text, match.end(), end)
     if close is None:
@@ -342,11 +314,11 @@ def _run(text: str, match: re.Match[str], runs: list[re.Match[str]], found: list
     """Note emphasis that ends here, or that some may begin."""
     before = text[match.start() - 1 : match.start()] or " "
     after = text[match.end() : match.end() + 1] or " "
-    same = next((one for one in reversed(runs) if one["run"] == match["run"]), None)
+    same = next((run for run in reversed(runs) if run["run"] == match["run"]), None)
     is_word = match["run"][0] == "_"
     if same and not before.isspace() and not (is_word and after.isalnum()):
         found.append(_span(same.start(), same.end(), match.start(), match.end(), text))
         del runs[runs.index(same) :]
     elif not after.isspace() and not (is_word and before.isalnum()):
         runs.append(match)
-        del runs[:-_NESTING]
+        del runs[:-_MAX_OPEN_RUNS]

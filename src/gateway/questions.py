@@ -1,6 +1,5 @@
 """Questions that are asked in a chat: by the turn that runs there, and by the jobs beside it."""
 
-import re
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -8,6 +7,7 @@ from gateway.origin import Origin
 from gateway.platforms.base import MessageEvent
 from gateway.source import SessionSource
 from hermes_agent.turn.events import QuestionAsked
+from hermes_core import markdown
 from hermes_core.text import one_line, shorten_middle, visible
 from hermes_engine.surface import Running
 from hermes_state.ledger import outbox, questions
@@ -17,7 +17,6 @@ from hermes_state.values import Row
 _ANSWERS = ("approve", "deny")
 _LONGEST_DETAIL = 12_000
 """What a person can be expected to read in a chat, in several messages."""
-_MARKS = re.compile(r"`+")
 
 
 def words(asked: QuestionAsked) -> list[str]:
@@ -27,16 +26,9 @@ def words(asked: QuestionAsked) -> list[str]:
     else:
         lines = [f"❓ {asked.text}"]
     if asked.detail:
-        lines.append(_as_code(shorten_middle(visible(asked.detail), _LONGEST_DETAIL)))
+        # What would run may be somebody else's words, and must not pass for ours.
+        lines.append(markdown.fenced(shorten_middle(visible(asked.detail), _LONGEST_DETAIL)))
     return lines
-
-
-def _as_code(text: str) -> str:
-    """A text as a block of code that nothing in it can end: what would run may be somebody else's words,
-    and must not pass for ours.
-    """
-    fence = "`" * max(3, *(len(marks) + 1 for marks in ("", *_MARKS.findall(text))))
-    return f"{fence}\n{text}\n{fence}"
 
 
 def how_to_answer(asked: QuestionAsked) -> list[str]:

@@ -27,7 +27,6 @@ _USE = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_CODE_INDENT = 4
 _PROSE = ("text", "heading", "head", "row")
 
 
@@ -43,7 +42,7 @@ class _Part(NamedTuple):
 
 
 def resolved(text: str) -> str:
-    """The text with the address beside the words of each link that names one; the rest as it was."""
+    """Put the address beside the words of each link that names one; leave the rest as it was."""
     if "]:" not in text:
         return text
     parts = list(_parts(text))
@@ -52,37 +51,32 @@ def resolved(text: str) -> str:
         if part.label:
             targets.setdefault(part.label, part.target)
     used: set[str] = set()
-    made = [_inlined(part.text, targets, used) if part.is_prose else part.text for part in parts]
-    kept = (
-        said
-        for said, part in zip(made, parts, strict=True)
+    inlined = [_inlined(part.text, targets, used) if part.is_prose else part.text for part in parts]
+    remaining = (
+        words
+        for words, part in zip(inlined, parts, strict=True)
         if part.label not in used or part.target != targets[part.label]
     )
-    return "".join(kept) if used else text
+    return "".join(remaining) if used else text
 
 
 def _parts(text: str) -> Iterator[_Part]:
-    """The text from its beginning to its end."""
+    """Yield the parts of a text from its beginning to its end."""
     paragraph = ""
     for line in Outline(text).lines:
-        said = text[line.start : line.end + 1]
-        defined = None if paragraph else _definition(said.rstrip("\n"), line)
-        if defined is None and _is_prose(line):
-            paragraph += said
+        whole = text[line.start : line.end + 1]
+        defined = None if paragraph else _definition(whole.rstrip("\n"), line)
+        if defined is None and line.kind in _PROSE:
+            paragraph += whole
             continue
         yield _Part(paragraph, is_prose=True)
         paragraph = ""
-        yield defined._replace(text=said) if defined else _Part(said)
+        yield defined._replace(text=whole) if defined else _Part(whole)
     yield _Part(paragraph, is_prose=True)
 
 
-def _is_prose(line: Line) -> bool:
-    is_code = line.indent >= _CODE_INDENT and line.parents is None
-    return line.kind in _PROSE and not is_code
-
-
-def _definition(said: str, line: Line) -> _Part | None:
-    found = _DEFINITION.fullmatch(said) if line.kind == "text" else None
+def _definition(text: str, line: Line) -> _Part | None:
+    found = _DEFINITION.fullmatch(text) if line.kind == "text" else None
     if found is None:
         return None
     address = found["bracketed"] or found["bare"]
@@ -96,7 +90,7 @@ def _definition(said: str, line: Line) -> _Part | None:
 
 
 def _inlined(paragraph: str, targets: Mapping[str, str], used: set[str]) -> str:
-    """A paragraph with the addresses that its links lead to; notes which."""
+    """Put the addresses of its links into a paragraph; note which were used."""
 
     def link(found: re.Match[str]) -> str:
         name = _name(found["label"] or found["text"] or "")
@@ -109,5 +103,5 @@ def _inlined(paragraph: str, targets: Mapping[str, str], used: set[str]) -> str:
 
 
 def _name(label: str) -> str:
-    """A label as it is compared with others."""
+    """Return a label as it is compared with others."""
     return " ".join(label.split()).casefold()

@@ -1,4 +1,4 @@
-"""Cutting a long Markdown text into pieces that a platform takes, each of them whole Markdown.
+"""Split a long Markdown text into pieces that a platform takes, each of them whole Markdown.
 
 A cut is made where it hurts least: between paragraphs, lines, sentences, words, and only then within
 what belongs together. What is open at a cut (code, emphasis, a link, a quote, a table) is closed before
@@ -17,7 +17,7 @@ from wcwidth import iter_graphemes
 from gateway import references
 from gateway.outline import Construct, Line, Outline
 
-LEAST = 16
+MIN_LIMIT = 16
 """The smallest limit that makes sense."""
 
 _PARAGRAPH, _BLOCK, _LINE, _SENTENCE, _WORD, _INSIDE = 6, 5, 4, 3, 2, 1
@@ -50,16 +50,16 @@ class _Place(NamedTuple):
 
 
 def split(text: str, limit: int, measure: Measure = len) -> list[str]:
-    """The pieces of a text, each of which measures no more than the limit."""
+    """Return the pieces of a text, each of which measures no more than the limit."""
     if measure(text) > limit:
         text = references.resolved(text)
     return [piece.of(text) for piece in cut(text, limit, measure)]
 
 
 def cut(text: str, limit: int, measure: Measure = len) -> list[Piece]:
-    """The same, as places of the text; raises ValueError for a limit that nothing fits into."""
-    if limit < LEAST:
-        raise ValueError(f"Pieces of {limit} are too small to be cut; {LEAST} is the least.")
+    """Return the pieces as places of the text; raises ValueError for a limit that nothing fits into."""
+    if limit < MIN_LIMIT:
+        raise ValueError(f"Pieces of {limit} are too small to be cut; the minimum is {MIN_LIMIT}.")
     return list(_Cutter(text, limit, measure).pieces())
 
 
@@ -72,19 +72,19 @@ class _Cutter:
 
     @cached_property
     def _outline(self) -> Outline:
-        """Made when something must be cut: most texts fit as they are."""
+        """Read when something must be cut: most texts fit as they are."""
         return Outline(self._text)
 
     @cached_property
     def _first_of_code(self) -> set[int]:
-        """The lines of code with nothing but blank ones between them and the marks that open it."""
+        """The lines of code that only blank lines separate from the marks that open it."""
         found: set[int] = set()
-        has_said = True
+        has_code = True
         for number, line in enumerate(self._outline.lines):
-            if line.kind == "code" and not has_said:
+            if line.kind == "code" and not has_code:
                 found.add(number)
             is_blank = not self._text[line.content : line.end].strip()
-            has_said = line.kind != "fence" and (has_said or not is_blank)
+            has_code = line.kind != "fence" and (has_code or not is_blank)
         return found
 
     def pieces(self) -> Iterator[Piece]:
@@ -99,8 +99,10 @@ class _Cutter:
             yield piece
 
     def _next(self, start: int) -> tuple[Piece, int]:
-        """The piece that begins at a place, and where the one after it begins."""
-        opening = "".join(one.opening for one in self._affordable(start)) if start else ""
+        """Return the piece that begins at a place, and the beginning of the one after it."""
+        opening = (
+            "".join(construct.opening for construct in self._affordable(start)) if start else ""
+        )
         rest = Piece(opening, start, self._end, "")
         if self._fits(rest):
             return rest, rest.end
@@ -115,7 +117,7 @@ class _Cutter:
         return self._measure(piece.of(self._text)) <= self._limit
 
     def _until(self, opening: str, start: int, place: int) -> Piece:
-        closing = "".join(one.closing for one in reversed(self._affordable(place)))
+        closing = "".join(construct.closing for construct in reversed(self._affordable(place)))
         end = place
         if not self._outline.is_code(place):
             end = start + len(self._text[start:place].rstrip())
@@ -124,17 +126,17 @@ class _Cutter:
         return Piece(opening, start, end, closing)
 
     def _affordable(self, place: int) -> Sequence[Construct]:
-        """What is opened and closed at a cut; the outermost only, when it would take too much room."""
-        kept: list[Construct] = []
-        for one in self._outline.open_at(place):
-            marks = "".join(each.opening + each.closing for each in (*kept, one))
+        """Return what is opened and closed at a cut; the outermost only, to save room."""
+        constructs: list[Construct] = []
+        for construct in self._outline.open_at(place):
+            marks = "".join(each.opening + each.closing for each in (*constructs, construct))
             if self._measure(marks) > self._limit * 2 // 5:
                 break
-            kept.append(one)
-        return kept
+            constructs.append(construct)
+        return constructs
 
     def _reach(self, start: int, opening: str) -> int:
-        """The farthest place that a piece from here may go to, if nothing must be closed there."""
+        """Return the farthest end of a piece from here, if nothing must be closed there."""
         size = self._limit
         while start + size < len(self._text) and self._holds(opening, start, start + size):
             size *= 2
@@ -146,14 +148,16 @@ class _Cutter:
         return self._measure(opening + self._text[start:end]) <= self._limit
 
     def _best(self, start: int, places: Sequence[_Place]) -> Iterator[_Place]:
-        """Places in the order in which they should be tried: good ones that fill the piece first."""
+        """Yield places in the order in which to try them: good ones that fill the piece first."""
         if not places:
             return
         size = places[-1].at - start
         for rank in (_PARAGRAPH, _BLOCK, _LINE, _SENTENCE, _WORD):
-            least = start + (size // 3 if rank >= _LINE else size // 2)
-            yield from (one for one in reversed(places) if one.rank >= rank and one.at >= least)
-        yield from (one for one in reversed(places) if one.rank >= _WORD)
+            first = start + (size // 3 if rank >= _LINE else size // 2)
+            yield from (
+                place for place in reversed(places) if place.rank >= rank and place.at >= first
+            )
+        yield from (place for place in reversed(places) if place.rank >= _WORD)
         yield from reversed(places)
 
     def _places(self, start: int, reach: int) -> list[_Place]:
@@ -162,10 +166,10 @@ class _Cutter:
             if gap.start() > reach:
                 break
             found += self._places_of(gap, start)
-        return [one for one in found if one.rank and start < one.at < self._end]
+        return [place for place in found if place.rank and start < place.at < self._end]
 
     def _places_of(self, gap: re.Match[str], start: int) -> Iterable[_Place]:
-        """The places of a stretch of blanks: in code each line, elsewhere what follows it."""
+        """Yield the places of a stretch of blanks: in code each line, elsewhere what follows it."""
         outline = self._outline
         first, last = outline.number(gap.start()), outline.number(gap.end())
         for number in range(first + 1, last + 1):
@@ -215,14 +219,14 @@ class _Cutter:
 
     def _rank_in_spans(self, line: Line, place: int) -> int:
         """Spans can be cut where there is something of them on both sides."""
-        for one in line.spans.around(place):
-            left, right = self._text[one.inside : place], self._text[place : one.outside]
-            if not (left.strip() and right.strip()):
+        for span in line.spans.around(place):
+            before, after = self._text[span.inside : place], self._text[place : span.outside]
+            if not (before.strip() and after.strip()):
                 return 0
         return _INSIDE
 
     def _forced(self, opening: str, start: int, reach: int) -> tuple[Piece, int]:
-        """A cut where none should be: between characters as people see them, if that is possible."""
+        """Cut where no cut should be: between characters as people see them, if that is possible."""
         places = self._characters(start, reach)
         clean = [place for place in places if self._is_clean(place)]
         for place in (*reversed(clean), *reversed(places)):
@@ -236,18 +240,18 @@ class _Cutter:
         return Piece("", start, place, ""), place
 
     def _characters(self, start: int, reach: int) -> list[int]:
-        """The places between characters, up to the reach."""
+        """Return the places between characters, up to the reach."""
         places: list[int] = []
         place = start
-        for one in iter_graphemes(self._text[start : reach + 1]):
-            place += len(one)
+        for character in iter_graphemes(self._text[start : reach + 1]):
+            place += len(character)
             if place > reach:
                 break
             places.append(place)
         return places
 
     def _is_clean(self, place: int) -> bool:
-        """Whether a place is in no mark, behind no backslash and before nothing that seems one."""
+        """Return whether a place is outside of marks, and not before anything that looks like one."""
         line = self._outline.line(place)
         if self._text[place - 1] == "\\" or place <= line.content:
             return False

@@ -1,15 +1,14 @@
 """What a transcript consists of, as plain values; widgets are made of them when they are seen."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hermes_core import markdown
 from hermes_protocol import results
 from hermes_tui import wire
 
 _KEPT_OUTPUT = 200_000
-_FENCE = re.compile(r"\s*(`{3,}(?=[^`]*$)|~{3,})(.*)")
 STOPPED = "Stopped."
 _PART = 1500
 """Characters of a reply from which on it is parted."""
@@ -173,29 +172,13 @@ def last_reply(entries: Sequence[Entry]) -> list[Reply]:
 
 
 def split_point(text: str) -> int | None:
-    """Where a long text can be parted: before a paragraph that is not inside of something else."""
+    """Return where a long text can be parted: before a paragraph at the margin."""
     if len(text) < _PART:
         return None
-    place, fence, is_blank = 0, "", False
-    for line in text.splitlines(keepends=True):
-        if is_blank and place >= _PART and line.strip() and not line[0].isspace():
+    for place in markdown.breaks(text):
+        if place >= _PART and text[place : place + 1].strip():
             return place
-        fence = _fence_after(line, fence)
-        is_blank = not line.strip() and not fence
-        place += len(line)
     return None
-
-
-def _fence_after(line: str, fence: str) -> str:
-    """The mark that has begun the code which goes on after a line; `fence` is the one before it."""
-    found = _FENCE.match(line)
-    if found is None:
-        return fence
-    mark, rest = found.groups()
-    if not fence:
-        return mark
-    # As long as the first one, and alone: code that shows Markdown has fences of its own.
-    return "" if mark.startswith(fence) and not rest.strip() else fence
 
 
 def lines_of(entry: Entry, columns: int) -> int:

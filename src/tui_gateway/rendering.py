@@ -5,15 +5,16 @@ import io
 from rich.console import Console
 from rich.markdown import Markdown
 
-_FENCES = ("```", "~~~")
-_NARROWEST = 20
+from hermes_core import markdown
+
+_MIN_COLUMNS = 20
 
 
 def rendered(text: str, cols: int) -> str:
-    """Markdown with the sequences that colour it, for so many columns."""
+    """Render Markdown for a terminal of so many columns."""
     out = io.StringIO()
     console = Console(
-        file=out, width=max(cols, _NARROWEST), force_terminal=True, color_system="standard"
+        file=out, width=max(cols, _MIN_COLUMNS), force_terminal=True, color_system="standard"
     )
     console.print(Markdown(text))
     return out.getvalue()
@@ -27,23 +28,11 @@ class StreamRenderer:
         self._text = ""
 
     def feed(self, text: str) -> str | None:
-        """The paragraphs that are complete by now; None when there are none."""
+        """Render the paragraphs that are complete by now; None when there are none."""
         self._text += text
-        end = _last_break(self._text)
-        if not end:
+        breaks = markdown.breaks(self._text)
+        if not breaks:
             return None
+        end = breaks[-1]
         complete, self._text = self._text[:end], self._text[end:]
         return rendered(complete, self._cols)
-
-
-def _last_break(text: str) -> int:
-    """Where the last complete paragraph ends; a block of code is one paragraph."""
-    position = end = 0
-    is_code = False
-    for line in text.splitlines(keepends=True):
-        position += len(line)
-        if line.lstrip().startswith(_FENCES):
-            is_code = not is_code
-        if not is_code and not line.strip() and line.endswith("\n"):
-            end = position
-    return end

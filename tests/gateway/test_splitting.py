@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from wcwidth import iter_graphemes
 
-from gateway.splitting import LEAST, cut, split
+from gateway.splitting import MIN_LIMIT, cut, split
 from tests.support.examples import examples
 
 
@@ -87,14 +87,14 @@ def _check_whole(text: str, limit: int, measure: Callable[[str], int]) -> None:
     assert [gap for gap in left_out if gap.strip()] == []
 
 
-@given(documents, st.integers(LEAST, 300), measures)
+@given(documents, st.integers(MIN_LIMIT, 300), measures)
 def test_no_piece_is_too_large_and_nothing_but_blanks_at_cuts_is_left_out(
     text: str, limit: int, measure: Callable[[str], int]
 ):
     _check_whole(text, limit, measure)
 
 
-@given(st.text(max_size=400), st.integers(LEAST, 80), measures)
+@given(st.text(max_size=400), st.integers(MIN_LIMIT, 80), measures)
 def test_any_text_at_all_is_cut(text: str, limit: int, measure: Callable[[str], int]):
     _check_whole(text, limit, measure)
 
@@ -129,7 +129,7 @@ def test_a_text_that_fits_is_one_piece(text: str):
 
 
 @settings(max_examples=examples(50))
-@given(documents, st.integers(LEAST, 100))
+@given(documents, st.integers(MIN_LIMIT, 100))
 def test_a_measure_only_needs_to_grow_with_the_text(text: str, limit: int):
     _check_whole(text, limit, lambda piece: 3 * len(piece.split()) + len(piece) // 2)
 
