@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 
 import apsw
+from gateway.house import House
+from gateway.threads import run_blocking
 
 from bench import raw
 from gateway.config import Platform
-from gateway.house import House
 from gateway.platforms.base import MessageEvent
 from gateway.run import GatewayRunner
 from gateway.source import SessionSource
-from gateway.threads import run_blocking
 from hermes_core import config
 
 _MESSAGE = "Could you look at this for me, please? It is about number {}."

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gateway.blocking import run_blocking
 from gateway.platforms.base import Attachment, IncomingFile, MessageEvent, PlatformError
-from gateway.threads import run_blocking
 from hermes_core.attachments import hold
 from hermes_core.errors import StoreFullError, StoreIOError
 from hermes_core.paths import make_folder, open_private

@@ -8,9 +8,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from gateway.blocking import run_blocking
 from gateway.outline import closed
 from gateway.platforms.base import BasePlatformAdapter
-from gateway.threads import run_blocking
 from hermes_core import clock
 from hermes_state.ledger import outbox, questions
 from hermes_state.store import Store

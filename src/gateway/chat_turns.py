@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from gateway import journal, origin, session_context
-from gateway.origin import Origin
+from gateway import log_fields, reply_target, session_context
 from gateway.replies import Replies
+from gateway.reply_target import ReplyTarget
 from gateway.session import OVER, SessionStore
 from gateway.source import SessionSource
 from gateway.streams import Streams
@@ -95,7 +95,7 @@ class ChatTurns:
         self.engine = Engine(assembly, [self], max_turns=assembly.settings.gateway.turns_at_once)
         self.loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
-        self._targets: dict[str, Origin] = {}
+        self._targets: dict[str, ReplyTarget] = {}
         """Where the replies of open turns go, as far as it was needed."""
         self._asked: set[str] = set()
         """The running turns that have asked something, which may be answered by now."""
@@ -109,7 +109,7 @@ class ChatTurns:
         self,
         session_id: str,
         content: object,
-        target: Origin,
+        target: ReplyTarget,
         delivery: InboundMessage,
         *,
         opening: NewSession | None = None,
@@ -123,7 +123,7 @@ class ChatTurns:
                 SURFACE,
                 session_id,
                 content,
-                permissions=self._permissions_of(target.place),
+                permissions=self._permissions_of(target.source),
                 inbound=delivery,
                 opening=opening,
                 platform_message_id=target.message_id,
@@ -139,7 +139,7 @@ class ChatTurns:
         return accepted
 
     def replace(
-        self, turn_id: str, content: object, target: Origin, delivery: InboundMessage
+        self, turn_id: str, content: object, target: ReplyTarget, delivery: InboundMessage
     ) -> Accepted | None:
         """Put an edited message in the place of a queued one; None when that is not queued any more."""
         message = {
@@ -160,11 +160,11 @@ class ChatTurns:
             self._forget(turn_id)
         return is_cancelled
 
-    def target_of(self, turn_id: str) -> Origin | None:
+    def target_of(self, turn_id: str) -> ReplyTarget | None:
         """Return where the reply of a turn goes; None when it came from no chat."""
         with self._lock:
             target = self._targets.get(turn_id)
-        if target is None and (target := origin.of_turn(self._store, turn_id)) is not None:
+        if target is None and (target := reply_target.of_turn(self._store, turn_id)) is not None:
             with self._lock:
                 self._targets[turn_id] = target
         return target
@@ -256,9 +256,9 @@ class ChatTurns:
         target = self.target_of(running.turn.id)
         return target is not None and target.session_key == session_key
 
-    def agent(self, session_id: str, target: Origin) -> Agent:
+    def agent(self, session_id: str, target: ReplyTarget) -> Agent:
         """Return the agent of a conversation for the person of a message. Raises ModelError."""
-        place = target.place
+        place = target.source
         permissions = self._permissions_of(place)
         platform = place.platform.value
         plan = TurnPlan(
@@ -290,7 +290,7 @@ class ChatTurns:
                 agents[target.session_key or running.turn.session_id] = running.agent
         return agents
 
-    def model_of(self, target: Origin) -> str:
+    def model_of(self, target: ReplyTarget) -> str:
         """Return the model that a chat or a request has chosen; empty: the one of the settings."""
         entry = self._sessions.peek(target.session_key)
         override = (entry.model_override or {}) if entry is not None else {}
@@ -313,7 +313,7 @@ class ChatTurns:
             raise StoreError(f"The message of turn {turn.id} is gone.")
         if target.session_key in self._held:
             raise NotReadyError
-        place = target.place
+        place = target.source
         platform, permissions = place.platform.value, self._permissions_of(place)
         if target.is_in_place:  # its client comes back for what it missed
             self.engine.log(turn.conversation_id)
@@ -331,7 +331,7 @@ class ChatTurns:
             context=partial(_session_context, turn, target),
         )
 
-    def _resume(self, running: Running, target: Origin) -> None:
+    def _resume(self, running: Running, target: ReplyTarget) -> None:
         """Note that a turn goes on; one whose chat was leaving the conversation is stopped."""
         turn = running.turn
         self._asked.add(turn.id)
@@ -343,7 +343,7 @@ class ChatTurns:
             self._end_left_behind(turn, target)
             raise TurnLeftError
 
-    def _end_left_behind(self, turn: QueuedTurn, target: Origin) -> None:
+    def _end_left_behind(self, turn: QueuedTurn, target: ReplyTarget) -> None:
         """End a turn that was being stopped when the process ended, as /new does."""
         shown = [
             row["content"]
@@ -355,7 +355,7 @@ class ChatTurns:
         self._store.write(turns.finish, turn.id, "interrupted", reason=STOPPED, pieces=parts)
 
     def _deliver(
-        self, running: Running, target: Origin, turn_id: str, outcome: Outcome
+        self, running: Running, target: ReplyTarget, turn_id: str, outcome: Outcome
     ) -> Sequence[OutboundPart]:
         is_cut_short = outcome.status == "interrupted" and not outcome.text.strip()
         if running.stop.is_interrupted and is_cut_short:
@@ -387,7 +387,7 @@ class ChatTurns:
             self._wake_delivery()
         self._streams.report(turn.id, event)
 
-    def _ask(self, running: Running, target: Origin, event: QuestionAsked) -> None:
+    def _ask(self, running: Running, target: ReplyTarget, event: QuestionAsked) -> None:
         self._asked.add(running.turn.id)
         is_background = self.is_background(running)
         self._store.write(
@@ -395,14 +395,14 @@ class ChatTurns:
         )
         self._wake_delivery()
 
-    def _notify(self, turn: QueuedTurn, target: Origin, notice: Notice) -> None:
+    def _notify(self, turn: QueuedTurn, target: ReplyTarget, notice: Notice) -> None:
         """Show a notice in the chat, once per conversation; without it the turn goes on."""
         try:
             if parts := self._replies.notice(target, turn.conversation_id, notice):
                 self._store.write(outbox.put, parts)
                 self._wake_delivery()
         except StoreError as error:
-            fields = journal.of_turn(turn.id, turn.session_id, target)
+            fields = log_fields.of_turn(turn.id, turn.session_id, target)
             logger.warning("notice not stored: %s", error, extra=fields)
 
     def turn_ended(self, running: Running, outcome: Outcome | None) -> None:
@@ -414,7 +414,7 @@ class ChatTurns:
         is_suspended = outcome is not None and outcome.status == "suspended"
         if self.loop is not None:
             if running.stop.is_interrupted:
-                self._streams.stopped(turn.id, target.place.platform.value, self.loop)
+                self._streams.stopped(turn.id, target.source.platform.value, self.loop)
             self._streams.end(turn.id, self.loop)
         if outcome is None:
             self._bring(turn.id, target)
@@ -423,7 +423,7 @@ class ChatTurns:
             self.failed_count += outcome.status == "failed"
             seconds = round(time.monotonic() - running.began, 3)
             place = (turn.id, turn.session_id)
-            journal.ended(*place, target, outcome.status, outcome.reason, seconds=seconds)
+            log_fields.ended(*place, target, outcome.status, outcome.reason, seconds=seconds)
             if running.agent is not None:
                 session_id = running.agent.session_id
                 self._on_moved(target.session_key, turn.session_id, session_id)
@@ -441,17 +441,17 @@ class ChatTurns:
             self._wake_delivery()
         self._forget(turn_id)
 
-    def _bring(self, turn_id: str, target: Origin) -> None:
+    def _bring(self, turn_id: str, target: ReplyTarget) -> None:
         """Bring the answer that another process gave, or say that the conversation was deleted."""
         row = self._store.read(turns.find, turn_id)
         if row is None:
             self.failed_count += 1
-            journal.ended(turn_id, "", target, "failed", _GONE)
+            log_fields.ended(turn_id, "", target, "failed", _GONE)
             parts = self._replies.pieces(target, f"⚠️ {_GONE}", name=f"gone:{turn_id}")
             self._store.write(outbox.put, parts)
         elif row["ended_at"] is not None:
             self._replies.bring(row)
-            journal.ended(turn_id, row["session_id"], target, row["state"], row["reason"] or "")
+            log_fields.ended(turn_id, row["session_id"], target, row["state"], row["reason"] or "")
 
     def _forget(self, turn_id: str) -> None:
         self._asked.discard(turn_id)
@@ -460,9 +460,9 @@ class ChatTurns:
 
 
 @contextmanager
-def _session_context(turn: QueuedTurn, target: Origin) -> Generator[None]:
+def _session_context(turn: QueuedTurn, target: ReplyTarget) -> Generator[None]:
     """Set the context variables of the chat that a turn runs for."""
-    place = target.place
+    place = target.source
     tokens = session_context.set_session_vars(
         platform=place.platform.value,
         chat_id=place.chat_id,

@@ -10,11 +10,11 @@ from msgspec import structs
 
 from gateway import closing, questions
 from gateway.chat_turns import SURFACE, ChatTurns
-from gateway.origin import Origin
+from gateway.model_input import ModelInput
 from gateway.platforms.base import MessageEvent
+from gateway.reply_target import ReplyTarget
 from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
-from gateway.wording import Wording
 from hermes_agent import commands, permissions, recovery, skills
 from hermes_agent.agent import Agent
 from hermes_agent.approval import rights
@@ -47,30 +47,30 @@ _NOTHING = "Nothing is running."
 _COPIED = "This is a copy of what was said in the group; what is said here does not reach it."
 
 
-class House(Protocol):
+class Services(Protocol):
     """What commands ask of the gateway as a whole."""
 
     sessions: SessionStore
     turns: ChatTurns
     assembly: Assembly
-    wording: Wording
+    model_input: ModelInput
 
-    def reset(self, came_from: Origin) -> str: ...
-    def steer(self, accepted: Accepted, target: Origin, text: str) -> str: ...
-    def held_up(self, accepted: Accepted, target: Origin) -> str: ...
+    def reset(self, target: ReplyTarget) -> str: ...
+    def steer(self, accepted: Accepted, target: ReplyTarget, text: str) -> str: ...
+    def held_up(self, accepted: Accepted, target: ReplyTarget) -> str: ...
     def check_restart(self) -> None: ...
     def restart(self) -> None: ...
-    def describe(self, came_from: Origin) -> str: ...
-    def pair(self, came_from: Origin, argument: str) -> str: ...
-    def set_home(self, came_from: Origin) -> str: ...
-    def permissions_of(self, came_from: Origin) -> Permissions: ...
-    def may_answer(self, came_from: Origin, asker: SessionSource) -> bool: ...
-    def fields_of(self, came_from: Origin, session_key: str) -> dict[str, Any]: ...
-    def tell_reset(self, entry: SessionEntry, came_from: Origin) -> None: ...
+    def describe(self, target: ReplyTarget) -> str: ...
+    def pair(self, target: ReplyTarget, argument: str) -> str: ...
+    def set_home(self, target: ReplyTarget) -> str: ...
+    def permissions_of(self, target: ReplyTarget) -> Permissions: ...
+    def may_answer(self, target: ReplyTarget, asker: SessionSource) -> bool: ...
+    def fields_of(self, target: ReplyTarget, session_key: str) -> dict[str, Any]: ...
+    def tell_reset(self, entry: SessionEntry, target: ReplyTarget) -> None: ...
     def placed(self, event: MessageEvent) -> SessionSource: ...
-    def entry_of(self, event: MessageEvent, came_from: Origin) -> SessionEntry: ...
+    def entry_of(self, event: MessageEvent, target: ReplyTarget) -> SessionEntry: ...
     def opening_of(
-        self, entry: SessionEntry, event: MessageEvent, came_from: Origin
+        self, entry: SessionEntry, event: MessageEvent, target: ReplyTarget
     ) -> NewSession: ...
 
 
@@ -78,8 +78,8 @@ class House(Protocol):
 class Chat:
     """The chat that a command was written in, as commands see it."""
 
-    house: House
-    came_from: Origin
+    services: Services
+    target: ReplyTarget
     delivery: InboundMessage
     event: MessageEvent
     is_settled: bool = False
@@ -94,15 +94,15 @@ class Chat:
 
     @property
     def key(self) -> str:
-        return self.came_from.session_key
+        return self.target.session_key
 
     @property
     def entry(self) -> SessionEntry:
         """The route of the chat; that its conversation began by itself is said before all else."""
         if self._single is not None:
             return self._single
-        entry = self.house.entry_of(self.event, self.came_from)
-        self.house.tell_reset(entry, self.came_from)
+        entry = self.services.entry_of(self.event, self.target)
+        self.services.tell_reset(entry, self.target)
         if self._is_unnamed:
             self._single = entry
             if self.event.options.get("history"):
@@ -122,29 +122,29 @@ class Chat:
     @property
     def _known(self) -> SessionEntry | None:
         """The route of the chat; None when it has none yet, and none is made."""
-        return self.entry if self.is_session else self.house.sessions.peek(self.key)
+        return self.entry if self.is_session else self.services.sessions.peek(self.key)
 
     @property
     def conversation(self) -> Conversation:
         """As its agent holds it, when that is awake: a model is not needed to look at it."""
         from hermes_cli import plugins  # noqa: PLC0415 -- see below
 
-        store = self.house.assembly.store
+        store = self.services.assembly.store
         entry = self.entry
         root = store.read(lineage.root, entry.session_id)
-        agent = self.house.turns.engine.agents.peek(root)
+        agent = self.services.turns.engine.agents.peek(root)
         if agent is not None:
             return agent
-        return Asleep(store, entry.session_id, self.came_from.place.platform.value, plugins)
+        return Asleep(store, entry.session_id, self.target.source.platform.value, plugins)
 
     @property
     def agent(self) -> Agent:
-        return self.house.turns.agent(self.entry.session_id, self.came_from)
+        return self.services.turns.agent(self.entry.session_id, self.target)
 
     @property
     def is_running(self) -> bool:
         """Whether the conversation is at work, for this chat or another one that is in it."""
-        turns, here = self.house.turns, self._conversation_id
+        turns, here = self.services.turns, self._conversation_id
         if not here:
             return False
         turns.wait_until_left(here)
@@ -153,30 +153,30 @@ class Chat:
     @property
     def is_at_work(self) -> bool:
         """Whether something runs or is queued for this chat itself."""
-        return self.house.turns.is_busy(self.key)
+        return self.services.turns.is_busy(self.key)
 
     @property
     def _conversation_id(self) -> str:
         """The conversation that the chat is in; empty when it has none yet, and none is made."""
         entry = self._known
-        store = self.house.assembly.store
+        store = self.services.assembly.store
         return store.read(lineage.root, entry.session_id) if entry is not None else ""
 
     @property
     def is_waiting(self) -> bool:
         """Whether messages wait, and nothing is being answered."""
-        turns = self.house.turns
+        turns = self.services.turns
         return not turns.engine.work.is_at_work(self._conversation_id) and bool(
             turns.queued(self.key)
         )
 
     @property
     def is_being_compacted(self) -> bool:
-        return self.house.turns.engine.work.is_compacting(self._conversation_id)
+        return self.services.turns.engine.work.is_compacting(self._conversation_id)
 
     @property
     def beside(self) -> Collection[str]:
-        return self.house.turns.background(self.key).keys()
+        return self.services.turns.background(self.key).keys()
 
     @property
     def plugins(self) -> Mapping[str, PluginCommand]:
@@ -186,11 +186,11 @@ class Chat:
 
     @property
     def skills(self) -> Mapping[str, Skill]:
-        return skills.found(self.house.assembly.home)
+        return skills.found(self.services.assembly.home)
 
     @property
     def permissions(self) -> Permissions | None:
-        return self.house.permissions_of(self.came_from)
+        return self.services.permissions_of(self.target)
 
     def open(self, session_id: str | None, end_reason: str) -> None:
         del end_reason
@@ -208,9 +208,9 @@ class Chat:
 
     def _switch(self, session_id: str) -> str:
         """Have the chat go on in another conversation; returns the session that it is in then."""
-        routes = self.house.sessions
+        routes = self.services.sessions
         old, switched = self.entry, list[object]()
-        turns, left = self.house.turns, self._conversation_id
+        turns, left = self.services.turns, self._conversation_id
         with turns.held(self.key), turns.engine.paused(left, timeout_s=0):
             running = turns.engine.work.get(left)
             if running is not None and turns.is_for(running, self.key):
@@ -221,7 +221,7 @@ class Chat:
                 return target  # it is there already
             closing.let_go(
                 old.session_id,
-                self.came_from.place.platform.value,
+                self.target.source.platform.value,
                 None if routes.is_elsewhere_too(old) else turns.engine.agents.drop(left),
                 lambda: switched.append(routes.switch_session(self.key, target)),
                 model=routes.model_of(old.session_id),
@@ -245,18 +245,18 @@ class Chat:
         """Have the command be about another session, as if its request had named that one."""
         options = {"session_id": session_id, "is_single": True}
         self.event, self._single = replace(self.event, options=options), None
-        place = self.house.placed(self.event)
-        key = self.house.sessions.key_of(place)
-        self.came_from = structs.replace(self.came_from, source=place.to_dict(), session_key=key)
+        place = self.services.placed(self.event)
+        key = self.services.sessions.key_of(place)
+        self.target = structs.replace(self.target, stored_source=place.to_dict(), session_key=key)
 
     def begin_another(self) -> str:
         """Begin a new conversation; returns what the person reads."""
         if not self.is_session:
-            return self.house.reset(self.came_from)
+            return self.services.reset(self.target)
         left = "" if self._is_unnamed else f" {self.entry.session_id} stays as it is."
         session_id = sessions.new_id()
         self._name(session_id)
-        self._begin(self.house.sessions.entry_for(self.key, session_id, self.came_from.place))
+        self._begin(self.services.sessions.entry_for(self.key, session_id, self.target.source))
         return f"✨ A new session: {session_id}.{left}"
 
     def begun(self) -> str:
@@ -265,7 +265,7 @@ class Chat:
         Empty when the request names no conversation, and the command has made none.
         """
         if self._is_unnamed:
-            single, store = self._single, self.house.assembly.store
+            single, store = self._single, self.services.assembly.store
             is_made = (
                 single is not None and store.read(sessions.find, single.session_id) is not None
             )
@@ -275,8 +275,8 @@ class Chat:
         return entry.session_id
 
     def _begin(self, entry: SessionEntry) -> None:
-        store = self.house.assembly.store
-        opening = self.house.opening_of(entry, self.event, self.came_from)
+        store = self.services.assembly.store
+        opening = self.services.opening_of(entry, self.event, self.target)
         if store.write(turn_ledger.begin_once, entry.session_id, opening):
             commands.tell_start(self.conversation, entry.session_id)
 
@@ -284,14 +284,14 @@ class Chat:
         """The conversation that this chat goes on in: what is said in private must not reach a group, so
         of one that is had there it gets a copy.
         """
-        row = self.house.assembly.store.read(sessions.find, session_id)
-        self.is_copy = not self.came_from.place.is_group and (row or {}).get("chat_type") not in (
+        row = self.services.assembly.store.read(sessions.find, session_id)
+        self.is_copy = not self.target.source.is_group and (row or {}).get("chat_type") not in (
             None,
             DIRECT,
         )
         if not self.is_copy:
             return session_id
-        place = self.house.fields_of(self.came_from, self.key)
+        place = self.services.fields_of(self.target, self.key)
         return self.conversation.store.write(lineage.branch, session_id, place=place)
 
     def send(self, content: Any, replaces: int | None = None) -> None:  # noqa: ANN401 -- text or parts
@@ -303,14 +303,14 @@ class Chat:
         happens, when that does not show here.
         """
         entry = self.entry
-        content = self.house.wording.of(self.event, text, entry.session_id)
+        content = self.services.model_input.of(self.event, text, entry.session_id)
         accepted = self._accept(entry.session_id, self.key, content)
-        return self.house.held_up(accepted, self.came_from)
+        return self.services.held_up(accepted, self.target)
 
     def background(self, text: str) -> str:
         """Have something answered beside the conversation, in one of its own."""
         session_id = sessions.new_id()
-        content = self.house.wording.of(self.event, text, session_id)
+        content = self.services.model_input.of(self.event, text, session_id)
         self._accept(session_id, f"{self.key}:{session_id}", content)
         return session_id
 
@@ -321,10 +321,10 @@ class Chat:
         Returns why it may not hear it, or where it is answered, when that is elsewhere.
         """
         entry = self.entry
-        content = self.house.wording.of(self.event, text, entry.session_id)
+        content = self.services.model_input.of(self.event, text, entry.session_id)
         accepted = self._accept(entry.session_id, self.key, content)
         words = content if isinstance(content, str) else ""
-        return self.house.steer(accepted, self.came_from, words)
+        return self.services.steer(accepted, self.target, words)
 
     def _accept(
         self,
@@ -333,13 +333,13 @@ class Chat:
         content: Any,  # noqa: ANN401 -- text or parts
         replaces: int | None = None,
     ) -> Accepted:
-        fields = self.house.fields_of(self.came_from, key)
-        accepted = self.house.turns.accept(
+        fields = self.services.fields_of(self.target, key)
+        accepted = self.services.turns.accept(
             session_id,
             content,
-            structs.replace(self.came_from, message_id=None),
+            structs.replace(self.target, message_id=None),
             self.delivery,
-            opening=NewSession(self.came_from.place.platform.value, fields),
+            opening=NewSession(self.target.source.platform.value, fields),
             reopens=self.is_session,
             replaces=replaces,
         )
@@ -349,18 +349,18 @@ class Chat:
     def compress(self, focus: str) -> str:
         """Shorten the conversation; it can be stopped, and what is said meanwhile waits."""
         agent = self.agent
-        with self.house.turns.engine.compacting(agent) as self.stop:
+        with self.services.turns.engine.compacting(agent) as self.stop:
             self.is_under_way.set_result("")
             try:
                 text = commands.FUNCTIONS["compress"](self, focus)
-                self.house.sessions.catch_up(self.entry)
+                self.services.sessions.catch_up(self.entry)
                 return text
             except Interrupted:
                 return "⏹ Stopped; nothing was compacted."
 
     def name(self, title: str) -> None:
         """Give the conversation its title, also before anything is said; raises TitleError."""
-        routes = self.house.sessions
+        routes = self.services.sessions
         entry = self.entry
         here = commands.at_tip(self.conversation)
         try:
@@ -368,7 +368,7 @@ class Chat:
                 turn_ledger.name, here.session_id, title, routes.opening(entry)
             )
         except TitleError as error:
-            scope = self.house.permissions_of(self.came_from).scope
+            scope = self.services.permissions_of(self.target).scope
             if not error.holder or here.store.read(scope_ledger.is_visible, error.holder, scope):
                 raise
             raise TitleError(f"The title {title!r} is taken.", fix=error.fix) from None
@@ -388,7 +388,7 @@ class Chat:
 
     def answer(self, event: MessageEvent) -> str:
         """A pressed button answers a question, when it is one of this chat."""
-        store, entry = self.house.assembly.store, self.house.sessions.peek(self.key)
+        store, entry = self.services.assembly.store, self.services.sessions.peek(self.key)
         self._check_asked(event.answers or "")
         here = [store.read(lineage.root, entry.session_id)] if entry is not None else []
         rights.give(
@@ -402,28 +402,28 @@ class Chat:
 
     def _check_asked(self, question_id: str) -> None:
         """Raise UsageError when somebody may not tell a turn what it wants to know."""
-        for question in self.house.assembly.store.read(question_ledger.pending):
+        for question in self.services.assembly.store.read(question_ledger.pending):
             if question["id"] != question_id or question["kind"] != "clarify":
                 continue
-            asker = questions.asker(question, self.key, self.house.turns)
-            if asker is not None and not self.house.may_answer(self.came_from, asker):
+            asker = questions.asker(question, self.key, self.services.turns)
+            if asker is not None and not self.services.may_answer(self.target, asker):
                 raise UsageError(
                     "Only who asked for this may answer it.", fix="Say it in a message of your own."
                 )
 
     def models(self) -> str:
         """The models whose names are known: the settings', and what can be found from here."""
-        settings = self.house.assembly.settings.model
+        settings = self.services.assembly.settings.model
         names = {settings.name: "the settings name it"} if settings.name else {}
         names |= dict.fromkeys(settings.fallbacks, "a fallback")
-        for found in self.house.assembly.registry().discovery.found():
+        for found in self.services.assembly.registry().discovery.found():
             for model in (found.model, *found.others) if found.model else ():
                 names.setdefault(f"{found.provider}/{model}", found.reason)
         lines = [f"  {name}: {reason}" for name, reason in names.items()]
         return "\n".join([*lines, "/model NAME has another one answer in this chat."])
 
     def use_model(self, name: str) -> str:
-        made = self.house.assembly.model(name)
+        made = self.services.assembly.model(name)
         meter.check_choice(made.facts, self.permissions)
         self._choose({"model": name})
         return made.facts.name
@@ -433,15 +433,15 @@ class Chat:
             session_id = self.entry.session_id
             self._begin(self.entry)
             self._name(session_id)
-        self.house.sessions.keep(self.entry)
-        self.house.sessions.set_model_override(self.key, model)
+        self.services.sessions.keep(self.entry)
+        self.services.sessions.set_model_override(self.key, model)
 
     def leave(self) -> None:
         raise UsageError("A chat cannot be left from here.", fix="/new starts a new conversation.")
 
     def stop_turn(self) -> str:
         """Stop what runs, at once; tells what goes on."""
-        turns = self.house.turns
+        turns = self.services.turns
         is_stopped = self._interrupt()
         waiting, jobs = turns.queued(self.key), turns.background(self.key)
         left = [
@@ -455,11 +455,11 @@ class Chat:
 
     def _interrupt(self) -> bool:
         """Stop what works on the conversation, whichever chat it is for; tells whether something did."""
-        return self.house.turns.engine.interrupt(self._conversation_id, self.key)
+        return self.services.turns.engine.interrupt(self._conversation_id, self.key)
 
     def stop_all(self) -> str:
         """Stop what runs, and the jobs beside; take back what waits, and what a terminal left."""
-        turns = self.house.turns
+        turns = self.services.turns
         beside = turns.background(self.key)
         taken = sum(turns.cancel(row["id"], STOPPED) for row in turns.queued(self.key))
         is_stopped = self._interrupt()
@@ -469,7 +469,7 @@ class Chat:
             turns.engine.interrupt(conversation_id, self.key)
         left = self._left()
         for turn_id in left:
-            self.house.assembly.store.write(
+            self.services.assembly.store.write(
                 turn_ledger.finish, turn_id, "interrupted", reason=STOPPED
             )
         if not (is_stopped or taken or beside or left):
@@ -485,7 +485,7 @@ class Chat:
 
     def _left(self) -> list[str]:
         """The turns of this conversation that a terminal began, and that nobody runs any more."""
-        store, here = self.house.assembly.store, self._conversation_id
+        store, here = self.services.assembly.store, self._conversation_id
         if not here:
             return []
         found = recovery.unfinished(store, here)
@@ -570,7 +570,7 @@ def _steer(context: Context, text: str) -> str:
 
 def _background(context: Context, text: str) -> str:
     _needs(context, text, "/background")
-    if _chat(context).came_from.is_in_place:
+    if _chat(context).target.is_in_place:
         raise UsageError(
             "What is done beside is told later, and here that would reach nobody.",
             fix="Send it as a message in another conversation: both are answered at once.",
@@ -580,28 +580,28 @@ def _background(context: Context, text: str) -> str:
 
 def _whoami(context: Context, _argument: str) -> str:
     chat = _chat(context)
-    return chat.house.describe(chat.came_from)
+    return chat.services.describe(chat.target)
 
 
 def _pair(context: Context, argument: str) -> str:
     chat = _chat(context)
-    return chat.house.pair(chat.came_from, argument)
+    return chat.services.pair(chat.target, argument)
 
 
 def _sethome(context: Context, _argument: str) -> str:
     chat = _chat(context)
-    return chat.house.set_home(chat.came_from)
+    return chat.services.set_home(chat.target)
 
 
 def _restart(context: Context, _argument: str) -> str:
-    house = _chat(context).house
+    services = _chat(context).services
     try:
-        house.check_restart()
+        services.check_restart()
     except ConfigError as error:
         raise UsageError(
             f"Not restarted, since I could not start again: {error.message}", fix=error.fix
         ) from error
-    threading.Timer(0.2, house.restart).start()  # the reply goes out before
+    threading.Timer(0.2, services.restart).start()  # the reply goes out before
     return "🔄 Restarting. What runs goes on afterwards."
 
 

@@ -9,12 +9,14 @@ it is there, or a few times with a visible mark. Nobody else sends replies.
 import asyncio
 import logging
 import random
+import re
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from gateway import doubt, replies
+from gateway import replies
+from gateway.blocking import run_blocking
 from gateway.platforms.base import (
     BasePlatformAdapter,
     PlatformError,
@@ -23,7 +25,6 @@ from gateway.platforms.base import (
     SendResult,
 )
 from gateway.streams import Streams, draft_key
-from gateway.threads import run_blocking
 from hermes_core import clock
 from hermes_core.errors import IllegalTransitionError, RowGoneError, StoreError
 from hermes_state.ledger import outbox as outbox_ledger
@@ -42,7 +43,19 @@ _AT_ONCE = 64
 _REFUSALS = ("refused", "too_long")
 _STORE_WAIT_S = 1.0
 _SET_BACK_S = 1.0
-"""From here on a clock was set back, and is not just being corrected little by little."""
+"""A clock that jumps back further than this was set; a smaller step is a gradual correction."""
+UNSURE = "unsure: it may have arrived"
+"""The error of a part that may have arrived although no answer said so.
+
+It is stored with the part, so that it outlives the process, together with the number of lost answers. An
+attempt that a crash cut off is unsure too, but not counted: its request may never have been written.
+"""
+GIVEN_UP = "given up: it is not known whether it arrived"
+_LOST_ANSWERS = re.compile(re.escape(UNSURE) + r"; answers lost: (\d+)")
+_REPEAT_DELAYS_S = (0.0, 10.0, 120.0)
+"""Delays of marked repeats: each lost answer may be one more visible copy in the chat. A network that is
+down refuses connections, which leaves no doubt; a client that connects and gets no answer that often is
+cut off after the request was carried out."""
 
 
 class Delivery:
@@ -112,7 +125,7 @@ class Delivery:
         now = clock.now()
         for row in await run_blocking(lambda: self._store.read(outbox_ledger.unsure)):
             if row["platform"] == platform and row["id"] not in self._sending:
-                said = doubt.of(row) or doubt.UNSURE
+                said = _unsure_error(row) or UNSURE
                 await run_blocking(partial(self._retry, row["id"], said, now, is_claimed=True))
         self._wake.set()
 
@@ -209,7 +222,7 @@ class Delivery:
 
     async def _hand_over(self, row: Row, adapter: BasePlatformAdapter) -> SendResult:
         """Have the platform show a piece; raises PlatformError when it cannot be looked for."""
-        is_repeat = doubt.of(row) is not None
+        is_repeat = _unsure_error(row) is not None
         if is_repeat and adapter.abilities.resend == "checked":
             found = await adapter.find_sent(row["chat_id"], _key(row))
             if found is not None:
@@ -303,11 +316,34 @@ def _further(row: Row, result: SendResult, resend: Resend) -> tuple[float | None
     wait_s = _wait(row["attempts"], result.retry_after)
     if result.error_kind != "unsure":
         # What may have arrived once may have, whatever became of the attempts after it.
-        return wait_s, doubt.of(row) or error
+        return wait_s, _unsure_error(row) or error
     if resend != "marked":
-        return wait_s, doubt.one_more(row)
-    marked_s = doubt.wait_s(row)
-    return marked_s, doubt.GIVEN_UP if marked_s is None else doubt.one_more(row)
+        return wait_s, _next_unsure_error(row)
+    marked_s = _repeat_delay_s(row)
+    return marked_s, GIVEN_UP if marked_s is None else _next_unsure_error(row)
+
+
+def _unsure_error(row: Row) -> str | None:
+    """Return the error of a part that may have arrived; None when it certainly did not."""
+    error: str = row["error"] or ""
+    return error if error.startswith(UNSURE) else None
+
+
+def _lost_answers(row: Row) -> int:
+    """Return how many answers about a part were lost."""
+    match = _LOST_ANSWERS.fullmatch(row["error"] or "")
+    return int(match[1]) if match is not None else 0
+
+
+def _next_unsure_error(row: Row) -> str:
+    """Return the error of a part after one more lost answer."""
+    return f"{UNSURE}; answers lost: {_lost_answers(row) + 1}"
+
+
+def _repeat_delay_s(row: Row) -> float | None:
+    """Return the delay of a marked repeat after one more lost answer; None when there is none."""
+    number = _lost_answers(row)
+    return _REPEAT_DELAYS_S[number] if number < len(_REPEAT_DELAYS_S) else None
 
 
 def _metadata(row: Row, extra: replies.Extra) -> SendMetadata:

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from gateway import hosts
-from gateway.house import House
+from gateway import request_host
+from gateway.services import Services
 from hermes_core.errors import HermesError, StoreError
 
 _MAX_REQUEST_BYTES = 8192
@@ -23,10 +23,10 @@ class PortTakenError(HermesError):
 
 
 @asynccontextmanager
-async def serving(find: Callable[[], House | None], port: int) -> AsyncGenerator[int]:
+async def serving(find: Callable[[], Services | None], port: int) -> AsyncGenerator[int]:
     """Serve /health and /metrics for the length of a block; port 0 serves nothing.
 
-    There may be no house yet: then the gateway starts.
+    There may be no services yet: then the gateway starts.
     """
     if not port:
         yield 0
@@ -56,7 +56,7 @@ async def serving(find: Callable[[], House | None], port: int) -> AsyncGenerator
         yield server.sockets[0].getsockname()[1]
 
 
-async def _response(house: House | None, head: bytes) -> bytes:
+async def _response(services: Services | None, head: bytes) -> bytes:
     method, _, rest = head.partition(b" ")
     path = rest.partition(b" ")[0].partition(b"?")[0]
     if not _is_asked_here(head):
@@ -67,14 +67,14 @@ async def _response(house: House | None, head: bytes) -> bytes:
         return _page(405, b"text/plain", b"GET only\n")
     if path not in (b"/health", b"/metrics"):
         return _page(404, b"text/plain", b"/health and /metrics\n")
-    if house is None:
+    if services is None:
         return _page(503, b"application/json", b'{"status":"starting"}')
     if path == b"/health":
-        body = await health(house)
+        body = await health(services)
         return _page(
             200 if body["status"] == "ok" else 503, b"application/json", msgspec.json.encode(body)
         )
-    return _page(200, b"text/plain; version=0.0.4", metrics(house).encode())
+    return _page(200, b"text/plain; version=0.0.4", metrics(services).encode())
 
 
 def _is_asked_here(head: bytes) -> bool:
@@ -84,7 +84,7 @@ def _is_asked_here(head: bytes) -> bool:
     hosts_named = [f"//{value}" for name, value in said if name == "host"]
     origins = [value for name, value in said if name == "origin"]
     return bool(hosts_named) and all(
-        hosts.is_here(hosts.name_of(one)) for one in (*hosts_named, *origins)
+        request_host.is_here(request_host.name_of(one)) for one in (*hosts_named, *origins)
     )
 
 
@@ -102,43 +102,45 @@ def _page(status: int, kind: bytes, body: bytes) -> bytes:
     ) + body
 
 
-async def health(house: House) -> dict[str, object]:
+async def health(services: Services) -> dict[str, object]:
     """Report whether the store works and every platform is connected."""
     store = "ok"
     try:
-        await house.check_health()
+        await services.check_health()
     except StoreError as error:
         store = str(error)
     platforms = {
         one.manifest.name: "connected"
         if one.adapter is not None
         else str(one.error or "connecting")
-        for one in house.supervisors
+        for one in services.supervisors
     }
     return {
-        "status": _status(house, store),
+        "status": _status(services, store),
         "store": store,
         "platforms": platforms,
-        "running_turns": len(house.turns.engine.work),
-        "waiting_turns": house.queued_count(),
+        "running_turns": len(services.turns.engine.work),
+        "waiting_turns": services.queued_count(),
     }
 
 
-def _status(house: House, store: str) -> str:
+def _status(services: Services, store: str) -> str:
     if store != "ok":
         return "unhealthy"
-    return "ok" if house.is_whole else "degraded"
+    return "ok" if services.is_whole else "degraded"
 
 
-def metrics(house: House) -> str:
+def metrics(services: Services) -> str:
     """The counts in the form that Prometheus reads."""
-    delivery, turns = house.delivery, house.turns
+    delivery, turns = services.delivery, services.turns
     lines = [
-        _metric("messages_received_total", "counter", "Messages handed in.", house.received_count),
+        _metric(
+            "messages_received_total", "counter", "Messages handed in.", services.received_count
+        ),
         _metric("turns_answered_total", "counter", "Turns answered.", turns.answered_count),
         _metric("turns_failed_total", "counter", "Turns that failed.", turns.failed_count),
         _metric("turns_running", "gauge", "Turns that run now.", len(turns.engine.work)),
-        _metric("turns_waiting", "gauge", "Turns that wait.", house.queued_count()),
+        _metric("turns_waiting", "gauge", "Turns that wait.", services.queued_count()),
         _metric("pieces_sent_total", "counter", "Pieces delivered.", delivery.sent_count),
         _metric("pieces_failed_total", "counter", "Pieces given up.", delivery.failed_count),
         _metric("pieces_repeated_total", "counter", "Marked repeats.", delivery.repeat_count),
@@ -146,7 +148,7 @@ def metrics(house: House) -> str:
     ]
     up = [
         f'hermes_gateway_platform_up{{platform="{one.manifest.name}"}} {int(one.adapter is not None)}'
-        for one in house.supervisors
+        for one in services.supervisors
     ]
     if up:
         name, text = "hermes_gateway_platform_up", "Whether a platform is connected."

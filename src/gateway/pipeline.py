@@ -12,20 +12,20 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Protocol
 
-from gateway import origin, questions, versions, wish
+from gateway import plugin_rewrites, questions, reply_target, versions
 from gateway.access import Access, may_answer
 from gateway.chat_turns import ChatTurns
 from gateway.commands import TABLE, canonical, takes_files
 from gateway.config import BusyMode
-from gateway.origin import Origin
+from gateway.model_input import ModelInput
 from gateway.pairing import Pairing
 from gateway.platforms.base import MessageEvent, Receipt
 from gateway.recovery import name_of
 from gateway.replies import Replies
+from gateway.reply_target import ReplyTarget
 from gateway.session import OVER, SessionEntry, SessionStore
 from gateway.source import SessionSource
 from gateway.versions import Version
-from gateway.wording import Wording
 from hermes_agent import commands, skills
 from hermes_agent.skills import Skill
 from hermes_cli import plugins
@@ -73,15 +73,17 @@ _NOT_TAKEN = (
 class Busy(Protocol):
     """What a message does in a conversation that is at work."""
 
-    def steer(self, accepted: Accepted, target: Origin, text: str) -> str: ...
-    def make_way(self, accepted: Accepted, target: Origin) -> None: ...
-    def held_up(self, accepted: Accepted, target: Origin) -> str: ...
+    def steer(self, accepted: Accepted, target: ReplyTarget, text: str) -> str: ...
+    def make_way(self, accepted: Accepted, target: ReplyTarget) -> None: ...
+    def held_up(self, accepted: Accepted, target: ReplyTarget) -> str: ...
 
 
 class RunCommand(Protocol):
     """Runs a command that is on record, and sees to its reply."""
 
-    def __call__(self, event: MessageEvent, delivery: InboundMessage, came_from: Origin) -> str: ...
+    def __call__(
+        self, event: MessageEvent, delivery: InboundMessage, target: ReplyTarget
+    ) -> str: ...
 
 
 @dataclass
@@ -93,7 +95,7 @@ class Pipeline:
     sessions: SessionStore
     turns: ChatTurns
     replies: Replies
-    wording: Wording
+    model_input: ModelInput
     access: Access
     pairing: Pairing
     busy: Busy
@@ -116,7 +118,7 @@ class Pipeline:
         """
         source = self.placed(event)
         return (
-            self._known(origin.named(event, source)) is None
+            self._known(reply_target.named(event, source)) is None
             and self.access.role_of(source) is not None
             and not self._is_overheard(event, source)
             and (not self._is_command(event) or takes_files(event.get_command() or ""))
@@ -131,7 +133,9 @@ class Pipeline:
         role = self.access.role_of(source)
         last = versions.before(self.store, event) if role is not None else None
         versions.complete(event, last)
-        delivery = origin.delivery_of(event, key, is_turn=is_turn, is_in_place=is_in_place)
+        delivery = reply_target.inbound_message(
+            event, key, is_turn=is_turn, is_in_place=is_in_place
+        )
         if delivery.key in self._being_done:  # whatever it says now
             return Receipt("command", is_new=False, is_over=False)
         self._check_own(event, source, key)
@@ -182,7 +186,7 @@ class Pipeline:
     def give_up(self, event: MessageEvent) -> Receipt:
         """Note a message that cannot be taken in, and tell its chat so."""
         source = self.placed(event)
-        delivery = origin.named(event, source)
+        delivery = reply_target.named(event, source)
         if (known := self._known(delivery)) is not None:
             return known
         piece = OutboundPart(
@@ -270,9 +274,9 @@ class Pipeline:
             message_id=event.message_id or "",
             text=event.text,
         )
-        text = wish.text_after(wishes, event.text)
+        text = plugin_rewrites.text_after(wishes, event.text)
         if text is None:
-            logger.info("a plugin dropped %s: %s", event.message_id, wish.reason(wishes))
+            logger.info("a plugin dropped %s: %s", event.message_id, plugin_rewrites.reason(wishes))
         return text
 
     def _ignore(self, delivery: InboundMessage) -> Receipt:
@@ -282,9 +286,9 @@ class Pipeline:
 
     def _drop(self, delivery: InboundMessage) -> Receipt:
         """Leave a message alone that a plugin dropped; on a request it is told so, again and again."""
-        came_from = origin.decode(delivery.payload)
-        if came_from.is_in_place:
-            told = self.replies.answer(came_from, _DROPPED, name=name_of(delivery))
+        target = reply_target.decode(delivery.payload)
+        if target.is_in_place:
+            told = self.replies.answer(target, _DROPPED, name=name_of(delivery))
             self.store.write(outbox.put, told)
         return self._ignore(delivery)._replace(reply=_DROPPED)
 
@@ -312,21 +316,21 @@ class Pipeline:
         self._check_visible(event, _source(event))
         if not self.store.write(inbox.receive, delivery):
             return Receipt("command", is_new=False, is_over=False)
-        came_from = origin.decode(delivery.payload)
+        target = reply_target.decode(delivery.payload)
         self._being_done.add(delivery.key)
         try:
-            reply = self.run_command(event, delivery, came_from)
+            reply = self.run_command(event, delivery, target)
         finally:
             self._being_done.discard(delivery.key)
         # It may have become a turn; on the request itself its conversation is told.
-        known = self._known(delivery) if came_from.is_in_place or not reply else None
+        known = self._known(delivery) if target.is_in_place or not reply else None
         return known._replace(is_new=True) if known else Receipt("command", reply=reply)
 
     def _obey_anew(
         self, event: MessageEvent, key: str, delivery: InboundMessage, last: Version
     ) -> Receipt:
         """A command that its sender changed, or made of other words: these are not answered as well."""
-        name, before = _command(event.text), _command(last.origin.text if last.origin else "")
+        name, before = _command(event.text), _command(last.target.text if last.target else "")
         if name == "queue" and (done := self._replace_queued(event, key, delivery, last)):
             return done
         if name == before == "new":  # what was said since stays where it was said
@@ -348,7 +352,7 @@ class Pipeline:
 
     def _is_in_what_it_began(self, event: MessageEvent, key: str) -> bool:
         """Whether a chat is in the conversation that the first of the last versions began, all /new."""
-        heard = [one for one in versions.all_before(self.store, event) if one.origin]
+        heard = [one for one in versions.all_before(self.store, event) if one.target]
         begun = list(takewhile(_is_new, reversed(heard)))
         entry = self.sessions.peek(key)
         if not begun or entry is None:
@@ -362,11 +366,11 @@ class Pipeline:
         """Have a command answered that is not done."""
         if not self.store.write(inbox.receive, delivery):
             return Receipt("command", is_new=False, is_over=False)
-        came_from = origin.decode(delivery.payload)
-        self.store.write(outbox.put, self.replies.answer(came_from, text, name=name_of(delivery)))
+        target = reply_target.decode(delivery.payload)
+        self.store.write(outbox.put, self.replies.answer(target, text, name=name_of(delivery)))
         self.store.write(inbox.settle, delivery, "command")
         self.wake_delivery()
-        return Receipt("command", reply=text if came_from.is_in_place else "")
+        return Receipt("command", reply=text if target.is_in_place else "")
 
     def _replace_queued(
         self, event: MessageEvent, key: str, delivery: InboundMessage, last: Version
@@ -404,11 +408,11 @@ class Pipeline:
             return ""
         answer = _choice(event.text, question["choices"])
         if source.person != asker.person:
-            answer = self.wording.spoken(source, answer)
+            answer = self.model_input.spoken(source, answer)
         self.store.write(inbox.receive, delivery)
         self.store.write(question_ledger.answer, question["id"], answer, by=source.platform.value)
-        came_from, session_id = origin.decode(delivery.payload), turn["session_id"]
-        told = self.replies.answer(came_from, "", name=name_of(delivery), session_id=session_id)
+        target, session_id = reply_target.decode(delivery.payload), turn["session_id"]
+        told = self.replies.answer(target, "", name=name_of(delivery), session_id=session_id)
         self.store.write(outbox.put, told)
         self.store.write(inbox.settle, delivery, "command")
         return session_id
@@ -439,7 +443,7 @@ class Pipeline:
             return done
         if self._cancel(last):  # it was queued as a background job
             return self._say(event, source, delivery)
-        if last.origin is not None and _command(last.origin.text) == "background":
+        if last.target is not None and _command(last.target.text) == "background":
             self._stop_job(key, last)  # the conversation itself has not heard it
             return self._say(event, source, delivery)
         text = f"{_CORRECTED}{event.text}"
@@ -463,8 +467,8 @@ class Pipeline:
         if not found:
             return None
         old = found[0]
-        content = self.wording.of(event, event.text, old["session_id"])
-        target = origin.decode(delivery.payload)
+        content = self.model_input.of(event, event.text, old["session_id"])
+        target = reply_target.decode(delivery.payload)
         accepted = self.turns.replace(old["id"], content, target, delivery)
         if accepted is None:
             return None
@@ -483,14 +487,14 @@ class Pipeline:
 
         Raises ConversationOverError when its chat does not go on there. Who names a session means it.
         """
-        content = self.wording.of(event, event.text, entry.session_id)
-        came_from = origin.decode(delivery.payload)
-        self.tell_reset(entry, came_from)
+        content = self.model_input.of(event, event.text, entry.session_id)
+        target = reply_target.decode(delivery.payload)
+        self.tell_reset(entry, target)
         try:
             accepted = self.turns.accept(
                 entry.session_id,
                 content,
-                came_from,
+                target,
                 delivery,
                 opening=opening,
                 reopens=True,
@@ -503,7 +507,7 @@ class Pipeline:
         if not accepted.is_new:
             return Receipt("turn", accepted.turn_id, accepted.session_id, is_new=False)
         entry.session_id = accepted.session_id
-        self._enqueue(accepted, came_from, content)
+        self._enqueue(accepted, target, content)
         return Receipt("turn", accepted.turn_id, accepted.session_id)
 
     def placed(self, event: MessageEvent) -> SessionSource:
@@ -566,7 +570,7 @@ class Pipeline:
             route = self.sessions.unsaved_route(entry.session_key)
         return opening._replace(fields=fields, messages=history, route=route)
 
-    def _enqueue(self, accepted: Accepted, target: Origin, content: object) -> None:
+    def _enqueue(self, accepted: Accepted, target: ReplyTarget, content: object) -> None:
         """See what a new turn does to what runs in its conversation."""
         if not self.turns.engine.work.is_at_work(accepted.conversation_id):
             return
@@ -575,7 +579,7 @@ class Pipeline:
         else:
             self._offer_to_running(accepted, target, content)
 
-    def _offer_to_running(self, accepted: Accepted, target: Origin, content: object) -> None:
+    def _offer_to_running(self, accepted: Accepted, target: ReplyTarget, content: object) -> None:
         text = content if isinstance(content, str) else ""
         if self.busy_mode == "steer" and text:
             notice = self.busy.steer(accepted, target, text)
@@ -583,7 +587,7 @@ class Pipeline:
             notice = self.busy.held_up(accepted, target)
         self._notify(accepted, target, notice)
 
-    def _notify(self, accepted: Accepted, target: Origin, text: str) -> None:
+    def _notify(self, accepted: Accepted, target: ReplyTarget, text: str) -> None:
         """Tell a chat about its queued message; the message is accepted also when that fails."""
         if not text:
             return
@@ -594,7 +598,7 @@ class Pipeline:
             logger.warning("could not tell the chat that its message is queued: %s", error)
         self.wake_delivery()
 
-    def tell_reset(self, entry: SessionEntry, came_from: Origin) -> None:
+    def tell_reset(self, entry: SessionEntry, target: ReplyTarget) -> None:
         """Say once that a new conversation began by itself, when there was something before it."""
         if not entry.was_auto_reset:
             return
@@ -602,7 +606,7 @@ class Pipeline:
         note = _RESET_NOTES.get(entry.auto_reset_reason or "")
         if note and policy.notify and entry.reset_had_activity:
             name = f"reset:{entry.session_id}"
-            self.store.write(outbox.put, self.replies.pieces(came_from, f"ℹ️ {note}", name=name))
+            self.store.write(outbox.put, self.replies.pieces(target, f"ℹ️ {note}", name=name))
             self.wake_delivery()
         entry.was_auto_reset = False
 
@@ -625,7 +629,7 @@ def _command(text: str) -> str:
 
 
 def _is_new(version: Version) -> bool:
-    return version.origin is not None and _command(version.origin.text) == "new"
+    return version.target is not None and _command(version.target.text) == "new"
 
 
 def _choice(text: str, choices: list[str]) -> str:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from gateway.origin import Origin
 from gateway.platforms.base import MessageEvent
+from gateway.reply_target import ReplyTarget
 from gateway.source import SessionSource
 from hermes_agent.turn.events import QuestionAsked
 from hermes_core import markdown
@@ -47,7 +47,7 @@ class AskedTurns(Protocol):
     def running_for(self, session_key: str) -> list[Running]: ...
     def has_asked(self, running: Running) -> bool: ...
     def is_background(self, running: Running) -> bool: ...
-    def target_of(self, turn_id: str) -> Origin | None: ...
+    def target_of(self, turn_id: str) -> ReplyTarget | None: ...
 
 
 def may_be_answered(event: MessageEvent, key: str, turns: AskedTurns) -> bool:
@@ -79,7 +79,7 @@ def asker(question: Row, key: str, turns: AskedTurns) -> SessionSource | None:
     if all(running.turn.id != question["turn_id"] for running in turns.running_for(key)):
         return None
     target = turns.target_of(question["turn_id"])
-    return target.place if target is not None else None
+    return target.source if target is not None else None
 
 
 def is_asked(event: MessageEvent, key: str, turns: AskedTurns, store: Store) -> bool:
@@ -91,7 +91,7 @@ def is_asked(event: MessageEvent, key: str, turns: AskedTurns, store: Store) -> 
     target = turns.target_of(asking[0].turn.id) if asking else None
     if source is None or target is None:
         return False
-    if target.place.person != source.person or event.files or event.edits is not None:
+    if target.source.person != source.person or event.files or event.edits is not None:
         return False
     command = event.get_command()
     kind = "clarify" if command is None else "approval" if command in _ANSWERS else None

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from gateway import origin
+from gateway import reply_target
 from gateway.chat_turns import SURFACE
-from gateway.origin import Origin
 from gateway.replies import Replies
+from gateway.reply_target import ReplyTarget
 from gateway.session import SessionStore
 from hermes_core import clock
 from hermes_state.engines.sqlite.row_repair import REPAIRED_AT
@@ -66,20 +66,20 @@ class Recovery:
             row["platform"], row["chat_id"], row["message_id"], row["payload"]
         )
         try:
-            came_from = origin.decode(row["payload"])
-            command = came_from.text.split(maxsplit=1)[:1]
+            target = reply_target.decode(row["payload"])
+            command = target.text.split(maxsplit=1)[:1]
             text = _CUT_OFF.format(command=command[0] if command else "what you sent last")
             told = self._replies.answer(
-                came_from, text, name=name_of(delivery), session_id=self._session_of(came_from)
+                target, text, name=name_of(delivery), session_id=self._session_of(target)
             )
             self._store.write(outbox.put, told)
         except (msgspec.DecodeError, KeyError, ValueError):
             logger.warning("a delivery of %s cannot be read", row["platform"])
         self._store.write(inbox.settle, delivery, "command")
 
-    def _session_of(self, came_from: Origin) -> str:
+    def _session_of(self, target: ReplyTarget) -> str:
         """The session that a command was about; empty when there is none yet."""
-        place, entry = came_from.place, self._sessions.peek(came_from.session_key)
+        place, entry = target.source, self._sessions.peek(target.session_key)
         session_id = entry.session_id if entry is not None else place.session_id
         return (
             session_id if session_id and self._store.read(session_ledger.find, session_id) else ""

@@ -12,10 +12,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway import enclosures, origin, outcomes, questions, results, wish
-from gateway.enclosures import Enclosures
-from gateway.origin import Origin
+from gateway import (
+    plugin_rewrites,
+    questions,
+    reply_attachments,
+    reply_target,
+    reply_text,
+    turn_results,
+)
 from gateway.platforms.base import Abilities, Button
+from gateway.reply_attachments import ReplyAttachments
+from gateway.reply_target import ReplyTarget
 from gateway.splitting import split
 from hermes_agent.permissions import Permissions
 from hermes_agent.turn.events import Notice, QuestionAsked
@@ -71,7 +78,7 @@ class Replies:
         self,
         store: Store,
         abilities_of: Callable[[str], Abilities | None],
-        enclosures: Enclosures,
+        enclosures: ReplyAttachments,
         workspace: Path,
         commands: Collection[str] = (),
     ) -> None:
@@ -89,46 +96,48 @@ class Replies:
         return self._abilities_of(platform) or _UNKNOWN
 
     def deliver(
-        self, turn_id: str, outcome: Outcome, came_from: Origin | None = None
+        self, turn_id: str, outcome: Outcome, target: ReplyTarget | None = None
     ) -> Sequence[OutboundPart]:
         """What must be sent when a turn ends so; where it came from is looked up if need be."""
-        came_from = came_from or origin.of_turn(self._store, turn_id)
-        if came_from is None or came_from.is_in_place:
+        target = target or reply_target.of_turn(self._store, turn_id)
+        if target is None or target.is_in_place:
             return ()
         # How often the model was asked makes a difference only where it has said nothing.
         calls = 1 if outcome.text.strip() else self._store.read(budgets.of_turn, turn_id)["steps"]
-        text = outcomes.text_of(outcome, calls)
+        text = reply_text.text_of(outcome, calls)
         if not text:
             return ()
-        wishes = self._wishes(came_from, turn_id, text)
-        said = wish.text_after(wishes, text)
+        wishes = self._wishes(target, turn_id, text)
+        said = plugin_rewrites.text_after(wishes, text)
         if said is None:
-            return [_dropped(came_from, turn_id, text, wish.reason(wishes))]
+            return [_dropped(target, turn_id, text, plugin_rewrites.reason(wishes))]
         if not said.strip():
-            return [_dropped(came_from, turn_id, text, "it left nothing of it")]
-        return self._with_files(came_from, turn_id, said)
+            return [_dropped(target, turn_id, text, "it left nothing of it")]
+        return self._with_files(target, turn_id, said)
 
     def bring(self, row: Row) -> None:
         """Put down what is to be sent of a turn that somebody else ended, unless that was done."""
         if row["state"] in ("answered", "failed") and not self._store.read(
             outbox.of_turn, row["id"]
         ):
-            pieces = self.deliver(row["id"], results.outcome_of(self._store, row))
+            pieces = self.deliver(row["id"], turn_results.outcome_of(self._store, row))
             self._store.write(outbox.put, pieces, turn_id=row["id"])
 
     def manner(self, platform: str, permissions: Permissions) -> str:
         """What the model is told of how it is heard on a platform."""
-        is_told = self.abilities(platform).can_send_files and enclosures.may_send(permissions)
-        return enclosures.MANNER if is_told else ""
+        is_told = self.abilities(platform).can_send_files and reply_attachments.may_send(
+            permissions
+        )
+        return reply_attachments.MANNER if is_told else ""
 
-    def _with_files(self, came_from: Origin, turn_id: str, text: str) -> list[OutboundPart]:
+    def _with_files(self, target: ReplyTarget, turn_id: str, text: str) -> list[OutboundPart]:
         """The pieces of a reply, and of the files that it names."""
-        place, name = came_from.place, f"turn:{turn_id}"
+        place, name = target.source, f"turn:{turn_id}"
         abilities = self.abilities(place.platform.value)
-        if not abilities.can_send_files or enclosures.MARK not in text:
-            return self.pieces(came_from, text, name=name)
+        if not abilities.can_send_files or reply_attachments.MARK not in text:
+            return self.pieces(target, text, name=name)
         enclosed = self._enclosures.of(text, place, self._workspace_of(turn_id))
-        made = self.pieces(came_from, enclosed.text, name=name)
+        made = self.pieces(target, enclosed.text, name=name)
         if not enclosed.files:
             return made
         if not abilities.can_edit:
@@ -136,7 +145,7 @@ class Replies:
             return [*made[:-1], made[-1]._replace(extra=encode(along))]
         # A draft becomes the reply by an edit, which brings no file: here each goes by itself.
         for file in enclosed.files:
-            along = encode(Extra(subject=came_from.subject, files=[file]))
+            along = encode(Extra(subject=target.subject, files=[file]))
             made.append(made[0]._replace(content="", key=f"{name}:{len(made)}", extra=along))
         return made
 
@@ -145,11 +154,11 @@ class Replies:
         row = self._store.read(sessions.find, turn["session_id"]) if turn is not None else None
         return Path(row["cwd"]) if row is not None and row["cwd"] else self._workspace
 
-    def _wishes(self, came_from: Origin, turn_id: str, text: str) -> Sequence[Answer]:
+    def _wishes(self, target: ReplyTarget, turn_id: str, text: str) -> Sequence[Answer]:
         """What plugins want of a reply; the conversation keeps the original."""
         if not plugins.has_hook("pre_send"):
             return ()
-        place = came_from.place
+        place = target.source
         return plugins.invoke_hook(
             "pre_send",
             platform=place.platform.value,
@@ -159,15 +168,15 @@ class Replies:
         )
 
     def pieces(
-        self, came_from: Origin, text: str, *, name: str, extra: Extra | None = None
+        self, target: ReplyTarget, text: str, *, name: str, extra: Extra | None = None
     ) -> list[OutboundPart]:
         """A text for the chat that something came from, cut as its platform needs it."""
-        if came_from.is_in_place or not text.strip():
+        if target.is_in_place or not text.strip():
             return []
-        place = came_from.place
+        place = target.source
         platform = place.platform.value
         abilities = self.abilities(platform)
-        along = extra or Extra(reply_to=came_from.message_id, subject=came_from.subject)
+        along = extra or Extra(reply_to=target.message_id, subject=target.subject)
         parts = split(text, _room(abilities), abilities.measure)
         first = encode(along)
         others = encode(msgspec.structs.replace(along, question=None, buttons=[]))
@@ -184,16 +193,16 @@ class Replies:
             for number, part in enumerate(parts)
         ]
 
-    def as_typed(self, came_from: Origin, text: str) -> str:
+    def as_typed(self, target: ReplyTarget, text: str) -> str:
         """Words of our own in which commands are written as people write them on that platform."""
-        prefix = self.abilities(came_from.place.platform.value).command_prefix
+        prefix = self.abilities(target.source.platform.value).command_prefix
         if self._command is None or prefix == _SLASH:
             return text
         return self._command.sub(lambda _: prefix, text)
 
     def answer(
         self,
-        came_from: Origin,
+        target: ReplyTarget,
         text: str,
         *,
         name: str,
@@ -204,12 +213,12 @@ class Replies:
 
         Our own commands speak plainly; a plugin's may use Markdown.
         """
-        text = self.as_typed(came_from, text)
-        if not came_from.is_in_place or not (text or session_id):
-            subject, reply_to = came_from.subject, came_from.message_id
+        text = self.as_typed(target, text)
+        if not target.is_in_place or not (text or session_id):
+            subject, reply_to = target.subject, target.message_id
             along = Extra(reply_to=reply_to, subject=subject, is_plain=is_plain)
-            return self.pieces(came_from, text, name=name, extra=along)
-        platform, chat_id = came_from.place.platform.value, came_from.place.chat_id
+            return self.pieces(target, text, name=name, extra=along)
+        platform, chat_id = target.source.platform.value, target.source.chat_id
         extra = encode(Extra(session_id=session_id))
         return [OutboundPart(platform, chat_id, text, key=f"{name}:0", extra=extra, is_said=True)]
 
@@ -218,29 +227,31 @@ class Replies:
         row = self._store.read(outbox.find, f"{name}:0")
         return Answered(row["content"], decode(row["extra"]).session_id) if row else Answered()
 
-    def notice(self, came_from: Origin, conversation_id: str, notice: Notice) -> list[OutboundPart]:
+    def notice(
+        self, target: ReplyTarget, conversation_id: str, notice: Notice
+    ) -> list[OutboundPart]:
         """Something that the person in the chat should know; nothing when they were told before."""
         name = notice_name(conversation_id, notice)
         if self._store.read(outbox.find, f"{name}:0") is not None:
             return []
-        return self.pieces(came_from, f"ℹ️ {notice.text}", name=name)
+        return self.pieces(target, f"ℹ️ {notice.text}", name=name)
 
     def question(
-        self, came_from: Origin, asked: QuestionAsked, *, is_beside: bool = False
+        self, target: ReplyTarget, asked: QuestionAsked, *, is_beside: bool = False
     ) -> list[OutboundPart]:
         """A question for the person in the chat, with buttons where there are such."""
-        abilities = self.abilities(came_from.place.platform.value)
+        abilities = self.abilities(target.source.platform.value)
         is_approval = asked.kind == "approval"
         lines = questions.words(asked)
         buttons = _buttons(asked) if abilities.has_buttons else []
         if not buttons:
             how = questions.how_to_answer(asked)
-            lines += [self.as_typed(came_from, one) for one in how] if is_approval else how
+            lines += [self.as_typed(target, one) for one in how] if is_approval else how
         if is_beside and not is_approval:
             lines.append("Reply to this message to answer it.")
-        extra = Extra(reply_to=came_from.message_id, question=asked.question_id, buttons=buttons)
+        extra = Extra(reply_to=target.message_id, question=asked.question_id, buttons=buttons)
         name = questions.name(asked.question_id)
-        return self.pieces(came_from, "\n".join(lines), name=name, extra=extra)
+        return self.pieces(target, "\n".join(lines), name=name, extra=extra)
 
 
 def notice_name(conversation_id: str, notice: Notice) -> str:
@@ -248,9 +259,9 @@ def notice_name(conversation_id: str, notice: Notice) -> str:
     return f"notice:{conversation_id}:{hashlib.sha256(notice.text.encode()).hexdigest()[:16]}"
 
 
-def _dropped(came_from: Origin, turn_id: str, text: str, why: str) -> OutboundPart:
+def _dropped(target: ReplyTarget, turn_id: str, text: str, why: str) -> OutboundPart:
     """The record of a reply that a plugin does not let out."""
-    place = came_from.place
+    place = target.source
     return OutboundPart(
         place.platform.value,
         place.chat_id,

@@ -1,4 +1,4 @@
-"""GatewayRunner: the gateway as a whole, from start to stop. The work is done in the house.
+"""GatewayRunner: the gateway as a whole, from start to stop. The work is done in `Services`.
 
 Names that begin with an underscore and are used elsewhere are pinned (docs/reference/pins.md). A runner
 that is only half built works as far as its parts are there.
@@ -19,16 +19,16 @@ from typing import Any
 import msgspec
 
 import hermes_state
-from gateway import access, closing, health, house, status
+from gateway import access, closing, health, services, status
+from gateway.blocking import run_blocking
 from gateway.config import GatewayConfig, Platform, load
-from gateway.house import House
-from gateway.outcomes import normalize_empty_agent_response as _normalize_empty_agent_response
 from gateway.platforms import registry
 from gateway.platforms.base import BasePlatformAdapter, MessageEvent
+from gateway.reply_text import normalize_empty_agent_response as _normalize_empty_agent_response
+from gateway.services import Services
 from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
 from gateway.supervision import end
-from gateway.threads import run_blocking
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
 from hermes_agent.tools.registry import default_tools
@@ -67,9 +67,9 @@ class GatewayRunner:
     _teller: "asyncio.Task[None] | None" = None
     _restart_drain_timeout = 0.0
     _last_session_store_prune_ts = 0.0
-    _house: House | None = None
-    _served: House | None = None
-    """The house whose health is told: when it has started."""
+    _services: Services | None = None
+    _served: Services | None = None
+    """The services whose health is reported, once they have started."""
 
     def __init__(self, home: Home, settings: Settings, store: Store | None = None) -> None:
         self.home = home
@@ -105,9 +105,9 @@ class GatewayRunner:
         """Whether turns of a conversation run or wait, here or in a terminal, or its commands run in
         the background.
         """
-        if self._house is None:
+        if self._services is None:
             return False
-        turns = self._house.turns
+        turns = self._services.turns
         if turns.is_busy(session_key):
             return True
         if turns.engine.agents.has_processes(turns.conversation_of(session_key)):
@@ -117,8 +117,8 @@ class GatewayRunner:
 
     def _agents_at_work(self) -> dict[str, Any]:
         """Return the agents that run turns now, by session key."""
-        if self._house is not None:
-            return self._house.turns.running_agents()
+        if self._services is not None:
+            return self._services.turns.running_agents()
         return dict(self._running_agents)
 
     def _is_held(self, session_id: str) -> bool:
@@ -140,20 +140,20 @@ class GatewayRunner:
             self._exit_reason, self._last_state = str(error), "startup_failed"
             logger.warning("gateway cannot start", extra={"reason": str(error)})
             raise
-        if has_crashed and self._house is not None:
-            await run_blocking(self._house.homes.tell_crash)
+        if has_crashed and self._services is not None:
+            await run_blocking(self._services.admin_chats.tell_crash)
         return connected
 
     async def _start(self) -> list[str]:
         loop = asyncio.get_running_loop()
         assembly = Assembly(self.home, self.settings, self.store, plugins)
-        manifests = house.configured(self.settings.gateway)
+        manifests = services.configured(self.settings.gateway)
         self._check_people(assembly)
         names = ", ".join(one.name for one in manifests)
         logger.info("gateway starts", extra={"version": VERSION, "platforms": names})
-        made = House(assembly, self.session_store, manifests, self._reset, self._follow)
+        made = Services(assembly, self.session_store, manifests, self._reset, self._follow)
         made.on_restart = lambda: loop.call_soon_threadsafe(self._wish_to_stop, "restart")
-        self._house = made
+        self._services = made
         await run_blocking(self.session_store._ensure_loaded)
         connected = await made.open(self._shutdown_event)
         self._update_runtime_status(self._state)
@@ -179,9 +179,9 @@ class GatewayRunner:
 
     @property
     def _state(self) -> status.State:
-        return "running" if self._house is None or self._house.is_whole else "degraded"
+        return "running" if self._services is None or self._services.is_whole else "degraded"
 
-    async def _keep_told(self, made: House) -> None:
+    async def _keep_told(self, made: Services) -> None:
         """Have the status file follow what happens; of what lasts a moment nothing is told."""
         told: tuple[status.State, int] | None = None
         while True:
@@ -208,7 +208,7 @@ class GatewayRunner:
             # A port that is taken is noticed before anything is said to a platform.
             async with health.serving(lambda: self._served, self.settings.gateway.health_port):
                 connected = await self.start()
-                self._served = self._house
+                self._served = self._services
                 watcher = asyncio.create_task(self._session_expiry_watcher())
                 if not self._shutdown_event.is_set():
                     on_ready(connected)
@@ -241,12 +241,12 @@ class GatewayRunner:
         logger.info("gateway drains", extra=fields)
         agents = self._agents_at_work()
         cut_off: Collection[str] = ()
-        if self._house is not None:
-            cut_off = await self._house.drain(self._restart_drain_timeout)
+        if self._services is not None:
+            cut_off = await self._services.drain(self._restart_drain_timeout)
         for key, agent in agents.items():
             await run_blocking(partial(self._finalize, key, agent, key in cut_off))
-        if self._house is not None:
-            await self._house.close()
+        if self._services is not None:
+            await self._services.close()
         reason = self._exit_reason or "stopped"
         await run_blocking(lambda: plugins.invoke_hook("on_gateway_stop", reason=reason))
         gc_tuning.unfreeze()
@@ -261,8 +261,8 @@ class GatewayRunner:
         is_cut_off: bool,
     ) -> None:
         """Let go of a conversation that was being run; it stays open and goes on after a start."""
-        if self._house is not None:
-            turns = self._house.turns
+        if self._services is not None:
+            turns = self._services.turns
             turns.engine.agents.drop(turns.conversation_of(session_key))
         platform = _platform_of(session_key)
         closing.let_go(agent.session_id, platform, agent, lambda: None, interrupted=is_cut_off)
@@ -278,8 +278,8 @@ class GatewayRunner:
 
     async def _handle_message(self, event: MessageEvent) -> None:
         """Take a message in, as an adapter does."""
-        if self._house is not None:
-            await self._house.accept(event)
+        if self._services is not None:
+            await self._services.accept(event)
 
     async def _handle_reset_command(self, event: MessageEvent) -> str:
         """End the conversation of a chat and start a new one; returns what the person reads."""
@@ -305,10 +305,10 @@ class GatewayRunner:
 
         These begin when plugins have been told of the new one.
         """
-        if self._house is None:
+        if self._services is None:
             self._replace(old, source, None, is_cut_off=False)
             return 0, False
-        turns = self._house.turns
+        turns = self._services.turns
         conversation_id = turns.conversation_of(key)
         with closing.at_rest(turns, key, conversation_id) as is_cut_off:
             queued = len(turns.queued(key))
@@ -367,10 +367,10 @@ class GatewayRunner:
 
     def _dropped_agent(self, entry: SessionEntry) -> Agent | None:
         """Return the agent of a conversation that its chat leaves, unless another chat goes on in it."""
-        if self._house is None or self._goes_on(entry):
+        if self._services is None or self._goes_on(entry):
             return None
         conversation_id = self.store.read(lineage.root, entry.session_id)
-        return self._house.turns.engine.agents.drop(conversation_id)
+        return self._services.turns.engine.agents.drop(conversation_id)
 
     def _tell_reset(self, entry: SessionEntry, platform: str) -> None:
         try:
@@ -424,7 +424,7 @@ class GatewayRunner:
 
     def _expire(self, entry: SessionEntry) -> None:
         agent = None
-        if self._house is not None:
+        if self._services is not None:
             if not self.session_store._is_session_expired(entry):
                 return  # somebody has just written
             agent = self._dropped_agent(entry)
@@ -443,12 +443,12 @@ class GatewayRunner:
         return self.session_store.is_elsewhere_too(entry) is True  # a scenario's store cannot say
 
     def _tidy(self) -> None:
-        if self._house is None:
+        if self._services is None:
             return
-        self._house.recovery.send_what_others_ended()
-        self._house.delivery.wake()
-        self._house.question_over()
-        self._house.turns.engine.agents.sweep()
+        self._services.recovery.send_what_others_ended()
+        self._services.delivery.wake()
+        self._services.question_over()
+        self._services.turns.engine.agents.sweep()
         self.session_store.save_changes()
         now = time.time()
         if now - self._last_session_store_prune_ts > _PRUNE_EVERY_S:

@@ -16,7 +16,7 @@ import msgspec
 import hermes_state
 from gateway.config import GatewayConfig
 from gateway.entry import SessionEntry
-from gateway.mirror import Mirror
+from gateway.routes_file import RoutesFile
 from gateway.source import (
     SessionSource,
     build_session_key,
@@ -69,7 +69,7 @@ class SessionStore:
         self._stored: set[str] = set()
         """The keys that the store has a row of."""
         self._changed: set[str] = set()
-        self._mirror = Mirror(self.sessions_dir, lambda: list(self._entries.values()))
+        self._routes_file = RoutesFile(self.sessions_dir, lambda: list(self._entries.values()))
         self.on_renewed: Callable[[SessionEntry, SessionEntry], None] = _nothing
         """Told when a message finds its conversation over, with the old route and the new one: after
         both are stored, once, in the thread of that message."""
@@ -167,7 +167,7 @@ class SessionStore:
         with self._lock:
             self._stored.add(session_key)
         if self.config.write_sessions_json:
-            self._mirror.soon()
+            self._routes_file.soon()
 
     def reset_session(
         self, session_key: str, display_name: str | None = None
@@ -512,7 +512,7 @@ class SessionStore:
         for key, row in rows.items():
             self._take(key, lambda row=row: _said(row))
         self._stored = set(self._entries)  # a row that cannot be read is not ours to delete
-        for key, said in self._mirror.read().items():
+        for key, said in self._routes_file.read().items():
             if key not in rows:
                 self._take(key, lambda said=said: said)
         self._loaded = True
@@ -533,7 +533,7 @@ class SessionStore:
     def _save(self, session_key: str | None = None) -> None:
         """Tell the store what changed: one entry, or all of them. The mirror follows."""
         if self._db is None:
-            self._mirror.now()
+            self._routes_file.now()
             return
         if session_key is not None:
             self._changed.add(session_key)  # what cannot be saved now is saved with the next one
@@ -555,7 +555,7 @@ class SessionStore:
         self._stored.update(keys)  # `|=` with keys would copy them all
         self._changed.difference_update(keys)
         if self.config.write_sessions_json:
-            self._mirror.soon()
+            self._routes_file.soon()
 
     def _route(self, entry: SessionEntry) -> Route:
         return Route(entry.session_key, encode(entry.to_dict()), self._scope)
@@ -573,7 +573,7 @@ class SessionStore:
     def close(self) -> None:
         """Write what is still to be written."""
         self.save_changes()
-        self._mirror.close()
+        self._routes_file.close()
 
 
 def _opened() -> Store | None:

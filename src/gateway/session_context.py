@@ -61,5 +61,5 @@ def get_session_env(name: str, default: str = "") -> str:
 
 
 def set_current_session_id(session_id: str) -> None:
-    """Say which session the code that runs now belongs to; compaction moves it."""
+    """Say which session the code that runs now belongs to; compaction migrations it."""
     _variables["HERMES_SESSION_ID"].set(session_id)

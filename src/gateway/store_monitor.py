@@ -6,7 +6,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from gateway.threads import run_blocking
+from gateway.blocking import run_blocking
 from hermes_core import clock
 from hermes_core.errors import StoreBusyError, StoreError, StoreGoneError, describe_error
 from hermes_state.ledger import meta

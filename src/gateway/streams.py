@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from gateway import enclosures
-from gateway.origin import Origin
+from gateway import reply_attachments
+from gateway.blocking import run_blocking
 from gateway.outline import closed
 from gateway.platforms.base import BasePlatformAdapter, SendMetadata, SendResult
+from gateway.reply_target import ReplyTarget
 from gateway.splitting import split
-from gateway.threads import run_blocking
 from hermes_agent.turn.events import (
     Event,
     FellBack,
@@ -62,16 +62,16 @@ class Streams:
         self._settling: dict[str, asyncio.Task[None]] = {}
         """What is done about the drafts of turns that have ended here, by turn."""
 
-    def begin(self, turn_id: str, came_from: Origin, loop: asyncio.AbstractEventLoop) -> None:
+    def begin(self, turn_id: str, target: ReplyTarget, loop: asyncio.AbstractEventLoop) -> None:
         """Show what this turn writes; from the thread that it runs in."""
-        adapter = self._adapters().get(came_from.source["platform"])
+        adapter = self._adapters().get(target.source.platform.value)
         if adapter is None or adapter.abilities.answers_in_place or turn_id in self._open:
             return
         # What is shown early no plugin could rewrite or drop any more.
         is_shown = self._is_on and not plugins.has_hook("pre_send") and adapter.abilities.can_edit
         if not is_shown and not adapter.abilities.has_typing:
             return
-        stream = _Stream(self._store, adapter, turn_id, came_from, loop, edits=is_shown)
+        stream = _Stream(self._store, adapter, turn_id, target, loop, edits=is_shown)
         self._open[turn_id] = stream
         loop.call_soon_threadsafe(stream.start)
 
@@ -138,7 +138,7 @@ class _Stream:
         store: Store,
         adapter: BasePlatformAdapter,
         turn_id: str,
-        came_from: Origin,
+        target: ReplyTarget,
         loop: asyncio.AbstractEventLoop,
         *,
         edits: bool,
@@ -147,9 +147,9 @@ class _Stream:
         self._loop = loop
         self._adapter = adapter
         self._turn_id = turn_id
-        place = came_from.place
+        place = target.source
         self._chat_id = place.chat_id
-        self._reply_to = came_from.message_id
+        self._reply_to = target.message_id
         self._metadata: SendMetadata = {"key": f"turn:{turn_id}:0"}
         if place.thread_id:
             self._metadata["thread_id"] = place.thread_id
@@ -276,7 +276,7 @@ class _Stream:
         """As much of a text as one message holds with the cursor."""
         abilities = self._adapter.abilities
         room = abilities.text_limit - abilities.measure(_CURSOR)
-        shown = enclosures.without(text) if abilities.can_send_files else text
+        shown = reply_attachments.without(text) if abilities.can_send_files else text
         return split(shown or text, room, abilities.measure)[0]
 
     async def _open(self, text: str) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 
 from gateway import status
 from gateway.adapter_calls import called, is_end_of, own_task
+from gateway.blocking import run_blocking
 from gateway.platforms.base import BasePlatformAdapter, Ingress, Manifest, PlatformError
-from gateway.threads import run_blocking
 from hermes_cli.plugin_calls import is_of_a_person
 from hermes_core.errors import describe_error
 

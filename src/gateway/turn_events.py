@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from gateway.threads import run_blocking
+from gateway.blocking import run_blocking
 from hermes_agent.turn.events import Event, TurnEnded
 from hermes_engine.engine import Engine
 from hermes_engine.events import LogEntry, TurnCancelled, TurnLeft, TurnQueued, TurnStarted

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway import origin
-from gateway.origin import Origin
+from gateway import reply_target
 from gateway.platforms.base import Attachment, MessageEvent
+from gateway.reply_target import ReplyTarget
 from gateway.source import SessionSource
 from hermes_state.ledger import inbox, turns
 from hermes_state.store import Store
@@ -18,7 +18,7 @@ class Version(NamedTuple):
 
     outcome: str | None
     turn_id: str | None
-    origin: Origin | None
+    target: ReplyTarget | None
     """None: it was ignored, and nothing of it was kept."""
     is_own: bool = True
     """Whether it is by the same person as the new one, or may be."""
@@ -29,7 +29,7 @@ class Version(NamedTuple):
     @property
     def was_heard(self) -> bool:
         """Whether the model has been told its words, or will be: as a turn, or as an answer."""
-        is_answer = self.outcome == "command" and self.origin is not None and not self.origin.text
+        is_answer = self.outcome == "command" and self.target is not None and not self.target.text
         return self.turn_id is not None or is_answer
 
 
@@ -58,12 +58,12 @@ def all_before(store: Store, event: MessageEvent) -> list[Version]:
 
 def _version(row: Row, source: SessionSource) -> Version:
     try:
-        came_from = origin.decode(row["payload"])
+        target = reply_target.decode(row["payload"])
     except msgspec.ValidationError:
-        came_from = None
-    is_own = came_from is None or came_from.place.person == source.person
+        target = None
+    is_own = target is None or target.source.person == source.person
     return Version(
-        row["outcome"], row["turn_id"], came_from, is_own, row["received_at"], row["settled_at"]
+        row["outcome"], row["turn_id"], target, is_own, row["received_at"], row["settled_at"]
     )
 
 
@@ -73,26 +73,26 @@ def complete(event: MessageEvent, last: Version | None) -> None:
     Who changes one picture of an album, or its words, changes nothing of the others; and some platforms
     tell the words alone.
     """
-    if last is None or last.origin is None or not last.is_own:
+    if last is None or last.target is None or not last.is_own:
         return
-    event.parts = last.origin.parts
+    event.parts = last.target.parts
     if event.parts or not event.attachments:
-        event.attachments = [*last.origin.attachments, *new_files(event, last)]
+        event.attachments = [*last.target.attachments, *new_files(event, last)]
 
 
 def new_files(event: MessageEvent, last: Version) -> list[Attachment]:
     """The files that the version before did not have."""
-    kept = last.origin.attachments if last.origin is not None else []
+    kept = last.target.attachments if last.target is not None else []
     return [one for one in event.attachments if one not in kept]
 
 
 def says_the_same(event: MessageEvent, last: Version, store: Store) -> bool:
     """Whether nothing of a message is new: platforms also tell of links that got a preview."""
-    came_from = last.origin
-    if came_from is None:
+    target = last.target
+    if target is None:
         return False
-    if not came_from.said:  # noted before versions were told apart by it
-        words = store.read(turns.user_text, last.turn_id) if last.turn_id else came_from.text
+    if not target.digest:  # noted before versions were told apart by it
+        words = store.read(turns.user_text, last.turn_id) if last.turn_id else target.text
         return words == event.text
-    is_same = came_from.said == origin.digest(event.text)
-    return is_same and set(came_from.attachments) == set(event.attachments)
+    is_same = target.digest == reply_target.digest(event.text)
+    return is_same and set(target.attachments) == set(event.attachments)

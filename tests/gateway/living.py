@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from gateway.house import House
 from gateway.platforms.testing.loopback.server import LoopbackServer, Shown
 from gateway.run import GatewayRunner
+from gateway.services import Services
 from gateway.session import SessionEntry
 from hermes_agent.agent import Agent
 from hermes_agent.testing import echo
@@ -146,13 +146,13 @@ class Inside:
         return asyncio.run_coroutine_threadsafe(job, self._loop).result(PATIENCE_S)
 
     @property
-    def house(self) -> House:
-        assert self.runner._house is not None
-        return self.runner._house
+    def services(self) -> Services:
+        assert self.runner._services is not None
+        return self.runner._services
 
     def agent_of(self, entry: SessionEntry) -> Agent | None:
         """The agent that is awake in the conversation of a chat."""
-        turns = self.house.turns
+        turns = self.services.turns
         return turns.engine.agents.peek(turns.conversation_of(entry.session_key))
 
     def open_turns(self) -> set[str]:
@@ -163,7 +163,7 @@ class Inside:
             )
         )
         return {turn_id for (turn_id,) in rows} | {
-            one.turn.id for one in self.house.turns.engine.work
+            one.turn.id for one in self.services.turns.engine.work
         }
 
     def __enter__(self) -> "Inside":

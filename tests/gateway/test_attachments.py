@@ -287,7 +287,7 @@ def test_a_file_that_is_being_taken_in_does_not_go_with_another_conversation(
     with Inside(world) as inside:
         world.platform.say("a", "look", files=[("a.txt", b"words")])
         world.wait_for_replies("a", 1)
-        take = inside.house.pipeline.take
+        take = inside.services.pipeline.take
         (first,) = (row["id"] for row in inside.store.list_sessions_rich())
 
         def take_after_a_deletion(event: MessageEvent) -> Receipt:
@@ -298,7 +298,7 @@ def test_a_file_that_is_being_taken_in_does_not_go_with_another_conversation(
                 other.write(sessions.delete, [first])
             return take(event)
 
-        monkeypatch.setattr(inside.house.pipeline, "take", take_after_a_deletion)
+        monkeypatch.setattr(inside.services.pipeline, "take", take_after_a_deletion)
         world.platform.say("b", "look", files=[("a.txt", b"words")])
         world.wait_for_replies("b", 1)
         assert _kept(world) == [b"words"]

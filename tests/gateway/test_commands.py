@@ -213,11 +213,11 @@ def test_a_command_has_to_wait_for_a_turn_that_runs(world: World) -> None:
     world.play(silence())
     with Inside(world) as inside:
         world.platform.say("a", "apple")
-        eventually(lambda: bool(inside.house.turns.running_agents()), "the turn")
+        eventually(lambda: bool(inside.services.turns.running_agents()), "the turn")
         world.platform.say("a", "/undo")
         world.wait_for_text("a", "/undo has to wait for the turn.")
         world.platform.say("a", "/stop")
-        eventually(lambda: not inside.house.turns.running(), "the end of the turn")
+        eventually(lambda: not inside.services.turns.running(), "the end of the turn")
 
 
 def test_a_title_names_a_conversation_that_resume_finds(world: World) -> None:
@@ -606,7 +606,7 @@ def test_sethome_whoami_and_start(world: World) -> None:
         assert "u1" in world.wait_for_text("a", "owner").text
         world.platform.say("a", "/sethome")
         world.wait_for_text("a", "This chat is where I send notices now")
-        assert inside.house.homes.tell("Tea is ready.", "tea") == 1
+        assert inside.services.admin_chats.tell("Tea is ready.", "tea") == 1
         world.wait_for_text("a", "Tea is ready.")
 
 

@@ -277,7 +277,7 @@ def test_a_command_that_names_nobody_is_for_us_when_we_have_it(
         text, source=source, message_id="m1", is_mention=True, names_nobody=names_nobody
     )
     with Inside(world) as inside:
-        assert inside.call(inside.house.accept(event)).outcome == outcome
+        assert inside.call(inside.services.accept(event)).outcome == outcome
 
 
 def test_streaming_shows_the_reply_in_one_message(world: World) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import gateway.doubt as doubt
+from gateway.blocking import run_blocking
 from gateway.config import Platform, PlatformConfig
-from gateway.delivery import Delivery
+from gateway.delivery import GIVEN_UP, UNSURE, Delivery
 from gateway.platforms.base import (
     Abilities,
     BasePlatformAdapter,
@@ -24,7 +24,6 @@ from gateway.platforms.base import (
 )
 from gateway.replies import REPEAT_MARK
 from gateway.streams import Streams
-from gateway.threads import run_blocking
 from hermes_core import clock
 from hermes_state import SessionDB
 from hermes_state.ledger import drafts, outbox, sessions, turns
@@ -155,8 +154,9 @@ class _Post:
 
     def state(self, piece_id: int) -> tuple[str, str | None]:
         sql = "SELECT state, error FROM outbox WHERE id = ?"
-        state, error = self.store.read(lambda c: c.value(sql, piece_id))
-        return state, error
+        row = self.store.read(lambda tx: tx.row(sql, piece_id))
+        assert row is not None
+        return row["state"], row["error"]
 
 
 @pytest.fixture
@@ -352,7 +352,7 @@ def test_what_everybody_sees_again_is_repeated_a_few_times_and_then_given_up(
     )
     post.rounds(7)
     assert post.adapter.texts == ["one", *[f"{REPEAT_MARK}\none"] * 5, "two"]
-    assert post.state(first) == ("failed", doubt.GIVEN_UP)
+    assert post.state(first) == ("failed", GIVEN_UP)
     assert [row["id"] for row in store.read(outbox.failed)] == [first]
 
 
@@ -385,7 +385,7 @@ def test_a_crash_does_not_forget_how_many_answers_were_lost_and_is_not_counted_i
     post.adapter.next.append(_failed("unsure"))
     post.now += _HOUR
     post.rounds()
-    assert post.state(piece) == ("failed", doubt.GIVEN_UP)
+    assert post.state(piece) == ("failed", GIVEN_UP)
 
 
 def test_what_may_have_arrived_is_not_marked_where_the_key_folds_it(store: SessionDB) -> None:
@@ -626,7 +626,7 @@ def test_what_may_have_arrived_since_it_was_looked_for_is_marked(store: SessionD
     with clock.reading(lambda: post.now):
         (stale,) = store.read(outbox.due, platform="fickle")
         store.write(outbox.begin, piece)
-        store.write(outbox.retry, piece, doubt.UNSURE, post.now)
+        store.write(outbox.retry, piece, UNSURE, post.now)
         asyncio.run(post.delivery._send(stale, post.adapter))
     assert post.adapter.texts == [f"{REPEAT_MARK}\none"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from gateway.outcomes import EMPTY, STOPPED_BEFORE, TOO_LONG, text_of
+from gateway.reply_text import EMPTY, STOPPED_BEFORE, TOO_LONG, text_of
 from gateway.run import _normalize_empty_agent_response
 from gateway.session import SessionEntry
 from hermes_agent import lease
@@ -62,7 +62,7 @@ def _make_old(inside: Inside, *, is_running: bool = False) -> None:
     """Have the chat be silent for two days; its turn has left the lane by then, unless it runs on."""
     entry = _entry(inside)
     if not is_running:
-        eventually(lambda: not inside.house.turns.is_busy(entry.session_key))
+        eventually(lambda: not inside.services.turns.is_busy(entry.session_key))
     entry.updated_at -= timedelta(days=2)
 
 
@@ -188,7 +188,7 @@ def test_a_message_that_finds_its_conversation_over_tells_its_end_and_the_next(
             ("on_session_start", new),
         ]
         assert heard.cut_off == [(old, False)]
-        assert len(inside.house.turns.engine.agents) == 1
+        assert len(inside.services.turns.engine.agents) == 1
 
 
 def test_it_also_tells_the_end_of_a_conversation_that_slept_through_a_restart(
@@ -478,7 +478,7 @@ def test_a_turn_that_ends_while_the_gateway_drains_was_not_cut_off(
     world.play(say("an answer that takes a moment", delay_s=0.2))
     with Inside(world) as inside:
         world.platform.say("a", "one")
-        eventually(lambda: bool(inside.house.turns.running_agents()))
+        eventually(lambda: bool(inside.services.turns.running_agents()))
         session_id = _entry(inside).session_id
     assert heard.cut_off == [(session_id, False)]
 
@@ -558,7 +558,7 @@ def test_the_watcher_ends_what_is_expired_once(world: World, heard: _Heard) -> N
         row = inside.store.get_session(entry.session_id)
         assert row is not None
         assert row["end_reason"] == "session_reset"
-        assert len(inside.house.turns.engine.agents) == 0
+        assert len(inside.services.turns.engine.agents) == 0
     with Inside(world) as inside:
         assert _entry(inside).expiry_finalized
         world.platform.say("a", "two")

@@ -128,13 +128,13 @@ def test_a_job_whose_conversation_a_chat_has_opened_is_not_beside_it(world: Worl
     with Inside(world) as inside:
         world.platform.say("a", "/background one")
         told = world.wait_for_text("a", "Working on it beside").text
-        eventually(lambda: bool(inside.house.turns.running_agents()), "the job")
+        eventually(lambda: bool(inside.services.turns.running_agents()), "the job")
         world.platform.say("a", f"/resume {told.split('(')[1].split(')')[0]}")
         world.wait_for_text("a", "You are in")
         world.platform.say("a", "/status")
         assert "beside" not in world.wait_for_text("a", "A turn is running.").text
         world.platform.say("a", "/stop")
-        eventually(lambda: not inside.house.turns.running(), "the end of the job")
+        eventually(lambda: not inside.services.turns.running(), "the end of the job")
 
 
 def test_stop_names_the_jobs_that_stop_all_stops(world: World) -> None:
@@ -143,10 +143,10 @@ def test_stop_names_the_jobs_that_stop_all_stops(world: World) -> None:
         world.platform.say("a", "/background one")
         world.platform.say("a", "/background two")
         world.wait_for_replies("a", 2)
-        eventually(lambda: len(inside.house.turns.running()) == 2, "the jobs")
+        eventually(lambda: len(inside.services.turns.running()) == 2, "the jobs")
         world.platform.say("a", "/stop")
         world.wait_for_text("a", "Nothing is running here. 2 jobs run beside it; /stop all")
-        assert len(inside.house.turns.running()) == 2
+        assert len(inside.services.turns.running()) == 2
         world.platform.say("a", "/stop all")
         world.wait_for_text("a", "⏹ Stopping. 2 jobs beside it are stopped.")
         eventually(lambda: inside.store.read(turns.still_open) == [], "the end of the jobs")

@@ -821,7 +821,7 @@ def test_a_port_that_is_taken_is_named(world: World) -> None:
         port = taken.getsockname()[1]
 
         async def serve() -> None:
-            async with serving(lambda: inside.house, port):
+            async with serving(lambda: inside.services, port):
                 pass
 
         with pytest.raises(PortTakenError, match="health_port") as told:
@@ -852,10 +852,10 @@ def test_health_is_told_to_who_asks_this_machine_and_to_no_page_of_others(world:
         assert code(Host="evil.example") == 403
         assert code(Host="127.0.0.1.evil.example") == 403
         assert code(Host="192.168.0.7") == 403
-        assert code(Origin="https://evil.example") == 403
-        assert code(Origin="null") == 403
+        assert code(ReplyTarget="https://evil.example") == 403
+        assert code(ReplyTarget="null") == 403
         assert code(Host=f"localhost:{port}") == code(Host="[::1]") == 200
-        assert code(Origin=f"http://localhost:{port}") == 200
+        assert code(ReplyTarget=f"http://localhost:{port}") == 200
 
 
 # -- staying connected --------------------------------------------------------------------------------

@@ -128,11 +128,11 @@ def test_what_was_taken_back_in_one_chat_holds_up_no_other(world: World) -> None
         assert quiet.begun.wait(_PATIENCE_S)
         _taken(world, "b", "two")
         _taken(world, "a", "three")
-        house = inside.house
+        services = inside.services
         (waits,) = [
             one for one in inside.open_turns() if inside.store.read(turns.user_text, one) == "two"
         ]
-        assert house.turns.cancel(waits, "cancelled")
+        assert services.turns.cancel(waits, "cancelled")
         quiet.release()
         world.wait_for_text("a", "You said: three")
         eventually(lambda: inside.open_turns() == set())

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from gateway.config import Platform
-from gateway.enclosures import Enclosures
-from gateway.origin import Origin
 from gateway.platforms.base import Abilities, MessageEvent
 from gateway.platforms.telegram import markdown
 from gateway.replies import Extra, Replies, decode
+from gateway.reply_attachments import ReplyAttachments
+from gateway.reply_target import ReplyTarget
 from gateway.source import SessionSource
 from hermes_agent.permissions import Permissions
 from hermes_agent.testing.scripted import Step, call, say
@@ -29,18 +29,18 @@ def _standing(_place: SessionSource) -> Permissions:
 
 
 def test_commands_are_named_as_people_write_them_on_the_platform(home: Home) -> None:
-    came_from = Origin({"platform": "matrix", "chat_id": "!r", "chat_type": "group"})
+    target = ReplyTarget({"platform": "matrix", "chat_id": "!r", "chat_type": "group"})
     with SessionDB.in_memory() as store:
         able = Abilities(text_limit=4000, command_prefix="!")
-        nothing = Enclosures(home, 0, _standing)
+        nothing = ReplyAttachments(home, 0, _standing)
         names = ["help", "approve", "deny"]
         replies = Replies(store, lambda _: able, nothing, home.root, names)
         (piece,) = replies.answer(
-            came_from, "See /help. Folder: /help/me, a/help and /helpful", name="x"
+            target, "See /help. Folder: /help/me, a/help and /helpful", name="x"
         )
         assert piece.content == "See !help. Folder: /help/me, a/help and /helpful"
         asked = QuestionAsked("q", "approval", "terminal", "It deletes.", "rm -r /help", ["once"])
-        (question,) = replies.question(came_from, asked)
+        (question,) = replies.question(target, asked)
         assert (
             "Answer !approve (or !approve session, !approve always) or !deny." in question.content
         )
@@ -49,12 +49,12 @@ def test_commands_are_named_as_people_write_them_on_the_platform(home: Home) -> 
 
 def _shown(home: Home, text: str, command: str) -> str:
     """All that a chat is shown of an approval, as Telegram draws it: its code."""
-    came_from = Origin({"platform": "telegram", "chat_id": "a"})
+    target = ReplyTarget({"platform": "telegram", "chat_id": "a"})
     asked = QuestionAsked("q", "approval", "terminal", text, command, ["once", "deny"])
     with SessionDB.in_memory() as store:
         able = Abilities(text_limit=4000, has_buttons=True)
-        replies = Replies(store, lambda _: able, Enclosures(home, 0, _standing), home.root)
-        pieces = replies.question(came_from, asked)
+        replies = Replies(store, lambda _: able, ReplyAttachments(home, 0, _standing), home.root)
+        pieces = replies.question(target, asked)
         drawn = [markdown.render(one.content) for one in pieces]
     assert [len(_extra(one).buttons) for one in pieces] == [*[0] * (len(pieces) - 1), 3]
     first = drawn[0].text.partition("\n")[0]
@@ -129,7 +129,7 @@ def test_where_nobody_is_shown_a_question_it_is_answered_with_no_at_once(
     with Inside(world) as inside:
         source = SessionSource(Platform("loopback"), "a", user_id="u1")
         event = MessageEvent("go on", source=source, message_id="1", can_be_asked=False)
-        inside.call(inside.house.accept(event))
+        inside.call(inside.services.accept(event))
         world.wait_for_text("a", said)
         world.play(call("clarify", question="Which one?"))
         world.platform.say("a", "now with somebody there")

@@ -206,7 +206,7 @@ def test_a_gateway_that_could_not_start_again_does_not_restart_and_says_why(
         world.wait_for_text("a", "You said: still there?")
         assert inside.runner._exit_reason is None
         world.home.config.write_text(sound)
-        inside.house.check_restart()
+        inside.services.check_restart()
 
 
 def test_a_restart_knows_the_platforms_of_plugins_that_were_enabled_since_the_start(
@@ -226,7 +226,7 @@ def register(ctx):
             table = f"\n[gateway.platforms.{name}]\naddress = 'unix:/nowhere'\n"
             world.home.config.write_text(sound + table)
             with nullcontext() if is_known else pytest.raises(ConfigError, match="'pigon'"):
-                inside.house.check_restart()
+                inside.services.check_restart()
         assert "pigeon" not in plugins.loaded(), "nothing of it runs before the restart"
 
 
@@ -296,7 +296,7 @@ def test_an_answer_that_a_terminal_gives_beside_the_gateway_is_sent_at_once(worl
             said = {"role": "assistant", "content": "said elsewhere"}
             store.write(turns.finish, turn["id"], "answered", message=said)
         world.wait_for_text("a", "You said: three")
-        inside.house.recovery.send_what_others_ended()
+        inside.services.recovery.send_what_others_ended()
         eventually(lambda: not inside.store.read(outbox.waiting))
         assert world.replies("a")[1] == "said elsewhere"
         assert len(world.replies("a")) == 3
@@ -356,4 +356,4 @@ def test_what_somebody_else_answered_while_we_did_is_what_the_chat_gets(world: W
         inside.store.write(turns.finish, turn["id"], "answered", message=said)
         quiet.release()
         world.wait_for_text("a", "said elsewhere")
-        assert inside.house.turns.failed_count == 0
+        assert inside.services.turns.failed_count == 0

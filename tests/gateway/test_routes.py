@@ -229,7 +229,7 @@ def test_the_file_begins_with_a_note_and_is_written_as_a_whole(
 def test_a_reader_of_the_file_never_sees_half_of_it(routes: SessionStore, home: Home) -> None:
     for number in range(500):
         routes._entries[str(number)] = routes.entry_for(str(number), f"s{number}", None)
-    routes._mirror.now()
+    routes._routes_file.now()
     path, over, bad = home.sessions / "sessions.json", threading.Event(), list[str]()
 
     def read() -> None:
@@ -242,7 +242,7 @@ def test_a_reader_of_the_file_never_sees_half_of_it(routes: SessionStore, home: 
     reader = threading.Thread(target=read)
     reader.start()
     for _ in range(20):
-        routes._mirror.now()
+        routes._routes_file.now()
     over.set()
     reader.join()
     assert bad == []

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.config import Platform, PlatformConfig
-from gateway.origin import Origin
 from gateway.platforms.base import Abilities, BasePlatformAdapter, SendMetadata, SendResult
 from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
+from gateway.reply_target import ReplyTarget
 from gateway.streams import Streams
 from hermes_agent.testing.faults import Cut
 from hermes_agent.testing.scripted import Quiet, call, say, silence, together
@@ -48,7 +48,7 @@ def test_a_draft_grows_and_becomes_the_reply(world: World) -> None:
         assert shown.message_id == draft.message_id
         assert all(text.endswith("▉") for text in shown.edits)
         eventually(lambda: _drafts(inside.store) == 0)
-        assert inside.house.streams._open == {}
+        assert inside.services.streams._open == {}
 
 
 def test_a_short_reply_is_no_draft(world: World) -> None:
@@ -178,7 +178,7 @@ def test_a_draft_that_nobody_was_told_of_is_not_a_second_reply(world: World, res
     with Inside(world) as inside:
         world.platform.say("a", "tell me")
         world.wait_for_text("a", "beginning")
-        eventually(lambda: inside.house.connected() == {} or _drafts(inside.store) == 1)
+        eventually(lambda: inside.services.connected() == {} or _drafts(inside.store) == 1)
         quiet.release()
         shown = world.platform.wait_for(
             "a", lambda shown: shown[-1].text.endswith(_BEGUN + "And the end.")
@@ -355,7 +355,7 @@ def _streams(store: SessionDB, abilities: Abilities, *, is_on: bool) -> tuple[St
     return Streams(store, lambda: {"typing": adapter}, is_on=is_on), adapter
 
 
-_FROM = Origin({"platform": "typing", "chat_id": "c"}, message_id="m")
+_FROM = ReplyTarget({"platform": "typing", "chat_id": "c"}, message_id="m")
 
 
 @pytest.mark.parametrize(("is_on", "can_edit"), [(True, False), (False, True)])

@@ -31,7 +31,7 @@ def _here(inside: Inside) -> str:
 def _waiting(inside: Inside) -> int:
     """How many messages wait in the chat and have not begun."""
     (entry,) = inside.runner.session_store.list_sessions()
-    return len(inside.house.turns.queued(entry.session_key))
+    return len(inside.services.turns.queued(entry.session_key))
 
 
 def _wait_until_taken(world: World) -> None:
@@ -95,7 +95,10 @@ def test_what_waits_for_a_terminal_is_not_stopped_as_if_it_ran(
             world.platform.say("a", "two")
             eventually(lambda: _waiting(inside) == 1)
             eventually(
-                lambda: not inside.house.turns.running_agents() and not inside.house.turns.running()
+                lambda: (
+                    not inside.services.turns.running_agents()
+                    and not inside.services.turns.running()
+                )
             )
             world.platform.say("a", stop)
             world.wait_for_text("a", said)
@@ -125,7 +128,7 @@ def test_status_tells_what_waits_from_what_runs(world: World) -> None:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
         (entry,) = inside.runner.session_store.list_sessions()
-        with inside.house.turns.held(entry.session_key):
+        with inside.services.turns.held(entry.session_key):
             world.platform.say("a", "two")
             eventually(lambda: _waiting(inside) == 1)
             world.platform.say("a", "/status")
@@ -223,7 +226,7 @@ def test_a_message_that_is_taken_in_while_its_chat_leaves_is_said_where_the_chat
         world.platform.say("a", "marzipan")
         world.wait_for_text("a", "You said: marzipan")
         eventually(lambda: inside.open_turns() == set())
-        old, routes, of = _here(inside), inside.runner.session_store, inside.house.wording.of
+        old, routes, of = _here(inside), inside.runner.session_store, inside.services.model_input.of
         (entry,) = routes.list_sessions()
 
         def leave(*said: Any) -> Any:
@@ -232,7 +235,7 @@ def test_a_message_that_is_taken_in_while_its_chat_leaves_is_said_where_the_chat
             routes.reset_session(entry.session_key)
             return of(*said)
 
-        monkeypatch.setattr(inside.house.wording, "of", leave)
+        monkeypatch.setattr(inside.services.model_input, "of", leave)
         world.platform.say("a", "hello")
         world.wait_for_text("a", "You said: hello")
         assert _here(inside) != old

@@ -90,15 +90,15 @@ def test_a_message_does_not_interrupt_its_own_turn(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "one")
         assert quiet.begun.wait(_PATIENCE_S)
-        house = inside.house
-        (running,) = house.turns.running()
-        target = house.turns.target_of(running.turn.id)
+        services = inside.services
+        (running,) = services.turns.running()
+        target = services.turns.target_of(running.turn.id)
         assert target is not None
         turn = running.turn
         accepted = Accepted(
             turn.id, turn.session_id, turn.conversation_id, turn.user_message_id, is_new=True
         )
-        house.make_way(accepted, target)
+        services.make_way(accepted, target)
         assert not running.stop.is_set
         quiet.release()
         assert world.wait_for_replies("a", 1) == ["not stopped"]
@@ -201,7 +201,7 @@ def test_a_message_that_cannot_be_stored_is_not_acknowledged_and_answered_later(
     with Inside(world) as inside:
         with disk_full_at(inside.store, "INSERT ON turns"):
             world.platform.say("a", "hello", message_id="m1")
-            eventually(lambda: inside.house.received_count >= 2)
+            eventually(lambda: inside.services.received_count >= 2)
             assert world.platform.unacknowledged() == ["m1"]
         assert "hello" in world.wait_for_replies("a", 1)[0]
 
@@ -254,7 +254,7 @@ def test_the_note_of_a_reset_that_cannot_be_stored_does_not_lose_the_message(wor
         entry.updated_at = entry.updated_at.replace(year=2020)
         with disk_full_at(inside.store, "INSERT ON outbox WHEN NEW.key LIKE 'reset:%'"):
             world.platform.say("a", "two", message_id="m2")
-            eventually(lambda: inside.house.received_count >= 3)
+            eventually(lambda: inside.services.received_count >= 3)
             assert world.platform.unacknowledged() == ["m2"]
         note, reply = world.wait_for_replies("a", 3)[1:]
         assert "idle" in note
@@ -273,7 +273,7 @@ def test_a_command_that_was_done_is_told_when_the_store_can_be_written(world: Wo
 
 def test_a_message_nobody_foresaw_is_told_of_and_holds_up_no_other(world: World) -> None:
     with Inside(world) as inside:
-        pipeline = inside.house.pipeline
+        pipeline = inside.services.pipeline
         heard = pipeline.access.role_of
         pipeline.access.role_of = lambda source: (  # type: ignore[method-assign]
             heard(source) if source.chat_id != "bad" else 1 / 0

@@ -51,24 +51,24 @@ def test_a_message_that_did_not_really_change_is_not_answered_again(
     world: World, sides: dict[str, Any]
 ) -> None:
     with Inside(world) as inside:
-        inside.call(inside.house.accept(_event("see https://example.org", "1", **sides)))
+        inside.call(inside.services.accept(_event("see https://example.org", "1", **sides)))
         world.wait_for_text("a", "see https://example.org")
         again = _event("see https://example.org", "1:e2", edits="1", **sides)
-        assert inside.call(inside.house.accept(again)).outcome == "ignored"
+        assert inside.call(inside.services.accept(again)).outcome == "ignored"
         changed = _event("see https://example.com", "1:e3", edits="1", **sides)
-        assert inside.call(inside.house.accept(changed)).outcome == "turn"
+        assert inside.call(inside.services.accept(changed)).outcome == "turn"
         world.wait_for_text("a", "I corrected my message.")
         unchanged = _event("see https://example.com", "1:e4", edits="1", **sides)
-        assert inside.call(inside.house.accept(unchanged)).outcome == "ignored"
+        assert inside.call(inside.services.accept(unchanged)).outcome == "ignored"
         assert len(_asked(world)) == 2
 
 
 def test_a_command_that_did_not_really_change_is_not_done_again(world: World) -> None:
     with Inside(world) as inside:
         said = "/background read https://example.org"
-        inside.call(inside.house.accept(_event(said, "1")))
+        inside.call(inside.services.accept(_event(said, "1")))
         world.wait_for_text("a", "You said: read https://example.org")
-        again = inside.call(inside.house.accept(_event(said, "1:e2", edits="1")))
+        again = inside.call(inside.services.accept(_event(said, "1:e2", edits="1")))
         assert again.outcome == "ignored"
 
 
@@ -134,16 +134,16 @@ def test_what_is_steered_is_said_in_its_last_version(world: World) -> None:
 def test_the_new_words_of_an_album_are_a_correction_without_its_pictures(world: World) -> None:
     album: dict[str, Any] = {"files": (PNG, PNG + b"1"), "parts": ["1", "2"]}
     with Inside(world) as inside:
-        inside.call(inside.house.accept(_event("my albun", "1-2", **album)))
+        inside.call(inside.services.accept(_event("my albun", "1-2", **album)))
         world.wait_for_text("a", "my albun")
         assert _asked(world)[-1].count("[Attached image: ") == 2
-        inside.call(inside.house.accept(_event("my album", "1:e3", edits="1", files=(PNG,))))
+        inside.call(inside.services.accept(_event("my album", "1:e3", edits="1", files=(PNG,))))
         world.wait_for_text("a", "my album")
         assert _asked(world)[-1] == f"{_CORRECTED}my album"
         same = _event("my album", "1:e4", edits="1", files=(PNG,))
-        assert inside.call(inside.house.accept(same)).outcome == "ignored"
+        assert inside.call(inside.services.accept(same)).outcome == "ignored"
         other = _event("my album", "1:e5", edits="1", files=(PNG + b"2",))
-        inside.call(inside.house.accept(other))
+        inside.call(inside.services.accept(other))
         eventually(lambda: len(world.model.asked) == 3)
         assert _asked(world)[-1].count("[Attached image: ") == 1
 
@@ -155,8 +155,8 @@ def test_an_album_that_waits_keeps_its_pictures_with_its_new_words(world: World)
         world.platform.say("a", "one")
         assert quiet.begun.wait(_PATIENCE_S)
         album = _event("my albun", "1-2", files=(PNG, PNG + b"1"), parts=["1", "2"])
-        inside.call(inside.house.accept(album))
-        inside.call(inside.house.accept(_event("my album", "1:e3", edits="1", files=(PNG,))))
+        inside.call(inside.services.accept(album))
+        inside.call(inside.services.accept(_event("my album", "1:e3", edits="1", files=(PNG,))))
         quiet.release()
         world.wait_for_text("a", "my album")
         assert _asked(world)[-1].startswith("my album\n")
@@ -176,11 +176,11 @@ def test_what_was_not_meant_for_us_is_answered_when_it_is(world: World) -> None:
     with Inside(world) as inside:
         source = SessionSource(Platform("loopback"), "g", chat_type="group", user_id="u1")
         heard = MessageEvent("what is it?", source=source, message_id="1")
-        assert inside.call(inside.house.accept(heard)).outcome == "ignored"
+        assert inside.call(inside.services.accept(heard)).outcome == "ignored"
         named = MessageEvent(
             "bot, what is it?", source=source, message_id="1:e2", edits="1", is_mention=True
         )
-        assert inside.call(inside.house.accept(named)).outcome == "turn"
+        assert inside.call(inside.services.accept(named)).outcome == "turn"
         world.wait_for_text("g", "You said: bot, what is it?")
 
 
@@ -210,17 +210,17 @@ def test_nobody_changes_what_somebody_else_wrote(world: World) -> None:
     quiet = Quiet()
     world.play(silence(quiet, then="first"))
     with Inside(world) as inside:
-        inside.call(inside.house.accept(_in_a_thread("one", "1", "u1")))
+        inside.call(inside.services.accept(_in_a_thread("one", "1", "u1")))
         assert quiet.begun.wait(_PATIENCE_S)
-        inside.call(inside.house.accept(_in_a_thread("tow", "2", "u1")))
+        inside.call(inside.services.accept(_in_a_thread("tow", "2", "u1")))
         forged = _in_a_thread("forged", "3", "u2", edits="2")
-        assert inside.call(inside.house.accept(forged)).outcome == "ignored"
+        assert inside.call(inside.services.accept(forged)).outcome == "ignored"
         corrected = _in_a_thread("two", "4", "u1", edits="2")
-        assert inside.call(inside.house.accept(corrected)).outcome == "turn"
+        assert inside.call(inside.services.accept(corrected)).outcome == "turn"
         quiet.release()
         world.wait_for_text("g", "You said: [u1] two")
         late = _in_a_thread("forged", "5", "u2", edits="2")
-        assert inside.call(inside.house.accept(late)).outcome == "ignored"
+        assert inside.call(inside.services.accept(late)).outcome == "ignored"
         assert _asked(world) == ["[u1] one", "[u1] two"]
 
 
@@ -230,11 +230,11 @@ def test_what_another_made_of_a_message_does_not_keep_its_sender_from_changing_i
     with Inside(world) as inside:
         heard = _in_a_thread("what is it?", "1", "u1")
         heard.is_mention = False
-        assert inside.call(inside.house.accept(heard)).outcome == "ignored"
-        inside.call(inside.house.accept(_in_a_thread("forged", "2", "u2", edits="1")))
+        assert inside.call(inside.services.accept(heard)).outcome == "ignored"
+        inside.call(inside.services.accept(_in_a_thread("forged", "2", "u2", edits="1")))
         world.wait_for_text("g", "You said: [u2] forged")
         named = _in_a_thread("bot, what is it?", "3", "u1", edits="1")
-        assert inside.call(inside.house.accept(named)).outcome == "turn"
+        assert inside.call(inside.services.accept(named)).outcome == "turn"
         world.wait_for_text("g", "You said: [u1] bot, what is it?")
 
 
@@ -242,12 +242,12 @@ def test_a_new_version_that_does_not_name_us_any_more_still_counts(world: World)
     quiet = Quiet()
     world.play(silence(quiet, then="first"))
     with Inside(world) as inside:
-        inside.call(inside.house.accept(_in_a_thread("one", "1", "u1")))
+        inside.call(inside.services.accept(_in_a_thread("one", "1", "u1")))
         assert quiet.begun.wait(_PATIENCE_S)
-        inside.call(inside.house.accept(_in_a_thread("bot, tow", "2", "u1")))
+        inside.call(inside.services.accept(_in_a_thread("bot, tow", "2", "u1")))
         corrected = _in_a_thread("two", "3", "u1", edits="2")
         corrected.is_mention = False
-        assert inside.call(inside.house.accept(corrected)).outcome == "turn"
+        assert inside.call(inside.services.accept(corrected)).outcome == "turn"
         quiet.release()
         world.wait_for_text("g", "You said: [u1] two")
         assert _asked(world) == ["[u1] one", "[u1] two"]

@@ -344,7 +344,7 @@ def test_words_that_were_taken_along_to_a_new_conversation_name_that_one(gateway
         first = pool.submit(ask, gateway, "one", name="A")
         assert quiet.begun.wait(PATIENCE_S)
         second = pool.submit(ask, gateway, "two", name="A")
-        eventually(lambda: gateway.house.queued_count() == 1, "the second waits")
+        eventually(lambda: gateway.services.queued_count() == 1, "the second waits")
         new = ask(gateway, "/new", name="A")
         assert second.result(PATIENCE_S) == ("two", new.session_id)
         with pytest.raises(openai.ConflictError):
@@ -374,7 +374,7 @@ def test_a_response_that_is_being_given_can_be_followed_by_what_is_said_to_it(
     assert quiet.begun.wait(PATIENCE_S)
     with ThreadPoolExecutor(1) as pool:
         second = pool.submit(respond, gateway, "/steer two", running.id)
-        agents = gateway.house.turns.running_agents()
+        agents = gateway.services.turns.running_agents()
         eventually(lambda: any(one._steers for one in list(agents.values())), "what is to be said")
         quiet.release()
         assert [event.type for event in stream][-1] == "response.completed"

@@ -34,9 +34,9 @@ class Gateway(Inside):
     def __enter__(self) -> "Gateway":
         self._thread.start()
         assert self.call(self.runner.start()) == ["api_server", "loopback"]
-        house = self.runner._house
-        assert house is not None
-        adapter = house.connected()["api_server"]
+        services = self.runner._services
+        assert services is not None
+        adapter = services.connected()["api_server"]
         assert isinstance(adapter, ApiServerAdapter)
         self.client = openai.OpenAI(
             base_url=adapter.url,
@@ -323,7 +323,7 @@ def test_who_steers_a_turn_is_told_that_it_was_said_to_it(gateway: Gateway) -> N
         first = pool.submit(lambda: text(gateway.ask("one", extra_headers=_NOTES)))
         assert quiet.begun.wait(PATIENCE_S)
         second = pool.submit(lambda: text(gateway.ask("/steer two", extra_headers=_NOTES)))
-        (agent,) = gateway.house.turns.running_agents().values()
+        (agent,) = gateway.services.turns.running_agents().values()
         eventually(lambda: bool(agent._steers), "what is to be said")
         quiet.release()
         assert first.result(PATIENCE_S) == "so be it"
@@ -346,7 +346,7 @@ def test_requests_by_name_and_by_id_are_answered_in_the_order_in_which_they_came
             [("two", by_id), ("three", _NOTES), ("four", by_id)], 1
         ):
             asked.append(pool.submit(gateway.ask, words, extra_headers=where))
-            eventually(lambda number=number: gateway.house.queued_count() == number)
+            eventually(lambda number=number: gateway.services.queued_count() == number)
         quiet.release()
         assert text(asked[0].result(PATIENCE_S)) == "the first"
         for one in asked[1:]:
@@ -376,7 +376,7 @@ def test_a_picture_that_a_turn_cannot_be_told_is_answered_on_its_request(gateway
         first = pool.submit(lambda: text(gateway.ask("first", extra_headers=_NOTES)))
         assert quiet.begun.wait(PATIENCE_S)
         second = pool.submit(show)
-        eventually(lambda: gateway.house.queued_count() == 1, "the picture waits")
+        eventually(lambda: gateway.services.queued_count() == 1, "the picture waits")
         quiet.release()
         assert (first.result(PATIENCE_S), second.result(PATIENCE_S)) == ("one", "two")
 
@@ -444,9 +444,9 @@ def test_a_client_that_hangs_up_stops_its_turn(gateway: Gateway) -> None:
     assert quiet.begun.wait(PATIENCE_S)
     turn_id = stream.response.headers["x-hermes-turn-id"]
     stream.close()
-    house = gateway.runner._house
-    assert house is not None
-    assert gateway.call(house.wait_for_result(turn_id)).status == "interrupted"
+    services = gateway.runner._services
+    assert services is not None
+    assert gateway.call(services.wait_for_result(turn_id)).status == "interrupted"
 
 
 def test_sixteen_clients_at_once_each_get_their_own_answer(gateway: Gateway) -> None:

@@ -5,7 +5,7 @@ import hmac
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway import hosts
+from gateway import request_host
 from gateway.platforms.api_server.manifest import ApiSettings
 from gateway.platforms.refusal import RefusedRequest
 
@@ -43,11 +43,11 @@ class HostCheck:
             raise _forbidden("Origin", "Add this page to `origins` to allow its requests.")
 
     def _is_own_host(self, host: str) -> bool:
-        name = hosts.name_of(f"//{host}")
-        return name in self._hosts or hosts.is_address(name)
+        name = request_host.name_of(f"//{host}")
+        return name in self._hosts or request_host.is_address(name)
 
     def _is_allowed(self, origin: str) -> bool:
-        return origin in self._origins or hosts.is_here(hosts.name_of(origin))
+        return origin in self._origins or request_host.is_here(request_host.name_of(origin))
 
 
 class TokenCheck:

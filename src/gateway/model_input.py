@@ -1,4 +1,4 @@
-"""Wording: what the model is told of a message: who speaks, what it replies to, its words, its files."""
+"""ModelInput: the text that the model gets for a message: sender, quote, words and files."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _LONGEST_NAME = 80
 _BRACKETS = str.maketrans("[]", "()")
 
 
-class Wording:
+class ModelInput:
     """Puts messages into words for the model. May be used from several threads."""
 
     def __init__(self, store: Store, sessions: SessionStore) -> None:

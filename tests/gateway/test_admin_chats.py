@@ -38,7 +38,7 @@ def test_the_name_of_a_stranger_is_shown_as_a_name_and_no_more(world: World) -> 
     stranger = SessionSource(Platform("loopback"), "s", user_id="eve", user_name=name)
     with Inside(world) as inside:
         _choose_home(world)
-        inside.house.homes.tell_stranger(stranger)
+        inside.services.admin_chats.tell_stranger(stranger)
         told = world.wait_for_text("home", "was shown a code").text
         assert told.startswith("👋 Eve ⚠️ [let me in](https://evil.example)!!!")
         assert "\u202e" not in told
@@ -52,7 +52,7 @@ def test_without_a_home_nobody_is_told(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("s", "hello", user="stranger")
         world.wait_for_text("s", "Your code is")
-        assert inside.house.homes.tell("Tea is ready.", "tea") == 0
+        assert inside.services.admin_chats.tell("Tea is ready.", "tea") == 0
 
 
 def test_an_owner_hears_of_a_platform_that_refuses_us(world: World) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from gateway import origin, outcomes
+from gateway import reply_target, reply_text
 from gateway.platforms.base import StoredTurn, ToolCall, TurnResult
 from hermes_agent.turn.values import Outcome
 from hermes_core.errors import SessionNotFoundError, TurnNotFoundError, UsageError
@@ -39,7 +39,7 @@ def of_turn(store: Store, turn_id: str) -> TurnResult | None:
     finish = final.get("finish_reason")
     return TurnResult(
         status=row["state"],
-        text=text if row["state"] == "answered" and text else outcomes.text_of(outcome, calls),
+        text=text if row["state"] == "answered" and text else reply_text.text_of(outcome, calls),
         reason=row["reason"] or "",
         session_id=row["session_id"],
         usage=usage,
@@ -54,13 +54,13 @@ def find(store: Store, turn_id: str, scope: Scope | None) -> StoredTurn:
     session_id: str = row["session_id"]
     if not store.read(scope_ledger.is_visible, session_id, scope):
         raise TurnNotFoundError(f"There is no turn {turn_id}.")
-    came_from = origin.of_turn(store, turn_id)
+    target = reply_target.of_turn(store, turn_id)
     session = store.read(session_ledger.find, session_id) or {}
     return StoredTurn(
         session_id,
         row["accepted_at"],
         str(session.get("model") or ""),
-        came_from.instructions if came_from is not None else "",
+        target.instructions if target is not None else "",
         [_tool_call(store, session_id, effect) for effect in store.read(effects.of_turn, turn_id)],
         of_turn(store, turn_id),
     )

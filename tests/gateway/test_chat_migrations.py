@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from gateway.chat_migrations import ChatMigrations
 from gateway.config import Platform, PlatformConfig
-from gateway.moves import Moves
 from gateway.platforms.base import (
     Abilities,
     BasePlatformAdapter,
@@ -67,15 +67,15 @@ def db(home: Home) -> Iterator[SessionDB]:
         yield made
 
 
-def moves(db: SessionDB, *spoken_in: str) -> Moves:
-    return Moves(db, ["telegram"], lambda _platform, chat: chat in spoken_in)
+def moves(db: SessionDB, *spoken_in: str) -> ChatMigrations:
+    return ChatMigrations(db, ["telegram"], lambda _platform, chat: chat in spoken_in)
 
 
-def note(made: Moves, old: str, new: str) -> None:
+def note(made: ChatMigrations, old: str, new: str) -> None:
     asyncio.run(made.note(_TELEGRAM, old, new))
 
 
-def heard(made: Moves, chat: str, **more: Any) -> MessageEvent:
+def heard(made: ChatMigrations, chat: str, **more: Any) -> MessageEvent:
     event = MessageEvent("hello", source=SessionSource(_TELEGRAM, chat), message_id="5")
     for name, value in more.items():
         setattr(event.source if name == "thread_id" else event, name, value)
@@ -83,7 +83,7 @@ def heard(made: Moves, chat: str, **more: Any) -> MessageEvent:
     return event
 
 
-def through(made: Moves) -> tuple[BasePlatformAdapter, Recorded]:
+def through(made: ChatMigrations) -> tuple[BasePlatformAdapter, Recorded]:
     adapter = Recorded()
     return made.through({"telegram": adapter})["telegram"], adapter
 

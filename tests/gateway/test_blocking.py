@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.threads import _MOST, _Job, _Threads, run_blocking
+from gateway.blocking import _MOST, _Job, _Threads, run_blocking
 
 _PATIENCE_S = 20.0
 
@@ -180,7 +180,7 @@ def test_a_loop_that_is_closed_meanwhile_harms_no_thread() -> None:
 
 _LEAVES_WORK_BEHIND = """
 import asyncio, threading
-from gateway.threads import run_blocking
+from gateway.blocking import run_blocking
 
 began = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Enclosures: the files that a reply brings along, each named by a line of it.
+"""ReplyAttachments: the files that a reply brings along, each named by a line of it.
 
 A line `MEDIA:/absolute/path` that stands alone becomes a file; it is taken out of the text, or replaced
 by the reason why nothing is sent. A file leaves the machine only for who may have files read to them,
@@ -28,14 +28,14 @@ MANNER = (
 """What the model is told where files can be sent."""
 
 
-class Enclosed(NamedTuple):
+class ReplyWithFiles(NamedTuple):
     """A reply as it is sent."""
 
     text: str
     files: list[str]
 
 
-class Enclosures:
+class ReplyAttachments:
     """Decides which files go along."""
 
     def __init__(
@@ -48,10 +48,10 @@ class Enclosures:
         self._limit = limit_bytes
         self._permissions_of = permissions_of
 
-    def of(self, text: str, place: SessionSource, workspace: Path) -> Enclosed:
+    def of(self, text: str, place: SessionSource, workspace: Path) -> ReplyWithFiles:
         """The files of a reply to somebody, and what is left of its text."""
         if MARK not in text:
-            return Enclosed(text, [])
+            return ReplyWithFiles(text, [])
         permissions = self._permissions_of(place)
         lines: list[str] = []
         files: list[str] = []
@@ -63,7 +63,7 @@ class Enclosures:
             else:
                 files.append(os.path.realpath(path))
         names = ", ".join(Path(one).name for one in files)
-        return Enclosed("\n".join(lines).strip() or (names and f"📎 {names}"), files)
+        return ReplyWithFiles("\n".join(lines).strip() or (names and f"📎 {names}"), files)
 
     def _refusal(self, path: str, permissions: Permissions, workspace: Path, so_far: int) -> str:
         """Why a file does not go along; empty when it does."""

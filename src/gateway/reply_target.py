@@ -14,16 +14,16 @@ from hermes_state.store import Store
 from hermes_state.values import InboundMessage
 
 
-class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
+class ReplyTarget(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the gateway must know to answer a message."""
 
-    source: dict[str, Any]
+    stored_source: dict[str, Any] = msgspec.field(name="source")
     session_key: str = ""
     message_id: str | None = None
     text: str = ""
     """What was written, for a command; the words of a turn are in its conversation."""
-    said: str = ""
-    """What was written in any message, as a digest: enough to tell whether a new version says more."""
+    digest: str = msgspec.field(default="", name="said")
+    """The digest of the text of any message: enough to see whether an edit changes it."""
     files: list[tuple[str, str, str]] = []
     """The path, the kind and the name of what came along."""
     parts: list[str] = []
@@ -48,25 +48,26 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
         return [Attachment(Path(path), kind, name) for path, kind, name in self.files]
 
     @property
-    def place(self) -> SessionSource:
-        place = SessionSource.from_dict(self.source)
-        place.is_bot, place.role_authorized = self.is_bot, self.is_vouched
-        return place
+    def source(self) -> SessionSource:
+        """The chat and the person of the message."""
+        source = SessionSource.from_dict(self.stored_source)
+        source.is_bot, source.role_authorized = self.is_bot, self.is_vouched
+        return source
 
 
-def delivery_of(
+def inbound_message(
     event: MessageEvent, session_key: str, *, is_turn: bool, is_in_place: bool
 ) -> InboundMessage:
     """A message as the store's inbox knows it."""
     source = event.source
     if source is None or not event.message_id:
         raise ValueError("A message without a source or an id cannot be taken in.")
-    origin = Origin(
-        source=source.to_dict(),
+    target = ReplyTarget(
+        stored_source=source.to_dict(),
         session_key=session_key,
         message_id=event.message_id,
         text="" if is_turn else event.text,
-        said=digest(event.text),
+        digest=digest(event.text),
         files=[(str(one.path), one.kind, one.name) for one in event.attachments],
         parts=event.parts,
         subject=str(event.metadata.get("subject", "")),
@@ -79,7 +80,7 @@ def delivery_of(
         model=str(event.options.get("model") or ""),
         instructions=str(event.options.get("instructions") or ""),
     )
-    payload = encode(msgspec.to_builtins(origin))
+    payload = encode(msgspec.to_builtins(target))
     return named(event, source, payload)
 
 
@@ -94,12 +95,12 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 
-def decode(payload: str) -> Origin:
+def decode(payload: str) -> ReplyTarget:
     """The origin that was kept with a delivery."""
-    return msgspec.json.decode(payload, type=Origin)
+    return msgspec.json.decode(payload, type=ReplyTarget)
 
 
-def of_turn(store: Store, turn_id: str) -> Origin | None:
+def of_turn(store: Store, turn_id: str) -> ReplyTarget | None:
     """Where a turn came from; None when it came from no platform."""
     row = store.read(inbox.of_turn, turn_id)
     return decode(row["payload"]) if row is not None else None

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from gateway.origin import Origin
 from gateway.platforms.base import MessageEvent, Receipt
+from gateway.reply_target import ReplyTarget
 from hermes_agent.commands import Command, find
 
 logger = logging.getLogger(__name__)
@@ -19,9 +19,9 @@ def of_message(event: MessageEvent) -> dict[str, Any]:
     return {**place, "message_id": event.message_id}
 
 
-def of_turn(turn_id: str, session_id: str, target: Origin) -> dict[str, Any]:
+def of_turn(turn_id: str, session_id: str, target: ReplyTarget) -> dict[str, Any]:
     """Return the fields that name a turn."""
-    place = target.place
+    place = target.source
     return {
         "platform": place.platform.value,
         "chat": place.chat_id,
@@ -53,7 +53,7 @@ def of_command(
 def ended(
     turn_id: str,
     session_id: str,
-    target: Origin,
+    target: ReplyTarget,
     status: str,
     reason: str = "",
     **fields: float,

@@ -27,7 +27,7 @@ _PAUSE_S = 0.005
 _WAIT_S = 5.0
 
 
-class Mirror:
+class RoutesFile:
     """Keeps the file in step with the routes, a few seconds behind."""
 
     def __init__(self, folder: Path, entries: Callable[[], Sequence[SessionEntry]]) -> None:

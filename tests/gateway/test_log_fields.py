@@ -62,7 +62,7 @@ def test_the_life_of_a_gateway_is_in_its_log_without_what_was_said(world: World)
         for said in ("marzipan", "nougat", "caramel", "scripted-key"):
             assert said not in text
     shown = _logs(world, "-n", "1000")
-    assert " INFO gateway.journal: turn answered (platform=loopback chat=a turn_id=" in shown
+    assert " INFO gateway.log_fields: turn answered (platform=loopback chat=a turn_id=" in shown
     assert _logs(world, "--json", "-n", "2").splitlines() == written.splitlines()[-2:]
 
 

@@ -1,4 +1,4 @@
-"""Moves: a chat that gets another id on its platform keeps its first one inside the gateway.
+"""ChatMigrations: a chat that gets another id on its platform keeps its first one inside the gateway.
 
 So its conversations, what waits to be sent there and whose home it is stay as they are stored, and one
 value says where the chat is now: whoever tells of the move first, all follow at once. The name of a
@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.adapter_calls import called
+from gateway.blocking import run_blocking
 from gateway.config import Platform
 from gateway.platforms.base import BasePlatformAdapter, MessageEvent, SendMetadata, SendResult
-from gateway.threads import run_blocking
 from hermes_state.ledger import meta
 from hermes_state.store import Store
 
@@ -59,7 +59,7 @@ class _Place(NamedTuple):
         return known
 
 
-class Moves:
+class ChatMigrations:
     """Which chats moved. May be used from several threads."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Homes: the chats in which an owner wants to hear of what concerns the gateway itself.
+"""AdminChats: the chats in which an owner wants to hear of what concerns the gateway itself.
 
 There is one a platform, chosen with /sethome. What is told is little, durable, and told once: a notice
 has a name, and the outbox takes no second piece of the same name.
@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from gateway.origin import Origin
 from gateway.platforms.base import PlatformError
 from gateway.replies import Replies
+from gateway.reply_target import ReplyTarget
 from gateway.source import SessionSource
 from hermes_core import clock
 from hermes_core.errors import StoreError, UsageError
@@ -29,7 +29,7 @@ _CRASHED = (
 )
 
 
-class Homes:
+class AdminChats:
     """The home chats of a gateway. May be used from several threads."""
 
     def __init__(
@@ -44,14 +44,14 @@ class Homes:
         self._platforms = platforms
         self._wake_delivery = wake_delivery
 
-    def choose(self, came_from: Origin) -> str:
+    def choose(self, target: ReplyTarget) -> str:
         """Have a chat be the home of its platform; raises UsageError where nothing can be sent to."""
-        if came_from.is_in_place:
+        if target.is_in_place:
             raise UsageError(
                 "Notices cannot be sent here: what answers requests cannot write by itself.",
                 fix="Write /sethome in a chat of a messenger.",
             )
-        place = came_from.place
+        place = target.source
         self._store.write(
             meta.put, _key(place.platform.value), msgspec.json.encode(place.to_dict()).decode()
         )
@@ -70,7 +70,7 @@ class Homes:
             for platform in self._platforms():
                 said = self._store.read(meta.get, _key(platform)) if platform != but else None
                 if said is not None:
-                    home = Origin(msgspec.json.decode(said))
+                    home = ReplyTarget(msgspec.json.decode(said))
                     pieces = self._replies.answer(home, text, name=f"{name}:{platform}")
                     count += len(self._store.write(outbox.put, pieces))
         except StoreError as error:
@@ -90,7 +90,7 @@ class Homes:
         )
 
     def tell_refused(self, platform: str, error: PlatformError) -> None:
-        """A platform is not tried any more; told once a day, in the homes of the others."""
+        """A platform is not tried any more; told once a day, in the admin_chats of the others."""
         text = f"⚠️ {platform} is off until the gateway is started again. {error}"
         self.tell(text, f"refused:{platform}:{_today()}", but=platform)
 

@@ -6,12 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import gateway.enclosures as enclosures
 from gateway.config import Platform
-from gateway.enclosures import Enclosed, Enclosures
-from gateway.origin import Origin
 from gateway.platforms.base import Abilities
 from gateway.replies import Replies, decode
+from gateway.reply_attachments import MANNER, ReplyAttachments, ReplyWithFiles, without
+from gateway.reply_target import ReplyTarget
 from gateway.source import SessionSource
 from hermes_agent.permissions import Permissions
 from hermes_agent.testing.scripted import say
@@ -35,9 +34,9 @@ def workspace(home: Home, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def chosen(home: Home) -> Iterator[Enclosures]:
+def chosen(home: Home) -> Iterator[ReplyAttachments]:
     home.create()
-    yield Enclosures(home, 1024 * 1024, lambda _place: OWNER)
+    yield ReplyAttachments(home, 1024 * 1024, lambda _place: OWNER)
 
 
 def test_a_file_of_the_workspace_goes_along_and_its_line_does_not(
@@ -86,11 +85,11 @@ def test_the_model_is_told_how_where_it_may(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "hello")
         world.wait_for_replies("a", 1)
-        assert enclosures.MANNER in str(world.model.asked[-1].json)
+        assert MANNER in str(world.model.asked[-1].json)
         guest = msgspec.structs.replace(OWNER, tools=frozenset({"clarify"}))
-        assert inside.house.replies.manner("loopback", OWNER) == enclosures.MANNER
-        assert inside.house.replies.manner("loopback", guest) == ""
-        assert inside.house.replies.manner("switched off", OWNER) == ""
+        assert inside.services.replies.manner("loopback", OWNER) == MANNER
+        assert inside.services.replies.manner("loopback", guest) == ""
+        assert inside.services.replies.manner("switched off", OWNER) == ""
 
 
 def test_a_guest_gets_no_file_of_the_machine(world: World, workspace: Path) -> None:
@@ -106,7 +105,7 @@ def test_a_guest_gets_no_file_of_the_machine(world: World, workspace: Path) -> N
 
 
 def test_nothing_leaves_that_is_hidden_secret_or_of_hermes(
-    chosen: Enclosures, home: Home, workspace: Path
+    chosen: ReplyAttachments, home: Home, workspace: Path
 ) -> None:
     outside = workspace.parent / "outside.txt"
     for path in (
@@ -137,17 +136,17 @@ def test_what_people_sent_goes_to_an_owner_in_private_alone(
 ) -> None:
     home.create()
     permissions = msgspec.structs.replace(OWNER, role=role, is_private=is_private)
-    chosen = Enclosures(home, 1024 * 1024, lambda _place: permissions)
+    chosen = ReplyAttachments(home, 1024 * 1024, lambda _place: permissions)
     picture = home.attachments / "abc.png"
     picture.parent.mkdir(exist_ok=True)
     picture.write_bytes(b"picture")
     assert chosen.of(f"MEDIA:{picture}", PLACE, workspace).files == ([str(picture)] if goes else [])
 
 
-def test_what_is_missing_or_too_large_is_said(chosen: Enclosures, workspace: Path) -> None:
+def test_what_is_missing_or_too_large_is_said(chosen: ReplyAttachments, workspace: Path) -> None:
     (workspace / "film.mp4").write_bytes(b"x" * (3 << 20))
     text = f"Two files:\nMEDIA:{workspace}/film.mp4\nMEDIA:{workspace}/none.txt"
-    assert chosen.of(text, PLACE, workspace) == Enclosed(
+    assert chosen.of(text, PLACE, workspace) == ReplyWithFiles(
         "Two files:\n"
         "[film.mp4 is not sent: it has 3 MB, and 1 MB are the most.]\n"
         "[none.txt is not sent: there is no such file.]",
@@ -156,23 +155,23 @@ def test_what_is_missing_or_too_large_is_said(chosen: Enclosures, workspace: Pat
 
 
 def test_what_is_quoted_as_code_or_inside_a_sentence_is_text(
-    chosen: Enclosures, workspace: Path
+    chosen: ReplyAttachments, workspace: Path
 ) -> None:
     text = f"Write MEDIA:{workspace}/plan.txt, as in\n```\nMEDIA:{workspace}/plan.txt\n```"
-    assert chosen.of(text, PLACE, workspace) == Enclosed(text, [])
-    assert enclosures.without(text) == text
-    assert enclosures.without("Here:\nMEDIA:/ho") == "Here:"
+    assert chosen.of(text, PLACE, workspace) == ReplyWithFiles(text, [])
+    assert without(text) == text
+    assert without("Here:\nMEDIA:/ho") == "Here:"
 
 
 def test_where_nothing_is_edited_the_files_go_with_the_last_piece(
-    home: Home, workspace: Path, chosen: Enclosures
+    home: Home, workspace: Path, chosen: ReplyAttachments
 ) -> None:
     able = Abilities(text_limit=40, can_send_files=True, resend="checked")
     text = f"{'many words ' * 6}\nMEDIA:{workspace}/plan.txt"
     with SessionDB(home.database) as store:
         replies = Replies(store, lambda _platform: able, chosen, workspace)
-        came_from = Origin(source=PLACE.to_dict(), message_id="m1")
-        *others, last = replies.deliver("t", Outcome("answered", text), came_from)
+        target = ReplyTarget(stored_source=PLACE.to_dict(), message_id="m1")
+        *others, last = replies.deliver("t", Outcome("answered", text), target)
     assert others
     assert [decode(one.extra).files for one in others] == [[] for _ in others]
     assert decode(last.extra).files == [str(workspace / "plan.txt")]

@@ -1,4 +1,4 @@
-"""The house: the gateway's working parts, put together. It is the ingress of adapters and commands.
+"""Services: the working parts of the gateway, put together; the ingress of adapters and commands.
 
 Its life: recover what an earlier process left, connect the platforms, take in and deliver until it is to
 stop, then begin no more turns, wait for those that run, put off what does not end, and disconnect.
@@ -21,19 +21,19 @@ from uuid import uuid4
 
 import msgspec
 
-from gateway import commands, config, journal, results
+from gateway import commands, config, log_fields, turn_results
 from gateway.access import Access, are_alike, may_answer
 from gateway.adapter_calls import called
+from gateway.admin_chats import AdminChats
 from gateway.attachments import Attachments
+from gateway.blocking import run_blocking
 from gateway.buttons import Buttons
+from gateway.chat_migrations import ChatMigrations
 from gateway.chat_turns import SURFACE, ChatTurns
 from gateway.commands import Chat
 from gateway.delivery import Delivery as Deliverer
-from gateway.enclosures import Enclosures
-from gateway.homes import Homes
 from gateway.locks import AccountLock
-from gateway.moves import Moves
-from gateway.origin import Origin
+from gateway.model_input import ModelInput
 from gateway.pairing import Pairing
 from gateway.pipeline import Pipeline
 from gateway.platforms import registry
@@ -50,14 +50,14 @@ from gateway.platforms.base import (
 )
 from gateway.recovery import Recovery, name_of
 from gateway.replies import Replies
+from gateway.reply_attachments import ReplyAttachments
+from gateway.reply_target import ReplyTarget
 from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
 from gateway.store_monitor import StoreMonitor
 from gateway.streams import Streams
 from gateway.supervision import Supervisor, end
-from gateway.threads import run_blocking
 from gateway.turn_events import events_of
-from gateway.wording import Wording
 from hermes_agent import commands as shared
 from hermes_agent import skills
 from hermes_agent.assembly import Assembly
@@ -108,7 +108,7 @@ _ANNOUNCE_AGAIN_S = (1.0, 10.0, 60.0, 600.0)
 _LONG_DASH = re.compile(r"(?<!\S)[–—](?=[A-Za-z])")
 
 
-class House:
+class Services:
     """Everything that works while the gateway runs."""
 
     def __init__(
@@ -141,13 +141,17 @@ class House:
         self.access = Access(self.store, assembly.settings, trusted)
         self.pairing = Pairing(self.store, assembly.settings)
         limit_bytes = settings.attachment_limit_mb * 1024 * 1024
-        enclosures = Enclosures(assembly.home, limit_bytes, self.access.permissions_of)
+        enclosures = ReplyAttachments(assembly.home, limit_bytes, self.access.permissions_of)
         names = [one.name for one in commands.TABLE]
         self.replies = Replies(self.store, self._abilities.get, enclosures, Path.home(), names)
-        self.moves = Moves(self.store, [one.name for one in manifests], sessions.is_spoken_in)
+        self.migrations = ChatMigrations(
+            self.store, [one.name for one in manifests], sessions.is_spoken_in
+        )
         self.streams = Streams(self.store, self._reached, is_on=settings.streaming)
         self.delivery = Deliverer(self.store, self._reached, self.streams)
-        self.homes = Homes(self.store, self.replies, lambda: self._abilities, self.delivery.wake)
+        self.admin_chats = AdminChats(
+            self.store, self.replies, lambda: self._abilities, self.delivery.wake
+        )
         self.buttons = Buttons(self.store, self._reached)
         self.turns = ChatTurns(
             assembly,
@@ -162,21 +166,21 @@ class House:
             workspace=Path.home(),
         )
         self.attachments = Attachments(assembly.home.attachments, limit_bytes)
-        self.wording = Wording(self.store, sessions)
+        self.model_input = ModelInput(self.store, sessions)
         self.pipeline = Pipeline(
             home=assembly.home,
             store=self.store,
             sessions=sessions,
             turns=self.turns,
             replies=self.replies,
-            wording=self.wording,
+            model_input=self.model_input,
             access=self.access,
             pairing=self.pairing,
             busy=self,
             run_command=self.run_command,
             send_now=self.send_now,
             wake_delivery=self.delivery.wake,
-            tell_stranger=self.homes.tell_stranger,
+            tell_stranger=self.admin_chats.tell_stranger,
             busy_mode=settings.busy,
             groups_need_mention=settings.groups_need_mention,
             quiet=[one.name for one in manifests if not one.greets_strangers],
@@ -186,7 +190,7 @@ class House:
         )
         self._commands = ThreadPoolExecutor(max_workers=16, thread_name_prefix="command")
 
-    # -- the life of the house ------------------------------------------------------------------
+    # -- life cycle ------------------------------------------------------------------
 
     async def open(self, leaving: asyncio.Event | None = None) -> list[str]:
         """Recover, then connect; returns the platforms that are connected, after a moment, or as soon as
@@ -224,7 +228,7 @@ class House:
         await supervisor.run()
         if supervisor.error is not None:  # it is no use to try again
             name, error = supervisor.manifest.name, supervisor.error
-            await run_blocking(partial(self.homes.tell_refused, name, error))
+            await run_blocking(partial(self.admin_chats.tell_refused, name, error))
 
     def _make(self, manifest: Manifest, values: Any) -> BasePlatformAdapter:  # noqa: ANN401 -- the platform's own
         lock = self._locks.get(manifest.name)
@@ -298,7 +302,7 @@ class House:
 
     def _reached(self) -> dict[str, BasePlatformAdapter]:
         """The same, for chats as they are stored."""
-        return self.moves.through(self.connected())
+        return self.migrations.through(self.connected())
 
     async def drain(self, seconds: float) -> set[str]:
         """Begin no more turns and wait for those that run; what does not end is put off and told so.
@@ -368,23 +372,23 @@ class House:
     async def accept(self, event: MessageEvent) -> Receipt:
         """The boundary of a message: one that nobody foresaw is told of, and holds up no other."""
         self.received_count += 1
-        self.moves.heard(event)
+        self.migrations.heard(event)
         try:
             with ExitStack() as held:
                 if event.files and await run_blocking(partial(self.pipeline.wants_files, event)):
                     await self.attachments.collect(event, held)
-                return await run_blocking(partial(journal.take_in, self.pipeline.take, event))
+                return await run_blocking(partial(log_fields.take_in, self.pipeline.take, event))
         except HermesError:
             raise
         except Exception as error:
             if is_exhausted(error):  # the same message can be accepted later
                 text = "The gateway is short of memory or open files; nothing was accepted."
                 raise StoreMemoryError(text, fix="Send it again.") from error
-            logger.exception("message could not be taken in", extra=journal.of_message(event))
+            logger.exception("message could not be taken in", extra=log_fields.of_message(event))
             return await run_blocking(partial(self.pipeline.give_up, event))
 
     async def moved(self, platform: config.Platform, old_chat: str, new_chat: str) -> None:
-        await self.moves.note(platform, old_chat, new_chat)
+        await self.migrations.note(platform, old_chat, new_chat)
 
     async def watch(self, turn_id: str) -> AsyncIterator[Event]:
         row = await run_blocking(lambda: self.store.read(turns.find, turn_id))
@@ -399,7 +403,7 @@ class House:
     async def find_turn(self, turn_id: str, reader: SessionSource) -> StoredTurn:
         scope = self.access.permissions_of(reader).scope
         model = self._running_model(turn_id)  # first: when the turn has ended, the store has it
-        found = await run_blocking(partial(results.find, self.store, turn_id, scope))
+        found = await run_blocking(partial(turn_results.find, self.store, turn_id, scope))
         return found._replace(model=model or found.model)
 
     def _running_model(self, turn_id: str) -> str:
@@ -410,7 +414,7 @@ class House:
 
     async def delete_turn(self, turn_id: str, reader: SessionSource) -> None:
         scope = self.access.permissions_of(reader).scope
-        await run_blocking(partial(results.delete, self.store, turn_id, scope))
+        await run_blocking(partial(turn_results.delete, self.store, turn_id, scope))
 
     @cached_property
     def store_monitor(self) -> StoreMonitor:
@@ -426,7 +430,7 @@ class House:
 
     async def _wait_for_result(self, turn_id: str) -> TurnResult:
         while True:
-            found = await run_blocking(partial(results.of_turn, self.store, turn_id))
+            found = await run_blocking(partial(turn_results.of_turn, self.store, turn_id))
             if found is not None:
                 return found
             with suppress(TimeoutError):  # one that another process runs is looked at again
@@ -451,7 +455,7 @@ class House:
 
     # -- what a message does to a turn that runs -------------------------------------------------
 
-    def steer(self, accepted: Accepted, target: Origin, text: str) -> str:
+    def steer(self, accepted: Accepted, target: ReplyTarget, text: str) -> str:
         """Offer a queued message to the turn that runs in its conversation, whichever chat that is for.
 
         Returns why it has to wait nevertheless, or where it is answered, when that is elsewhere. A turn
@@ -469,12 +473,12 @@ class House:
         self.turns.engine.steer(accepted.turn_id, accepted.conversation_id, text)
         return "" if self._runs_for(running, target) else _ANSWERED_ELSEWHERE
 
-    def _runs_for(self, running: Running, target: Origin) -> bool:
+    def _runs_for(self, running: Running, target: ReplyTarget) -> bool:
         """Return whether a turn runs for the chat of a message."""
         own = self.turns.target_of(running.turn.id)
         return own is not None and own.session_key == target.session_key
 
-    def held_up(self, accepted: Accepted, target: Origin) -> str:
+    def held_up(self, accepted: Accepted, target: ReplyTarget) -> str:
         """Return why nothing happens in a chat whose message is queued, when that does not show there.
 
         It is told with the first message that waits.
@@ -485,7 +489,7 @@ class House:
         queued = self.turns.queued(target.session_key)
         return _WAITS_FOR_ANOTHER if [row["id"] for row in queued] == [accepted.turn_id] else ""
 
-    def make_way(self, accepted: Accepted, target: Origin) -> None:
+    def make_way(self, accepted: Accepted, target: ReplyTarget) -> None:
         """Stop the turn that runs in a conversation for a message that is queued there.
 
         A compaction is finished: what waits is the better for it.
@@ -511,22 +515,24 @@ class House:
 
     # -- commands -------------------------------------------------------------------------------
 
-    def run_command(self, event: MessageEvent, delivery: InboundMessage, came_from: Origin) -> str:
+    def run_command(
+        self, event: MessageEvent, delivery: InboundMessage, target: ReplyTarget
+    ) -> str:
         """Do a command beside the way of messages; one that answers in place is waited for.
 
         Others are waited for a while, so that what is said after /new is said in the new conversation;
         one that takes long says itself when what follows may be taken in.
         """
-        chat = Chat(self, came_from, delivery, event)
+        chat = Chat(self, target, delivery, event)
         done = self._commands.submit(self._obey, event, chat)
-        if came_from.is_in_place:
+        if target.is_in_place:
             return done.result()
         futures.wait([done, chat.is_under_way], _IN_ORDER_S, futures.FIRST_COMPLETED)
         return ""
 
     def _obey(self, event: MessageEvent, chat: Chat) -> str:
         """The boundary of a command: whatever happens, it has a reply and is settled."""
-        about = journal.of_command(event, commands.TABLE, chat.plugins)
+        about = log_fields.of_command(event, commands.TABLE, chat.plugins)
         try:
             text = self._do(event, chat) if event.answers is None else chat.answer(event)
             logger.info("command done", extra=about)
@@ -545,8 +551,8 @@ class House:
 
         On a request there is one answer: what has become a turn is answered by that alone.
         """
-        is_told = chat.came_from.is_in_place and not chat.is_settled
-        if chat.came_from.is_in_place and chat.is_settled:
+        is_told = chat.target.is_in_place and not chat.is_settled
+        if chat.target.is_in_place and chat.is_settled:
             text = ""
         session_id = ""
         with suppress(SessionNotFoundError):  # somebody deleted it meanwhile
@@ -554,7 +560,7 @@ class House:
         name = name_of(chat.delivery)
         is_plain = shared.find(chat.event.get_command() or "", commands.TABLE) is not None
         pieces = self.replies.answer(
-            chat.came_from, text, name=name, session_id=session_id, is_plain=is_plain
+            chat.target, text, name=name, session_id=session_id, is_plain=is_plain
         )
         self.store.write(outbox.put, pieces)
         if not chat.is_settled:
@@ -575,52 +581,54 @@ class House:
         command = shared.find(parsed.name, commands.TABLE)
         if command is None:
             parsed = parsed._replace(argument=_with_options(parsed.argument))
-        role = self.access.role_of(chat.came_from.place)
+        role = self.access.role_of(chat.target.source)
         if command is not None and command.owner_only and role != "owner":
             raise UsageError(f"/{command.name} is for owners.", fix="/whoami shows what you are.")
         return shared.run(chat, parsed, commands.TABLE)
 
-    def reset(self, came_from: Origin) -> str:
-        return self._reset(MessageEvent(text="/new", source=came_from.place))
+    def reset(self, target: ReplyTarget) -> str:
+        return self._reset(MessageEvent(text="/new", source=target.source))
 
-    def describe(self, came_from: Origin) -> str:
-        place = came_from.place
+    def describe(self, target: ReplyTarget) -> str:
+        place = target.source
         role = self.access.role_of(place) or "stranger"
         name = place.user_name or place.user_id
         return f"You are {name} ({place.user_id}), {role} on {place.description}."
 
-    def pair(self, came_from: Origin, argument: str) -> str:
-        permissions = self.permissions_of(came_from)
+    def pair(self, target: ReplyTarget, argument: str) -> str:
+        permissions = self.permissions_of(target)
         return self.pairing.command(argument, permissions.role, permissions.person)
 
-    def set_home(self, came_from: Origin) -> str:
-        return self.homes.choose(came_from)
+    def set_home(self, target: ReplyTarget) -> str:
+        return self.admin_chats.choose(target)
 
-    def permissions_of(self, came_from: Origin) -> Permissions:
-        return self.access.permissions_of(came_from.place)
+    def permissions_of(self, target: ReplyTarget) -> Permissions:
+        return self.access.permissions_of(target.source)
 
-    def may_answer(self, came_from: Origin, asker: SessionSource) -> bool:
+    def may_answer(self, target: ReplyTarget, asker: SessionSource) -> bool:
         """Whether somebody may tell the turn of another one what it wants to know."""
-        return may_answer(self.permissions_of(came_from), self.access.permissions_of(asker))
+        return may_answer(self.permissions_of(target), self.access.permissions_of(asker))
 
-    def fields_of(self, came_from: Origin, session_key: str) -> dict[str, Any]:
+    def fields_of(self, target: ReplyTarget, session_key: str) -> dict[str, Any]:
         """What a session that a command makes says about whose it is."""
-        return {**self.access.fields_of(came_from.place), "session_key": session_key}
+        return {**self.access.fields_of(target.source), "session_key": session_key}
 
-    def tell_reset(self, entry: SessionEntry, came_from: Origin) -> None:
+    def tell_reset(self, entry: SessionEntry, target: ReplyTarget) -> None:
         """Say once in a chat that its conversation began by itself."""
-        self.pipeline.tell_reset(entry, came_from)
+        self.pipeline.tell_reset(entry, target)
 
     def placed(self, event: MessageEvent) -> SessionSource:
         return self.pipeline.placed(event)
 
-    def entry_of(self, event: MessageEvent, came_from: Origin) -> SessionEntry:
+    def entry_of(self, event: MessageEvent, target: ReplyTarget) -> SessionEntry:
         """The conversation that a command is about."""
-        return self.pipeline.entry_of(event, came_from.place, is_command=True)
+        return self.pipeline.entry_of(event, target.source, is_command=True)
 
-    def opening_of(self, entry: SessionEntry, event: MessageEvent, came_from: Origin) -> NewSession:
+    def opening_of(
+        self, entry: SessionEntry, event: MessageEvent, target: ReplyTarget
+    ) -> NewSession:
         """The session that a command makes."""
-        return self.pipeline.opening_of(entry, event, came_from.place)
+        return self.pipeline.opening_of(entry, event, target.source)
 
     def check_restart(self) -> None:
         ask_for_start()
