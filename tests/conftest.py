@@ -1,6 +1,7 @@
 """What every test gets: a home of its own, a clean environment, no plugins and no secrets."""
 
 import gc
+import itertools
 import logging
 import os
 import signal
@@ -26,6 +27,8 @@ settings.register_profile("fixed", derandomize=True, database=None, deadline=Non
 settings.register_profile("fuzz", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile("fixed")
 
+_NUMBERS = itertools.count()
+
 TIERS = {"servers": 120, "e2e": 120, "proof": 600}
 """Tests that `make test` leaves out, and how many seconds each may take; CONTRIBUTING.md has more."""
 
@@ -48,6 +51,14 @@ def gc_of_all_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out what tunes the garbage collection of a process: many tests share this one."""
     for name in ("freeze", "unfreeze", "use_small_generations"):
         monkeypatch.setattr(gc_tuning, name, lambda: None)
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a folder by number; pytest's own lists the others and moves a link for each test."""
+    path = tmp_path_factory.getbasetemp() / str(next(_NUMBERS))
+    path.mkdir(mode=0o700)
+    return path
 
 
 @pytest.fixture(autouse=True)

@@ -47,7 +47,7 @@ class RegisteredProvider(Protocol):
 
 
 class Plugins(Hooks, Protocol):
-    """What is asked of the plugin host; the module `hermes_cli.plugins` fits."""
+    """The plugin host as the agent needs it; the module `hermes_cli.plugins` fits."""
 
     def load_enabled(self, home: Home, settings: Settings) -> None: ...
     def tools(self) -> Mapping[str, PluginTool]: ...

@@ -88,7 +88,7 @@ class Context(Protocol):
         ...
 
     def send(self, content: Any, replaces: int | None = None) -> None:  # noqa: ANN401 -- text or parts
-        """Have this answered next, as if the person had sent it, in the place of a message of theirs
+        """Answer this next, as if the person had sent it, in the place of a message of theirs
         and all after it; that is one change.
         """
         ...

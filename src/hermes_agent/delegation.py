@@ -79,7 +79,7 @@ class SubAgents(DelegateFor):
 
 
 def _relay(turn: Turn, call_id: str) -> Sink:
-    """What the parent's surface is shown of a sub-agent: its tools, and its questions as they are."""
+    """Translate a sub-agent's events for its parent's surface: its tools, and its questions as they are."""
 
     def hear(event: Event) -> None:
         if isinstance(event, ToolStarted):

@@ -90,7 +90,7 @@ def let_go(
 
 
 def is_run_elsewhere(store: "Store", conversation_id: str) -> bool:
-    """Whether another living process runs the conversation, so that it is not ours to end."""
+    """Tell whether another living process runs the conversation, so that it is not ours to end."""
     holder = store.read(leases.holder_of, conversation_id)
     if not isinstance(holder, str) or f":{os.getpid()}:" in holder:
         return False

@@ -1,4 +1,4 @@
-"""What the agent asks of hooks; the module `hermes_cli.plugins` fits, and so does a test's double."""
+"""Hooks as the agent calls them; the module `hermes_cli.plugins` fits, and so does a test's double."""
 
 from typing import Any, Protocol
 
@@ -7,7 +7,7 @@ class Hooks(Protocol):
     """Calls every listener of a hook and returns what they answered."""
 
     def has_hook(self, name: str, /) -> bool:
-        """Whether anybody listens, for callers whose arguments are costly to make."""
+        """Tell whether any plugin listens, for callers whose arguments are costly to make."""
         ...
 
     def invoke_hook(self, name: str, /, **kwargs: Any) -> list[Any]: ...  # noqa: ANN401 -- each hook's own

@@ -119,18 +119,18 @@ def expire_dead_leases(store: Store) -> None:
 
 
 def is_hung(store: Store, conversation_id: str) -> bool:
-    """Whether a process that is alive has let the lease of a conversation expire."""
+    """Tell whether a process that is alive has let the lease of a conversation expire."""
     holder = store.read(leases.lapsed_holder, conversation_id)
     return holder is not None and not holder.endswith(_EXPIRED) and not is_gone(holder)
 
 
 def _is_unreleased(holder: str) -> bool:
-    """Whether this process held the lease and could not release it, as with a full disk."""
+    """Tell whether this process held the lease and could not release it, as with a full disk."""
     return holder.startswith(f"{_process()}:") and holder not in _holders
 
 
 def is_gone(holder: str) -> bool:
-    """Whether a holder's process has ended; False for a process of another machine."""
+    """Tell whether a holder's process has ended; False for a process of another machine."""
     host, pid, started, _ = (*holder.split(":"), "", "", "", "")[:4]
     if host != os.uname().nodename or not pid.isdigit():
         return False

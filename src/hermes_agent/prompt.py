@@ -42,7 +42,7 @@ _MEMORY_LIMIT = 4_000
 
 
 class Place(NamedTuple):
-    """Where and when a session began; what the prompt says about its surroundings."""
+    """The place and time at which a session began, for the prompt."""
 
     workspace: Path
     started_at: float

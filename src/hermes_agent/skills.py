@@ -52,7 +52,7 @@ class Skill(NamedTuple):
 
 
 class Shelf(NamedTuple):
-    """What there is in a home: the skills by name, and why others cannot be used."""
+    """The skills of a home by name, and why others cannot be used."""
 
     skills: Mapping[str, Skill]
     broken: list[ConfigError]

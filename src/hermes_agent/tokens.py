@@ -1,4 +1,4 @@
-"""How many tokens something is: an estimate from the characters, corrected by what providers report.
+"""Estimate tokens from characters, corrected by what providers report.
 
 No tokenizer is loaded. One match of a pattern is about one token: a short word or a piece of a long
 one, two digits, two signs, an indented line break, one Han character. Each model's own way of counting

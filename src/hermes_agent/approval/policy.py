@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """What the policy file says; without a file, nothing."""
+    """The rules of the policy file; empty without a file."""
 
     allow: tuple[Entry, ...] = ()
     deny: tuple[Entry, ...] = ()

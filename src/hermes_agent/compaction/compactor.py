@@ -246,13 +246,13 @@ class _Compaction:
         return next((draft for draft in drafts if self._is_enough(self._size(draft))), None)
 
     def _is_enough(self, after: int) -> bool:
-        """Whether a draft of this size will do; a forced compaction must reach the target."""
+        """Tell whether a draft of this size will do; a forced compaction must reach the target."""
         if self._job.force:
             return after <= self._limits.target
         return self._limits.is_enough(self._before, after)
 
     def _still_fits(self) -> bool:
-        """Whether the conversation can continue as it is for now."""
+        """Tell whether the conversation can continue as it is for now."""
         reply = min(self._job.max_output, self._job.window // 8)
         return self._before + reply <= self._job.window
 

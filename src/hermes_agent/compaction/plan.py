@@ -24,7 +24,7 @@ def limit_of(window: int, max_output: int, settings: CompactionSettings) -> int:
 
 
 def needed(estimate: int, window: int, max_output: int, settings: CompactionSettings) -> bool:
-    """Whether a request of this size must be compacted before it is sent."""
+    """Tell whether a request of this size must be compacted before it is sent."""
     return settings.enabled and estimate >= limit_of(window, max_output, settings)
 
 
@@ -52,7 +52,7 @@ class Limits(NamedTuple):
         return self.overhead + self.room
 
     def is_enough(self, before: int, after: int) -> bool:
-        """Whether a pass freed enough not to be due again at once."""
+        """Tell whether a pass freed enough not to be due again at once."""
         if after <= self.target:
             return True
         share = (before - after) / max(before - self.overhead, 1)
@@ -92,7 +92,7 @@ class Split(NamedTuple):
     """The original ids of unanswered requests and of the last step."""
 
     def is_in_flight(self, block: Block) -> bool:
-        """Whether a block belongs to work that has not ended."""
+        """Tell whether a block belongs to work that has not ended."""
         return original_id(block.first) in self.in_flight
 
 

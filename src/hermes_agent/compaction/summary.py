@@ -268,7 +268,7 @@ _SENTENCE = re.compile(r"(?<=[.!?。！？])\s")
 
 
 class Material:
-    """What a summary is written from.
+    """The material that a summary is written from.
 
     `head` is the first exchange, which stays in the conversation and only tells the topic; `earlier` is
     the text of the summary before; `blocks` are the messages to replace.

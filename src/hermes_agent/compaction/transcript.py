@@ -117,22 +117,22 @@ class Block(NamedTuple):
 
     @property
     def is_summary(self) -> bool:
-        """Whether this is the summary of an earlier compaction."""
+        """True for the summary of an earlier compaction."""
         return self.first.get("kind") == "summary"
 
     @property
     def is_request(self) -> bool:
-        """Whether this is a message of a person."""
+        """True for a message of a person."""
         return self.first["role"] == "user" and not self.is_summary
 
     @property
     def is_step(self) -> bool:
-        """Whether this is a model's step with tool calls."""
+        """True for a model's step with tool calls."""
         return bool(self.entries[0].message.get("tool_calls"))
 
     @property
     def is_answer(self) -> bool:
-        """Whether this is a model's final answer."""
+        """True for a model's final answer."""
         return self.first["role"] == "assistant" and not self.is_step
 
 

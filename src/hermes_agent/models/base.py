@@ -1,4 +1,4 @@
-"""What a model is to the rest: one question with a stop and a sink, one reply.
+"""The protocol of a model: one request with a stop and a sink, one reply.
 
 Messages are in the stored form: roles user, assistant and tool, an
 assistant's `tool_calls`, a tool's `tool_call_id`, content as text or as OpenAI-shaped parts. An adapter

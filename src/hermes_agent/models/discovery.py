@@ -96,7 +96,7 @@ class Discovery:
 
     @property
     def is_embedded_next(self) -> bool:
-        """Whether the embedded model would answer if it were here."""
+        """Tell whether the embedded model would answer if it were here."""
         settings = self._settings
         if EMBEDDED in (settings.name, settings.provider):
             return True
@@ -138,7 +138,7 @@ class Discovery:
         ]
 
     def _at_own_address(self) -> list[Finding]:
-        """What there is at the address that the settings name: the model they name, and the others.
+        """List the models at the address that the settings name: the one they name, and the others.
 
         A service that is well known has too many to list, and one that is down has what is named.
         """
@@ -214,7 +214,7 @@ class Discovery:
 
     @property
     def _standard_host(self) -> str:
-        """Who serves the address in the variable that serves for any server; mostly empty."""
+        """The provider whose address stands in the variable for any server; mostly empty."""
         address = self._credentials.get(self.providers.standard.address_variable, "")
         return self.providers.at(address) if address else ""
 
@@ -263,7 +263,7 @@ class Discovery:
         return Finding(EMBEDDED, name or self._embedded[0], "the settings name it")
 
     def _labelled(self, name: str, base_url: str) -> Finding:
-        """What is listed as `local/name`: at an address that was given, or on a usual port."""
+        """List models as `local/name`: at a configured address, or on a usual port."""
         variable = self.providers.standard.address_variable
         addresses = {"model.base_url": base_url, variable: self._credentials.get(variable, "")}
         near = {
@@ -363,7 +363,7 @@ def own_provider(settings: ModelSettings, providers: Providers = OURS) -> str:
 
 
 def is_own(settings: ModelSettings, name: str, providers: Providers = OURS) -> bool:
-    """Whether a name is that of the model which the settings name with its address, or its label."""
+    """Tell whether a name is that of the model which the settings name with its address, or its label."""
     provider = own_provider(settings, providers)
     return bool(provider) and _without(provider, name) == _without(provider, settings.name)
 

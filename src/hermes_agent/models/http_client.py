@@ -188,7 +188,7 @@ class Response:
 
     @property
     def leaves_connection(self) -> bool:
-        """Whether the connection may serve another request."""
+        """True when the connection may serve another request."""
         return self._is_complete and not self._response.will_close
 
     def read(self) -> bytes:
@@ -463,7 +463,7 @@ def _dial(host: str, port: int, timeout_s: float, stop: Stop) -> socket.socket:
 
 
 def _is_open(sock: socket.socket) -> bool:
-    """Whether an idle connection may serve again; any news from the server is its end."""
+    """Tell whether an idle connection may serve again; anything the server sent ends it."""
     sock.setblocking(False)
     try:
         socket.socket.recv(sock, 1, socket.MSG_PEEK)

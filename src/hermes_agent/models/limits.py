@@ -1,4 +1,4 @@
-"""What one reply of a model server may take: bytes, calls and time, far above what any model sends.
+"""Limits of one model reply: bytes, calls and time, far above what any model sends.
 
 A server that sends more is broken or hostile. The reply fails; the process and its other turns do not.
 """
@@ -40,7 +40,7 @@ def too_large(who: str, what: str) -> ModelError:
 
 
 class Allowance:
-    """What one reply may still take."""
+    """The remaining allowance of one reply."""
 
     def __init__(self, who: str) -> None:
         self._who = who

@@ -1,4 +1,4 @@
-"""What is known about models by their names: window, longest output, prices, whether they see.
+"""Facts about models by their names: window, longest output, prices, vision.
 
 The table is `known.json`. What a server says about itself comes before it, and the user before both.
 """
@@ -34,7 +34,7 @@ class Prices(NamedTuple):
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
-    """What a server says about a model; 0 and None where it is silent."""
+    """The facts that a server states about a model; 0 and None where it is silent."""
 
     window: int = 0
     max_output: int = 0

@@ -205,7 +205,7 @@ class OpenAIChat:
 
 
 class _Dialect(msgspec.Struct):
-    """What this server does not take, as found out so far."""
+    """The request fields that this server rejected so far."""
 
     output_limit: str
     """OpenAI's own name for it is newer than what most other servers know."""

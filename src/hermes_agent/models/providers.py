@@ -26,7 +26,7 @@ ADAPTERS: Mapping[str, str] = {
 
 
 class KnownModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known about models whose names begin alike. Prices are in USD per million tokens."""
+    """Facts about models whose names begin alike. Prices are in USD per million tokens."""
 
     match: str
     """The beginning of the names."""

@@ -1,4 +1,4 @@
-"""Which proxy a request goes through, by the variables that all tools share."""
+"""Choose the proxy of a request, by the variables that all tools share."""
 
 from urllib.parse import urlsplit
 

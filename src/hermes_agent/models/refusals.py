@@ -1,4 +1,4 @@
-"""What a server's refusal means: who must act, whether asking again is of use, and when."""
+"""Translate a server's refusal: who must act, whether a retry is of use, and when."""
 
 import difflib
 import re

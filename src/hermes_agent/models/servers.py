@@ -1,4 +1,4 @@
-"""What a model's server says about itself: which models it has, and how much room each has.
+"""Ask a model server about itself: its models, and the window of each.
 
 Every kind of server says it in another place. The window that counts is the one that is loaded, not the
 one the model was made for: local servers cut longer requests without a word.
@@ -62,7 +62,7 @@ class Server:
         return [Served(str(entry["id"]), entry) for entry in entries if entry.get("id")]
 
     def facts(self, served: Served, stop: Stop | None = None) -> ServerFacts:
-        """What the server knows about one of its models; nothing where it is silent."""
+        """Ask the server about one of its models; empty where it is silent."""
         listed = _listed(served.fields)
         if listed.window:
             return listed
@@ -128,7 +128,7 @@ class Server:
 
 
 def _listed(fields: Fields) -> ServerFacts:
-    """What the list itself says: vLLM, llama.cpp, OpenRouter and others."""
+    """Read the facts in the list itself: vLLM, llama.cpp, OpenRouter and others."""
     meta = _fields(fields.get("meta"))
     top = _fields(fields.get("top_provider"))
     window = (

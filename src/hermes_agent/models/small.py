@@ -85,7 +85,7 @@ class _Asking:
         return self._reply_at_last()
 
     def _objection(self, step: Step | None, listener: Listener, unseen: str) -> str:
-        """What is wrong with a step, so that it is asked for once more; empty when it will do."""
+        """Find what is wrong with a step, so that it is asked for once more; empty when it will do."""
         if step is None:
             return "" if listener.text else _CUT
         if step in self._steps:
@@ -162,7 +162,7 @@ def _file_named(text: str) -> str:
 
 
 def _only_asks(text: str) -> bool:
-    """Whether a text wants to know something and to have nothing changed."""
+    """Tell whether a text asks for information and for no changes."""
     return bool(_ASKING.match(text)) and not _CHANGING.search(text)
 
 

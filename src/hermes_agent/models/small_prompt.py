@@ -49,7 +49,7 @@ Result of terminal: (no output)
 
 
 def head(system: str, tools: Sequence[ToolSpec]) -> str:
-    """What every prompt begins with.
+    """The beginning of every prompt.
 
     What differs from place to place, the system text, comes last, so that the rest of a saved prompt can
     be used everywhere. Where tools need many words, the examples give way.

@@ -19,7 +19,7 @@ _COPIED_KEYS = ("type", "enum", "const", "minimum", "maximum", "minLength")
 
 
 class Step(NamedTuple):
-    """What the model wants to do next."""
+    """The next step of the model."""
 
     name: str
     arguments: dict[str, Any]

@@ -118,7 +118,7 @@ class Child:
                     take(data)
 
     def wake(self) -> None:
-        """Have `follow` look around."""
+        """Wake `follow`."""
         with self._lock:
             if self._is_open:
                 os.write(self._wake_write, b".")

@@ -1,4 +1,4 @@
-"""Which sandbox this machine has. It is found out by trying, when the first command needs one."""
+"""Detect the sandbox of this machine, by trying, when the first command needs one."""
 
 import functools
 import shutil
@@ -43,7 +43,7 @@ def _container(tools: ToolSettings) -> Container:
 
 @functools.cache
 def _problem_of(program: str, *, network: bool) -> str:
-    """Why bubblewrap does not work here; empty when it does. Tried once a process."""
+    """Say why bubblewrap does not work here; empty when it does. Tried once per process."""
     with TempFolder("probe") as place:
         probe = Bubblewrap(program, network=network)
         job = Job(["/bin/sh", "-c", "true"], place, place, place / "home")

@@ -1,4 +1,4 @@
-"""Where commands run: in bubblewrap, in a container, or on the host. Tools start them only here.
+"""Run commands in bubblewrap, in a container, or on the host. Tools start them only here.
 
 Whoever starts a process shows a permit, which only the gate gives. In bubblewrap the system is
 read-only, the workspace can be written, the person's home is hidden, and /tmp is private to the sandbox
@@ -41,7 +41,7 @@ _CONTAINER_VARIABLES = ("LANG", "LC_ALL", "TZ", "TERM")
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What is to run, and where."""
+    """A command and the place to run it."""
 
     command: Sequence[str]
     cwd: Path

@@ -1,4 +1,4 @@
-"""What the scripted server says without a script: it repeats, and calls the tools it is told to call."""
+"""Replies of the scripted server without a script: repeat the text, and call the tools it names."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the scripted server does instead of answering: refusals in real words, cuts, silence, noise."""
+"""Faults of the scripted server: refusals in real words, cuts, silence, noise."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -49,7 +49,7 @@ class Quiet:
 
 @dataclass(frozen=True)
 class Step:
-    """What a model does with one request: in order say, be silent, fail, or else reply."""
+    """The behavior of a model for one request: stream, be silent, fail, or else reply."""
 
     chunks: tuple[str, ...] = ()
     calls: tuple[ToolCall, ...] = ()
@@ -273,7 +273,7 @@ class RecordingSink:
 
     @property
     def reasoning(self) -> str:
-        """What was thought aloud."""
+        """The reasoning text."""
         return "".join(event.text for event in self.of(ReasoningDelta))
 
     def wait_for(self, kind: type[Kind], *, timeout_s: float = PATIENCE_S) -> Kind:

@@ -169,7 +169,7 @@ class ScriptedServer:
             self.news.notify_all()
 
     def play(self, request: Recorded) -> Step | Fault:
-        """What to do with a request."""
+        """Choose the reply to a request."""
         if request.path not in _PATHS:
             return self._page(request)
         if not self._is_let_in(request):

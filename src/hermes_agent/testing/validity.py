@@ -1,4 +1,4 @@
-"""Whether a transcript is one that model servers accept: every call has its result, right behind it."""
+"""Check that a transcript is one that model servers accept: every call has its result, right behind it."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -9,7 +9,7 @@ from hermes_agent.models.base import Request
 
 
 def problems(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is wrong with a transcript in the stored form; nothing, for a valid one."""
+    """List what is wrong with a transcript in the stored form; empty for a valid one."""
     found: list[str] = []
     open_calls: list[str] = []
     for position, message in enumerate(messages):

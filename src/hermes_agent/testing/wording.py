@@ -1,4 +1,4 @@
-"""How the scripted server words a step in each wire format, whole or as a stream of events."""
+"""Encode a step in each wire format for the scripted server, whole or as a stream of events."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count

@@ -71,7 +71,7 @@ class RunTool(Protocol):
 
 
 class Delegate(Protocol):
-    """Has a sub-agent with its own budget do a task, durably; returns its report."""
+    """Run a task in a sub-agent with its own budget, durably; return its report."""
 
     def __call__(self, task: str, context: str) -> Result: ...
 

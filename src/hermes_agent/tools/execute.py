@@ -331,7 +331,7 @@ class _Blocked(ToolError):
 
 
 class Failure(NamedTuple):
-    """How a tool failed."""
+    """Describe how a tool failed."""
 
     result: Result
     refusal: Status | None = None

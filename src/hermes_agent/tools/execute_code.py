@@ -67,7 +67,7 @@ def _follow(child: Child, code: str, seconds: float, call: Call) -> Result:
 
 
 class Listener(Protocol):
-    """Who is sent the answers, and how long it may run."""
+    """The receiver of the answers, and the time limit."""
 
     deadline: float | None
 

@@ -116,7 +116,7 @@ def _nested(rules: Mapping[str, Any], value: Mapping[str, Any], name: str) -> di
 
 
 def _coerced(kind: str, value: Any) -> Any:  # noqa: ANN401 -- whatever JSON is
-    """What was obviously meant, or the value as it is."""
+    """Convert a value to what was obviously meant, or return it as it is."""
     if isinstance(value, str):
         return _from_text(kind, value)
     if kind == "integer" and isinstance(value, float) and value.is_integer():

@@ -30,7 +30,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Page(NamedTuple):
-    """What an address led to."""
+    """The response of an address."""
 
     url: str
     status: int

@@ -23,7 +23,7 @@ Ask = Callable[[Request], Reply]
 
 
 class Prefix(msgspec.Struct, frozen=True):
-    """What every request of a conversation begins with."""
+    """The beginning of every request of a conversation."""
 
     system: str
     tools: Sequence[ToolSpec]

@@ -1,4 +1,4 @@
-"""What a running turn reports, one small value a kind; a sink is any function that takes one."""
+"""Events of a running turn, one small value per kind; a sink is any function that takes one."""
 
 from collections.abc import Callable
 
@@ -43,14 +43,14 @@ class FellBack(Event, frozen=True):
 
 
 class Steered(Event, frozen=True):
-    """What a person said to the running turn is on disk; the model is shown it with the next step."""
+    """A message to the running turn is on disk; the model gets it with the next step."""
 
     message_id: int
     text: str
 
 
 class StepStored(Event, frozen=True):
-    """What the model said is on disk."""
+    """A message of the model is on disk."""
 
     message_id: int
     text: str
@@ -112,7 +112,7 @@ class QuestionWithdrawn(Event, frozen=True):
 
 
 class Used(Event, frozen=True):
-    """What one model call cost, and how full the window is."""
+    """The cost of one model call, and how full the window is."""
 
     model: str
     input_tokens: int

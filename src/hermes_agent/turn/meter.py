@@ -1,4 +1,4 @@
-"""What a turn may still spend: set aside before a model call, settled with what it did cost."""
+"""Meter a turn's spending: reserve before a model call, settle with its real cost."""
 
 import time
 
@@ -19,7 +19,7 @@ _MIN_REPLY_TOKENS = 256
 
 
 def is_unpriced(facts: Facts) -> bool:
-    """Whether nobody knows what a model costs, so that no limit on money can hold for it."""
+    """Tell whether a model has no known price, so that no limit on money can hold for it."""
     return not (facts.output_price or facts.is_free)
 
 
@@ -102,7 +102,7 @@ class Meter:
         )
 
     def note_unsettled(self) -> None:
-        """Have a call that failed or was stopped count in full: the provider may have charged for it."""
+        """Count a call that failed or was stopped in full: the provider may have charged for it."""
         if self._under_way is not None:
             (estimate, task), self._under_way = self._under_way, None
             self._set_aside(Limits(person=self._limits.person), estimate, task)
@@ -113,7 +113,7 @@ class Meter:
         return self._worked_before_s + time.monotonic() - self._began
 
     def _affordable(self, facts: Facts, input_tokens: int, max_output: int) -> int:
-        """How long a reply may be; raises BudgetSpent, which says which limit leaves too little."""
+        """Return how long a reply may be; raise BudgetSpent, which names the limit that leaves too little."""
         price = max(facts.input_price, facts.cache_write_price)
         room: list[tuple[float, Limit]] = []
         amounts = self._store.read(budgets.used, self._turn_id, self._limits, self._account)
@@ -145,7 +145,7 @@ class Meter:
     def receipt(
         self, reservation: Reservation, facts: Facts, reply: Reply, task: str = ""
     ) -> Receipt:
-        """What a reply did cost, to be stored together with it."""
+        """Return the cost of a reply, to be stored together with it."""
         self._under_way = None
         usage = reply.usage
         cost = facts.cost_usd(usage) if reply.cost_usd is None else reply.cost_usd

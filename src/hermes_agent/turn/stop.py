@@ -31,7 +31,7 @@ class Stop:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the turn is to end, not only to be suspended."""
+        """Tell whether the turn is to end, not only to be suspended."""
         return self.is_set and not self.is_suspended
 
     def set(self) -> None:

@@ -34,7 +34,7 @@ class Turn(msgspec.Struct):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a turn ended; by then it is on disk, unless it was put off."""
+    """The end of a turn, which is on disk, unless it was suspended."""
 
     status: Status
     text: str

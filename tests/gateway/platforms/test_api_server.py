@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx2
 import msgspec
-import openai
 import pytest
 
 from gateway.config import Platform, PlatformConfig
@@ -38,6 +37,7 @@ from tests.gateway.platforms.scripted_ingress import (
     connected,
     says,
 )
+from tests.support.clients import openai
 
 TOKEN = "a-token-for-the-tests"
 _KNOWN = {"Authorization": f"Bearer {TOKEN}"}
@@ -56,7 +56,7 @@ class Server:
     loop: Loop
     http: httpx2.Client
 
-    def client(self, **options: Any) -> openai.OpenAI:
+    def client(self, **options: Any) -> "openai.OpenAI":
         made: dict[str, Any] = {
             "api_key": TOKEN,
             "max_retries": 0,

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-import openai
 import pytest
 
 from hermes_agent.testing.scripted import Quiet, call, say, silence
@@ -15,6 +14,7 @@ from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import titles
 from tests.gateway.living import PATIENCE_S, World
 from tests.gateway.platforms.test_api_server_gateway import TABLE, Gateway, said
+from tests.support.clients import openai
 from tests.support.faults import eventually
 
 SESSION = "X-Hermes-Session-Id"

@@ -8,7 +8,6 @@ from datetime import timedelta
 from itertools import product
 from typing import Any
 
-import openai
 import pytest
 
 from gateway.platforms.api_server.adapter import ApiServerAdapter
@@ -18,6 +17,7 @@ from hermes_cli import plugins
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import meta, outbox, sessions, turns
 from tests.gateway.living import PATIENCE_S, Inside, World
+from tests.support.clients import openai
 from tests.support.faults import eventually
 
 TOKEN = "a-token-for-the-tests"

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import openai
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.gateway.platforms.scripted_ingress import PATIENCE_S
 from tests.gateway.platforms.test_api_server import PIXEL, TOKEN, Server, serving, user
+from tests.support.clients import openai
 from tests.support.examples import examples
 
 

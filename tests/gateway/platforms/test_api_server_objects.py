@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 from gateway.platforms.base import ToolCall
@@ -15,6 +14,7 @@ from tests.gateway.living import World
 from tests.gateway.platforms.scripted_ingress import Script, says
 from tests.gateway.platforms.test_api_server import Server, ask, serving
 from tests.gateway.platforms.test_api_server_gateway import TABLE, Gateway
+from tests.support.clients import openai
 
 LOOKED = ToolCall("c1", "look", '{"at":"sky"}', "completed", "It is blue.")
 LOOKS = Script(

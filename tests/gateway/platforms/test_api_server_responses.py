@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 from gateway.platforms.base import MessageType, Receipt
@@ -13,6 +12,7 @@ from hermes_agent.turn.events import TextDelta
 from hermes_core.errors import StoreBusyError
 from tests.gateway.platforms.scripted_ingress import Script, says
 from tests.gateway.platforms.test_api_server import PIXEL, Server, serving, user
+from tests.support.clients import openai
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What makes a call dangerous: destruction, privilege, data leaving, secrets, work outside its place.
+"""Find what makes a call dangerous: destruction, privilege, data leaving, secrets, work elsewhere.
 
 Reading shell and Python is loaded with the first command that has to be read: most turns have none.
 """

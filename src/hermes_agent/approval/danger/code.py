@@ -1,4 +1,4 @@
-"""What Python code would do that a person should be asked about first, found in its syntax tree.
+"""Find what Python code would do that needs approval, by its syntax tree.
 
 Names are followed through imports and through constants that are set once. A call that changes files,
 runs programs or sends data is told to a Report like the same thing on a command line; ways to hide such

@@ -1,4 +1,4 @@
-"""What a shell command line would do that a person should be asked about first.
+"""Find what a shell command line would do that needs approval.
 
 The line is parsed, every program in it is found, also inside substitutions, groups, `sh -c`, `env`,
 `xargs` and the like, and each is judged by the rule for its name. What cannot be worked out before it
@@ -83,7 +83,7 @@ def lines_of(command: str) -> Lines:
 
 @dataclass
 class _State:
-    """What is known so far of a command line and every script inside it."""
+    """Collects the dangers of a command line and of every script inside it."""
 
     whole: str
     cwds: list[str]

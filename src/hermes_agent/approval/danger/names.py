@@ -1,4 +1,4 @@
-"""What names in Python code stand for: through imports, and through texts that are set once."""
+"""Resolve names in Python code: through imports, and through texts that are set once."""
 
 import ast
 from collections import Counter

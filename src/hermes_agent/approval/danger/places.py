@@ -1,4 +1,4 @@
-"""Where a path lies: in the workspace, among temporary files, among secrets, in Hermes's own home."""
+"""Classify paths: in the workspace, among temporary files, among secrets, in Hermes's own home."""
 
 import fnmatch
 import os
@@ -58,7 +58,7 @@ _HARMLESS_DEVICES = (
 
 
 class Place(NamedTuple):
-    """Where a conversation works, with every link resolved."""
+    """The folders of a conversation, with every link resolved."""
 
     workspace: str
     home: str

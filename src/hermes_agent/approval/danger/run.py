@@ -112,7 +112,7 @@ def run_of(words: Sequence[Value], *, is_fed: bool = False, document: Value | No
 
 
 class Report(Protocol):
-    """What a rule tells about a run."""
+    """The dangers that a rule finds in a run."""
 
     def danger(self, kind: Kind, reason: str, key: str) -> None:
         """There is a reason to ask; the key is what a lasting yes is remembered for."""

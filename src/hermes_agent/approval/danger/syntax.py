@@ -36,7 +36,7 @@ Word = tuple[Part, ...]
 
 @dataclass
 class Redirect:
-    """Where a stream goes or comes from; `body` is the text of a here-document."""
+    """The source or target of a stream; `body` is the text of a here-document."""
 
     operator: str
     target: Word

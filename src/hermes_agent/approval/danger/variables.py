@@ -1,4 +1,4 @@
-"""What the variables of a script are known to hold, where that is certain before it runs."""
+"""Values of a script's variables, where they are certain before it runs."""
 
 import contextlib
 import re

@@ -2,7 +2,7 @@
 
 
 def advice() -> str:
-    """What the embedded model is good for, and how to get a better one."""
+    """Explains what the embedded model is good for, and how to get a better one."""
     return (
         "The embedded model is small: good for short questions, one-step work on files, small code and "
         "short summaries; it is slow on long text and can be wrong, so check what it says.\n"

@@ -29,7 +29,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def notice(self) -> str:
-        """Whose work it is."""
+        """The author."""
         return f"{self.title}, by {self.authors}, licence {self.license}."
 
 

@@ -56,7 +56,7 @@ _Job = Callable[[Callable[[Event | Chunk], None], Callable[[], bool]], None]
 
 
 class Served(NamedTuple):
-    """Where the engine listens; it speaks OpenAI's and Anthropic's formats there."""
+    """The engine's address; it speaks OpenAI's and Anthropic's formats there."""
 
     base_url: str
     api_key: str
@@ -84,7 +84,7 @@ class Engine:
         report: Sink,
         take: Callable[[Chunk], None],
     ) -> None:
-        """Have a conversation continued; `take` gets the answer's chunks, in OpenAI's form."""
+        """Continue a conversation; `take` gets the answer's chunks, in OpenAI's form."""
 
         def job(tell: Callable[[Event | Chunk], None], is_over: Callable[[], bool]) -> None:
             server = self._load(tell, is_over)
@@ -225,7 +225,7 @@ class Engine:
             self._slots.keep(head)
 
     def _rendered_head(self, server: "xllamacpp.Server", system: str) -> str:
-        """What every prompt with this system text begins with, in the model's own template.
+        """Render the beginning of every prompt with this system text, in the model's own template.
 
         Empty when the template has no place for a system text.
         """
@@ -317,7 +317,7 @@ def _library() -> Any:  # noqa: ANN401 -- the module
 
 
 def _bring_to_memory(path: Path, is_over: Callable[[], bool]) -> None:
-    """Have the system keep the file's pages; raises Interrupted when that is no longer wanted."""
+    """Ask the system to cache the file's pages; raise Interrupted when the caller stops it."""
     buffer = bytearray(_PAGES)
     with path.open("rb", buffering=0) as file:
         while file.readinto(buffer):

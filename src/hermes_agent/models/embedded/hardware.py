@@ -30,7 +30,7 @@ def cores() -> int:
 
 
 def lacks_vectors() -> bool:
-    """Whether this is a PC processor without AVX2, on which the engine would die of its first step."""
+    """Tell whether this is a PC processor without AVX2, on which the engine would crash at its first step."""
     if os.uname().machine not in ("x86_64", "amd64"):
         return False
     try:

@@ -21,7 +21,7 @@ _PARTIAL, _WHOLE, _BEYOND = 206, 200, 416
 
 
 def address(entry: Entry, hub: str) -> str:
-    """Where the file is on the hub."""
+    """The file's URL on the hub."""
     return f"{hub.rstrip('/')}/{entry.repository}/resolve/main/{entry.file}"
 
 
@@ -64,7 +64,7 @@ def _receive(
 
 
 def _start(answer: "httpx2.Response", entry: Entry, hub: str, have: int) -> int:
-    """Where in the file the answer's body begins; raises when it is not the file we want."""
+    """Return the offset at which the response body begins; raise when it is not the file we want."""
     if answer.status_code == _PARTIAL:
         span = re.match(r"bytes (\d+)-\d+/(\d+)", answer.headers.get("Content-Range", ""))
         if span and int(span[1]) == have and int(span[2]) == entry.bytes:

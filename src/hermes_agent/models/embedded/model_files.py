@@ -18,7 +18,7 @@ _CHUNK = 1024 * 1024
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What was true of a file when it was put here."""
+    """The facts about a file at the time it was stored."""
 
     sha256: str
     bytes: int
@@ -26,7 +26,7 @@ class Record(msgspec.Struct, frozen=True):
     source: str
     """Where it came from: the user's path, or the address of the hub."""
     notice: str
-    """Whose work it is."""
+    """The author."""
 
 
 def installed(home: Home) -> list[str]:
@@ -55,12 +55,12 @@ def path_of(home: Home, name: str = "") -> Path:
 
 
 def file_of(home: Home, name: str) -> Path:
-    """Where the file of that name lies, or would."""
+    """Return the path of the file of that name."""
     return home.models / f"{name}.gguf"
 
 
 def record(home: Home, name: str) -> Record | None:
-    """What is known about a file; None when it is not complete or not the one that was checked."""
+    """Read the record of a file; None when it is not complete or not the one that was checked."""
     try:
         found = msgspec.json.decode(_record_of(home, name).read_bytes(), type=Record)
         state = file_of(home, name).stat()

@@ -1,11 +1,11 @@
-"""What a fetch tells whoever watches it."""
+"""Progress reports of a download."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """How far a fetch is, or something to say about it."""
+    """The progress of a download, or a message about it."""
 
     text: str
     done: int = 0

@@ -29,7 +29,7 @@ _SPARE_BYTES = 200_000_000
 
 
 class Choice(NamedTuple):
-    """Which model suits this machine, and why."""
+    """The model that suits this machine, and the reason."""
 
     name: str
     reason: str
@@ -157,7 +157,7 @@ def adopt(name: str | None, source: Path, home: Home, progress: Progress = ignor
 
 
 def _name_for(name: str | None, path: Path, entry: Entry | None) -> str:
-    """What the user's file is called from now on; a name of the catalog belongs to its file alone."""
+    """Choose the name of the user's file; a name of the catalog belongs to its file alone."""
     expected = catalog.find(name) if name else None
     if expected and expected != entry:
         raise UsageError(
@@ -210,7 +210,7 @@ def _alone(home: Home, name: str, progress: Progress) -> Generator[None]:
 
 
 def _lack(entry: Entry, free: int, spare: int | None) -> str:
-    """What the machine has too little of for this model, in words; empty when there is enough."""
+    """Say what the machine has too little of for this model; empty when there is enough."""
     if free < entry.bytes + _SPARE_BYTES:
         return (
             f"{entry.name} needs {megabytes(entry.bytes + _SPARE_BYTES)} on the disk, "

@@ -1,4 +1,4 @@
-"""Which rule judges which program; a program without one may run, unless it seems to run another."""
+"""The rule of each program; a program without one may run, unless it seems to run another."""
 
 import re
 
