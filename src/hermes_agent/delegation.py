@@ -79,7 +79,7 @@ class SubAgents(DelegateFor):
 
 
 def _relay(turn: Turn, call_id: str) -> Sink:
-    """Translate a sub-agent's events for its parent's surface: its tools, and its questions as they are."""
+    """Translate a sub-agent's events for its parent's surface: tools, and questions as they are."""
 
     def hear(event: Event) -> None:
         if isinstance(event, ToolStarted):

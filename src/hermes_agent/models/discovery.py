@@ -363,7 +363,7 @@ def own_provider(settings: ModelSettings, providers: Providers = OURS) -> str:
 
 
 def is_own(settings: ModelSettings, name: str, providers: Providers = OURS) -> bool:
-    """Tell whether a name is that of the model which the settings name with its address, or its label."""
+    """Tell whether a name is that of the settings' own model, or its label."""
     provider = own_provider(settings, providers)
     return bool(provider) and _without(provider, name) == _without(provider, settings.name)
 

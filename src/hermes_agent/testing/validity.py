@@ -1,4 +1,4 @@
-"""Check that a transcript is one that model servers accept: every call has its result, right behind it."""
+"""Check a transcript as model servers do: every call has its result, right behind it."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

@@ -113,7 +113,7 @@ class Meter:
         return self._worked_before_s + time.monotonic() - self._began
 
     def _affordable(self, facts: Facts, input_tokens: int, max_output: int) -> int:
-        """Return how long a reply may be; raise BudgetSpent, which names the limit that leaves too little."""
+        """Return how long a reply may be; raise BudgetSpent, which names the limit."""
         price = max(facts.input_price, facts.cache_write_price)
         room: list[tuple[float, Limit]] = []
         amounts = self._store.read(budgets.used, self._turn_id, self._limits, self._account)

@@ -30,7 +30,7 @@ def cores() -> int:
 
 
 def lacks_vectors() -> bool:
-    """Tell whether this is a PC processor without AVX2, on which the engine would crash at its first step."""
+    """Tell whether this is a PC processor without AVX2, on which the engine would crash."""
     if os.uname().machine not in ("x86_64", "amd64"):
         return False
     try:
