@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from gateway.chat_turns import ChatTurns
-from hermes_agent import ending
+from hermes_agent.assembly import Assembly
 from hermes_cli import plugins
+from hermes_engine import closing
 
-_PATIENCE_S = 0.5
 _STOP_TIMEOUT_S = 3.0
 
 
@@ -38,77 +39,24 @@ def let_go(
     *,
     model: str | None = None,
     interrupted: bool = False,
-    goes_on: bool = False,
-    is_told: bool = False,
+    is_reported: bool = True,
+    assembly: Assembly | None = None,
 ) -> None:
-    """End a conversation; `record` says so in the store. Whatever fails, the other parts are done.
+    """Close a chat's conversation; `record` stores its end.
 
-    One that goes on in another chat is left, and nobody is told of an end; nor of one that was told
-    when its time was up.
+    It is not reported when it goes on in another chat, or when that was done as its time was up.
 
     `model` is what the store knows to have answered in it, None where nothing was said; `interrupted`
-    tells whether a turn was cut off.
+    tells whether a turn was cut off. With an `assembly`, memory learns also where no agent is awake.
     """
-    tells = not (goes_on or is_told)
-    leaving = _Leaving(session_id, platform, agent, record, model, tells=tells)
-    ending.let_go(leaving, "", completed=False, interrupted=interrupted)
-
-
-class _Leaving:
-    """A chat's conversation as its end sees it."""
-
-    def __init__(
-        self,
-        session_id: str,
-        platform: str,
-        agent: Any,  # noqa: ANN401 -- see above
-        record: Callable[[], object],
-        model: str | None,
-        *,
-        tells: bool,
-    ) -> None:
-        self._model = model
-        self._tells = tells
-        self.session_id = session_id
-        self._platform = platform
-        self._agent = agent
-        self._record = record
-
-    def stop(self) -> None:
-        if self._agent is not None:
-            self._agent.interrupt()
-            self._agent.wait_until_idle(_PATIENCE_S)
-
-    def flush(self) -> None:
-        if self._agent is not None:
-            self._agent.flush()
-
-    def remember(self) -> None:
-        if self._agent is not None:
-            self._agent.commit_memory_session()
-
-    def tell_end(self, *, completed: bool, interrupted: bool) -> None:
-        model = self._agent.model.facts.name if self._agent is not None else self._model
-        if model is not None and self._tells:
-            plugins.invoke_hook(
-                "on_session_end",
-                session_id=self.session_id,
-                completed=completed,
-                interrupted=interrupted,
-                model=model,
-                platform=self._platform,
-            )
-
-    def record(self, end_reason: str) -> None:
-        del end_reason  # the route says it
-        self._record()
-
-    def tell_finalized(self) -> None:
-        if self._tells:
-            plugins.invoke_hook(
-                "on_session_finalize", session_id=self.session_id, platform=self._platform
-            )
-
-    def close(self) -> None:
-        if self._agent is not None:
-            self._agent.close()
+    conversation = closing.OpenConversation(
+        session_id=lambda: session_id,
+        platform=platform,
+        hooks=plugins,
+        record=lambda _session_id: record(),
+        agent=agent,
+        model_name=model,
+        learn=partial(closing.learn, assembly) if assembly and is_reported else None,
+        is_reported=is_reported,
+    )
+    closing.close(conversation, completed=False, interrupted=interrupted)

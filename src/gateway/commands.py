@@ -17,7 +17,6 @@ from gateway.session import SessionEntry, SessionStore
 from gateway.source import SessionSource
 from hermes_agent import commands, permissions, recovery, skills
 from hermes_agent.agent import Agent
-from hermes_agent.approval import rights
 from hermes_agent.assembly import Assembly
 from hermes_agent.commands import Context, PluginCommand
 from hermes_agent.conversation import Asleep, Conversation
@@ -225,7 +224,8 @@ class Chat:
                 None if routes.is_elsewhere_too(old) else turns.engine.agents.drop(left),
                 lambda: switched.append(routes.switch_session(self.key, target)),
                 model=routes.model_of(old.session_id),
-                goes_on=routes.is_elsewhere_too(old),
+                is_reported=not routes.is_elsewhere_too(old),
+                assembly=self.services.assembly,
             )
         if not switched:
             raise StoreError("The conversation could not be opened; this chat is where it was.")
@@ -391,8 +391,7 @@ class Chat:
         store, entry = self.services.assembly.store, self.services.sessions.peek(self.key)
         self._check_asked(event.answers or "")
         here = [store.read(lineage.root, entry.session_id)] if entry is not None else []
-        rights.give(
-            store,
+        self.services.turns.engine.answer(
             event.answers or "",
             event.text,
             conversations=[*here, *self.beside],

@@ -29,6 +29,7 @@ from hermes_core import clock
 from hermes_core.errors import IllegalTransitionError, RowGoneError, StoreError
 from hermes_state.ledger import outbox as outbox_ledger
 from hermes_state.store import Store
+from hermes_state.store_retry import StoreRetry
 from hermes_state.values import OutboundPart, Row
 
 T = TypeVar("T")
@@ -209,6 +210,7 @@ class Delivery:
 
     async def _until_stored(self, note: Callable[[], T]) -> T | None:
         """Note what became of a piece, however long that takes: nothing of its chat may pass it."""
+        retry = StoreRetry("What became of a piece")
         while True:
             try:
                 return await run_blocking(note)
@@ -217,8 +219,7 @@ class Delivery:
             except RowGoneError:
                 return None  # somebody deleted its conversation while it was sent
             except StoreError as error:
-                logger.warning("what became of a piece is not stored yet: %s", error)
-                await asyncio.sleep(_STORE_WAIT_S)
+                await asyncio.sleep(retry.pause_after(error))
 
     async def _hand_over(self, row: Row, adapter: BasePlatformAdapter) -> SendResult:
         """Have the platform show a piece; raises PlatformError when it cannot be looked for."""

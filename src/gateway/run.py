@@ -339,8 +339,8 @@ class GatewayRunner:
             lambda: new.append(self.session_store.reset_session(old.session_key)),
             model=self.session_store.model_of(old.session_id),
             interrupted=is_cut_off,
-            goes_on=self._goes_on(old),
-            is_told=old.expiry_finalized is True,
+            is_reported=not (self._goes_on(old) or old.expiry_finalized is True),
+            assembly=self._assembly,
         )
         return (new[0] if new else None) or self._first(source)
 
@@ -361,7 +361,8 @@ class GatewayRunner:
                 agent,
                 lambda: None,
                 model=model,
-                goes_on=self._goes_on(old),
+                is_reported=not self._goes_on(old),
+                assembly=self._assembly,
             )
         self._tell_reset(new, platform)
 
@@ -435,8 +436,13 @@ class GatewayRunner:
             agent,
             lambda: self.session_store.set_expiry_finalized(entry),
             model=self.session_store.model_of(entry.session_id),
-            goes_on=self._goes_on(entry),
+            is_reported=not self._goes_on(entry),
+            assembly=self._assembly,
         )
+
+    @property
+    def _assembly(self) -> Assembly | None:
+        return self._services.assembly if self._services is not None else None
 
     def _goes_on(self, entry: SessionEntry) -> bool:
         """Whether other chats are in the conversation that a chat leaves."""

@@ -70,10 +70,7 @@ from hermes_core.errors import (
     ConfigError,
     HermesError,
     SessionNotFoundError,
-    StoreBusyError,
     StoreError,
-    StoreFullError,
-    StoreIOError,
     StoreMemoryError,
     UsageError,
     is_exhausted,
@@ -82,6 +79,7 @@ from hermes_core.paths import Home
 from hermes_engine.runner import STOPPED
 from hermes_engine.surface import Running
 from hermes_state.ledger import inbox, lineage, outbox, turns
+from hermes_state.store_retry import StoreRetry, until_stored
 from hermes_state.values import Accepted, InboundMessage, NewSession
 
 logger = logging.getLogger(__name__)
@@ -101,7 +99,7 @@ _NOT_WORDS = "A picture cannot be said to what runs. It is answered next."
 _DRAIN_DELIVERY_S = 5.0
 _SETTLE_S = 20.0
 _LOOK_AGAIN_S = 0.5
-_RECOVERY_TRIES = 60
+_MAX_RECOVERY_ATTEMPTS = 6
 _IN_ORDER_S = 5.0
 _CHECK_S = 60.0
 _ANNOUNCE_AGAIN_S = (1.0, 10.0, 60.0, 600.0)
@@ -357,15 +355,15 @@ class Services:
 
     async def _recovered(self) -> None:
         """Recover; a store that cannot be written yet is waited for, as no message may overtake."""
-        for _ in range(_RECOVERY_TRIES):
+        retry = StoreRetry("Recovery")
+        for _ in range(_MAX_RECOVERY_ATTEMPTS):
             try:
-                await run_blocking(self.recovery.at_start)
-            except (StoreBusyError, StoreFullError, StoreIOError) as error:
-                logger.warning("the store cannot be written yet: %s", error)
-                await asyncio.sleep(_LOOK_AGAIN_S)
-            else:
-                return
-        await run_blocking(self.recovery.at_start)
+                return await run_blocking(self.recovery.at_start)
+            except StoreError as error:
+                if not error.is_temporary:
+                    raise
+                await asyncio.sleep(retry.pause_after(error))
+        return await run_blocking(self.recovery.at_start)
 
     # -- the ingress of adapters -------------------------------------------------------------------
 
@@ -568,13 +566,7 @@ class Services:
 
     def _until_stored(self, note: Callable[[], None]) -> None:
         """Note what was done, when the store can be written; at a stop it is left to the next start."""
-        while True:
-            try:
-                return note()
-            except (StoreBusyError, StoreFullError, StoreIOError) as error:
-                logger.warning("a command is done, which cannot be stored yet: %s", error)
-                if self._closing.wait(_LOOK_AGAIN_S):
-                    raise
+        until_stored("The reply of a command", note, self._closing.wait)
 
     def _do(self, event: MessageEvent, chat: Chat) -> str:
         parsed = shared.Parsed(event.get_command() or "", event.get_command_args())

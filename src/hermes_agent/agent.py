@@ -11,14 +11,15 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from hermes_agent import compaction, lease, prompt
-from hermes_agent.approval import policy
+from hermes_agent import compaction, lease, memory, prompt
+from hermes_agent.approval import policy, rights
 from hermes_agent.approval.gate import Gate
 from hermes_agent.approval.questions import Asker
 from hermes_agent.delegation import SubAgents
 from hermes_agent.hooks import Hooks, NoHooks
+from hermes_agent.memory import MemoryProvider
 from hermes_agent.models.base import Model, Reply, Request
 from hermes_agent.permissions import Permissions
 from hermes_agent.prompt import Place
@@ -46,7 +47,6 @@ from hermes_agent.turn.events import (
 from hermes_agent.turn.meter import Meter
 from hermes_agent.turn.stop import Stop
 from hermes_agent.turn.values import Deliver, Outcome, Steer, as_dictionary, deliver_nothing
-from hermes_cli.plugin_calls import is_of_a_person
 from hermes_core import clock, config
 from hermes_core.errors import (
     BudgetSpent,
@@ -58,7 +58,7 @@ from hermes_core.errors import (
 )
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
-from hermes_state.ledger import budgets, inbox, lineage, questions, sessions, turns
+from hermes_state.ledger import budgets, inbox, lineage, sessions, turns
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import usage as usage_ledger
 from hermes_state.ledger.records import message_from
@@ -70,12 +70,6 @@ logger = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT_S = 0.5
 """How long closing waits for a turn that was stopped."""
-
-
-class MemoryProvider(Protocol):
-    """Somebody who learns from conversations."""
-
-    def on_session_end(self, messages: list[dict[str, Any]]) -> None: ...
 
 
 class Agent:
@@ -210,8 +204,8 @@ class Agent:
         return True
 
     def answer(self, question_id: str, text: str) -> None:
-        """Answer a question that the agent asked; approvals take once, session, always or deny."""
-        self.store.write(questions.answer, question_id, text, by=self.platform)
+        """Answer a question that the agent asked. Raises UsageError when it is not open."""
+        rights.answer(self.store, question_id, text, by=self.platform)
 
     def sub_agent(self, session_id: str, paid_by: str, sink: Sink) -> "Agent":
         """An agent for a part of the work: same model and tools, a conversation of its own."""
@@ -534,23 +528,11 @@ class Agent:
         for message, id_ in zip(fresh, ids, strict=True):
             message["id"] = id_
 
-    def flush(self) -> None:
-        """Store what a surface added to the transcript and nobody stored."""
-        if self._session_messages:
-            self._persist_session(self._session_messages)
-
     def commit_memory_session(self, messages: list[dict[str, Any]] | None = None) -> None:
-        """Let memory learn from the conversation so far; one that fails harms only itself."""
-        if not self._memory:
-            return
-        transcript = messages or self.store.read(message_ledger.as_conversation, self.session_id)
-        for provider in self._memory:
-            try:
-                provider.on_session_end(transcript)
-            except BaseException as error:
-                if is_of_a_person(error):
-                    raise
-                logger.exception("memory provider %s failed", type(provider).__name__)
+        """Let memory learn from the conversation so far."""
+        if self._memory:
+            stored = message_ledger.as_conversation
+            memory.learn(self._memory, messages or self.store.read(stored, self.session_id))
 
     def wait_until_idle(self, seconds: float) -> bool:
         """Wait for the running turn to reach its end; tells whether it did."""

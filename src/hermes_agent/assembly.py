@@ -13,8 +13,9 @@ from typing import Protocol, cast
 
 import msgspec
 
-from hermes_agent.agent import Agent, MemoryProvider
+from hermes_agent.agent import Agent
 from hermes_agent.hooks import Hooks
+from hermes_agent.memory import MemoryProvider
 from hermes_agent.models import discovery
 from hermes_agent.models.base import Facts, Model, Reply, Request
 from hermes_agent.models.providers import OURS, Provider, Providers
@@ -144,18 +145,20 @@ class Assembly:
             can_ask=can_ask,
             sink=sink,
             deliver=deliver,
-            memory=self._memory() if has_notes(permissions) else (),
+            memory=self.memory(permissions),
             permissions=permissions,
         )
 
-    def _memory(self) -> list[MemoryProvider]:
-        """The memories of plugins, one each a conversation; one that fails harms only itself."""
+    def memory(self, permissions: Permissions | None) -> list[MemoryProvider]:
+        """Make the memory providers of a conversation; one that cannot be made harms only itself."""
         providers: list[MemoryProvider] = []
+        if not has_notes(permissions):
+            return providers
         for name, provider in self.plugins.memory_providers().items():
             try:
                 providers.append(cast("MemoryProvider", provider.factory()))
             except Exception:
-                logger.exception("the memory %s could not be made", name)
+                logger.exception("Memory provider %s could not be made", name)
         return providers
 
     def renew(self, settings: Settings) -> None:

@@ -512,7 +512,7 @@ def _answer(context: Context, answer: str) -> str:
     waiting, here = _approvals(context), context.conversation
     if not waiting:
         return "No question waits for an answer."
-    rights.give(
+    rights.answer(
         here.store,
         waiting[0]["id"],
         answer,

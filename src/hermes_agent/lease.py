@@ -118,6 +118,14 @@ def expire_dead_leases(store: Store) -> None:
             )
 
 
+def is_held_elsewhere(store: Store, conversation_id: str) -> bool:
+    """Return whether another living process runs the conversation."""
+    holder = store.read(leases.holder_of, conversation_id)
+    if not isinstance(holder, str) or holder.startswith(f"{_process()}:"):
+        return False
+    return not is_gone(holder)
+
+
 def is_hung(store: Store, conversation_id: str) -> bool:
     """Tell whether a process that is alive has let the lease of a conversation expire."""
     holder = store.read(leases.lapsed_holder, conversation_id)

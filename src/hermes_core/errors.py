@@ -122,12 +122,15 @@ class StoreError(HermesError):
     """The session store failed."""
 
     code = "store"
+    is_temporary = False
+    """Whether the same may succeed later, with nothing else changed: the store cannot be written now."""
 
 
 class StoreBusyError(StoreError):
     """Another process held the write lock past the timeout."""
 
     code = "store.busy"
+    is_temporary = True
     exit_status = 75
 
 
@@ -135,12 +138,14 @@ class StoreFullError(StoreError):
     """The disk is full; this write failed, acknowledged data is safe."""
 
     code = "store.full"
+    is_temporary = True
 
 
 class StoreMemoryError(StoreError):
     """The process is out of memory; nothing was written."""
 
     code = "store.memory"
+    is_temporary = True
     exit_status = 75
 
 
@@ -148,6 +153,7 @@ class StoreFilesError(StoreError):
     """The process is out of file descriptors; nothing was written."""
 
     code = "store.files"
+    is_temporary = True
     exit_status = 75
 
 
@@ -164,6 +170,7 @@ class StoreReadOnlyError(StoreError):
     """The store was opened read-only or is on a read-only file system."""
 
     code = "store.read_only"
+    is_temporary = True
 
 
 class StorePermissionError(StoreError):
@@ -177,6 +184,7 @@ class StoreIOError(StoreError):
     """The disk reported an I/O error."""
 
     code = "store.io"
+    is_temporary = True
     exit_status = 74
 
 

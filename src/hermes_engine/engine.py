@@ -9,19 +9,22 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 import msgspec
 
 from hermes_agent import lease
 from hermes_agent.agent import Agent
+from hermes_agent.approval import rights
 from hermes_agent.assembly import Assembly
 from hermes_agent.permissions import Permissions
 from hermes_agent.turn.events import Event
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import IllegalTransitionError, StoreError
+from hermes_engine import closing
 from hermes_engine.agents import AwakeAgents
 from hermes_engine.events import (
     EventLog,
@@ -34,7 +37,7 @@ from hermes_engine.inputs import Input
 from hermes_engine.runner import TurnRunner
 from hermes_engine.surface import QueuedTurn, Running, Surface, TurnPlan
 from hermes_engine.work import Work
-from hermes_state.ledger import lineage, turns, workers
+from hermes_state.ledger import lineage, sessions, turns, workers
 from hermes_state.ledger.turns import TurnSource
 from hermes_state.values import Accepted, Row
 
@@ -210,7 +213,56 @@ class Engine:
         found = self.store.read(lambda tx: turns.open_in(tx, conversation_id))
         return [row for row in found if row["id"] != current]
 
+    def answer(
+        self,
+        question_id: str,
+        text: str,
+        *,
+        conversations: Collection[str] | None = None,
+        permissions: Permissions | None = None,
+        by: str = "",
+    ) -> Row:
+        """Answer what a turn asks a person, here or in another process (see rights.answer).
+
+        Raises UsageError when the question is not open or this person may not answer it so.
+        """
+        return rights.answer(
+            self.store,
+            question_id,
+            text,
+            conversations=conversations,
+            permissions=permissions,
+            by=by,
+        )
+
     # -- conversations ----------------------------------------------------------------------------
+
+    def close_conversation(
+        self, session_id: str, end_reason: str, *, completed: bool = False, interrupted: bool = True
+    ) -> None:
+        """Close a conversation, whether its agent is awake or not (see hermes_engine.closing).
+
+        What runs is interrupted. Of a conversation that is not stored yet nothing is left behind; one
+        that another process runs stays open.
+        """
+        conversation_id = self.store.read(lineage.root, session_id)
+        with self.paused(conversation_id, interrupt=True):
+            agent = self.agents.drop(conversation_id)
+            row = self.store.read(sessions.find, self.store.read(lineage.tip, session_id))
+            if row is None or lease.is_held_elsewhere(self.store, conversation_id):
+                if agent is not None:
+                    agent.close()
+                return
+            conversation = closing.OpenConversation(
+                session_id=lambda: self.store.read(lineage.tip, session_id),
+                platform=agent.platform if agent is not None else row["source"],
+                hooks=self.assembly.plugins,
+                record=lambda id_: closing.record_end(self.store, id_, end_reason),
+                agent=agent,
+                model_name=row["model"] or "",
+                learn=partial(closing.learn, self.assembly),
+            )
+            closing.close(conversation, completed=completed, interrupted=interrupted)
 
     @contextmanager
     def open(self, conversation_id: str) -> Generator[None]:

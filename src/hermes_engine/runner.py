@@ -23,13 +23,13 @@ from hermes_engine.surface import (
 )
 from hermes_engine.work import Work
 from hermes_state.ledger import sessions, turns
+from hermes_state.store_retry import StoreRetry
 from hermes_state.values import Accepted, OutboundPart
 
 logger = logging.getLogger(__name__)
 
 STOPPED = "stopped by the user"
 _RETRY_S = 1.0
-_MAX_RETRY_S = 60.0
 _NOT_READY_S = 3600.0
 _BUSY_S = 1.0
 
@@ -87,15 +87,16 @@ class TurnRunner:
 
     def _until_ended(self, running: Running) -> Outcome:
         """Try until the turn is over; a store that cannot be written now is waited for."""
-        turn, retry_s = running.turn, _RETRY_S
+        turn, retry = running.turn, StoreRetry(f"Turn {running.turn.id}")
         while True:
+            pause_s = _RETRY_S
             try:
                 return self._attempt(running)
             except (ConversationBusyError, NotReadyError, TurnLeftError):
                 raise
             except StoreError as error:
                 self._check_open(turn)
-                logger.warning("Turn %s is tried again: %s", turn.id, error)
+                pause_s = retry.pause_after(error)
             except HermesError as error:
                 if (outcome := self._fail(running, str(error))) is not None:
                     return outcome
@@ -104,9 +105,8 @@ class TurnRunner:
                 reason = f"Something went wrong inside Hermes: {error!r}"
                 if (outcome := self._fail(running, reason)) is not None:
                     return outcome
-            if self._closing.wait(retry_s):
+            if self._closing.wait(pause_s):
                 return Outcome("suspended", "", "The process is shutting down.")
-            retry_s = min(_MAX_RETRY_S, retry_s * 2)
 
     def _attempt(self, running: Running) -> Outcome:
         turn = running.turn

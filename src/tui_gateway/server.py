@@ -470,9 +470,6 @@ class _Runtime:
     def sync_key(self, sid: str, session: LiveSession, *, clear_pending_title: bool) -> None:
         _sync_session_key_after_compress(sid, session, clear_pending_title=clear_pending_title)
 
-    def notify_boundary(self, event: str, session_id: str, source: str, /) -> None:
-        _notify_session_boundary(event, session_id, source)
-
     def emit(self, kind: str, sid: str, payload: dict[str, Any] | None = None) -> None:
         _emit(kind, sid, payload)
 

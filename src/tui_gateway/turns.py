@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from hermes_agent import ending
+from hermes_agent import lease
 from hermes_cli import plugins
 from hermes_core.errors import (
     ConversationBusyError,
     HermesError,
     LeaseLostError,
-    StoreBusyError,
     StoreError,
-    StoreFullError,
-    StoreReadOnlyError,
 )
 from hermes_protocol.errors import NO_AGENT
 from hermes_state.ledger import lineage
 from hermes_state.ledger import turns as turn_ledger
+from hermes_state.store_retry import StoreRetry
 from tui_gateway import agents, info, line
 from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Live, LiveSession, Runtime, Waiting
@@ -351,14 +349,17 @@ def _end_on_disk(
 ) -> None:
     """Have a failed turn end in the store before its end is told; a full disk is waited for."""
     live, is_told = rt.live(session), False
+    retry = StoreRetry(f"The end of turn {waiting.turn_id}")
     while not live.is_closing:
         try:
             _finish(rt.db(), waiting.turn_id, reason, "".join(live.streamed).strip())
-        except (StoreBusyError, StoreFullError, StoreReadOnlyError) as error:
+        except StoreError as error:
+            if not error.is_temporary:
+                raise
             if not is_told:
                 rt.emit("status.update", sid, {"kind": "waiting", "text": str(error)})
                 is_told = True
-            waiting.done.wait(_ASK_AGAIN_S)
+            waiting.done.wait(retry.pause_after(error))
         else:
             return
 
@@ -368,7 +369,7 @@ def _finish(store: "Store", turn_id: str, reason: str, streamed: str) -> None:
     row = store.read(turn_ledger.find, turn_id)
     if row is None or row["ended_at"] is not None:
         return
-    if not ending.is_run_elsewhere(store, store.read(lineage.root, row["session_id"])):
+    if not lease.is_held_elsewhere(store, store.read(lineage.root, row["session_id"])):
         part = {"role": "assistant", "content": streamed, "kind": "partial"} if streamed else None
         store.write(turn_ledger.finish, turn_id, "failed", message=part, reason=reason)
 

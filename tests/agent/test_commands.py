@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hermes_agent import commands, ending
+from hermes_agent import commands
 from hermes_agent.agent import Agent
 from hermes_agent.approval.danger import Danger
 from hermes_agent.commands import COMMANDS, PluginCommand
@@ -29,6 +29,7 @@ from hermes_core.errors import (
     UsageError,
 )
 from hermes_core.paths import Home
+from hermes_engine import closing
 from hermes_state.ledger import lineage, sessions, titles, turns
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.values import NewMessage
@@ -59,7 +60,7 @@ class Surface:
         return self.chat.agent
 
     def open(self, session_id: str | None, end_reason: str) -> None:
-        ending.end(self.agent, end_reason, completed=True, interrupted=False)
+        closing.close_agent(self.agent, end_reason, completed=True, interrupted=False)
         self.chat = self.make_chat(["Next."], session_id=session_id, hooks=self.chat.hooks)
 
     def send(self, content: Any, replaces: int | None = None) -> None:

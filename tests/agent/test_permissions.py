@@ -245,16 +245,16 @@ def test_who_may_allow_what_in_bobs_chat(
     turn.start()
     question = chat.sink.wait_for(QuestionAsked).question_id
     here = chat.agent.conversation_id
-    with pytest.raises(UsageError, match="does not wait for an answer here"):
-        rights.give(
+    with pytest.raises(UsageError, match="no open question with that id"):
+        rights.answer(
             chat.store, question, text, conversations=["elsewhere"], permissions=permissions
         )
     if is_allowed:
-        rights.give(chat.store, question, text, conversations=[here], permissions=permissions)
+        rights.answer(chat.store, question, text, conversations=[here], permissions=permissions)
     else:
         with pytest.raises(UsageError, match="Only an owner"):
-            rights.give(chat.store, question, text, conversations=[here], permissions=permissions)
-        rights.give(chat.store, question, "deny", conversations=[here], permissions=permissions)
+            rights.answer(chat.store, question, text, conversations=[here], permissions=permissions)
+        rights.answer(chat.store, question, "deny", conversations=[here], permissions=permissions)
     turn.join(30)
     assert not turn.is_alive()
     assert len(push.runs) == (is_allowed and text in ("once", "session", "always"))
@@ -273,7 +273,7 @@ def test_the_question_of_a_sub_agent_waits_in_the_conversation_that_sent_it(
     chat.sink.wait_for(QuestionAsked)
     (question,) = rights.waiting(chat.store, [chat.agent.conversation_id], "approval")
     here = chat.agent.conversation_id
-    rights.give(chat.store, question["id"], "once", conversations=[here], permissions=BOB)
+    rights.answer(chat.store, question["id"], "once", conversations=[here], permissions=BOB)
     turn.join(30)
     assert not turn.is_alive() and len(push.runs) == 1
 

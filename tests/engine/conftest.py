@@ -83,6 +83,7 @@ class World:
     surface: FakeSchedule
     store: SessionDB
     model: ScriptedModel
+    plugins: Host
 
     def accept(self, text: str, session_id: str = "s1", **how: Any) -> Accepted:
         return self.engine.accept(
@@ -106,17 +107,10 @@ class World:
         return [text for (text,) in rows]
 
 
-class Plugins(Host):
-    """A plugin host with a scripted model and nothing else."""
-
-    def memory_providers(self) -> dict[str, Any]:
-        return {}
-
-
-def make_assembly(home: Home, store: SessionDB, model: ScriptedModel) -> Assembly:
+def make_assembly(home: Home, store: SessionDB, plugins: Host) -> Assembly:
     """Make what the conversations of an engine share."""
     settings = Settings(model=ModelSettings(name="scripted"), agent=AgentSettings(titles=False))
-    return Assembly(home, settings, store, Plugins(model))
+    return Assembly(home, settings, store, plugins)
 
 
 MakeWorld = Callable[..., World]
@@ -131,9 +125,11 @@ def make_world(home: Home, tmp_path: Path) -> Iterator[MakeWorld]:
         store = stores[0] if stores else SessionDB(tmp_path / "state.db")
         stores.append(store)
         model = ScriptedModel(script)
-        assembly = make_assembly(home, store, model)
+        plugins = Host(model)
+        assembly = make_assembly(home, store, plugins)
         surface = FakeSchedule(tmp_path)
-        world = World(Engine(assembly, [surface], max_turns=max_turns), surface, store, model)
+        engine = Engine(assembly, [surface], max_turns=max_turns)
+        world = World(engine, surface, store, model, plugins)
         worlds.append(world)
         if starts:
             world.engine.start()

@@ -4,15 +4,16 @@ import threading
 
 import pytest
 
-from hermes_agent.testing.scripted import Quiet, say
+from hermes_agent.testing.scripted import Quiet, call, say
 from hermes_agent.testing.scripted import silence as falls_silent
 from hermes_agent.turn.events import TextDelta, TurnEnded
 from hermes_core.errors import UsageError
 from hermes_engine.events import Gap, TurnCancelled, TurnQueued, TurnStarted
 from hermes_engine.surface import NotReadyError, Running, TurnPlan
-from hermes_state.ledger import turns
+from hermes_state.ledger import questions, turns
 from hermes_state.values import InboundMessage
 from tests.engine.conftest import MakeWorld
+from tests.support.faults import eventually
 
 
 def test_an_input_is_answered_and_its_reply_is_stored_with_the_end(make_world: MakeWorld) -> None:
@@ -180,3 +181,21 @@ def test_a_subscriber_with_numbers_of_another_log_is_told_to_read_the_store(
         accepted.conversation_id, lambda _entry: None, after=3, log_id="another"
     )
     assert gap == Gap(world.engine.log(accepted.conversation_id).id, gap.seq if gap else 0)
+
+
+def test_a_question_of_a_turn_is_answered_once_and_only_where_it_was_asked(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world([call("clarify", question="Which one?"), "Thanks."])
+    accepted = world.accept("Buy it.")
+    here = [accepted.conversation_id]
+    eventually(lambda: bool(world.store.read(questions.pending)), "the question")
+    (asked,) = world.store.read(questions.pending)
+    with pytest.raises(UsageError, match="no open question"):
+        world.engine.answer(asked["id"], "the red one", conversations=["another"])
+    world.engine.answer(asked["id"], "the red one", conversations=here, by="tui")
+    with pytest.raises(UsageError, match="no open question"):
+        world.engine.answer(asked["id"], "the blue one", conversations=here)
+    assert world.wait_for(accepted) == ["answered"]
+    row = world.store.read(questions.fetch, asked["id"])
+    assert (row["answer"], row["answered_by"]) == ("the red one", "tui")

@@ -17,6 +17,7 @@ from hermes_engine.engine import Engine
 from hermes_engine.inputs import Input
 from hermes_state import SessionDB
 from hermes_state.values import NewSession
+from tests.agent.test_assembly import Host
 from tests.engine.conftest import FakeSchedule, make_assembly
 from tests.support.faults import eventually
 
@@ -42,7 +43,7 @@ class EngineMachine(RuleBasedStateMachine):
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         store = self.stack.enter_context(SessionDB(folder / "state.db"))
         model = ScriptedModel(self._step)
-        assembly = make_assembly(Home(folder / "home"), store, model)
+        assembly = make_assembly(Home(folder / "home"), store, Host(model))
         self.surface = FakeSchedule(folder)
         self.engine = Engine(assembly, [self.surface], max_turns=8)
         self.engine.start()

@@ -28,8 +28,8 @@ PATIENCE_S = 30.0
 
 Json = dict[str, Any]
 PATIENT = (
-    "import sys; from tui_gateway import closing, entry;"
-    " entry._GRACE_S, closing._PATIENCE_S = 20.0, 10.0; sys.exit(entry.main(sys.argv[1:]))"
+    "import sys; from hermes_engine import closing; from tui_gateway import entry;"
+    " entry._GRACE_S, closing._STOP_TIMEOUT_S = 20.0, 10.0; sys.exit(entry.main(sys.argv[1:]))"
 )
 """The server, with time to write its last words: a disk may halt for seconds."""
 

@@ -9,7 +9,7 @@ surface decides, which knows for whom the turn works.
 from collections.abc import Collection
 
 from hermes_agent.permissions import Permissions, is_owner
-from hermes_core.errors import UsageError
+from hermes_core.errors import IllegalTransitionError, UsageError
 from hermes_state.ledger import questions, sessions
 from hermes_state.ledger.scope import DELEGATE
 from hermes_state.store import Store
@@ -18,36 +18,47 @@ from hermes_state.values import Kind, Row
 _YES = ("once", "session", "always")
 
 
-def waiting(store: Store, conversations: Collection[str], kind: Kind | None = None) -> list[Row]:
-    """Questions that conversations wait for, the oldest first; those of sub-agents included."""
+def waiting(
+    store: Store, conversations: Collection[str] | None, kind: Kind | None = None
+) -> list[Row]:
+    """Return the open questions of conversations, or all, the oldest first; sub-agents' included."""
     return [
         question
         for question in store.read(questions.pending)
         if kind in (None, question["kind"])
-        and _origin(store, question["session_id"])["conversation_id"] in conversations
+        and (
+            conversations is None
+            or _origin(store, question["session_id"])["conversation_id"] in conversations
+        )
     ]
 
 
-def give(
+def answer(
     store: Store,
     question_id: str,
     text: str,
     *,
-    conversations: Collection[str],
+    conversations: Collection[str] | None = None,
     permissions: Permissions | None = None,
     by: str = "",
 ) -> Row:
-    """Answer a question of these conversations and return it; raises UsageError when it is not to be.
+    """Answer an open question of these conversations, or of any, and return it.
 
-    A question of another conversation is told as one that is not there.
+    Approvals take once, session, always or deny, with a remark after a colon. `permissions` are those of
+    the person who answers; `by` names them where there are none. Raises UsageError when the question is
+    not open, belongs to another conversation, or this person may not answer it like this.
     """
     found = [one for one in waiting(store, conversations) if one["id"] == question_id]
     if not found:
-        raise UsageError("This question does not wait for an answer here.")
+        raise UsageError("There is no open question with that id here.")
     question = found[0]
     if question["kind"] == "approval":
         _check(store, question, text, permissions)
-    store.write(questions.answer, question_id, text, by=permissions.person if permissions else by)
+    try:
+        who = permissions.person if permissions else by
+        store.write(questions.answer, question_id, text, by=who)
+    except IllegalTransitionError:
+        raise UsageError("This question was answered just now.") from None
     return question
 
 

@@ -11,10 +11,7 @@ from hermes_agent.turn.stop import Stop
 from hermes_agent.turn.values import Outcome, Turn
 from hermes_core.errors import (
     LeaseLostError,
-    StoreBusyError,
     StoreError,
-    StoreFullError,
-    StoreIOError,
     describe_error,
 )
 from hermes_state.ledger import messages, turns
@@ -67,7 +64,7 @@ class Attempt:
         except LeaseLostError:
             raise
         except StoreError as error:  # the turn stays open on disk and is recovered later
-            self.is_unstored = isinstance(error, StoreBusyError | StoreFullError | StoreIOError)
+            self.is_unstored = error.is_temporary
             return Outcome("failed", "", str(error), error.code)
         except Exception as error:
             logger.exception("turn %s failed", self._turn.id)

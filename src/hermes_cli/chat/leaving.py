@@ -6,9 +6,10 @@ import sys
 import threading
 from collections.abc import Callable
 
-from hermes_agent import ending
+from hermes_agent import lease
 from hermes_agent.agent import Agent
 from hermes_cli.chat.parts import Parts
+from hermes_engine import closing
 
 logger = logging.getLogger(__name__)
 
@@ -24,10 +25,10 @@ def let_go(agent: Agent, parts: Parts, status: int) -> None:
     """
 
     def end() -> None:
-        if ending.is_run_elsewhere(agent.store, agent.conversation_id):
+        if lease.is_held_elsewhere(agent.store, agent.conversation_id):
             agent.close()
         else:
-            ending.end(agent, END_REASON, completed=status == 0, interrupted=status > 128)
+            closing.close_agent(agent, END_REASON, completed=status == 0, interrupted=status > 128)
         parts.close()
 
     if not _within(end, _PATIENCE_S):

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from hermes_agent import commands, ending, recovery, skills
+from hermes_agent import commands, recovery, skills
 from hermes_agent.agent import Agent
 from hermes_agent.skills import Skill
 from hermes_agent.turn.stop import Stop
@@ -16,6 +16,7 @@ from hermes_cli.chat.terminal import EXIT_HANGUP, EXIT_INTERRUPTED, Leaving, Ter
 from hermes_cli.chat.view import View
 from hermes_cli.chat.work import Attendant
 from hermes_core.errors import HermesError
+from hermes_engine import closing
 from hermes_state.ledger import sessions
 
 logger = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class Repl:
         return skills.found(self._parts.app.home)
 
     def open(self, session_id: str | None, end_reason: str) -> None:
-        ending.end(self._agent, end_reason, completed=True, interrupted=False)
+        closing.close_agent(self._agent, end_reason, completed=True, interrupted=False)
         self._agent = self._new_agent(session_id)
         self._has_arrived = session_id is None
 

@@ -10,7 +10,7 @@ from hermes_agent.turn.events import Event, QuestionAnswered, QuestionAsked, Tur
 from hermes_agent.turn.stop import Stop
 from hermes_cli.chat.terminal import EXIT_INTERRUPTED, Done, Leaving, Terminal, Woken
 from hermes_cli.chat.view import View
-from hermes_core.errors import StoreError
+from hermes_core.errors import UsageError
 from hermes_core.text import shorten_middle, visible
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class Attendant:
             try:
                 agent.answer(question.question_id, answer)
                 return
-            except StoreError:
+            except UsageError:
                 pass  # somebody was faster
         self.view.note("The question was settled elsewhere.")
 

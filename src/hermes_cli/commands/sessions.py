@@ -343,10 +343,10 @@ def _lost_with(store: SessionDB, doomed: Collection[str]) -> str:
 
 def _refuse_running(store: SessionDB, ids: list[str]) -> None:
     """Return what a living process is answering is not taken away under it."""
-    from hermes_agent import ending  # noqa: PLC0415 -- lists need it not, and start faster
+    from hermes_agent import lease  # noqa: PLC0415 -- lists need it not, and start faster
 
     for id_ in ids:
-        if ending.is_run_elsewhere(store, store.read(lineage.root, id_)):
+        if lease.is_held_elsewhere(store, store.read(lineage.root, id_)):
             raise ConversationBusyError(
                 f"{id_} is being answered now; nothing was deleted.",
                 fix="Wait for the answer or stop it there (/stop), then delete it.",

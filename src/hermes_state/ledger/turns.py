@@ -483,6 +483,15 @@ def open_in(tx: Tx, conversation_id: str) -> list[Row]:
     )
 
 
+def latest_in(tx: Tx, conversation_id: str) -> Row | None:
+    """Return the turn of a conversation that was accepted last."""
+    return tx.row(
+        "SELECT turns.* FROM turns JOIN sessions ON sessions.id = turns.session_id"
+        " WHERE sessions.conversation_id = ? ORDER BY turns.user_message_id DESC LIMIT 1",
+        conversation_id,
+    )
+
+
 def open_from_chat(tx: Tx, session_key: str) -> list[Row]:
     """The open turns that came from a chat, in their order."""
     return tx.rows(

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, TypedDict
 
-from hermes_agent import ending, lease
+from hermes_agent import lease
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line, truncate
 from hermes_protocol.errors import ID_MISSING, NOT_STORED, STILL_OPEN
@@ -217,7 +217,7 @@ def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
             fix = "Open another one first, or start one with /new; then delete it."
             raise RpcError(STILL_OPEN, "The conversation is open.", fix=fix)
         root = store.read(lineage.root, key)
-        if root in rt.presence.elsewhere() or ending.is_run_elsewhere(store, root):
+        if root in rt.presence.elsewhere() or lease.is_held_elsewhere(store, root):
             fix = "Leave it there first; then delete it."
             raise RpcError(STILL_OPEN, "The conversation is open in another window.", fix=fix)
         doomed = store.read(session_ledger.with_delegates, [key])

@@ -2,7 +2,8 @@
 
 from typing import Annotated, TypedDict
 
-from hermes_core.errors import IllegalTransitionError, StoreError
+from hermes_agent.approval import rights
+from hermes_core.errors import StoreError, UsageError
 from hermes_protocol.errors import BUSY
 from hermes_state.ledger import questions
 from hermes_state.values import Row
@@ -45,8 +46,8 @@ def approve(rt: Runtime, rid: Rid, params: Approve) -> Resolved:
 
 def _answered(rt: Runtime, row: Row, answer: str) -> bool:
     try:
-        rt.db().write(questions.answer, row["id"], answer, by=SOURCE)
-    except IllegalTransitionError:  # somebody was faster, on this surface or another
+        rights.answer(rt.db(), row["id"], answer, by=SOURCE)
+    except UsageError:  # somebody was faster, on this surface or another
         return False
     return True
 

@@ -1,103 +1,16 @@
-"""The end of a conversation, and what surrounds a turn: titles, memory, the flush."""
+"""What surrounds a turn: titles, what a surface brings along, compaction at a person's wish."""
 
-import threading
 from typing import Any
 
 import pytest
 
-from hermes_agent import ending
 from hermes_agent.testing.scripted import PATIENCE_S, Quiet, silence
 from hermes_core.errors import StoreFullError
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
 from hermes_state.ledger import titles
-from tests.agent.conftest import MakeChat, RecordingHooks
+from tests.agent.conftest import MakeChat
 from tests.support.faults import disk_full_at
-
-pytestmark = pytest.mark.promise("P6")
-
-
-class Remembering:
-    def __init__(self) -> None:
-        self.told: list[list[dict[str, Any]]] = []
-
-    def on_session_end(self, messages: list[dict[str, Any]]) -> None:
-        self.told.append(messages)
-
-
-class Forgetful:
-    def on_session_end(self, messages: list[dict[str, Any]]) -> None:
-        raise RuntimeError("no memory")
-
-
-def test_an_end_flushes_tells_and_is_recorded_once(make_chat: MakeChat, store: SessionDB) -> None:
-    memory = Remembering()
-    chat = make_chat(["hi"], memory=[Forgetful(), memory])
-    chat.say()
-    chat.agent._session_messages.append({"role": "user", "content": "typed, not sent"})
-    ending.end(chat.agent, "cli_close")
-    ending.end(chat.agent, "again")
-    row = store.get_session(chat.agent.session_id)
-    assert row is not None
-    assert row["end_reason"] == "cli_close"
-    assert chat.transcript()[-1] == ("user", "typed, not sent")
-    assert len(memory.told) == 1
-    names = [name for name in chat.hooks.names() if name.startswith("on_session")]
-    assert names == ["on_session_start", "on_session_end", "on_session_finalize"]
-    assert chat.hooks.of("on_session_end") == [
-        {
-            "session_id": chat.agent.session_id,
-            "completed": False,
-            "interrupted": True,
-            "model": "scripted",
-            "platform": "cli",
-        }
-    ]
-
-
-def test_memory_learns_what_is_stored_when_nobody_keeps_a_transcript(make_chat: MakeChat) -> None:
-    memory = Remembering()
-    chat = make_chat(["hi"], memory=[memory])
-    outcome = chat.agent.run(chat.agent.accept("hello").turn_id)
-    assert outcome.text == "hi"
-    ending.end(chat.agent, "cli_close")
-    assert [message["content"] for message in memory.told[0]] == ["hello", "hi"]
-    assert chat.hooks.of("on_turn_start")[0]["user_message"] == "hello"
-
-
-def test_a_conversation_in_which_nothing_was_said_leaves_nothing(
-    make_chat: MakeChat, store: SessionDB
-) -> None:
-    chat = make_chat([])
-    ending.end(chat.agent, "cli_close")
-    assert store.session_count() == 0
-    assert chat.hooks.calls == []
-
-
-def test_a_hook_that_fails_does_not_keep_the_end_away(
-    make_chat: MakeChat, store: SessionDB
-) -> None:
-    def explode(**_: Any) -> None:
-        raise RuntimeError("a broken host")
-
-    chat = make_chat(["hi"], hooks=RecordingHooks(on_session_end=explode))
-    chat.say()
-    ending.end(chat.agent, "cli_close")
-    row = store.get_session(chat.agent.session_id)
-    assert row is not None
-    assert row["end_reason"] == "cli_close"
-
-
-def test_an_end_in_the_middle_of_a_turn_keeps_what_was_streamed(make_chat: MakeChat) -> None:
-    quiet = Quiet()
-    chat = make_chat([silence(quiet, after="I was say")])
-    thread = threading.Thread(target=chat.say, daemon=True)
-    thread.start()
-    assert quiet.begun.wait(PATIENCE_S)
-    ending.end(chat.agent, "cli_close")
-    thread.join(PATIENCE_S)
-    assert chat.transcript()[-1] == ("assistant", "I was say")
-    assert chat.states() == ["interrupted"]
 
 
 def test_a_conversation_is_named_after_its_first_exchange_and_no_reply_waits_for_it(
