@@ -88,7 +88,7 @@ def test_an_approval_that_is_too_long_for_a_chat_says_how_much_is_left_out(home:
     shown = _shown(home, "It deletes.", command)
     assert shown.startswith("firstx")
     assert shown.endswith("xlast")
-    left = int(re.search(r"… ([\d,]+) characters left out …", shown)[1])  # type: ignore[index]
+    left = int(re.search(r"… ([\d,]+) characters omitted …", shown)[1])  # type: ignore[index]
     assert shown.count("x") + left == 50_000
 
 
