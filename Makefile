@@ -42,17 +42,17 @@ $(SYNAPSE):
 servers: $(SYNAPSE) $(SMOLLM) ## install the servers that the tier of this name uses (dovecot comes from your system)
 
 test: $(READY) ## the default tests: needs nothing but Python (ARGS="-k title": some of them)
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: lint type imports docs sizes tiers ## all that CI runs after `make test`
 
 tiers: $(READY) servers ## the other tests: real servers, kills and chaos, real terminals
-	$(BIN)/python -m pytest -n $(WORKERS) -m "$(TIERS)" $(ARGS) \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "$(TIERS)" $(ARGS) \
 	|| { echo 'What failed is run once more, alone: real terminals feel the load of the others.'; \
 	     $(BIN)/python -m pytest --last-failed -m "$(TIERS)" $(ARGS); }
 
 fuzz: $(READY) ## random tests with fresh examples (ARGS=tests/state: some of them)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "hypothesis and not servers" --hypothesis-profile=fuzz --timeout 1200 $(ARGS) \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "hypothesis and not servers" --hypothesis-profile=fuzz --timeout 1200 $(ARGS) \
 	|| { echo 'To keep a find: put @example(…) with the values of its "Falsifying example" above @given,'; \
 	     echo 'or a test with the steps that a state machine printed; then fix it.'; exit 1; }
 

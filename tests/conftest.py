@@ -14,6 +14,7 @@ from hypothesis import settings
 from hermes_cli import plugins
 from hermes_core import gc_tuning, secrets
 from hermes_core.paths import Home
+from tests.support.examples import SHARE
 
 # A shell that runs this in the background has Ctrl-C ignored, and nohup the end of the terminal; every
 # child would inherit that.
@@ -23,7 +24,9 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Everybody sees the same examples, whatever was found before; `make fuzz` looks for others.
-settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
+settings.register_profile(
+    "fixed", derandomize=True, database=None, deadline=None, max_examples=100 // SHARE
+)
 settings.register_profile("fuzz", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile("fixed")
 

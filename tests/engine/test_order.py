@@ -19,6 +19,7 @@ from hermes_state import SessionDB
 from hermes_state.values import NewSession
 from tests.agent.test_assembly import Host
 from tests.engine.conftest import FakeSchedule, make_assembly
+from tests.support.examples import examples
 from tests.support.faults import eventually
 
 _CONVERSATIONS = ("X", "Y", "Z")
@@ -129,5 +130,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.stack.close()
 
 
-EngineMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+EngineMachine.TestCase.settings = settings(
+    max_examples=examples(40), stateful_step_count=20, deadline=None
+)
 TestEngineMachine = EngineMachine.TestCase

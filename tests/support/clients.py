@@ -1,31 +1,28 @@
-"""The official clients of OpenAI and Anthropic, loaded at their first use.
+"""The official clients of OpenAI and Anthropic, imported at their first use.
 
 Each process of the tests collects all of them, and most run no test that needs a client.
 """
 
-import importlib.util
-import sys
-from types import ModuleType
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __all__ = ["anthropic", "openai"]
 
 
-def _lazy(name: str) -> ModuleType:
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.find_spec(name)
-    assert spec is not None
-    assert spec.loader is not None
-    spec.loader = importlib.util.LazyLoader(spec.loader)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+class _Package:
+    """A package that is imported when one of its public names is used; pytest asks for private ones."""
+
+    def __init__(self, name: str) -> None:
+        self._package = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(import_module(self._package), name)
 
 
 if TYPE_CHECKING:
     import anthropic
     import openai
 else:
-    anthropic, openai = _lazy("anthropic"), _lazy("openai")
+    anthropic, openai = _Package("anthropic"), _Package("openai")
