@@ -268,16 +268,15 @@ class Agent:
         return accepted
 
     def _opening(self, history: Sequence[Mapping[str, Any]] = ()) -> NewSession:
-        parent = self._fields.get("parent_session_id")
-        known = {name: v for name, v in self._fields.items() if name != "parent_session_id"}
         facts = self.model.facts
         place = Place(self.bench.workspace, clock.now())
         fields = {
             "model": facts.name,
             "cwd": str(self.bench.workspace),
             "system_prompt": prompt.build(facts, self.toolbox, self.bench, place),
-            **known,
+            **self._fields,
         }
+        parent = fields.pop("parent_session_id", None)
         return NewSession(self.platform, fields, parent, history)
 
     def _tell_start(self) -> None:
@@ -445,7 +444,9 @@ class Agent:
             usage=usage,
             model=facts.name,
             provider=facts.provider,
-            pending_steer="\n".join(one.text for one in self._take_steers() if not one.turn_id)
+            pending_steer="\n".join(
+                steer.text for steer in self._take_steers() if not steer.turn_id
+            )
             or None,
         )
 

@@ -129,16 +129,16 @@ def bind(surface: Surface, functions: Mapping[str, Function]) -> tuple[Command, 
     """Return the commands of a surface with the functions that run them there."""
     return tuple(
         Command(
-            one.name,
-            one.help,
-            functions[one.name],
-            tuple(one.aliases),
-            one.argument,
-            surface in one.while_running,
-            one.owner_only,
-            one.takes_files,
+            command.name,
+            command.help,
+            functions[command.name],
+            tuple(command.aliases),
+            command.argument,
+            surface in command.while_running,
+            command.owner_only,
+            command.takes_files,
         )
-        for one in slash_commands.of(surface)
+        for command in slash_commands.of(surface)
     )
 
 
@@ -184,7 +184,7 @@ def run(context: Context, parsed: Parsed, table: Sequence[Command] | None = None
 
 
 def _run_of_plugin(command: PluginCommand, argument: str) -> str:
-    """Return what a plugin's command says; whatever it fails over is no failure of the surface."""
+    """Return what a plugin's command says; its failure does not fail the surface."""
     try:
         return without_surrogates(str(command.handler(argument) or ""))
     except (HermesError, Interrupted):
@@ -228,7 +228,7 @@ def skill_of(
     skill = skills.get(slug(name))
     if skill is None:
         return None
-    is_taken = any(find(one, table) or one in plugins for one in (name, skill.name))
+    is_taken = any(find(word, table) or word in plugins for word in (name, skill.name))
     return None if is_taken else skill
 
 
@@ -499,7 +499,7 @@ def _approve(context: Context, how: str) -> str:
     choice = how or "once"
     if choice not in ("once", "session", "always"):
         raise UsageError(
-            f"{how!r} is no way to approve.", fix="Write /approve, /approve session or always."
+            f"Unknown choice {how!r}.", fix="Use /approve, /approve session or /approve always."
         )
     return _answer(context, choice)
 

@@ -104,7 +104,9 @@ def create(home: Home, name: str) -> Path:
     """Write a skill to begin with; returns its file. Raises UsageError when it cannot be."""
     command = slug(name)
     if not _COMMAND.fullmatch(command):
-        raise UsageError(f"{name!r} is no name for a skill.", fix="Begin it with a letter, a to z.")
+        raise UsageError(
+            f"{name!r} is not a valid name for a skill.", fix="Begin it with a letter, a to z."
+        )
     path = home.skills / command / FILE
     existing = shelf(home).skills.get(command)
     if existing is not None or path.exists():
@@ -121,7 +123,9 @@ def _paths(folder: Path) -> list[Path]:
         inside = sorted(folder.iterdir())
     except FileNotFoundError:
         return []
-    return [one / FILE for one in inside if not one.name.startswith(".") and one.is_dir()]
+    return [
+        folder / FILE for folder in inside if not folder.name.startswith(".") and folder.is_dir()
+    ]
 
 
 def _looked_at(path: Path) -> Skill | ConfigError:
@@ -139,7 +143,7 @@ def _looked_at(path: Path) -> Skill | ConfigError:
 def _read(path: Path, _changed: int, size: int) -> Skill | ConfigError:
     try:
         if not path.is_file():  # a pipe would be waited for
-            raise ConfigError(f"The skill {path} is no file.", fix="Put a text file there.")
+            raise ConfigError(f"The skill {path} is not a file.", fix="Put a text file there.")
         if size > LARGEST:
             raise ConfigError(
                 f"The skill {path} has {size:,} bytes, and {LARGEST:,} are the most.",
@@ -149,7 +153,7 @@ def _read(path: Path, _changed: int, size: int) -> Skill | ConfigError:
     except ConfigError as error:
         return error.with_traceback(None)
     except UnicodeDecodeError:
-        return ConfigError(f"The skill {path} is no UTF-8 text.", fix="Save it as UTF-8.")
+        return ConfigError(f"The skill {path} is not UTF-8 text.", fix="Save it as UTF-8.")
     except OSError as error:
         return _unreadable(path, error)
 

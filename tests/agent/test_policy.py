@@ -148,7 +148,7 @@ def test_the_subject_is_what_a_person_would_write_a_pattern_for(tmp_path: Path) 
             "Correct the regex",
         ),
         ('[[deny]]\ntool = "x"\npatern = "a"\n', "line 1", "no key 'patern'"),
-        ('[[deny]]\ntool = "x"\npattern = 5\n', "line 1", "pattern is no text"),
+        ('[[deny]]\ntool = "x"\npattern = 5\n', "line 1", "pattern is not a text"),
         ('[allow]\ntool = "x"\n', "line 1", "Write [[allow]]"),
         ('allow = ["x"]\n', "line 1", "no table"),
         ('[[alow]]\ntool = "x"\n', "policy.toml", "[[allow]] and [[deny]]"),

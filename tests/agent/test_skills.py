@@ -90,7 +90,7 @@ def test_a_file_that_has_not_changed_is_not_read_again(home: Home) -> None:
         ("---\nname: endless\n", "has no end"),
         ("---\nname: empty\n---\n", "says nothing"),
         ("---\nname: 3d printing\n---\nPrint.", "cannot be typed as a command: '3d printing'"),
-        (b"\xff\xfe\x00", "is no UTF-8 text"),
+        (b"\xff\xfe\x00", "is not UTF-8 text"),
         ("x" * (skills.LARGEST + 1), "65,537 bytes, and 65,536 are the most"),
     ],
 )
@@ -128,7 +128,7 @@ def test_what_cannot_be_read_harms_nobody_and_is_not_waited_for(home: Home) -> N
     os.mkfifo(home.skills / "pipe" / skills.FILE)
     (home.skills / "loop").symlink_to("loop")
     (error,) = skills.shelf(home).broken
-    assert "is no file" in str(error)
+    assert "is not a file" in str(error)
     for one in (home.skills / "pipe" / skills.FILE, home.skills / "loop"):
         one.unlink()
     (home.skills / "pipe").rmdir()

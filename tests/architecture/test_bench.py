@@ -21,6 +21,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.e2e
 def test_a_small_run_prints_a_table_of_the_chosen_rows() -> None:
     page = ROOT / "docs" / "benchmarks.md"
     before = page.read_bytes() if page.exists() else None

@@ -318,7 +318,7 @@ def _look_through_every_door(surface: Surface, talks: list[Talk], seen: list[Tal
                 with pytest.raises(SessionNotFoundError):
                     surface.type(f"/resume {way}")
         # A question is answered in its own conversation and nowhere else, whoever sees it.
-        with pytest.raises(UsageError, match="does not wait"):
+        with pytest.raises(UsageError, match="no open question"):
             rights.answer(
                 surface.agent.store,
                 talk.question_id,

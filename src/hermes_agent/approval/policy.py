@@ -145,14 +145,14 @@ class _Reader:
 
     def _entry(self, kind: str, number: int, table: object) -> Entry:
         if not isinstance(table, dict):
-            raise self._error(kind, number, "this is no table", f"Write [[{kind}]].")
+            raise self._error(kind, number, "this is not a table", f"Write [[{kind}]].")
         fields = cast("dict[str, Any]", table)
         for key, value in fields.items():
             if key not in _KEYS:
                 keys = ", ".join(_KEYS)
                 raise self._error(kind, number, f"there is no key {key!r}", f"Use one of: {keys}.")
             if not isinstance(value, str):
-                raise self._error(kind, number, f"{key} is no text", "Put it into quotes.")
+                raise self._error(kind, number, f"{key} is not a text", "Put it into quotes.")
         patterns = [key for key in ("pattern", "regex") if fields.get(key)]
         if len(patterns) != 1 or not fields.get("tool"):
             fix = 'Give tool = "…" and one of pattern = "…" or regex = "…".'

@@ -48,7 +48,7 @@ def answer(
     the person who answers; `by` names them where there are none. Raises UsageError when the question is
     not open, belongs to another conversation, or this person may not answer it like this.
     """
-    found = [one for one in waiting(store, conversations) if one["id"] == question_id]
+    found = [row for row in waiting(store, conversations) if row["id"] == question_id]
     if not found:
         raise UsageError("There is no open question with that id here.")
     question = found[0]

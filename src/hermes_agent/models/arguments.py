@@ -100,7 +100,7 @@ def _lenient(text: str) -> Arguments | None:
 
 
 def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _python(text: str) -> Arguments | None:

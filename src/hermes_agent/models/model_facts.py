@@ -66,7 +66,7 @@ def _longest_first(rows: Iterable[KnownModel]) -> list[tuple[str, KnownModel]]:
     return sorted(((_plain(row.match), row) for row in rows), key=lambda row: -len(row[0]))
 
 
-def known(name: str, provider: Provider | None = None) -> KnownModel | None:
+def find_row(name: str, provider: Provider | None = None) -> KnownModel | None:
     """Return the row whose match is the longest beginning of the name: the provider's, or any."""
     plain = _plain(name.rpartition("/")[2])
     own = _longest_first(provider.models) if provider is not None else []
@@ -92,7 +92,7 @@ def facts_for(
 ) -> Facts:
     """All that is known about a model: from the user, from its server, from the table, or a guess."""
     served, is_local = served or ServerFacts(), provider.is_local
-    row = known(name, provider)
+    row = find_row(name, provider)
     window = settings.context_window or served.window or _guess(row, is_local)
     most = served.max_output or (row.max_output if row else window // _MAX_OUTPUT_SHARE)
     prices = Prices() if is_local or provider.is_free else served.prices or _prices(row)

@@ -114,7 +114,7 @@ def _split(content: object) -> tuple[str, list[Wire]]:
 
 
 def parts_of(content: object) -> list[Wire]:
-    """The parts of a message that is not plain text; what is no part is shown as JSON text."""
+    """Translate the parts of a message that is not plain text; anything else becomes JSON text."""
     entries = cast("list[object]", content) if isinstance(content, list) else [content]
     return [_part(entry) for entry in entries]
 

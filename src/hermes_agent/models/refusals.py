@@ -75,7 +75,7 @@ _SETTLED = (401, 402, 403, 404, _TOO_MANY)
 
 
 def error_from(status: int, headers: Mapping[str, str], body: bytes, who: Who) -> ModelError:
-    """The error for an answer that is no reply."""
+    """Return the error for an answer that is not a reply."""
     return _classified(status, _retry_after(headers), _refusal_of(body), who)
 
 

@@ -153,7 +153,7 @@ class Registry:
             return False
         if self._settings.context_window and self._settings.small != "auto":
             return False
-        return provider.is_local or model_facts.known(finding.model, provider) is None
+        return provider.is_local or model_facts.find_row(finding.model, provider) is None
 
     def _remote(self, finding: Finding, provider: Provider) -> Model:
         module, _, name = ADAPTERS[provider.adapter].partition(":")

@@ -77,12 +77,12 @@ class Server:
             return listed
 
     def _ollama(self, name: str, stop: Stop | None) -> ServerFacts:
-        shown = _object(self._post("/api/show", {"model": name}, stop).body)
-        skills = _texts(shown.get("capabilities")) or []
+        info = _object(self._post("/api/show", {"model": name}, stop).body)
+        skills = _texts(info.get("capabilities")) or []
         loaded = self._loaded_by_ollama(name, stop)
-        parameter = _NUM_CTX.search(str(shown.get("parameters") or ""))
+        parameter = _NUM_CTX.search(str(info.get("parameters") or ""))
         window = loaded or (int(parameter[1]) if parameter else OLLAMA_WINDOW)
-        details = _fields(shown.get("details"))
+        details = _fields(info.get("details"))
         return ServerFacts(
             window=window,
             images="vision" in skills if skills else None,

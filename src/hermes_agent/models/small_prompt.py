@@ -132,8 +132,8 @@ def step_of(call: Mapping[str, Any]) -> Step:
 
 def _result(call: Mapping[str, Any], message: Mapping[str, Any] | None) -> str:
     text = text_of(message) if message is not None else "not run"
-    shown = shorten_middle(text, _MAX_RESULT) or "(nothing)"
-    return f"Result of {call['function']['name']}:\n{shown}"
+    result = shorten_middle(text, _MAX_RESULT) or "(nothing)"
+    return f"Result of {call['function']['name']}:\n{result}"
 
 
 def text_of(message: Mapping[str, Any]) -> str:

@@ -78,9 +78,9 @@ _FENCED = re.compile(r"```(?:json)?\s*(\{.*?\})\s*```", re.DOTALL)
 
 
 def read(text: str) -> Step | None:
-    """The step that was written, from a server that holds the model to the shape or one that does not.
+    """Read a written step, from a server that enforces the schema or one that does not.
 
-    None when it breaks off; a text that is no step at all is a reply.
+    None when it breaks off; a text that is not a step at all is a reply.
     """
     candidate = text.strip()
     if fenced := _FENCED.search(candidate):

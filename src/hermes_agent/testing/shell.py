@@ -66,9 +66,9 @@ def _step(written: object) -> Play:
         return faults.Refuse(int(fields["status"]), str(fields.get("message", "refused")))
     if "say" in fields or "calls" in fields:
         return _reply(fields)
-    known = ", ".join(FAULTS)
+    kinds = ", ".join(FAULTS)
     raise UsageError(
-        f"{written!r} is no step.", fix=f"Give say, calls, status or a fault: {known}."
+        f"{written!r} is not a step.", fix=f"Give say, calls, status or a fault: {kinds}."
     )
 
 

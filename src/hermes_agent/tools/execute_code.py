@@ -58,7 +58,7 @@ def _follow(child: Child, code: str, seconds: float, call: Call) -> Result:
     if ending == "stopped":
         raise Interrupted
     limit = call.bench.settings.tools.output_limit - _NOTES_ROOM
-    text = output.shown(capture.text(), limit, call.bench.home).rstrip() or "(no output)"
+    text = output.for_model(capture.text(), limit, call.bench.home).rstrip() or "(no output)"
     if ending == "timeout":
         return Result(f"{text}\n[ended after {seconds:g} s]", is_error=True)
     if status := child.reap():
@@ -100,7 +100,7 @@ class Calls:
             question = msgspec.json.decode(line, type=_Question)
             result = self._call.run_tool(question.tool, question.arguments)
         except msgspec.MsgspecError as error:
-            return {"text": f"This is no call of a tool: {error}", "is_error": True}
+            return {"text": f"This is not a tool call: {error}", "is_error": True}
         except ToolError as error:
             return {"text": str(error), "is_error": True}
         return {"text": result.text, "is_error": result.is_error}

@@ -18,7 +18,7 @@ _BINARY_PROBE = 8_192
 def resolve(bench: ToolContext, path: str) -> Path:
     """The file that is meant, every link followed; relative paths start where commands start."""
     if not path or "\0" in path:
-        raise ToolError(f"{path!r} is no path.", fix="Give the path of a file.")
+        raise ToolError(f"{path!r} is not a valid path.", fix="Give the path of a file.")
     meant = Path(os.path.normpath(bench.cwd / places.expand(path)))
     place = places.place_of(bench.workspace, bench.home.root)
     if places.is_temporary(str(meant), place):  # what confined commands see there is their own
@@ -26,15 +26,15 @@ def resolve(bench: ToolContext, path: str) -> Path:
     return Path(os.path.realpath(meant))
 
 
-def shown(bench: ToolContext, path: Path) -> str:
-    """A path as a person would name it: relative inside the workspace."""
+def display_name(bench: ToolContext, path: Path) -> str:
+    """Return a path as a person would name it: relative inside the workspace."""
     with contextlib.suppress(ValueError):
         return str(path.relative_to(os.path.realpath(bench.workspace)))
     return str(path)
 
 
 def check_file(path: Path) -> os.stat_result:
-    """Refuse what is no plain file; raises ToolError."""
+    """Raise ToolError unless this is a plain file."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -70,7 +70,7 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 def is_binary(data: bytes) -> bool:
-    """Return whether this is no text."""
+    """Return whether this is binary."""
     return b"\0" in data[:_BINARY_PROBE]
 
 

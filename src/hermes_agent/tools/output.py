@@ -113,9 +113,9 @@ class Progress:
         if not lines:
             return
         if self._free > 0:
-            shown = lines[: self._free]
-            self._free -= len(shown)
-            self._tell(redact(shown))
+            head = lines[: self._free]
+            self._free -= len(head)
+            self._tell(redact(head))
             return
         self._waiting += len(lines)
         if self._waiting >= self._step:
@@ -123,8 +123,8 @@ class Progress:
             self._tell(redact(lines.rpartition("\n")[2][-200:]))
 
 
-def shown(text: str, limit: int, home: Home) -> str:
-    """Return what the model is shown: all of it, or both ends and where the whole was saved."""
+def for_model(text: str, limit: int, home: Home) -> str:
+    """Return the text for the model: whole, or both ends and the path of the saved whole."""
     text = redact(text)
     if len(text) <= limit:
         return text

@@ -10,11 +10,11 @@ _MAX_BYTES = 10 * 1024 * 1024
 
 def _run(args: Args, call: Call) -> Result:
     path = files.resolve(call.bench, args["path"])
-    name = files.shown(call.bench, path)
+    name = files.display_name(call.bench, path)
     data = files.read_bytes(path, _MAX_BYTES)
     if files.is_binary(data):
-        raise ToolError(f"{name} is no text file.", fix="Change it with terminal.")
-    # Bytes that are no UTF-8 pass through unharmed.
+        raise ToolError(f"{name} is not a text file.", fix="Change it with terminal.")
+    # Bytes that are not UTF-8 pass through unharmed.
     text = data.decode("utf-8", "surrogateescape")
     has_crlf = "\r\n" in text and "\n" not in text.replace("\r\n", "")
     before = text.replace("\r\n", "\n") if has_crlf else text

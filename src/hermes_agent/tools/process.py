@@ -65,7 +65,7 @@ def _line(process: Process) -> str:
 
 
 def _news(process: Process, bench: ToolContext) -> str:
-    text = output.shown(process.read(), bench.settings.tools.output_limit - 100, bench.home)
+    text = output.for_model(process.read(), bench.settings.tools.output_limit - 100, bench.home)
     return f"{text.rstrip() or '(no new output)'}\n[{process.id} {process.state}]"
 
 

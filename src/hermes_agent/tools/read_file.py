@@ -29,7 +29,7 @@ def _run(args: Args, call: Call) -> Result:
         return _picture(path, kind, size)
     if files.is_binary(beginning):
         raise ToolError(
-            f"{path} is no text file ({size} bytes).", fix="Look at it with terminal: file, xxd."
+            f"{path} is not a text file ({size} bytes).", fix="Look at it with terminal: file, xxd."
         )
     room = call.bench.settings.tools.output_limit - _NOTE_ROOM
     return _lines(path, args.get("offset", 1), args.get("limit", _MAX_LINES), room)
@@ -50,10 +50,10 @@ def _lines(path: Path, offset: int, limit: int, room: int) -> Result:
         total = sum(1 for _ in itertools.islice(f, first - 1))
         for line in f:
             total += 1
-            shown = truncate(line.rstrip("\n"), _MAX_LINE)
-            if len(output) < min(limit, _MAX_LINES) and used + len(shown) + 1 <= room:
-                output.append(shown)
-                used += len(shown) + 1
+            text = truncate(line.rstrip("\n"), _MAX_LINE)
+            if len(output) < min(limit, _MAX_LINES) and used + len(text) + 1 <= room:
+                output.append(text)
+                used += len(text) + 1
             else:
                 room = 0  # what follows is only counted
     if not total:

@@ -98,7 +98,7 @@ def _wait(child: Child, args: Args, call: Call, notes: list[str], marker: str) -
     notes += _keep_folder(call.bench, call.bench.processes.sandbox, marker)
     if ending == "stopped":
         raise Interrupted
-    text = output.shown(capture.text(), settings.output_limit - _NOTES_ROOM, call.bench.home)
+    text = output.for_model(capture.text(), settings.output_limit - _NOTES_ROOM, call.bench.home)
     code = 0
     if ending == "timeout":
         notes.append(

@@ -73,7 +73,7 @@ class Web:
                         return page
                     url = target
         except httpx2.InvalidURL as error:
-            raise ToolError(f"{url!r} is no web address.", fix="Give https://…") from error
+            raise ToolError(f"{url!r} is not a web address.", fix="Give https://…") from error
         except httpx2.TimeoutException as error:
             raise ToolError(f"{url} did not answer in time.") from error
         except httpx2.HTTPError as error:
@@ -87,7 +87,7 @@ class Web:
         parts = urlsplit(url)
         host = parts.hostname or ""
         if parts.scheme not in ("http", "https") or not host:
-            raise ToolError(f"{url!r} is no web address.", fix="Give http:// or https://.")
+            raise ToolError(f"{url!r} is not a web address.", fix="Give http:// or https://.")
         if parts.username or parts.password:
             raise ToolError("The address has a password in it.", fix="Leave it out.")
         response = _ask(client, url, self._vetted(host, _port(url)))
@@ -173,7 +173,7 @@ def _port(url: str) -> int:
     try:
         return parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError as error:
-        raise ToolError(f"{url!r} is no web address.", fix="Correct the port.") from error
+        raise ToolError(f"{url!r} is not a web address.", fix="Correct the port.") from error
 
 
 def origin(url: str) -> str:

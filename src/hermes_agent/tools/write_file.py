@@ -8,7 +8,7 @@ _MAX_BYTES = 50 * 1024 * 1024
 
 def _run(args: Args, call: Call) -> Result:
     path = files.resolve(call.bench, args["path"])
-    name = files.shown(call.bench, path)
+    name = files.display_name(call.bench, path)
     content: str = args["content"]
     data = content.encode("utf-8", "surrogatepass")
     before = files.read_bytes(path, _MAX_BYTES) if path.exists() else None

@@ -10,7 +10,7 @@ from hermes_agent.turn.stop import Stop
 from hermes_state.values import Lease, OutboundPart
 
 Status = Literal["answered", "failed", "interrupted", "suspended"]
-"""`suspended` is no end: the turn is still open on disk, and goes on at the next start."""
+"""A `suspended` turn is still open on disk, and continues at the next start."""
 
 
 class Turn(msgspec.Struct):

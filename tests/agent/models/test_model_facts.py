@@ -10,7 +10,7 @@ from hermes_agent.models.model_facts import (
     ServerFacts,
     billions_in,
     facts_for,
-    known,
+    find_row,
 )
 from hermes_agent.models.providers import OURS, Provider
 from hermes_core.settings import ModelSettings
@@ -38,27 +38,27 @@ AUTO = ModelSettings()
     ],
 )
 def test_a_name_is_known_by_its_longest_beginning(name: str, match: str):
-    row = known(name)
+    row = find_row(name)
     assert row is not None
     assert row.match == match
 
 
 def test_a_name_that_nobody_knows_is_not_known():
-    assert known("my-own-model") is None
+    assert find_row("my-own-model") is None
 
 
 def test_the_default_models_of_the_providers_are_known_and_priced():
     for provider in OURS.hosted:
         assert provider.default_model
         if not provider.is_router:
-            row = known(provider.default_model)
+            row = find_row(provider.default_model)
             assert row is not None
             assert row.input > 0
 
 
 @given(st.text())
 def test_any_name_can_be_looked_up(name: str):
-    known(name)
+    find_row(name)
     assert billions_in(name) >= 0
 
 

@@ -78,7 +78,7 @@ def examine(source: str, report: Report, depth: int = 0) -> None:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        report.doubt(f"This is no Python that can be understood: {error}.")
+        report.doubt(f"This is not Python that can be parsed: {error}.")
         return
     if depth > _DEEPEST:
         report.doubt("Code within code, too deep to follow.")

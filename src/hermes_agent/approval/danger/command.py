@@ -121,7 +121,7 @@ class _Examiner:
         try:
             script = shell.parse(text)
         except (shell.Unclear, RecursionError) as error:
-            self.doubt(f"This is no shell command that can be understood: {error}.")
+            self.doubt(f"This is not a shell command that can be parsed: {error}.")
             return
         outer, self._variables = self._variables, Variables(script)
         self._script(script, sure=True)
@@ -166,7 +166,7 @@ class _Examiner:
         if words:
             fed = is_fed or any(r.operator.startswith("<") for r in command.redirects)
             run = run_of(words, is_fed=fed, document=document)
-            self._state.own.append(" ".join(word.shown for word in words))
+            self._state.own.append(" ".join(word.display_text for word in words))
             self._run(run, words[0])
             self._state.commands += words[0].text not in ("cd", "export", "set")
 
@@ -182,7 +182,9 @@ class _Examiner:
                 document = target
             elif target.text.startswith(("/dev/tcp/", "/dev/udp/")):
                 self.danger(
-                    "exfiltration", f"Opens a connection: {target.shown}.", "terminal:/dev/tcp"
+                    "exfiltration",
+                    f"Opens a connection: {target.display_text}.",
+                    "terminal:/dev/tcp",
                 )
             elif redirect.operator in _WRITING and not re.fullmatch(r"\d+-?|-", target.text):
                 self._state.redirects += target.text != "/dev/null"
@@ -194,7 +196,7 @@ class _Examiner:
     def _run(self, run: Run, program: Value) -> None:
         self._state.lines.append(run.line)
         if program.is_open or program.is_pattern:
-            self.doubt(f"Which program runs is only known when it runs: {program.shown}.")
+            self.doubt(f"Which program runs is only known when it runs: {program.display_text}.")
             return
         if run.name in ("cd", "pushd", "popd", "chdir"):
             self._change_folder(run)
@@ -272,7 +274,7 @@ class _Examiner:
     def writes(self, value: Value) -> None:
         folder = _folder(value)
         if value.is_open and (not folder or ".." in value.text):
-            self.doubt(f"Writes to a place that is only known when it runs: {value.shown}.")
+            self.doubt(f"Writes to a place that is only known when it runs: {value.display_text}.")
             return
         target = value._replace(text=f"{folder}/x") if value.is_open else value
         for path in self._paths(target):
@@ -287,7 +289,7 @@ class _Examiner:
 
     def deletes(self, value: Value, *, recursively: bool) -> None:
         if value.is_open:
-            self.doubt(f"What is deleted is only known when it runs: {value.shown}.")
+            self.doubt(f"What is deleted is only known when it runs: {value.display_text}.")
         elif value.is_pattern and re.search(r"(?:^|/)[.*?]*$", value.text):
             key = f"terminal:rm {value.text}"
             self.danger("destructive", f"Deletes everything: {value.text}.", key)
@@ -336,7 +338,7 @@ class _Examiner:
         paths = list(self._paths(value))
         missing = not any(Path(path).exists() for path in paths)
         if self._state.written.intersection(paths) or (missing and self._state.commands):
-            self.doubt(f"Runs {value.shown}, which is not there yet to be looked into.")
+            self.doubt(f"Runs {value.display_text}, which is not there yet to be looked into.")
         for path in paths:
             text = "" if places.is_of_system(path) else _text_of(path)
             if is_python or re.match(r"#!.*python", text):
@@ -355,13 +357,13 @@ class _Examiner:
     def _paths(self, value: Value) -> Iterator[str]:
         """Every path that the word may mean, in every folder it may run in."""
         if self._state.is_lost and not value.text.startswith("/"):
-            self.doubt(f"Works in a folder that is only known when it runs: {value.shown}.")
+            self.doubt(f"Works in a folder that is only known when it runs: {value.display_text}.")
         for text in _braces(value.text) if value.is_pattern else [value.text]:
             for cwd in self._state.cwds:
                 yield places.resolve(text, cwd)
                 if value.is_pattern and glob.has_magic(text):
                     if len(list(filter(glob.has_magic, text.split("/")))) > _MAX_PATTERNS:
-                        self.doubt(f"A pattern too wide to look through: {value.shown}.")
+                        self.doubt(f"A pattern too wide to look through: {value.display_text}.")
                         continue
                     matches = glob.iglob(text, root_dir=cwd)  # noqa: PTH207 -- may be absolute
                     for match in itertools.islice(matches, _MAX_MATCHES):

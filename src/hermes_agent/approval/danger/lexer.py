@@ -29,7 +29,7 @@ _HIGHEST = 0x10FFFF
 
 
 class Unclear(Exception):
-    """The text is no shell script, or one beyond this grammar."""
+    """The text is not a shell script, or one beyond this grammar."""
 
 
 class TooDeep(Unclear):

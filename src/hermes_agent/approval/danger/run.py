@@ -25,7 +25,7 @@ class Value(NamedTuple):
         return UNKNOWN in self.text
 
     @property
-    def shown(self) -> str:
+    def display_text(self) -> str:
         return self.text.replace(UNKNOWN, "…")
 
 
@@ -42,7 +42,7 @@ class Run(NamedTuple):
 
     @property
     def line(self) -> str:
-        return " ".join((self.name, *(value.shown for value in self.args)))
+        return " ".join((self.name, *(value.display_text for value in self.args)))
 
     def options(self) -> Iterator[str]:
         """Long options by name, short ones letter by letter; up to `--`."""
@@ -78,7 +78,7 @@ class Run(NamedTuple):
         return found
 
     def operands(self, valued: Collection[str] = ()) -> list[Value]:
-        """Words that are no options; `valued` names the options whose next word is a value."""
+        """Return the words that are not options; `valued` options take the next word as a value."""
         found: list[Value] = []
         skip = ended = False
         for value in self.args:

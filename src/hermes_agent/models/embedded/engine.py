@@ -354,5 +354,5 @@ def close_all() -> None:
     with _lock:
         engines = list(_engines.values())
         _engines.clear()
-    for one in engines:
-        one.close()
+    for engine in engines:
+        engine.close()

@@ -29,7 +29,7 @@ Value = str | int | float | bool
 
 
 def read(path: Path) -> dict[str, Value]:
-    """The single values of the head; lists are passed over. Raises UsageError when it is no GGUF."""
+    """Read the single values of the header, without lists; raise UsageError when it is not GGUF."""
     try:
         with path.open("rb") as file:
             return _read(file, path)
@@ -113,6 +113,6 @@ def _number(file: BinaryIO, form: str) -> int:
 
 def _no_gguf(path: Path, reason: str) -> UsageError:
     return UsageError(
-        f"{path} is no usable GGUF file: {reason}.",
+        f"{path} is not a usable GGUF file: {reason}.",
         fix="Give the path of a .gguf file, complete and of version 2 or 3.",
     )

@@ -58,7 +58,7 @@ def _of_group() -> int | None:
 
 
 def _number(name: str) -> int | None:
-    """A value of our control group; `max` is no number and no limit."""
+    """Read a value of our control group; None for `max`, which means no limit."""
     try:
         return int((_GROUP / name).read_text("ascii"))
     except (OSError, ValueError):

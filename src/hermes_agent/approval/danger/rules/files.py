@@ -24,14 +24,16 @@ def _dd(run: Run, report: Report) -> None:
     for value in run.args:
         if value.text.startswith("of="):
             report.danger(
-                "destructive", f"Overwrites {value.shown[3:]}.", f"terminal:dd {value.shown}"
+                "destructive",
+                f"Overwrites {value.display_text[3:]}.",
+                f"terminal:dd {value.display_text}",
             )
             report.writes(value._replace(text=value.text[3:]))
 
 
 def _truncate(run: Run, report: Report) -> None:
     for target in run.operands(("-s", "--size", "-r", "--reference")):
-        report.danger("destructive", f"Cuts off {target.shown}.", "terminal:truncate")
+        report.danger("destructive", f"Cuts off {target.display_text}.", "terminal:truncate")
         report.writes(target)
 
 
@@ -115,7 +117,7 @@ def _tar(run: Run, report: Report) -> None:
     for option in _ARCHIVE_RUNS:
         value = run.value_of(option)
         if value is not None and value.text not in ("gzip", "zstd", "xz", "bzip2", "pigz", "lz4"):
-            report.doubt(f"tar runs another program: {value.shown}.")
+            report.doubt(f"tar runs another program: {value.display_text}.")
     first = run.args[0].text if run.args else ""
     letters = first if not first.startswith("-") else "".join(run.options())
     folder = run.value_of("-C", "--directory")
@@ -168,7 +170,7 @@ def _sed(run: Run, report: Report) -> None:
         scripts, operands = operands[:1], operands[1:]
     for script in scripts:
         if _SED_RUNS.search(script.text):
-            report.doubt(f"sed runs programs or writes files here: {script.shown}.")
+            report.doubt(f"sed runs programs or writes files here: {script.display_text}.")
     if run.has("-i", "--in-place"):
         for target in operands:
             report.writes(target)

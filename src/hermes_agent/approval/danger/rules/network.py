@@ -26,7 +26,7 @@ _HARMLESS_METHODS = ("GET", "HEAD", "OPTIONS")
 def host_of(address: Value) -> str:
     """The host that an address names; unknown ones are shown as they stand."""
     found = _HOST.match(address.text)
-    return found[1] if found and not address.is_open else address.shown
+    return found[1] if found and not address.is_open else address.display_text
 
 
 def _is_here(addresses: list[Value]) -> bool:

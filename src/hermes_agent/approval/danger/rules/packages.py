@@ -50,7 +50,7 @@ def _pacman(run: Run, report: Report) -> None:
 def _fetches_and_runs(run: Run, report: Report) -> None:
     operands = run.operands(("-p", "--package", "--python", "--from", "--with"))
     if operands:
-        key = f"terminal:{run.name} {operands[0].shown}"
+        key = f"terminal:{run.name} {operands[0].display_text}"
         report.danger("remote_code", f"Runs code from elsewhere: {run.line}.", key)
 
 

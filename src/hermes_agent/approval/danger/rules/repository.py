@@ -90,7 +90,7 @@ def _restore(run: Run, report: Report) -> None:
 
 def _push(run: Run, report: Report) -> None:
     operands = run.operands(("-o", "--push-option", "--receive-pack", "--exec", "--repo"))
-    target = operands[0].shown if operands else "its remote"
+    target = operands[0].display_text if operands else "its remote"
     report.danger(
         "exfiltration", f"Sends commits to {target}: {run.line}.", f"terminal:git push {target}"
     )

@@ -75,7 +75,7 @@ def _elevated(*valued: str) -> Rule:
         words = list(_command_in(run.args, valued, 0))
         while words and _ASSIGNMENT.match(words[0].text):
             report.assigns(words.pop(0))
-        program = words[0].shown if words else ""
+        program = words[0].display_text if words else ""
         key = f"terminal:{run.name} {program}".rstrip()
         report.danger("privilege", f"Runs as another user: {run.line}.", key)
         for script in run.values_of("-c", "--command"):
