@@ -150,7 +150,7 @@ def test_the_subject_is_what_a_person_would_write_a_pattern_for(tmp_path: Path) 
         ('[[deny]]\ntool = "x"\npatern = "a"\n', "line 1", "no key 'patern'"),
         ('[[deny]]\ntool = "x"\npattern = 5\n', "line 1", "pattern is not a text"),
         ('[allow]\ntool = "x"\n', "line 1", "Write [[allow]]"),
-        ('allow = ["x"]\n', "line 1", "no table"),
+        ('allow = ["x"]\n', "line 1", "not a table"),
         ('[[alow]]\ntool = "x"\n', "policy.toml", "[[allow]] and [[deny]]"),
     ],
 )

@@ -144,7 +144,7 @@ def test_a_new_skill_works_and_is_private_and_overwrites_none(home: Home) -> Non
     assert "my-plan" in skills.found(home)
     with pytest.raises(UsageError, match="already"):
         skills.create(home, "my_plan")
-    with pytest.raises(UsageError, match="no name"):
+    with pytest.raises(UsageError, match="not a valid name"):
         skills.create(home, "42")
 
 

@@ -61,7 +61,7 @@ def test_what_is_not_there_is_told_with_what_may_be_meant(desk: Desk) -> None:
     assert "Did you mean: settings.py?" in desk.error(READ, path="setings.py")
     assert "no file" in desk.error(READ, path="x/y/z")
     assert "is a folder" in desk.error(READ, path=".")
-    assert "no path" in desk.error(READ, path="")
+    assert "not a valid path" in desk.error(READ, path="")
 
 
 def test_devices_and_pipes_are_refused(desk: Desk) -> None:
@@ -253,7 +253,7 @@ def test_a_patch_that_changes_nothing_is_refused(desk: Desk) -> None:
     (desk.workspace / "a.py").write_text("x\n")
     assert "stay the same" in desk.error(PATCH, path="a.py", old="x", new="x")
     assert "empty" in desk.error(PATCH, path="a.py", old="", new="x")
-    assert "no text file" in _binary_error(desk)
+    assert "not a text file" in _binary_error(desk)
 
 
 def _binary_error(desk: Desk) -> str:

@@ -203,13 +203,13 @@ def test_a_redirect_into_a_private_network_is_refused(desk: Desk, site: Site, ta
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("file:///etc/passwd", "no web address"),
-        ("ftp://example.org/x", "no web address"),
-        ("example.org", "no web address"),
-        ("http://", "no web address"),
+        ("file:///etc/passwd", "not a web address"),
+        ("ftp://example.org/x", "not a web address"),
+        ("example.org", "not a web address"),
+        ("http://", "not a web address"),
         ("http://example.org:99999/", "Correct the port"),
         ("http://user:pw@example.org/", "password"),
-        ("gopher://127.0.0.1/", "no web address"),
+        ("gopher://127.0.0.1/", "not a web address"),
         ("http://no-such-name.invalid/", "not known"),
     ],
 )
