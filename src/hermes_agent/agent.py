@@ -116,8 +116,6 @@ class Agent:
         self._session_messages: list[dict[str, Any]] = []
         self._unstored = ""
         """The turn whose last attempt a store that was locked or full could not take."""
-        self.is_ended = False
-        """Whether a surface has let go of the conversation."""
         self._is_idle = threading.Event()
         self._is_idle.set()
         self._titler = Titler(
@@ -234,14 +232,12 @@ class Agent:
         idempotency_key: str | None = None,
         replaces: int | None = None,
         history: Sequence[dict[str, Any]] = (),
-        only_if_idle: bool = False,
     ) -> Accepted:
         """Accept a message; when this returns, it is on disk and will be answered or accounted for.
 
         `replaces` is a user message that is taken back for it, with all after it. `history` is what a
         surface brings along for a conversation that the store does not know; it is stored with the
-        message, and each of its messages gets its id. With `only_if_idle`, raises ConversationBusyError
-        when a process runs the conversation, and stores nothing.
+        message, and each of its messages gets its id.
         """
         is_first = self.store.read(sessions.find, self.session_id) is None
         fresh = [message for message in history if message.get("id") is None]
@@ -251,9 +247,8 @@ class Agent:
             {"role": "user", "content": content},
             delivery=delivery,
             idempotency_key=idempotency_key,
-            opening=self._opening(fresh) if is_first else None,
+            opening=self.opening(fresh) if is_first else None,
             replaces=replaces,
-            only_if_idle=only_if_idle,
             source=TurnSource(self.platform, lease.process_name()),
         )
         if is_first and accepted.is_new:
@@ -267,7 +262,8 @@ class Agent:
             self._tell_start()
         return accepted
 
-    def _opening(self, history: Sequence[Mapping[str, Any]] = ()) -> NewSession:
+    def opening(self, history: Sequence[Mapping[str, Any]] = ()) -> NewSession:
+        """Return the session to make with the first message of a conversation."""
         facts = self.model.facts
         place = Place(self.bench.workspace, clock.now())
         fields = {
@@ -308,7 +304,7 @@ class Agent:
         stop: Stop | None = None,
     ) -> dict[str, Any]:
         """Run a turn and return its outcome as a dictionary with all that surfaces want to know."""
-        return self._dictionary(turn_id, self.run(turn_id, stream_callback, stop=stop))
+        return self.result(turn_id, self.run(turn_id, stream_callback, stop=stop))
 
     def run(
         self,
@@ -431,7 +427,8 @@ class Agent:
             steers, self._steers = self._steers, []
         return steers
 
-    def _dictionary(self, turn_id: str, outcome: Outcome) -> dict[str, Any]:
+    def result(self, turn_id: str, outcome: Outcome) -> dict[str, Any]:
+        """Return an outcome as a dictionary with all that surfaces and programs want to know."""
         self._session_messages = self.store.read(message_ledger.as_conversation, self.session_id)
         spent = self.store.read(budgets.of_turn, turn_id)
         usage = self._usage_of(turn_id)

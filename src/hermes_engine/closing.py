@@ -17,13 +17,12 @@ from hermes_agent.permissions import Permissions
 from hermes_state.ledger import lineage, messages, sessions, turns
 
 if TYPE_CHECKING:  # a surface that closes half-built conversations need not load the agent for it
-    from hermes_agent.agent import Agent
     from hermes_agent.assembly import Assembly
     from hermes_state.store import Store
 
 logger = logging.getLogger(__name__)
 
-_STOP_TIMEOUT_S = 0.5
+STOP_TIMEOUT_S = 0.5
 """How long to wait for the end of a running turn, which takes a fifth of a second."""
 
 
@@ -72,24 +71,6 @@ def close(
             logger.exception("Closing session %s: a part failed", closing.session_id)
 
 
-def close_agent(
-    agent: "Agent", end_reason: str, *, completed: bool = False, interrupted: bool = True
-) -> None:
-    """Close the conversation of an agent, once; one that is not stored yet leaves nothing behind."""
-    if agent.is_ended or agent.store.read(sessions.find, agent.session_id) is None:
-        agent.close()
-        return
-    agent.is_ended = True
-    conversation = OpenConversation(
-        session_id=lambda: agent.session_id,
-        platform=agent.platform,
-        hooks=agent.hooks,
-        record=lambda session_id: record_end(agent.store, session_id, end_reason),
-        agent=agent,
-    )
-    close(conversation, completed=completed, interrupted=interrupted)
-
-
 def learn(assembly: "Assembly", session_id: str) -> None:
     """Let memory learn from a conversation whose agent is not awake, as its last agent would have."""
     store = assembly.store
@@ -135,7 +116,7 @@ class _Closing:
         if self._conversation.stop is not None:
             self._conversation.stop()
         self._call("interrupt")
-        self._call("wait_until_idle", _STOP_TIMEOUT_S)
+        self._call("wait_until_idle", STOP_TIMEOUT_S)
 
     def flush(self) -> None:
         """Store what nobody stored."""

@@ -53,14 +53,24 @@ class Engine:
     """Everything that is at work in one process."""
 
     def __init__(
-        self, assembly: Assembly, surfaces: Sequence[Surface], *, max_turns: int = 8
+        self,
+        assembly: Assembly,
+        surfaces: Sequence[Surface],
+        *,
+        max_turns: int = 8,
+        adopts_abandoned: bool = True,
     ) -> None:
+        """`adopts_abandoned`: turns of these surfaces whose worker is gone run here.
+
+        Otherwise only those in conversations that are open here do.
+        """
         self.assembly = assembly
         self.store = assembly.store
         self.worker = lease.process_name()
         self.work = Work()
         self.agents = AwakeAgents(self.work.uses)
         self._surfaces = {name: surface for surface in surfaces for name in surface.names}
+        self._adopted_surfaces = list(self._surfaces) if adopts_abandoned else []
         self._max_turns = max_turns
         self._pool = ThreadPoolExecutor(max_workers=max_turns, thread_name_prefix="turn")
         self._lock = threading.Lock()
@@ -141,6 +151,7 @@ class Engine:
                 reopens=item.reopens,
                 over=item.closed_by,
                 replaces=item.replaces,
+                only_if_idle=item.only_if_idle,
                 source=source,
             )
         )
@@ -235,6 +246,11 @@ class Engine:
             by=by,
         )
 
+    def is_due(self, conversation_id: str) -> bool:
+        """Return whether a turn of a conversation would run here if it were open (see `open`)."""
+        found = self._runnable([conversation_id])
+        return any(row["is_due"] and row["conversation_id"] == conversation_id for row in found)
+
     # -- conversations ----------------------------------------------------------------------------
 
     def close_conversation(
@@ -243,13 +259,14 @@ class Engine:
         """Close a conversation, whether its agent is awake or not (see hermes_engine.closing).
 
         What runs is interrupted. Of a conversation that is not stored yet nothing is left behind; one
-        that another process runs stays open.
+        that another process runs stays open, and one that was closed before stays as it is.
         """
         conversation_id = self.store.read(lineage.root, session_id)
-        with self.paused(conversation_id, interrupt=True):
+        with self.paused(conversation_id, interrupt=True, timeout_s=closing.STOP_TIMEOUT_S):
             agent = self.agents.drop(conversation_id)
             row = self.store.read(sessions.find, self.store.read(lineage.tip, session_id))
-            if row is None or lease.is_held_elsewhere(self.store, conversation_id):
+            is_closed = row is not None and row["ended_at"] is not None and agent is None
+            if row is None or is_closed or lease.is_held_elsewhere(self.store, conversation_id):
                 if agent is not None:
                     agent.close()
                 return
@@ -398,8 +415,7 @@ class Engine:
         self.work.mark()
         with self._lock:
             opened = list(self._opened)
-        surfaces = list(self._surfaces)
-        for row in self.store.read(lambda tx: turns.runnable(tx, self.worker, surfaces, opened)):
+        for row in self._runnable(opened):
             if self._closing.is_set():
                 return
             turn = _queued_turn(row)
@@ -410,6 +426,10 @@ class Engine:
             running = Running(turn)
             if self.work.begin(running, self._max_turns):
                 self._pool.submit(self._run, running)
+
+    def _runnable(self, opened: Collection[str]) -> list[Row]:
+        surfaces = self._adopted_surfaces
+        return self.store.read(lambda tx: turns.runnable(tx, self.worker, surfaces, opened))
 
     def _is_adopted(self, turn: QueuedTurn) -> bool:
         """Return whether a surface adopts a turn that a worker which is gone had begun."""

@@ -32,6 +32,12 @@ class TurnSuspended(Event, frozen=True):
     reason: str
 
 
+class TurnWaiting(Event, frozen=True):
+    """A turn is tried again when the store can be written; reported once per turn."""
+
+    reason: str
+
+
 class TurnCancelled(Event, frozen=True):
     """A queued turn was ended before it began."""
 

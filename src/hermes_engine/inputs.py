@@ -33,6 +33,8 @@ class Input:
     replaces: int | None = None
     """The user message that is undone for it, with all after it."""
 
+    only_if_idle: bool = False
+    """Whether it is refused with ConversationBusyError while another process works on it."""
     is_followed: bool = False
     """Whether somebody is going to subscribe: its events are kept from the start."""
 

@@ -12,7 +12,7 @@ from hermes_agent.turn.events import Event, TurnEnded
 from hermes_agent.turn.values import Outcome
 from hermes_core.errors import ConversationBusyError, HermesError, StoreError
 from hermes_engine.agents import AwakeAgents
-from hermes_engine.events import TurnLeft, TurnStarted, TurnSuspended
+from hermes_engine.events import TurnLeft, TurnStarted, TurnSuspended, TurnWaiting
 from hermes_engine.surface import (
     NotReadyError,
     QueuedTurn,
@@ -87,7 +87,8 @@ class TurnRunner:
 
     def _until_ended(self, running: Running) -> Outcome:
         """Try until the turn is over; a store that cannot be written now is waited for."""
-        turn, retry = running.turn, StoreRetry(f"Turn {running.turn.id}")
+        turn, is_reported = running.turn, False
+        retry = StoreRetry(f"Turn {turn.id}")
         while True:
             pause_s = _RETRY_S
             try:
@@ -97,6 +98,9 @@ class TurnRunner:
             except StoreError as error:
                 self._check_open(turn)
                 pause_s = retry.pause_after(error)
+                if not is_reported:
+                    is_reported = True
+                    self._report(running, TurnWaiting(str(error)))
             except HermesError as error:
                 if (outcome := self._fail(running, str(error))) is not None:
                     return outcome

@@ -15,6 +15,7 @@ from hermes_agent.tools.base import Args, Call, Result, Tool
 from hermes_agent.tools.registry import Toolbox
 from hermes_core.paths import Home
 from hermes_core.settings import AgentSettings, Settings
+from hermes_engine import closing
 from hermes_state import SessionDB
 from hermes_state.ledger import turns as turn_ledger
 
@@ -85,6 +86,20 @@ class Chat:
 
     def states(self) -> list[str]:
         return [turn["state"] for turn in self.turns()]
+
+
+def close_agent(
+    agent: Agent, end_reason: str, *, completed: bool = False, interrupted: bool = True
+) -> None:
+    """Close the conversation of an agent, as the engine does."""
+    conversation = closing.OpenConversation(
+        session_id=lambda: agent.session_id,
+        platform=agent.platform,
+        hooks=agent.hooks,
+        record=lambda session_id: closing.record_end(agent.store, session_id, end_reason),
+        agent=agent,
+    )
+    closing.close(conversation, completed=completed, interrupted=interrupted)
 
 
 MakeChat = Callable[..., Chat]

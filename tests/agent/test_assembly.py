@@ -10,9 +10,8 @@ from hermes_agent.testing.scripted import ScriptedModel
 from hermes_agent.turn.events import ignore
 from hermes_core.paths import Home
 from hermes_core.settings import AgentSettings, ModelSettings, Settings
-from hermes_engine import closing
 from hermes_state import SessionDB
-from tests.agent.conftest import RecordingHooks
+from tests.agent.conftest import RecordingHooks, close_agent
 
 
 class Host(RecordingHooks):
@@ -59,7 +58,7 @@ def test_a_plugins_model_answers_and_its_memory_learns(
     parts = assembled(home, store, host)
     agent = parts.agent(None, source="cli", workspace=tmp_path, sink=ignore)
     assert agent.run_conversation("hi")["final_response"] == "hello"
-    closing.close_agent(agent, "cli_close")
+    close_agent(agent, "cli_close")
     assert [[m["content"] for m in told] for told in host.told] == [["hi", "hello"]]
     assert not model.closed, "the model outlives a conversation"
     parts.close()

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from hermes_agent.testing.scripted import PATIENCE_S, Quiet, silence
-from hermes_engine import closing
 from hermes_state import SessionDB
-from tests.agent.conftest import MakeChat, RecordingHooks
+from tests.agent.conftest import MakeChat, RecordingHooks, close_agent
 
 pytestmark = pytest.mark.promise("P6")
 
@@ -26,13 +25,12 @@ class Forgetful:
         raise RuntimeError("no memory")
 
 
-def test_an_end_flushes_tells_and_is_recorded_once(make_chat: MakeChat, store: SessionDB) -> None:
+def test_an_end_flushes_tells_and_is_recorded(make_chat: MakeChat, store: SessionDB) -> None:
     memory = Remembering()
     chat = make_chat(["hi"], memory=[Forgetful(), memory])
     chat.say()
     chat.agent._session_messages.append({"role": "user", "content": "typed, not sent"})
-    closing.close_agent(chat.agent, "cli_close")
-    closing.close_agent(chat.agent, "again")
+    close_agent(chat.agent, "cli_close")
     row = store.get_session(chat.agent.session_id)
     assert row is not None
     assert row["end_reason"] == "cli_close"
@@ -56,18 +54,9 @@ def test_memory_learns_what_is_stored_when_nobody_keeps_a_transcript(make_chat: 
     chat = make_chat(["hi"], memory=[memory])
     outcome = chat.agent.run(chat.agent.accept("hello").turn_id)
     assert outcome.text == "hi"
-    closing.close_agent(chat.agent, "cli_close")
+    close_agent(chat.agent, "cli_close")
     assert [message["content"] for message in memory.told[0]] == ["hello", "hi"]
     assert chat.hooks.of("on_turn_start")[0]["user_message"] == "hello"
-
-
-def test_a_conversation_in_which_nothing_was_said_leaves_nothing(
-    make_chat: MakeChat, store: SessionDB
-) -> None:
-    chat = make_chat([])
-    closing.close_agent(chat.agent, "cli_close")
-    assert store.session_count() == 0
-    assert chat.hooks.calls == []
 
 
 def test_a_hook_that_fails_does_not_keep_the_end_away(
@@ -78,7 +67,7 @@ def test_a_hook_that_fails_does_not_keep_the_end_away(
 
     chat = make_chat(["hi"], hooks=RecordingHooks(on_session_end=explode))
     chat.say()
-    closing.close_agent(chat.agent, "cli_close")
+    close_agent(chat.agent, "cli_close")
     row = store.get_session(chat.agent.session_id)
     assert row is not None
     assert row["end_reason"] == "cli_close"
@@ -90,7 +79,7 @@ def test_an_end_in_the_middle_of_a_turn_keeps_what_was_streamed(make_chat: MakeC
     thread = threading.Thread(target=chat.say, daemon=True)
     thread.start()
     assert quiet.begun.wait(PATIENCE_S)
-    closing.close_agent(chat.agent, "cli_close")
+    close_agent(chat.agent, "cli_close")
     thread.join(PATIENCE_S)
     assert chat.transcript()[-1] == ("assistant", "I was say")
     assert chat.states() == ["interrupted"]

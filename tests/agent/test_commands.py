@@ -29,11 +29,10 @@ from hermes_core.errors import (
     UsageError,
 )
 from hermes_core.paths import Home
-from hermes_engine import closing
 from hermes_state.ledger import lineage, sessions, titles, turns
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.values import NewMessage
-from tests.agent.conftest import Chat, Counting, MakeChat
+from tests.agent.conftest import Chat, Counting, MakeChat, close_agent
 
 
 @dataclass
@@ -60,7 +59,7 @@ class Surface:
         return self.chat.agent
 
     def open(self, session_id: str | None, end_reason: str) -> None:
-        closing.close_agent(self.agent, end_reason, completed=True, interrupted=False)
+        close_agent(self.agent, end_reason, completed=True, interrupted=False)
         self.chat = self.make_chat(["Next."], session_id=session_id, hooks=self.chat.hooks)
 
     def send(self, content: Any, replaces: int | None = None) -> None:

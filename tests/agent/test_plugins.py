@@ -12,9 +12,8 @@ from hermes_agent.tools.registry import plugin_tools
 from hermes_agent.turn.events import ToolEnded
 from hermes_cli.plugins import PluginContext, PluginHost
 from hermes_core.paths import Home
-from hermes_engine import closing
 from hermes_state import SessionDB
-from tests.agent.conftest import Counting, MakeChat, RecordingHooks
+from tests.agent.conftest import Counting, MakeChat, RecordingHooks, close_agent
 from tests.agent.test_loop import in_background, joined
 
 pytestmark = pytest.mark.promise("P8")
@@ -130,7 +129,7 @@ def test_the_end_of_a_turn_is_told_before_the_end_of_its_conversation(make_chat:
     chat = make_chat([silence(quiet)])
     thread, _ = in_background(chat)
     assert quiet.begun.wait(PATIENCE_S)
-    closing.close_agent(chat.agent, "cli_close")
+    close_agent(chat.agent, "cli_close")
     joined(thread)
     ends = [name for name in chat.hooks.names() if name.startswith(("on_turn", "on_session"))]
     assert ends[-3:] == ["on_turn_end", "on_session_end", "on_session_finalize"]
@@ -147,5 +146,5 @@ def test_an_end_is_on_record_before_any_plugin_is_told(
 
     chat = make_chat(["hi"], hooks=RecordingHooks(on_session_end=look))
     chat.say()
-    closing.close_agent(chat.agent, "cli_close")
+    close_agent(chat.agent, "cli_close")
     assert seen == ["cli_close"]

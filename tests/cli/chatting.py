@@ -28,7 +28,7 @@ PATIENCE_S = 30.0
 
 PATIENT = (
     "from hermes_engine import closing; from hermes_cli.chat import leaving;"
-    " leaving._PATIENCE_S, closing._STOP_TIMEOUT_S = 20.0, 10.0;"
+    " leaving._PATIENCE_S, closing.STOP_TIMEOUT_S = 20.0, 10.0;"
     " from hermes_cli.main import main; main()"
 )
 """The program, with time to write its last words: a disk may halt for seconds."""

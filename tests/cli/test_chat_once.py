@@ -12,6 +12,7 @@ import pytest
 from hermes_agent.testing.faults import wrong_key
 from hermes_agent.testing.scripted import Quiet, call, say, silence, together
 from hermes_core.paths import Home
+from hermes_state.ledger import turns as turn_ledger
 from tests.cli.chatting import HERMES, PATIENCE_S, World, as_json
 from tests.support.plugins import enable
 
@@ -313,6 +314,22 @@ def test_a_message_to_a_busy_conversation_is_not_stored_and_can_be_sent_again(
     assert world.once("-q", "second", "--continue").stdout == "The second.\n"
     assert [turn["state"] for turn in world.turns()] == ["answered", "answered"]
     assert world.said() == ["first", "Done.", "second"]
+
+
+def test_a_question_leaves_the_open_turns_of_other_conversations_alone(world: World) -> None:
+    quiet = Quiet()
+    world.server.add(silence(quiet), "The second answer.", "The first answer.")
+    process = start(world, "-q", "the first question")
+    assert quiet.begun.wait(PATIENCE_S)
+    process.kill()
+    process.communicate(timeout=PATIENCE_S)
+    assert world.once("-q", "another question").stdout == "The second answer.\n"
+    with world.store() as store:
+        (open_turn,) = store.read(turn_ledger.unfinished)
+    assert open_turn["state"] == "running"
+    done = world.once("-q", "and the first?", "-r", open_turn["session_id"])
+    assert done.returncode == 1, "its second answer is not scripted"
+    assert "no answer yet" in done.stderr
 
 
 MEASURE = """

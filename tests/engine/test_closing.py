@@ -31,6 +31,7 @@ def test_closing_does_the_same_whether_the_agent_is_awake_or_not(
     if not is_awake:
         world.engine.agents.close()
     world.engine.close_conversation("s1", "tui_close")
+    world.engine.close_conversation("s1", "again")
     assert end_of(world) == "tui_close"
     assert session_hooks(world) == ["on_session_start", "on_session_end", "on_session_finalize"]
     assert world.plugins.of("on_session_end")[0]["model"] == "scripted"

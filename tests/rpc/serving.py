@@ -29,7 +29,7 @@ PATIENCE_S = 30.0
 Json = dict[str, Any]
 PATIENT = (
     "import sys; from hermes_engine import closing; from tui_gateway import entry;"
-    " entry._GRACE_S, closing._STOP_TIMEOUT_S = 20.0, 10.0; sys.exit(entry.main(sys.argv[1:]))"
+    " entry._GRACE_S, closing.STOP_TIMEOUT_S = 20.0, 10.0; sys.exit(entry.main(sys.argv[1:]))"
 )
 """The server, with time to write its last words: a disk may halt for seconds."""
 

@@ -6,34 +6,27 @@ import sys
 import threading
 from collections.abc import Callable
 
-from hermes_agent import lease
-from hermes_agent.agent import Agent
-from hermes_cli.chat.parts import Parts
-from hermes_engine import closing
+from hermes_cli.chat.exchange import Exchange
 
 logger = logging.getLogger(__name__)
 
-END_REASON = "cli_close"
 _PATIENCE_S = 1.0
 _LAST_PATIENCE_S = 0.2
 
 
-def let_go(agent: Agent, parts: Parts, status: int) -> None:
-    """End the conversation and close what it used; a status above 128 says that it was cut off.
+def close(exchange: Exchange, status: int) -> None:
+    """Close the conversation and all it used; a status above 128 says that it was interrupted.
 
-    What has not ended in time is left behind, and the process ends without it.
+    The process ends without what does not end in time.
     """
 
     def end() -> None:
-        if lease.is_held_elsewhere(agent.store, agent.conversation_id):
-            agent.close()
-        else:
-            closing.close_agent(agent, END_REASON, completed=status == 0, interrupted=status > 128)
-        parts.close()
+        exchange.close_conversation(completed=status == 0, interrupted=status > 128)
+        exchange.close()
 
     if not _within(end, _PATIENCE_S):
         logger.warning("something hangs; leaving without it")
-        _within(agent.bench.processes.close, _LAST_PATIENCE_S)
+        _within(exchange.kill_processes, _LAST_PATIENCE_S)
         _flush()
         os._exit(status)
     if not _flush():

@@ -4,13 +4,14 @@ import contextlib
 import os
 import stat
 import sys
+from functools import partial
 from typing import Any
 
 from hermes_agent import commands, skills
-from hermes_agent.agent import Agent
 from hermes_cli import plugins
-from hermes_cli.chat import exchange, leaving
-from hermes_cli.chat.parts import Parts
+from hermes_cli.chat import leaving
+from hermes_cli.chat.exchange import EXIT_FAILED, Exchange, status_of
+from hermes_cli.chat.parts import SOURCE, Parts
 from hermes_cli.chat.terminal import Leaving, Terminal
 from hermes_cli.chat.view import View
 from hermes_cli.chat.work import Attendant
@@ -46,30 +47,28 @@ class OneShot:
         self._attendant = Attendant(view, Terminal(sys.stderr), can_ask=can_ask)
 
     def run(self, text: str) -> int:
-        """Ask, print the answer, let go of the conversation; returns the exit status."""
-        parts = self._parts
-        agent = parts.agent(
-            parts.wanted_session(), sink=self._attendant.post, can_ask=self._attendant.can_ask
-        )
-        status = exchange.EXIT_FAILED
-        with self._attendant.terminal:
+        """Ask, print the answer, close the conversation; returns the exit status."""
+        wanted = self._parts.wanted_session()
+        attendant = self._attendant
+        exchange = Exchange(self._parts, wanted, attendant.post, can_ask=attendant.can_ask)
+        status = EXIT_FAILED
+        with attendant.terminal:
             try:
-                status = self._ask(agent, text)
+                status = self._ask(exchange, text)
             except Leaving as wish:
                 status = wish.status
                 with contextlib.suppress(OSError):  # nobody may be there to see it
-                    self._attendant.view.pause()
+                    attendant.view.pause()
             finally:
-                leaving.let_go(agent, parts, status)
+                leaving.close(exchange, status)
         return status
 
-    def _ask(self, agent: Agent, text: str) -> int:
-        said = self._with_skill(text)
-        told = self._attendant.attend(
-            lambda: agent, lambda stop: exchange.answer(agent, said, stop=stop)
-        )
-        self._print(told)
-        return exchange.status_of(told)
+    def _ask(self, exchange: Exchange, text: str) -> int:
+        content = self._with_skill(text)
+        answer = partial(exchange.engine.answer, by=SOURCE)
+        result = self._attendant.attend(answer, lambda stop: exchange.answer(content, stop=stop))
+        self._print(result)
+        return status_of(result)
 
     def _with_skill(self, text: str) -> str:
         """Return what is asked; of all commands a script may use skills."""

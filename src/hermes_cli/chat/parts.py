@@ -7,11 +7,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly, SharedModel
 from hermes_agent.models import embedded
 from hermes_agent.models.discovery import Finding
-from hermes_agent.turn.events import Sink
 from hermes_cli import plugins
 from hermes_cli.commands.app import App
 from hermes_cli.commands.sessions import chosen
@@ -76,20 +74,8 @@ class Parts:
         self.model_name = name
         return model
 
-    def agent(self, session_id: str | None, *, sink: Sink, can_ask: bool) -> Agent:
-        """A conversation to talk in: a new one, or one that was there before."""
-        if session_id is not None:
-            self._reopen(session_id)
-        return self.assembly.agent(
-            session_id,
-            source=SOURCE,
-            workspace=self.workspace,
-            sink=sink,
-            can_ask=can_ask,
-            model_name=self.model_name,
-        )
-
-    def _reopen(self, session_id: str) -> None:
+    def reopen(self, session_id: str) -> None:
+        """Open a conversation that was there before again, and work where the person wants it."""
         row = self.store.read(sessions.find, session_id)
         if row is None:
             return

@@ -3,20 +3,21 @@
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
-from hermes_agent import commands, recovery, skills
+from hermes_agent import commands, skills
 from hermes_agent.agent import Agent
 from hermes_agent.skills import Skill
 from hermes_agent.turn.stop import Stop
 from hermes_cli import plugins
-from hermes_cli.chat import exchange, greeting, leaving
-from hermes_cli.chat.parts import Parts
+from hermes_cli.chat import greeting, leaving
+from hermes_cli.chat.exchange import EXIT_FAILED, Exchange
+from hermes_cli.chat.parts import SOURCE, Parts
 from hermes_cli.chat.terminal import EXIT_HANGUP, EXIT_INTERRUPTED, Leaving, Terminal
 from hermes_cli.chat.view import View
 from hermes_cli.chat.work import Attendant
 from hermes_core.errors import HermesError
-from hermes_engine import closing
 from hermes_state.ledger import sessions
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ class Repl:
         self._view = View(sys.stdout, sys.stdout)
         self._terminal = Terminal(sys.stdout)
         self._attendant = Attendant(self._view, self._terminal, can_ask=True)
-        self._agent = self._new_agent(parts.wanted_session())
+        self._exchange = Exchange(parts, parts.wanted_session(), self._attendant.post, can_ask=True)
         self._next: Callable[[Stop], dict[str, Any]] | None = None
         """What a command wants answered next."""
         self._has_arrived = False
@@ -47,11 +48,11 @@ class Repl:
 
     @property
     def agent(self) -> Agent:
-        return self._agent
+        return self._exchange.agent
 
     @property
     def conversation(self) -> Agent:
-        return self._agent
+        return self._exchange.agent
 
     @property
     def is_running(self) -> bool:
@@ -79,41 +80,37 @@ class Repl:
         return skills.found(self._parts.app.home)
 
     def open(self, session_id: str | None, end_reason: str) -> None:
-        closing.close_agent(self._agent, end_reason, completed=True, interrupted=False)
-        self._agent = self._new_agent(session_id)
+        self._exchange.close_conversation(end_reason, completed=True, interrupted=False)
+        self._exchange.open(session_id)
         self._has_arrived = session_id is None
 
     def send(self, content: Any, replaces: int | None = None) -> None:  # noqa: ANN401 -- text or parts
-        self._next = lambda stop: exchange.answer(self._agent, content, replaces, stop=stop)
+        self._next = lambda stop: self._exchange.answer(content, replaces, stop=stop)
 
     def models(self) -> str:
         return "\n".join(f"  {found.label}: {found.reason}" for found in self._parts.findings)
 
     def use_model(self, name: str) -> str:
-        self._agent.model = self._parts.use_model(name)
-        if self._parts.store.read(sessions.find, self._agent.session_id) is not None:
-            self._parts.store.write(
-                sessions.change_model, self._agent.session_id, self._agent.model.facts.name
-            )
-        return self._agent.model.facts.name
+        agent = self._exchange.agent
+        agent.model = self._parts.use_model(name)
+        if self._parts.store.read(sessions.find, agent.session_id) is not None:
+            self._parts.store.write(sessions.change_model, agent.session_id, agent.model.facts.name)
+        return agent.model.facts.name
 
     def leave(self) -> None:
         self._is_leaving = True
-
-    def _new_agent(self, session_id: str | None) -> Agent:
-        return self._parts.agent(session_id, sink=self._attendant.post, can_ask=True)
 
     # -- the loop ------------------------------------------------------------------------------
 
     def run(self) -> int:
         """Chat until the person leaves; returns the exit status."""
-        status = exchange.EXIT_FAILED
+        status = EXIT_FAILED
         with self._terminal:
             try:
                 self._terminal.edit(self._parts.app.home.history, self._names)
                 status = self._chat()
             finally:
-                leaving.let_go(self._agent, self._parts, status)
+                leaving.close(self._exchange, status)
         return status
 
     def _names(self) -> list[str]:
@@ -121,7 +118,7 @@ class Repl:
 
     def _chat(self) -> int:
         try:
-            greeting.greet(self._view, self._parts, self._agent)
+            greeting.greet(self._view, self._parts, self._exchange.agent)
             while not self._is_leaving:
                 self._step()
         except Leaving as wish:
@@ -136,7 +133,7 @@ class Repl:
             self._arrive()
         if self._next is not None:
             answer, self._next = self._next, None
-            self._exchange(answer)
+            self._show_exchange(answer)
             return
         line = self._read()
         if line.strip():
@@ -145,10 +142,12 @@ class Repl:
     def _arrive(self) -> None:
         """Tell the person where they are, and finish what was left unfinished here."""
         self._has_arrived = True
-        greeting.recall(self._view, self._parts, self._agent)
-        for row in recovery.unfinished(self._agent.store, self._agent.conversation_id):
+        greeting.recall(self._view, self._parts, self._exchange.agent)
+        if self._exchange.is_unfinished():
             self._view.note("Continuing with the message that has no answer yet.")
-            self._exchange(lambda stop, id_=row["id"]: self._agent.run_turn(id_, stop=stop))
+            self._view.begin()
+            self._attempt(self._exchange.recover)
+            self._view.summary()
 
     def _read(self) -> str:
         try:
@@ -165,14 +164,14 @@ class Repl:
     def _take(self, line: str) -> None:
         parsed = commands.parse(line)
         if parsed is None:
-            self._exchange(lambda stop: exchange.answer(self._agent, line.strip(), stop=stop))
+            self._show_exchange(lambda stop: self._exchange.answer(line.strip(), stop=stop))
             return
         self._view.begin()
         said = self._attempt(lambda _stop: commands.run(self, parsed))
         if said:
             self._view.plain(said)
 
-    def _exchange(self, work: Callable[[Stop], dict[str, Any]]) -> None:
+    def _show_exchange(self, work: Callable[[Stop], dict[str, Any]]) -> None:
         self._view.begin()
         told = self._attempt(work)
         if told is None:
@@ -184,7 +183,8 @@ class Repl:
     def _attempt(self, work: Callable[[Stop], T]) -> T | None:
         """Run something in a thread; report what goes wrong, and go on."""
         try:
-            return self._attendant.attend(lambda: self._agent, work)
+            answer = partial(self._exchange.engine.answer, by=SOURCE)
+            return self._attendant.attend(answer, work)
         except (Leaving, OSError):
             raise
         except HermesError as error:

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from hermes_agent.agent import Agent
 from hermes_agent.turn.events import Event, QuestionAnswered, QuestionAsked, TurnEnded
 from hermes_agent.turn.stop import Stop
 from hermes_cli.chat.terminal import EXIT_INTERRUPTED, Done, Leaving, Terminal, Woken
@@ -14,6 +13,7 @@ from hermes_core.errors import UsageError
 from hermes_core.text import shorten_middle, visible
 
 T = TypeVar("T")
+Answer = Callable[[str, str], object]
 
 _MAX_DETAIL = 6_000
 _CHOICES = """\
@@ -50,8 +50,11 @@ class Attendant:
             self.terminal.wake()
         self.terminal.items.put(event)
 
-    def attend(self, agent: Callable[[], Agent], work: Callable[[Stop], T]) -> T:
-        """Do the work in a thread; Ctrl-C sets the stop it is given, a second one raises Leaving."""
+    def attend(self, answer: Answer, work: Callable[[Stop], T]) -> T:
+        """Do the work in a thread; Ctrl-C sets the stop it is given, a second one raises Leaving.
+
+        `answer` takes the id of a question and the answer to it.
+        """
         self.stop = stop = Stop()
         self.has_ended = False
         results: list[T] = []
@@ -69,7 +72,7 @@ class Attendant:
             if isinstance(item, Woken):
                 self._take_signals()
             elif isinstance(item, QuestionAsked):
-                self._ask(item, agent())
+                self._ask(item, answer)
             else:
                 self.has_ended = self.has_ended or isinstance(item, TurnEnded)
                 self.view.hear(item)
@@ -89,7 +92,7 @@ class Attendant:
             raise Leaving(EXIT_INTERRUPTED)
         self.stop.set()
 
-    def _ask(self, question: QuestionAsked, agent: Agent) -> None:
+    def _ask(self, question: QuestionAsked, give: Answer) -> None:
         if not self.can_ask or self.stop.is_set or question.question_id in self._settled:
             return
         try:
@@ -101,7 +104,7 @@ class Attendant:
             raise Leaving(leaving.status or EXIT_INTERRUPTED) from None  # in the middle of a turn
         if answer is not None:
             try:
-                agent.answer(question.question_id, answer)
+                give(question.question_id, answer)
                 return
             except UsageError:
                 pass  # somebody was faster

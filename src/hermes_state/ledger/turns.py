@@ -97,7 +97,7 @@ def accept(  # noqa: PLR0913 -- all that comes with a message
     if known is not None:
         return known
     if room is not None and (only_if_idle or replaces is not None):
-        _check_idle(tx, room)
+        _check_idle(tx, room, source.worker)
     makes_session = tip is None and opening is not None
     now = tx.now  # not after its session began, by which `opens` knows it
     if tip is not None:
@@ -132,8 +132,18 @@ def accept(  # noqa: PLR0913 -- all that comes with a message
     return Accepted(turn_id, session_id, room, message_id, is_new=True, makes_session=makes_session)
 
 
-def _check_idle(tx: Tx, conversation_id: str) -> None:
-    if leases.holder_of(tx, conversation_id) is not None:
+def _check_idle(tx: Tx, conversation_id: str, worker: str | None) -> None:
+    """Raise ConversationBusyError when a process runs a conversation, or another is about to."""
+    has_others = tx.value(
+        "SELECT EXISTS (SELECT 1 FROM turns JOIN sessions ON sessions.id = turns.session_id"
+        " JOIN workers ON workers.name = turns.worker"
+        " WHERE turns.state IN ('accepted', 'running') AND sessions.conversation_id = ?"
+        " AND workers.name IS DISTINCT FROM ? AND workers.seen_at > ?)",
+        conversation_id,
+        worker,
+        tx.now - workers.TTL_S,
+    )
+    if has_others or leases.holder_of(tx, conversation_id) is not None:
         raise ConversationBusyError(
             "Another process runs this conversation; your message was not stored.",
             fix="Send it again when that turn has ended, or stop it there.",

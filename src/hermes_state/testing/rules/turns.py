@@ -25,7 +25,9 @@ from hermes_state.ledger import (
     routes,
     sessions,
     turns,
+    workers,
 )
+from hermes_state.ledger.turns import TurnSource
 from hermes_state.testing.rules.given import (
     DAY_S,
     accepted,
@@ -56,6 +58,22 @@ class TurnRules:
         assert store.read(turns.of_session, "s") == []
         store.write(leases.release, held)
         assert accepted(store, "s", only_if_idle=True)
+
+    def test_a_conversation_is_not_idle_while_another_worker_is_about_to_run_it(
+        self, store: SessionDB
+    ) -> None:
+        store.create_session("s", "cli")
+        first = accepted(store, "s", source=TurnSource("gateway", "them"))
+        ours = TurnSource("cli", "us")
+        with refused(ConversationBusyError):
+            accepted(store, "s", only_if_idle=True, source=ours)
+        store.write(turns.finish, first, "interrupted")
+        assert accepted(store, "s", only_if_idle=True, source=ours)
+        assert accepted(store, "s", only_if_idle=True, source=ours), (
+            "what we accepted does not count"
+        )
+        store.write(workers.forget, ["us"])
+        assert accepted(store, "s", only_if_idle=True, source=TurnSource("cli", "others"))
 
     def test_a_turn_does_not_start_before_the_earlier_ones_have_ended(
         self, store: SessionDB
