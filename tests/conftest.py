@@ -15,6 +15,7 @@ from hermes_cli import plugins
 from hermes_core import gc_tuning, secrets
 from hermes_core.paths import Home
 from tests.support.examples import SHARE
+from tests.support.stores import copy_new_stores
 
 # A shell that runs this in the background has Ctrl-C ignored, and nohup the end of the terminal; every
 # child would inherit that.
@@ -34,6 +35,10 @@ _NUMBERS = itertools.count()
 
 TIERS = {"servers": 120, "e2e": 120, "proof": 600}
 """Tests that `make test` leaves out, and how many seconds each may take; CONTRIBUTING.md has more."""
+
+
+COPYING_STORES = {"test_conformance.py", "test_transfer.py", "test_search.py"}
+"""Tests in `tests/state` for which any store will do."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -70,6 +75,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
     return Home(tmp_path / "home")
+
+
+@pytest.fixture(autouse=True)
+def new_stores(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Copy new stores from a template, except where the making of a store is the subject."""
+    if request.path.name in COPYING_STORES or "state" not in request.path.parts:
+        copy_new_stores(tmp_path_factory.getbasetemp(), monkeypatch)
 
 
 @pytest.fixture(autouse=True)
