@@ -5,10 +5,7 @@ on disk. Names that begin with an underscore and are used elsewhere are part of 
 surfaces (docs/reference/pins.md).
 """
 
-import logging
-import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,42 +28,23 @@ from hermes_agent.tools.execute import DelegateFor, Executor
 from hermes_agent.tools.processes import Processes
 from hermes_agent.tools.registry import Toolbox
 from hermes_agent.turn import meter
-from hermes_agent.turn.attempt import Attempt, recorded_outcome
 from hermes_agent.turn.context import TurnContext
-from hermes_agent.turn.events import (
-    Compacted,
-    Event,
-    Notice,
-    QuestionAnswered,
-    QuestionAsked,
-    QuestionWithdrawn,
-    Sink,
-    TextDelta,
-    ignore,
-)
+from hermes_agent.turn.events import Event, Sink, TextDelta, ignore
 from hermes_agent.turn.meter import Meter
+from hermes_agent.turn.result import as_dictionary
+from hermes_agent.turn.runner import TurnRunner
 from hermes_agent.turn.stop import Stop
-from hermes_agent.turn.values import Deliver, Outcome, Steer, as_dictionary, deliver_nothing
+from hermes_agent.turn.values import Deliver, Outcome, Steer, deliver_nothing
 from hermes_core import clock, config
-from hermes_core.errors import (
-    BudgetSpent,
-    ConversationBusyError,
-    EarlierTurnError,
-    IllegalTransitionError,
-    TurnMovedError,
-    UsageError,
-)
+from hermes_core.errors import BudgetSpent, UsageError
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
-from hermes_state.ledger import budgets, inbox, lineage, sessions, turns
+from hermes_state.ledger import lineage, sessions, turns
 from hermes_state.ledger import messages as message_ledger
-from hermes_state.ledger import usage as usage_ledger
 from hermes_state.ledger.records import message_from
 from hermes_state.ledger.turns import TurnSource
 from hermes_state.store import Store
 from hermes_state.values import Accepted, InboundMessage, Limits, NewSession
-
-logger = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT_S = 0.5
 """How long closing waits for a turn that was stopped."""
@@ -101,7 +79,7 @@ class Agent:
         self.platform = source
         self.sink = sink
         self.hooks: Hooks = hooks or NoHooks()
-        self.session_id = self._tip_of(session_id) if session_id else sessions.new_id()
+        self.session_id = store.read(lineage.tip, session_id) if session_id else sessions.new_id()
         self.conversation_id = store.read(lineage.root, self.session_id)
         self._fields = dict(fields or {})
         self._paid_by = paid_by
@@ -109,15 +87,8 @@ class Agent:
         self.permissions = permissions
         """What the person that it works for may see, use and spend; None: there are no limits."""
         self._memory = list(memory)
-        self._lock = threading.Lock()
-        self._stop = Stop()
-        self._steers: list[Steer] = []
         self._estimators: dict[str, Estimator] = {}
         self._session_messages: list[dict[str, Any]] = []
-        self._unstored = ""
-        """The turn whose last attempt a store that was locked or full could not take."""
-        self._is_idle = threading.Event()
-        self._is_idle.set()
         self._titler = Titler(
             store,
             lambda: self.model,
@@ -125,11 +96,18 @@ class Agent:
             is_wanted=settings.agent.titles and not paid_by,
             report=lambda event: self.sink(event),
         )
+        self._runner = TurnRunner(
+            store,
+            self.conversation_id,
+            self._follow,
+            self._titler.consider,
+            is_restricted=permissions is not None,
+        )
         tools = toolbox.restricted_to(permissions)
         self._executor = self._make_executor(tools, home, workspace, can_ask=can_ask)
 
-    def _tip_of(self, session_id: str) -> str:
-        return self.store.read(lineage.tip, session_id)
+    def _follow(self, session_id: str) -> None:
+        self.session_id = session_id
 
     def _make_executor(
         self, toolbox: Toolbox, home: Home, workspace: Path | None, *, can_ask: bool
@@ -177,28 +155,24 @@ class Agent:
 
     @property
     def is_interrupted(self) -> bool:
-        return self._stop.is_set
+        return self._runner.is_interrupted
 
     def interrupt(self, message: str | None = None) -> None:
         """Stop the turn that runs, at once and with all it started; a message is for the next one."""
         if message:
             self.steer(message)
-        self._stop.set()
+        self._runner.interrupt()
 
     def clear_interrupt(self) -> None:
-        """Forget a stop and what was said to the turn that was stopped."""
-        with self._lock:
-            self._steers.clear()
-            if self._stop.is_set:
-                self._stop = Stop()
+        """Forget an interrupt and the messages to the turn that was interrupted."""
+        self._runner.clear_interrupt()
 
     def steer(self, text: str, turn_id: str | None = None) -> bool:
-        """Say something to the running turn; the model hears it after its next tool call.
+        """Send a message to the running turn; the model gets it after its next tool call.
 
-        What waits as a turn of its own is over when it has been heard.
+        A queued turn of its own ends when the model has got it.
         """
-        with self._lock:
-            self._steers.append(Steer(text, turn_id))
+        self._runner.steer(Steer(text, turn_id))
         return True
 
     def answer(self, question_id: str, text: str) -> None:
@@ -320,61 +294,8 @@ class Agent:
         conversation returns as interrupted. `stop` is the caller's, who may set it before the turn
         starts. Raises ConversationBusyError.
         """
-        report, completed = _streaming(self.sink, stream_callback), dict[str, Outcome]()
-        while True:
-            try:
-                return self._run_next(turn_id, stop, report)
-            except EarlierTurnError as blocked:
-                if blocked.turn_id in completed:  # it is still open: suspended, or a full disk
-                    return completed[blocked.turn_id]
-                completed[blocked.turn_id] = self._complete(blocked.turn_id, stop)
-
-    def _complete(self, turn_id: str, stop: Stop | None) -> Outcome:
-        """Run a turn that another process left open; its reply is not shown here but stored.
-
-        Only the person at the machine completes messages of others: the rest have other rights.
-        """
-        if self.permissions is not None and self.store.read(inbox.of_turn, turn_id) is not None:
-            raise ConversationBusyError(
-                f"An earlier message of the conversation {self.conversation_id} comes first.",
-                fix="Wait for its answer.",
-            )
-        self.sink(
-            Notice("An earlier message of this conversation has no answer yet; it comes first.")
-        )
-        return self._run_next(turn_id, stop, _without_reply(self.sink))
-
-    def _run_next(self, turn_id: str, stop: Stop | None, report: Sink) -> Outcome:
-        self._is_idle.clear()
-        try:
-            with self._stoppable(stop) as own:
-                outcome = self._run_held(turn_id, own, report)
-            if outcome.status != "suspended":
-                self._tell_turn_end(turn_id, outcome)  # whoever waits for the end tells of more
-        except IllegalTransitionError:  # it has ended before, or by others just now
-            return recorded_outcome(self.store, turn_id)
-        except TurnMovedError as error:
-            return Outcome("interrupted", "", str(error), is_recorded=True)
-        finally:
-            self._is_idle.set()
-        return outcome
-
-    def _run_held(self, turn_id: str, stop: Stop, report: Sink) -> Outcome:
-        is_same = turn_id == self._unstored
-        with lease.running(
-            self.store, self.conversation_id, turn_id, stop.set, is_same=is_same
-        ) as claimed:
-            attempt = Attempt(self._context(), claimed, self.conversation_id, stop, report)
-            self.session_id = attempt.session_id
-            try:
-                outcome = attempt.run()
-            finally:
-                self.session_id = attempt.session_id
-            if attempt.is_unstored:
-                self._unstored = turn_id
-            if outcome.status == "suspended":
-                self.store.write(turns.put_off, turn_id, claimed.lease)
-            return outcome
+        report = _streaming(self.sink, stream_callback)
+        return self._runner.run(turn_id, self._context(), stop, report, self.sink)
 
     def _context(self) -> TurnContext:
         return TurnContext(
@@ -388,33 +309,8 @@ class Agent:
             limits=self._limits,
             paid_by=self._paid_by,
             deliver=self._deliver,
-            take_steers=self._take_steers,
+            take_steers=self._runner.take_steers,
         )
-
-    def _tell_turn_end(self, turn_id: str, outcome: Outcome) -> None:
-        self.hooks.invoke_hook(
-            "on_turn_end",
-            session_id=self.session_id,
-            turn_id=turn_id,
-            status=outcome.status,
-            response=outcome.text,
-            error=outcome.reason if outcome.status == "failed" else "",
-            model=self.model.facts.name,
-            platform=self.platform,
-        )
-        if outcome.status == "answered":
-            self._titler.consider(self.session_id, turn_id)
-
-    @contextmanager
-    def _stoppable(self, stop: Stop | None) -> Generator[Stop]:
-        """Yield the stop of one attempt, which also `interrupt` and the loss of the lease set.
-
-        The caller's stays as it is then: the turn may be tried again.
-        """
-        with (stop or Stop()).linked() as own:
-            with self._lock:
-                self._stop = own
-            yield own
 
     def _estimator_of(self, name: str) -> Estimator:
         """One for each model: it remembers what it has counted."""
@@ -422,42 +318,14 @@ class Agent:
             self._estimators[name] = Estimator(name, self.store)
         return self._estimators[name]
 
-    def _take_steers(self) -> list[Steer]:
-        with self._lock:
-            steers, self._steers = self._steers, []
-        return steers
-
     def result(self, turn_id: str, outcome: Outcome) -> dict[str, Any]:
         """Return an outcome as a dictionary with all that surfaces and programs want to know."""
-        self._session_messages = self.store.read(message_ledger.as_conversation, self.session_id)
-        spent = self.store.read(budgets.of_turn, turn_id)
-        usage = self._usage_of(turn_id)
-        facts = self.model.facts
-        return as_dictionary(
-            outcome,
-            messages=self._session_messages,
-            session_id=self.session_id,
-            api_calls=spent["steps"],
-            usage=usage,
-            model=facts.name,
-            provider=facts.provider,
-            pending_steer="\n".join(
-                steer.text for steer in self._take_steers() if not steer.turn_id
-            )
-            or None,
+        steers = [steer.text for steer in self._runner.take_steers() if not steer.turn_id]
+        result = as_dictionary(
+            self.store, turn_id, outcome, self.session_id, self.model.facts, steers
         )
-
-    def _usage_of(self, turn_id: str) -> dict[str, Any]:
-        row = self.store.read(usage_ledger.of_turn, turn_id, self.session_id)
-        return {
-            "input_tokens": row["input_tokens"],
-            "output_tokens": row["output_tokens"],
-            "cache_read_tokens": row["cache_read_tokens"],
-            "cache_write_tokens": row["cache_write_tokens"],
-            "reasoning_tokens": row["reasoning_tokens"],
-            "total_tokens": row["input_tokens"] + row["output_tokens"],
-            "estimated_cost_usd": row["cost_usd"],
-        }
+        self._session_messages = result["messages"]
+        return result
 
     def context_tokens(self) -> int:
         """Estimate the tokens of the next request."""
@@ -480,7 +348,7 @@ class Agent:
     def compress(self, focus: str = "", stop: Stop | None = None) -> dict[str, Any]:
         """Compact the conversation now. Raises UsageError at a limit, Interrupted at a stop."""
         try:
-            with self._stoppable(stop) as own:
+            with self._runner.stoppable(stop) as own:
                 return self._compress(focus, own)
         except BudgetSpent as limit:
             raise UsageError(f"Nothing was compacted: {limit}.") from None
@@ -534,11 +402,11 @@ class Agent:
 
     def wait_until_idle(self, seconds: float) -> bool:
         """Wait for the running turn to reach its end; tells whether it did."""
-        return self._is_idle.wait(seconds)
+        return self._runner.wait_until_idle(seconds)
 
     def close(self) -> None:
         """Stop what runs and let go of processes and connections; the conversation stays open."""
-        self._stop.set()
+        self._runner.interrupt()
         self.wait_until_idle(_CLOSE_TIMEOUT_S)
         self._titler.close()
         self.bench.processes.close()
@@ -556,14 +424,3 @@ def _streaming(sink: Sink, callback: Callable[[str], None] | None) -> Sink:
         sink(event)
 
     return both
-
-
-def _without_reply(sink: Sink) -> Sink:
-    """A sink that passes on only what needs a person or moves the conversation."""
-
-    def report(event: Event) -> None:
-        kinds = Notice | Compacted | QuestionAsked | QuestionAnswered | QuestionWithdrawn
-        if isinstance(event, kinds):
-            sink(event)
-
-    return report

@@ -1,7 +1,7 @@
 """A turn while it runs: who it is, what it holds, and how it came out."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -65,38 +65,3 @@ Deliver = Callable[[str, Outcome], Sequence[OutboundPart]]
 def deliver_nothing(_turn_id: str, _outcome: Outcome) -> Sequence[OutboundPart]:
     """For a surface whose person is there and sees the reply."""
     return ()
-
-
-def as_dictionary(
-    outcome: Outcome,
-    *,
-    messages: list[dict[str, Any]],
-    session_id: str,
-    api_calls: int,
-    usage: dict[str, Any],
-    model: str,
-    provider: str,
-    pending_steer: str | None = None,
-) -> dict[str, Any]:
-    """The outcome in the shape that surfaces and programs know."""
-    failed = outcome.status == "failed"
-    result: dict[str, Any] = {
-        "final_response": outcome.text or None,
-        "messages": messages,
-        "api_calls": api_calls,
-        "completed": outcome.status == "answered",
-        "interrupted": outcome.status == "interrupted",
-        "partial": outcome.is_partial,
-        "failed": failed,
-        "error": outcome.reason if failed else None,
-        "failure_reason": outcome.code if failed else None,
-        "turn_exit_reason": outcome.status,
-        "session_id": session_id,
-        "model": model,
-        "provider": provider,
-        "usage": usage,
-        **usage,
-    }
-    if pending_steer:
-        result["pending_steer"] = pending_steer
-    return result

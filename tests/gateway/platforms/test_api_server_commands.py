@@ -375,7 +375,9 @@ def test_a_response_that_is_being_given_can_be_followed_by_what_is_said_to_it(
     with ThreadPoolExecutor(1) as pool:
         second = pool.submit(respond, gateway, "/steer two", running.id)
         agents = gateway.services.turns.running_agents()
-        eventually(lambda: any(one._steers for one in list(agents.values())), "what is to be said")
+        eventually(
+            lambda: any(one._runner._steers for one in list(agents.values())), "what is to be said"
+        )
         quiet.release()
         assert [event.type for event in stream][-1] == "response.completed"
         assert second.result(PATIENCE_S).output_text == "It was said to the turn that ran."

@@ -324,7 +324,7 @@ def test_who_steers_a_turn_is_told_that_it_was_said_to_it(gateway: Gateway) -> N
         assert quiet.begun.wait(PATIENCE_S)
         second = pool.submit(lambda: text(gateway.ask("/steer two", extra_headers=_NOTES)))
         (agent,) = gateway.services.turns.running_agents().values()
-        eventually(lambda: bool(agent._steers), "what is to be said")
+        eventually(lambda: bool(agent._runner._steers), "what is to be said")
         quiet.release()
         assert first.result(PATIENCE_S) == "so be it"
         assert second.result(PATIENCE_S) == "It was said to the turn that ran."
