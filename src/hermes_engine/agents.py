@@ -47,10 +47,13 @@ class AwakeAgents:
                 return awake.agent
         agent = make()
         with self._lock:
-            idle = [other for other in self._of(conversation_id) if not self._is_busy(other)]
-            dropped = [self._awake.pop(other).agent for other in idle]
-            self._awake[key] = _Awake(agent, clock.now())
-            dropped += self._over_limit()
+            if (awake := self._awake.get(key)) is not None:  # another thread was faster
+                dropped, agent = [agent], awake.agent
+            else:
+                idle = [other for other in self._of(conversation_id) if not self._is_busy(other)]
+                dropped = [self._awake.pop(other).agent for other in idle]
+                self._awake[key] = _Awake(agent, clock.now())
+                dropped += self._over_limit()
         _close(dropped)
         return agent
 

@@ -21,7 +21,7 @@ from hermes_agent.agent import Agent
 from hermes_agent.approval import rights
 from hermes_agent.assembly import Assembly
 from hermes_agent.permissions import Permissions
-from hermes_agent.turn.events import Event
+from hermes_agent.turn.events import Event, TurnEnded
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import IllegalTransitionError, StoreError
 from hermes_engine import closing
@@ -37,7 +37,7 @@ from hermes_engine.inputs import Input
 from hermes_engine.runner import TurnRunner
 from hermes_engine.surface import QueuedTurn, Running, Surface, TurnPlan
 from hermes_engine.work import Work
-from hermes_state.ledger import lineage, sessions, turns, workers
+from hermes_state.ledger import leases, lineage, sessions, turns, workers
 from hermes_state.ledger.turns import TurnSource
 from hermes_state.values import Accepted, Row
 
@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 _LOOK_INTERVAL_S = 1.0
 _REFRESH_INTERVAL_S = workers.TTL_S / 4
 _SUSPEND_TIMEOUT_S = 5.0
+_LEAVE_TIMEOUT_S = 3.0
 MAX_LOGS = 64
 
 
@@ -196,6 +197,22 @@ class Engine:
         """Stop what runs in a conversation, at once; return whether something did."""
         return self.work.interrupt(conversation_id, by)
 
+    def interrupt_unstarted(self, turn_id: str, conversation_id: str, reason: str) -> bool:
+        """End a turn that does not run here yet, also one that a dead process had begun.
+
+        Its message stays in the conversation. Returns False when it runs, or has ended.
+        """
+        row = self.store.read(turns.find, turn_id)
+        if row is None or row["ended_at"] is not None or self.work.find(turn_id) is not None:
+            return False
+        if row["state"] == "running" and self.store.read(leases.holder_of, conversation_id):
+            return False
+        self.store.write(turns.finish, turn_id, "interrupted", reason=reason)
+        with self._lock:
+            self._ended_here.add(turn_id)
+        self.publish(conversation_id, turn_id, TurnEnded("interrupted", "", reason))
+        return True
+
     @contextmanager
     def compacting(self, agent: Agent) -> Generator[Stop]:
         """Compact the conversation of an agent inside the block; its turns wait meanwhile.
@@ -217,12 +234,25 @@ class Engine:
                 self._not_before.pop(conversation_id, None)
         self._news.set()
 
-    def queued(self, conversation_id: str) -> list[Row]:
-        """Return the open turns of a conversation that do not run here, the next one first."""
+    def open_turns(self, conversation_id: str) -> list[Row]:
+        """Return the open turns of a conversation that this worker runs or may run, in order."""
+        others = set(self.store.read(workers.names)) - {self.worker}
+        found = self.store.read(turns.open_in, conversation_id)
+        return [row for row in found if row["worker"] not in others]
+
+    def is_busy(self, conversation_id: str) -> bool:
+        """Return whether something runs or is queued here in a conversation.
+
+        A turn whose end is on disk is waited for: it still calls plugins.
+        """
         running = self.work.get(conversation_id)
-        current = running.turn.id if running is not None else ""
-        found = self.store.read(lambda tx: turns.open_in(tx, conversation_id))
-        return [row for row in found if row["id"] != current]
+        if running is not None and not self._is_open(running.turn.id):
+            self.work.wait_until_idle(conversation_id, _LEAVE_TIMEOUT_S)
+        return self.work.is_at_work(conversation_id) or bool(self.open_turns(conversation_id))
+
+    def _is_open(self, turn_id: str) -> bool:
+        row = self.store.read(turns.find, turn_id)
+        return row is not None and row["ended_at"] is None
 
     def answer(
         self,

@@ -8,7 +8,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from hermes_agent.turn.events import Event
 
@@ -23,17 +23,17 @@ class TurnStarted(Event, frozen=True):
     """A turn runs from now on."""
 
     is_resumed: bool
-    """Whether another process, or an earlier start, began it."""
+    """Whether another process accepted it, or an earlier start began it."""
 
 
-class TurnSuspended(Event, frozen=True):
-    """A turn was stopped without an end; it goes on later, perhaps in another process."""
+class TurnWaiting(Event, frozen=True):
+    """A turn cannot continue now and is tried again; what was streamed of this step is void."""
 
     reason: str
 
 
-class TurnWaiting(Event, frozen=True):
-    """A turn is tried again when the store can be written; reported once per turn."""
+class TurnSuspended(Event, frozen=True):
+    """A turn was stopped without an end; it goes on later, perhaps in another process."""
 
     reason: str
 
@@ -65,6 +65,7 @@ class Gap(NamedTuple):
     """The number of the last event so far."""
 
 
+T = TypeVar("T")
 Subscriber = Callable[[LogEntry], None]
 """Called in order, one entry after the other, in the thread that publishes; must not block."""
 
@@ -89,6 +90,17 @@ class EventLog:
     def has_subscribers(self) -> bool:
         return bool(self._subscribers)
 
+    def keeps(self, log_id: str, seq: int) -> bool:
+        """Return whether everything after a position is kept, so that it can be replayed."""
+        with self._lock:
+            oldest = self._entries[0].seq if self._entries else self._seq + 1
+            return log_id == self.id and oldest - 1 <= seq <= self._seq
+
+    def capture(self, read: Callable[[], T]) -> tuple[int, T]:
+        """Read the state of a subscriber; return it with the number of the last event in it."""
+        with self._lock:
+            return self._seq, read()
+
     def publish(self, turn_id: str, event: Event) -> LogEntry:
         """Number an event, keep it, and hand it to every subscriber."""
         with self._lock:
@@ -111,9 +123,7 @@ class EventLog:
             self._subscribers.append(subscriber)
             if after is None:
                 return None
-            oldest = self._entries[0].seq if self._entries else self._seq + 1
-            is_other_log = log_id is not None and log_id != self.id
-            if is_other_log or after > self._seq or after < oldest - 1:
+            if not self.keeps(log_id or self.id, after):
                 return Gap(self.id, self._seq)
             for entry in list(self._entries):
                 if entry.seq > after:

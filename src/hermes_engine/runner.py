@@ -3,14 +3,17 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
+from typing import TypeVar
 
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
 from hermes_agent.turn import meter
 from hermes_agent.turn.events import Event, TurnEnded
 from hermes_agent.turn.values import Outcome
-from hermes_core.errors import ConversationBusyError, HermesError, StoreError
+from hermes_core.errors import ConversationBusyError, HermesError, Interrupted, StoreError
 from hermes_engine.agents import AwakeAgents
 from hermes_engine.events import TurnLeft, TurnStarted, TurnSuspended, TurnWaiting
 from hermes_engine.surface import (
@@ -29,10 +32,12 @@ from hermes_state.values import Accepted, OutboundPart
 logger = logging.getLogger(__name__)
 
 STOPPED = "stopped by the user"
+_SHUTDOWN = "The process is shutting down."
 _RETRY_S = 1.0
 _NOT_READY_S = 3600.0
 _BUSY_S = 1.0
 
+T = TypeVar("T")
 Publish = Callable[[str, str, Event], None]
 """Publishes an event of a conversation and a turn."""
 
@@ -87,7 +92,7 @@ class TurnRunner:
 
     def _until_ended(self, running: Running) -> Outcome:
         """Try until the turn is over; a store that cannot be written now is waited for."""
-        turn, is_reported = running.turn, False
+        turn = running.turn
         retry = StoreRetry(f"Turn {turn.id}")
         while True:
             pause_s = _RETRY_S
@@ -98,9 +103,7 @@ class TurnRunner:
             except StoreError as error:
                 self._check_open(turn)
                 pause_s = retry.pause_after(error)
-                if not is_reported:
-                    is_reported = True
-                    self._report(running, TurnWaiting(str(error)))
+                self._report(running, TurnWaiting(str(error)))
             except HermesError as error:
                 if (outcome := self._fail(running, str(error))) is not None:
                     return outcome
@@ -110,27 +113,78 @@ class TurnRunner:
                 if (outcome := self._fail(running, reason)) is not None:
                     return outcome
             if self._closing.wait(pause_s):
-                return Outcome("suspended", "", "The process is shutting down.")
+                return Outcome("suspended", "", _SHUTDOWN)
 
     def _attempt(self, running: Running) -> Outcome:
+        try:
+            plan, agent = self._unless_stopped(running, lambda: self._prepare(running))
+            return self._run(running, plan, agent)
+        except Interrupted:
+            return self._end_unstarted(running)
+        except NotReadyError:  # what stops a turn must not be lost
+            if running.stop.is_interrupted:
+                return self._end_unstarted(running)
+            raise
+
+    def _run(self, running: Running, plan: TurnPlan, agent: Agent) -> Outcome:
         turn = running.turn
-        running.plan = plan = self._plan(running)
         with plan.context():
-            agent = self.agent(turn.conversation_id, turn.session_id, plan)
             agent.clear_interrupt()
             running.agent = agent
             if plan.model_name:
                 meter.check_choice(agent.model.facts, agent.permissions)
             agent.asker.can_ask = plan.can_ask
-            self._tell_session_start(agent, turn)
             if plan.instructions:
                 self._store.write(sessions.instruct, turn.session_id, plan.instructions)
-            self._report(running, TurnStarted(is_resumed=turn.is_resumed))
+            is_resumed = turn.is_resumed or not turn.is_own
+            self._report(running, TurnStarted(is_resumed=is_resumed))
             outcome = agent.run(turn.id, stop=running.stop)
         if outcome.is_recorded:  # ended by somebody else, or moved to another conversation
             raise TurnLeftError
         if outcome.status == "failed":
             self._check_failed(turn, outcome)
+        return outcome
+
+    def _prepare(self, running: Running) -> tuple[TurnPlan, Agent]:
+        """Plan a turn, make its agent, and call the hook for a session that it has made."""
+        turn = running.turn
+        running.plan = plan = self._plan(running)
+        with plan.context():
+            agent = self.agent(turn.conversation_id, turn.session_id, plan)
+            self._tell_session_start(agent, turn)
+        return plan, agent
+
+    def _unless_stopped(self, running: Running, prepare: Callable[[], T]) -> T:
+        """Prepare a turn; a stop does not wait for a model or a plugin that is slow.
+
+        Without an agent that is awake, that is done in a thread of its own. Raises Interrupted when the
+        turn is stopped first; what was begun is completed then, for the next turn.
+        """
+        turn = running.turn
+        accepted = self._accepted.get(turn.id)
+        makes_session = accepted is not None and accepted.makes_session
+        if self._agents.peek(turn.conversation_id) is not None and not makes_session:
+            return prepare()
+        pool, finished = ThreadPoolExecutor(1, thread_name_prefix="prepare"), threading.Event()
+        future = pool.submit(copy_context().run, prepare)
+        pool.shutdown(wait=False)
+        future.add_done_callback(lambda _: finished.set())
+        with running.stop.undoing(finished.set):
+            finished.wait()
+        if not future.done():
+            raise Interrupted
+        return future.result()
+
+    def _end_unstarted(self, running: Running) -> Outcome:
+        """End a turn that was stopped before it had begun."""
+        turn, plan = running.turn, running.plan
+        if running.stop.is_suspended:
+            return Outcome("suspended", "", _SHUTDOWN)
+        self._check_open(turn)
+        outcome = Outcome("interrupted", "", STOPPED)
+        parts = plan.deliver(turn.id, outcome) if plan is not None else ()
+        self._store.write(turns.finish, turn.id, "interrupted", reason=STOPPED, pieces=parts)
+        self._report(running, TurnEnded("interrupted", "", STOPPED))
         return outcome
 
     def _plan(self, running: Running) -> TurnPlan:
@@ -142,6 +196,7 @@ class TurnRunner:
             source=str(session.get("source") or turn.surface),
             workspace=Path(session.get("cwd") or Path.home()),
             permissions=turn.permissions,
+            model_name=sessions.chosen_model(session) if session else "",
             can_ask=False,
         )
 

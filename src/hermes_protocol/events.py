@@ -7,8 +7,10 @@ class EventParams(TypedDict):
     """The parameters of the notification `event`.
 
     An event of a conversation's log has its number and the id of the log; the number grows by at least 1
-    from one to the next. Snapshots of a state (`session.info`, `prompt.queue`, `usage.update`) have
-    neither: who reconnects gets them anew.
+    from one to the next, and no two events have the same one. Who reconnects with the last number it
+    saw is sent exactly those after it. Snapshots of a state (`session.info`, `prompt.queue`,
+    `usage.update`), notes of the server (`notification.show`, `session.changed`) and `error`, which
+    `message.complete` repeats, may have neither.
     """
 
     type: str

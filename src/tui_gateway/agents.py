@@ -1,23 +1,25 @@
-"""Agents of sessions: made beside, because that takes longer than a client should wait for an answer."""
+"""Agents of sessions: made in the background, because that takes longer than an answer should."""
 
 import logging
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hermes_core.errors import HermesError, ModelError
+from hermes_core.errors import HermesError
 from hermes_core.loading import loading
 from hermes_protocol.errors import NO_AGENT
-from hermes_state.ledger import sessions
 from tui_gateway import info
 from tui_gateway.protocol import RpcError
-from tui_gateway.runtime import Live, LiveSession, Runtime
+from tui_gateway.runtime import LiveSession, Runtime
+
+if TYPE_CHECKING:
+    from hermes_agent.agent import Agent
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 
 
 def begin(rt: Runtime, sid: str, session: LiveSession) -> None:
-    """Start to make the agent of a session, unless it is there or being made."""
+    """Start to make the agent of a session, unless there is one or it is being made."""
     live = rt.live(session)
     with live.lock:
         if session.get("agent") is not None or live.is_building or live.is_closing:
@@ -31,11 +33,11 @@ def begin(rt: Runtime, sid: str, session: LiveSession) -> None:
 def _build(rt: Runtime, sid: str, session: LiveSession) -> None:
     live = rt.live(session)
     try:
-        _make(rt, sid, session)
+        _make(rt, session)
     except HermesError as error:
         live.error = error
     except Exception as error:
-        logger.exception("the agent of %s could not be made", session["session_key"])
+        logger.exception("Could not make the agent of session %s", session["session_key"])
         live.error = RpcError(NO_AGENT, f"The agent could not be made: {error!r}.")
     finally:
         with live.lock:
@@ -45,68 +47,37 @@ def _build(rt: Runtime, sid: str, session: LiveSession) -> None:
         info.tell(rt, sid, session)
 
 
-def _make(rt: Runtime, sid: str, session: LiveSession) -> None:
-    # the agent and all it brings: loaded with the first session, not with the server
+def _make(rt: Runtime, session: LiveSession) -> None:
+    # the engine, the agent and all it brings: loaded with the first session, not with the server
     with loading:
-        from tui_gateway.translation import Translator  # noqa: PLC0415
+        from tui_gateway import surface  # noqa: PLC0415
 
     live = rt.live(session)
-    _settle_in(rt, session)
-    _find_model(rt, sid, live)
-    agent = rt.assembly().agent(
-        session["session_key"],
-        source=live.source,
-        workspace=live.cwd,
-        sink=Translator(rt, sid, session),
-        model_name=live.model_name,
-    )
+    surface.attach(rt, session)
+    plan = surface.plan_of(rt, session)
+    agent = rt.engine().agent(session["session_key"], plan)
     with live.lock:
         if not live.is_closing:
             session["agent"] = agent
-            return
-    agent.close()
-
-
-def _settle_in(rt: Runtime, session: LiveSession) -> None:
-    """Work where the conversation worked, or say that this place is gone."""
-    live = rt.live(session)
-    row = rt.db().read(sessions.find, session["session_key"])
-    if row is None or not row["cwd"]:
-        return
-    if Path(row["cwd"]).is_dir():
-        live.cwd = Path(row["cwd"])
-        return
-    live.warning = f"Its folder {row['cwd']} is gone; it works in {live.cwd} now."
-    rt.db().write(sessions.change, session["session_key"], cwd=str(live.cwd))
-
-
-def _find_model(rt: Runtime, sid: str, live: Live) -> None:
-    """Go on with the model that the conversation had, or say that it is gone.
-
-    The store remembers it all the same: it may be there the next time.
-    """
-    if not live.is_model_remembered:
-        return
-    try:
-        rt.assembly().model(live.model_name)
-    except ModelError as error:
-        name = rt.assembly().model().facts.name
-        text = f"The model {live.model_name} of this conversation cannot be had: {error.message}"
-        told = {"text": f"{text} {name} answers now.", "level": "warning", "kind": "model"}
-        rt.emit("notification.show", sid, told)
-        live.model_name = ""
-    live.is_model_remembered = False
+    rt.engine().wake(live.conversation_id)  # a prompt may have waited for its model
 
 
 def wait(rt: Runtime, sid: str, session: LiveSession) -> None:
-    """Wait for the agent of a session; raises RpcError when it cannot be had."""
+    """Wait for the agent of a session; raises RpcError when there can be none."""
     if session.get("agent") is not None:
         return
     begin(rt, sid, session)
     live = rt.live(session)
-    if not live.ready.wait(_PATIENCE_S):
+    if not live.ready.wait(_TIMEOUT_S):
         raise RpcError(NO_AGENT, "The agent is still being made.", fix="Try again in a moment.")
     if live.error is not None:
         raise RpcError(NO_AGENT, live.error.message, fix=live.error.fix)
     if session.get("agent") is None:
         raise RpcError(NO_AGENT, "The session is being closed.")
+
+
+def get(rt: Runtime, sid: str, session: LiveSession) -> "Agent":
+    """Return the agent of a session, waiting for it; raises RpcError when there can be none."""
+    wait(rt, sid, session)
+    agent: Agent = session.get("agent")  # pyright: ignore[reportAssignmentType]
+    return agent

@@ -8,13 +8,13 @@ from hermes_agent import lease
 from hermes_cli import plugins
 from hermes_engine import closing
 from hermes_state.ledger import lineage, sessions
-from tui_gateway import info, turns
+from tui_gateway import info, prompts
 from tui_gateway.runtime import SOURCE, LiveSession, Runtime
 
 logger = logging.getLogger(__name__)
 
-_BUILD_TIMEOUT_S = 0.5
-"""How long to wait for an agent that is being made."""
+_LEAVE_TIMEOUT_S = 0.5
+"""How long to wait for a turn that was stopped, and for an agent that is being made."""
 _LEAVES = frozenset({"tui_close", "tui_shutdown", "ws_disconnect", "ws_orphan_reap"})
 """Ends of a client, not of what was asked: prompts that wait go on when the conversation is resumed."""
 
@@ -47,7 +47,7 @@ def let_go(rt: Runtime, session: LiveSession, end_reason: str) -> None:
         stop()
         if (close := getattr(conversation.agent, "close", None)) is not None:
             close()
-    rt.presence.remove(rt.live(session).conversation_id)
+    _release(rt, session)
 
 
 def _history(session: LiveSession) -> list[dict[str, Any]]:
@@ -71,13 +71,30 @@ def _is_ours_to_end(rt: Runtime, session: LiveSession) -> bool:
 
 
 def _stop(rt: Runtime, session: LiveSession, *, drops_queue: bool) -> None:
-    """Stop what runs, and wait a moment for an agent that is being made."""
+    """Stop what runs, and wait a moment for it and for an agent that is being made."""
     live = rt.live(session)
-    with live.accepting, live.lock:  # a prompt that is being accepted is in line, or refused
-        live.is_closing = True  # from now on there comes no agent, and no turn begins
-        live.is_over = drops_queue
-        agent = session.get("agent")
-    if agent is not None or drops_queue:
-        turns.interrupt(rt, session, drops_queue=drops_queue)
+    with live.lock:  # a prompt is accepted before this, or refused
+        live.is_closing = True  # from now on no turn begins
     if live.is_building:
-        live.ready.wait(_BUILD_TIMEOUT_S)
+        live.ready.wait(_LEAVE_TIMEOUT_S)
+    if live.log is None:
+        return
+    engine = rt.engine()
+    with engine.paused(live.conversation_id, timeout_s=0):
+        if drops_queue:
+            prompts.interrupt(rt, session, cancels_queue=True)
+        engine.interrupt(live.conversation_id)
+        engine.work.wait_until_idle(live.conversation_id, _LEAVE_TIMEOUT_S)
+
+
+def _release(rt: Runtime, session: LiveSession) -> None:
+    """Stop following the conversation: it is not open here any more."""
+    live = rt.live(session)
+    rt.presence.remove(live.conversation_id)
+    if live.log is not None:
+        for feed in list(live.feeds.values()):
+            live.log.unsubscribe(feed)
+        live.feeds.clear()
+        if (agent := rt.engine().agents.drop(live.conversation_id)) is not None:
+            agent.close()
+    live.opened.close()

@@ -11,9 +11,9 @@ from hermes_agent.turn.stop import Stop
 from hermes_cli import plugins
 from hermes_core.loading import loading
 from hermes_protocol.errors import STILL_OPEN
-from tui_gateway import agents, info, intake, rewinding, view
+from tui_gateway import agents, info, stored_session, undo, view
 from tui_gateway.protocol import RpcError
-from tui_gateway.runtime import Live, LiveSession, Runtime, at_rest, is_busy
+from tui_gateway.runtime import Live, LiveSession, Runtime, at_rest
 
 
 class CommandContext:
@@ -24,11 +24,11 @@ class CommandContext:
         self._rt = rt
         self._sid = sid
         self._session = session
-        self.is_running = is_busy(session, rt.live(session))
+        self.is_running = info.is_busy(rt, session)
         """Whether a turn ran when the command was typed."""
         self.stop = Stop()
         self.sent: Any = None
-        """What is to be answered next; the client submits it."""
+        """The next prompt; the client submits it."""
         self.is_asked_again = False
         """Whether a prompt was submitted in the place of an earlier one."""
         self.is_leaving = False
@@ -61,7 +61,7 @@ class CommandContext:
         return skills.found(self._rt.home)
 
     def open(self, session_id: str | None, end_reason: str) -> None:
-        """Have the session go on with another conversation, under the same id for its clients."""
+        """Move the session to another conversation, under the same id for its clients."""
         store = self._rt.db()
         with view.deciding(store, session_id) if session_id is not None else nullcontext():
             if session_id is not None and view.opened(self._rt, session_id) not in (
@@ -73,8 +73,6 @@ class CommandContext:
             self._rt.finalize(self._session, end_reason)
             self._turn_to(session_id, before)
         agents.begin(self._rt, self._sid, self._session)
-        if session_id is not None:
-            self._rt.afterwards(lambda: self._go_on())
         self.has_moved = True
 
     def _turn_to(self, session_id: str | None, before: Live) -> None:
@@ -83,12 +81,13 @@ class CommandContext:
             from hermes_state.ledger import sessions  # noqa: PLC0415
 
         live, key = self._like(before), session_id or sessions.new_id()
+        live.conversation_id = key
         try:
             if session_id is not None:
-                intake.recall_model(self._rt, key, live)
-                intake.reopen(self._rt, key, live)
+                stored_session.open_stored(self._rt, key, live)
         except Exception:  # then it goes on where it was
             live, key = self._like(before), info.key_of(self._session)
+            live.conversation_id = before.conversation_id
             raise
         finally:
             self._session.update(at_rest(key, live))
@@ -104,14 +103,11 @@ class CommandContext:
             is_rendered=before.is_rendered,
         )
 
-    def _go_on(self) -> None:
-        intake.recover(self._rt, self._sid, self._session)
-
     def send(self, content: Any, replaces: int | None = None) -> None:  # noqa: ANN401 -- text or parts
         if replaces is None:
             self.sent = content
         else:
-            rewinding.submit_instead(self._rt, self._sid, self._session, content, replaces)
+            undo.submit_instead(self._rt, self._session, content, replaces)
             self.is_asked_again = True
 
     def models(self) -> str:
@@ -120,10 +116,10 @@ class CommandContext:
         return "\n".join(f"  {found.label}: {found.reason}" for found in findings)
 
     def use_model(self, name: str) -> str:
-        """Ask another model in this session from now on."""
+        """Use another model in this session from now on."""
         model = self._rt.assembly().model(name)
         self.agent.model = model
-        intake.choose_model(self._rt, self._session, name, model.facts.name)
+        stored_session.choose_model(self._rt, self._session, name, model.facts.name)
         self._rt.afterwards(lambda: info.tell(self._rt, self._sid, self._session))
         return model.facts.name
 

@@ -20,7 +20,6 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from hermes_core.errors import HermesError
-from hermes_core.text import counted
 from hermes_protocol import errors
 from tui_gateway import protocol, server
 from tui_gateway.transport import LONGEST_LINE, Descriptor, Lines, Queued, Transport
@@ -216,7 +215,7 @@ def _leave(reason: str, finish: Callable[[], object]) -> NoReturn:
 
 
 def _look_after(is_leaving: threading.Event) -> None:
-    """End what earlier processes left open, then follow what others say and leave unfinished."""
+    """End what earlier processes left open, then follow what other processes answer."""
     if not is_leaving.wait(_SWEEP_AFTER_S):
         _sweep()
     while not is_leaving.wait(_LOOK_EVERY_S):
@@ -234,10 +233,9 @@ def _sweep() -> None:
 
 def _look_at_others() -> None:
     try:
-        if taken := server.look_at_others():
-            logger.info("%s of a process that is gone goes on here", counted(taken, "turn"))
+        server.look_at_others()
     except Exception:
-        logger.exception("what others said and left could not be looked for")
+        logger.exception("Could not look for answers of other processes")
 
 
 def _tell_crash(

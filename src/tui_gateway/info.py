@@ -34,6 +34,24 @@ def key_of(session: LiveSession) -> str:
     return known if isinstance(known, str) and known else session["session_key"]
 
 
+def is_running(rt: Runtime, session: LiveSession) -> bool:
+    """Return whether a turn or a compaction of a session runs, or is about to."""
+    live = rt.live(session)
+    if live.log is None:
+        return bool(session.get("running"))
+    engine = rt.engine()
+    is_compacting = engine.work.is_compacting(live.conversation_id)
+    return is_compacting or bool(engine.open_turns(live.conversation_id))
+
+
+def is_busy(rt: Runtime, session: LiveSession) -> bool:
+    """Return the same, and wait for a turn whose end is on disk: it still calls plugins."""
+    live = rt.live(session)
+    if live.log is None:
+        return bool(session.get("running"))
+    return rt.engine().is_busy(live.conversation_id)
+
+
 def describe(rt: Runtime, session: LiveSession) -> Payload:
     """The payload of `session.info`."""
     live, agent = rt.live(session), session.get("agent")
@@ -46,7 +64,7 @@ def describe(rt: Runtime, session: LiveSession) -> Payload:
         "cwd": str(live.cwd),
         "branch": git_branch(live.cwd),
         "project": live.cwd.name,
-        "running": bool(session.get("running")),
+        "running": is_running(rt, session),
         "title": session.get("pending_title") or "",
         "stored_session_id": key_of(session),
         "approval_mode": rt.settings.approvals.mode,
@@ -68,7 +86,7 @@ def describe(rt: Runtime, session: LiveSession) -> Payload:
             from tui_gateway import offer  # noqa: PLC0415 -- brings the catalog of models
 
         info["credential_warning"] = str(live.error)
-        info["offer"] = offer.made(rt, live)
+        info["offer"] = offer.find(rt, live)
     if warning := " ".join(filter(None, (live.warning, _failed_plugins(session)))):
         info["config_warning"] = warning
     if facts is not None:
@@ -100,13 +118,26 @@ def _failed_plugins(session: LiveSession) -> str:
 
 
 def tell(rt: Runtime, sid: str, session: LiveSession) -> None:
-    """Send `session.info`; what the store does not say is left out."""
+    """Send `session.info`."""
+    rt.emit("session.info", sid, current(rt, session))
+
+
+def current(rt: Runtime, session: LiveSession) -> Payload:
+    """Return the payload of `session.info` as far as the store can be read."""
     try:
-        payload = describe(rt, session)
+        return describe(rt, session)
     except HermesError as error:
         logger.warning("session.info is not complete: %s", error)
-        payload = {"stored_session_id": key_of(session), "running": bool(session.get("running"))}
-    rt.emit("session.info", sid, payload)
+        return {"stored_session_id": key_of(session)}
+
+
+def current_usage(rt: Runtime, session: LiveSession) -> Payload:
+    """Return the usage as far as the store can be read."""
+    try:
+        return usage(rt, session)
+    except HermesError as error:
+        logger.warning("The usage of %s is not known: %s", key_of(session), error)
+        return {}
 
 
 def rewinds_of(store: "Store", key: str) -> tuple[str, int]:
@@ -149,22 +180,22 @@ def usage(rt: Runtime, session: LiveSession) -> Payload:
 
 def window_share(rt: Runtime, session: LiveSession) -> Payload:
     """How full the window of the model is, as far as that is known."""
-    facts, taken = _facts(session.get("agent")), rt.live(session).taken
+    facts, used = _facts(session.get("agent")), rt.live(session).used_tokens
     if facts is None:
         return {}
-    if taken is None:
-        taken = rt.db().read(usage_ledger.last_taken, key_of(session))
+    if used is None:
+        used = rt.db().read(usage_ledger.last_taken, key_of(session))
     share = {"context_max": facts.window}
-    if taken is None or not facts.window:
+    if used is None or not facts.window:
         return share
-    percent = round(100 * taken / facts.window, 1)
-    return {**share, "context_used": taken, "context_percent": percent}
+    percent = round(100 * used / facts.window, 1)
+    return {**share, "context_used": used, "context_percent": percent}
 
 
 def estimate(rt: Runtime, session: LiveSession) -> None:
     """Find out how full the window is after something else than a turn has changed the conversation."""
     count = getattr(session.get("agent"), "context_tokens", None)
-    rt.live(session).taken = count() if count is not None else None
+    rt.live(session).used_tokens = count() if count is not None else None
 
 
 def model_name(agent: object) -> str:

@@ -14,7 +14,7 @@ from tui_gateway.runtime import Live, Runtime
 _NEWS_EVERY_S = 0.1
 
 
-def made(rt: Runtime, live: Live) -> dict[str, Any]:
+def find(rt: Runtime, live: Live) -> dict[str, Any]:
     """What can be fetched for a session that nobody answers; empty when that would not help."""
     if not isinstance(live.error, ModelMissingError):
         return {}

@@ -10,6 +10,7 @@ from typing import Any
 
 from hermes_core.errors import HermesError, NothingSaidError, SessionNotFoundError, TitleError
 from hermes_protocol.errors import NOT_STORED, NOTHING_SAID, SERVER_ERROR, TITLE_REFUSED
+from hermes_protocol.results import Position
 
 Frame = dict[str, Any]
 Rid = Any
@@ -71,9 +72,19 @@ def _number_of(error: HermesError, number: int) -> int:
     return next((known for kind, known in _OF_STORE.items() if isinstance(error, kind)), number)
 
 
-def event(kind: str, session_id: str, payload: Mapping[str, Any] | None = None) -> Frame:
-    """Something that a client is told without having asked; without a session, about the server."""
+def event(
+    kind: str,
+    session_id: str,
+    payload: Mapping[str, Any] | None = None,
+    position: Position | None = None,
+) -> Frame:
+    """The frame of an event; without a session it is about the server.
+
+    `position` is that of an event of a conversation's log.
+    """
     params: Frame = {"type": kind, "session_id": session_id} if session_id else {"type": kind}
+    if position is not None:
+        params |= {"log": position.log, "seq": position.seq}
     if payload is not None:
         params["payload"] = payload
     return {"jsonrpc": "2.0", "method": "event", "params": params}

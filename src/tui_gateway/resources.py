@@ -1,6 +1,7 @@
-"""What the server opens when it is first needed, and closes at its end: settings, store, agent parts."""
+"""What the server opens when it is first needed, and closes at its end: settings, store, engine."""
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hermes_core.loading import loading
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     from hermes_agent.assembly import Assembly
     from hermes_core.paths import Home
     from hermes_core.settings import Settings
+    from hermes_engine.engine import Engine
     from hermes_state.store import Store
     from tui_gateway.presence import Presence
 
@@ -24,6 +26,7 @@ class Resources:
         self._settings: Settings | None = None
         self._store: Store | None = None
         self._assembly: Assembly | None = None
+        self._engine: Engine | None = None
         self._presence: Presence | None = None
 
     @property
@@ -91,18 +94,29 @@ class Resources:
         with self._assembling:
             if self._assembly is None:
                 settings = self.settings
-                made = Assembly(self.home, settings, store, plugins)
+                assembly = Assembly(self.home, settings, store, plugins)
                 with self._lock:
                     if settings is not self.settings:
-                        made.renew(self.settings)
-                    self._assembly = made
+                        assembly.renew(self.settings)
+                    self._assembly = assembly
             return self._assembly
+
+    def engine(self, store: "Store", make: "Callable[[Assembly], Engine]") -> "Engine":
+        """Return the engine that runs the turns; it is made and started once."""
+        assembly = self.assembly(store)
+        with self._assembling:
+            if self._engine is None:
+                engine = make(assembly)
+                engine.start()
+                self._engine = engine
+            return self._engine
 
     def close(self) -> None:
         """Let go of everything; one part that fails does not keep the others."""
         with self._lock:
+            engine, self._engine = self._engine, None
             assembly, store, presence = self._assembly, self._store, self._presence
             self._assembly = self._store = self._presence = self._settings = self._home = None
-        for part in (assembly, store, presence):
+        for part in (engine, assembly, store, presence):
             if part is not None:
                 part.close()

@@ -4,17 +4,14 @@ A session is a dictionary, because scenarios build it as one and may leave keys 
 to remember of it is in `Live`, under one of its keys.
 """
 
-import itertools
 import threading
-from collections import deque
 from collections.abc import Callable
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Required, TypedDict
 
 import msgspec
 
-from hermes_agent.turn.stop import Stop
 from hermes_core import clock
 from hermes_core.errors import HermesError
 from hermes_protocol.errors import BUSY
@@ -28,60 +25,20 @@ if (
     from hermes_agent.assembly import Assembly
     from hermes_core.paths import Home
     from hermes_core.settings import Settings
+    from hermes_engine.engine import Engine
+    from hermes_engine.events import EventLog
     from hermes_state.store import Store
+    from tui_gateway.feeds import Feed
     from tui_gateway.presence import Presence
+    from tui_gateway.progress import Progress
 
 SOURCE = "tui"
 """What the store says about conversations that were begun here."""
-_LEAVING_S = 3.0
-
-
-class Waiting(msgspec.Struct):
-    """A prompt that is on disk and is to be answered."""
-
-    turn_id: str
-    content: Any
-    """Text, or parts when it has more than text."""
-    text: str
-    makes_session: bool = False
-    """Whether the session was made by accepting it."""
-    came: int = msgspec.field(default_factory=partial(next, itertools.count()))
-    """Its place among those that this process took in; what was left by another comes before."""
-    is_recovered: bool = False
-    """Whether it was accepted by a process that is gone."""
-    stop: Stop = msgspec.field(default_factory=Stop)
-    is_told: bool = False
-    """Whether its end is told, or about to be: what is left of it takes a moment."""
-    done: threading.Event = msgspec.field(default_factory=threading.Event)
-    """Set when it runs no more, and is not the current one."""
-
 
 Settle = Callable[[dict[str, Any] | HermesError], None]
 """Answers a request later: with its result, or with why there is none."""
-
-
-class Steering(msgspec.Struct):
-    """Something said to the running turn. It waits as a turn of its own until it has been heard."""
-
-    text: str
-    key: str | None
-    settle: "Settle"
-    waiting: "Waiting | None" = None
-
-    def tell(self, status: str) -> None:
-        """Answer its sender: steered, queued (it is a prompt of its own), rejected (it was dropped)."""
-        turn_id = self.waiting.turn_id if self.waiting is not None else ""
-        self.settle({"status": status, "text": self.text, "turn_id": turn_id})
-
-
-class RunningTool(msgspec.Struct):
-    """A call that has begun and not ended, for a client that comes in the middle of it."""
-
-    tool_id: str
-    name: str
-    arguments: dict[str, object]
-    output: str = ""
-    """The end of what it has shown so far."""
+Steers = dict[str, Callable[[str], None]]
+"""Queued turns that the running turn is to hear, and what answers their senders with a status."""
 
 
 class Live(msgspec.Struct):
@@ -89,13 +46,15 @@ class Live(msgspec.Struct):
 
     sid: str = ""
     conversation_id: str = ""
-    """The conversation that others see open here; empty until something was said in it."""
+    """The session in which the conversation began; empty in what a scenario made."""
     source: str = SOURCE
     cwd: Path = msgspec.field(default_factory=folder.own)
     model_name: str = ""
     """The model that was chosen for this session; empty: the one of the settings."""
     is_model_remembered: bool = False
     """Whether it was chosen earlier, so that it may be gone by now."""
+    model_lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
+    """Held while that is found out, which may take a while."""
     parent_session_id: str | None = None
     """The session that this one is a branch of, until it is stored."""
     seed: list[dict[str, Any]] = msgspec.field(default_factory=list[dict[str, Any]])
@@ -108,31 +67,29 @@ class Live(msgspec.Struct):
     created_at: float = msgspec.field(default_factory=clock.now)
     last_active: float = msgspec.field(default_factory=clock.now)
     lock: threading.RLock = msgspec.field(default_factory=threading.RLock)
-    """Held while the queue, the current turn or `running` change."""
-    accepting: threading.RLock = msgspec.field(default_factory=threading.RLock)
-    """Held while a prompt is taken in, so that the order on disk is the order of the queue."""
-    queue: deque[Waiting] = msgspec.field(default_factory=deque[Waiting])
-    told: list[str] = msgspec.field(default_factory=list[str])
-    """The turns that wait, as the clients were told last."""
-    telling: threading.Lock = msgspec.field(default_factory=threading.Lock)
-    """Held while they are told what waits."""
-    current: Waiting | None = None
-    compaction: Stop | None = None
-    """The stop of the compaction that runs now."""
-    shown: int = 0
-    """The last message that clients were shown when they asked for the conversation."""
+    """Held while a prompt is accepted or undone, and while clients come and leave.
+
+    Not to be taken by a subscriber of the event log.
+    """
+    opened: ExitStack = msgspec.field(default_factory=ExitStack)
+    """Closed when the session is: the conversation is not open here any more."""
+    log: "EventLog | None" = None
+    """The events of the conversation, once the engine has it open."""
+    progress: "Progress | None" = None
+    feeds: "dict[Transport, Feed]" = msgspec.field(default_factory=dict)
+    """The clients that are sent the events of the log."""
+    steers: Steers = msgspec.field(default_factory=dict)
+    queue_lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
+    """Held while clients are sent the queue."""
+    sent_queue: list[str] = msgspec.field(default_factory=list[str])
+    """The queued turns that clients were sent last."""
+    last_message_id: int = 0
+    """The last message that clients were sent when they asked for the conversation."""
     rewinds: tuple[str, int] = ("", 0)
-    """How often something had been taken back by then, and in which session."""
+    """How often something had been undone by then, and in which session."""
     own: set[int] = msgspec.field(default_factory=set[int])
-    """The user messages that are answered here, of which clients are told by events."""
-    streamed: list[str] = msgspec.field(default_factory=list[str])
-    """What was streamed of the current reply."""
-    tools: dict[str, RunningTool] = msgspec.field(default_factory=dict[str, RunningTool])
-    """The calls that run now, by their ids."""
-    steering: list[Steering] = msgspec.field(default_factory=list[Steering])
-    takes_steers: bool = False
-    """Whether a turn runs that hears what is said to it."""
-    taken: int | None = None
+    """The user messages whose turns run here, so that events tell clients of them."""
+    used_tokens: int | None = None
     """How many tokens of the window are in use; None when only the store may know."""
     is_building: bool = False
     ready: threading.Event = msgspec.field(default_factory=threading.Event)
@@ -146,16 +103,8 @@ class Live(msgspec.Struct):
     warning: str = ""
     """Something a person should know about this conversation."""
     is_closing: bool = False
-    is_over: bool = False
-    """Whether nothing of it is to go on, also not what was about to begin."""
     detached_at: float | None = None
     """When the last client went away."""
-
-    def begin(self, waiting: Waiting | None) -> None:
-        """From now on this prompt is the current one, of which nothing was streamed yet."""
-        self.current = waiting
-        self.streamed.clear()
-        self.tools.clear()
 
 
 class LiveSession(TypedDict, total=False):
@@ -171,7 +120,7 @@ class LiveSession(TypedDict, total=False):
     history_version: int
     """Counts changes of the history, so that a turn notices one that happened meanwhile."""
     running: bool
-    """Whether a turn runs or is about to."""
+    """Whether the agent of a scenario works; for ours the store says it."""
     attached_images: list[str]
     """Files that go along with the next prompt."""
     image_counter: int
@@ -193,23 +142,6 @@ class Renderer(Protocol):
     def feed(self, text: str) -> str | None:
         """What can be shown by now, or None."""
         ...
-
-
-def is_busy(session: LiveSession, live: Live) -> bool:
-    """Whether a turn runs, or something else that must not be disturbed.
-
-    A turn whose end was told is waited for: a client that has heard of it may ask for what comes next.
-    """
-    current = live.current
-    if current is not None and current.is_told:
-        current.done.wait(_LEAVING_S)
-    return bool(session.get("running"))
-
-
-def check_idle(session: LiveSession, live: Live) -> None:
-    """Refuse what cannot be done while a turn runs."""
-    if is_busy(session, live):
-        raise busy()
 
 
 def busy() -> RpcError:
@@ -257,6 +189,10 @@ class Runtime(Protocol):
         """What agents are made of."""
         ...
 
+    def engine(self) -> "Engine":
+        """The engine that runs the turns; made when it is first needed. Raises StoreError."""
+        ...
+
     def reload(self) -> None:
         """Read the settings anew."""
         ...
@@ -266,8 +202,8 @@ class Runtime(Protocol):
         """An open session; raises RpcError."""
         ...
 
-    def take_up(self, sid: str, session: LiveSession) -> int:
-        """Take up what a process that is gone left unfinished in a session; returns how many turns."""
+    def find(self, conversation_id: str) -> LiveSession | None:
+        """Return the open session of a conversation."""
         ...
 
     def check_room(self) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hermes_agent.assembly import Assembly
     from hermes_core.paths import Home
     from hermes_core.settings import Settings
+    from hermes_engine.engine import Engine
     from hermes_state.store import Store
     from tui_gateway.presence import Presence
 
@@ -35,6 +36,8 @@ logger = logging.getLogger(__name__)
 MOST_SESSIONS = 256
 _MOST_REQUESTS = 8
 """How many long requests are worked on at once; the others wait."""
+_MAX_TURNS = 64
+"""How many turns run at once; the others are queued."""
 _PATIENCE_S = 0.2
 _ENDING_S = 10.0
 """How long whoever wants a conversation waits for its end, in which plugins have their say."""
@@ -50,8 +53,8 @@ _ending: list[LiveSession] = []
 _resources = Resources()
 _pool = Pool(threads=_MOST_REQUESTS)
 """For requests that take a while."""
-_turns = Pool()
-"""For turns: each is run at once, and waits only for its model."""
+_background = Pool()
+"""For what may wait for a model or a plugin, and agents that are being made."""
 _stdio: Transport | None = None
 """The client whose child this process is, if there is one."""
 
@@ -215,14 +218,22 @@ def shut_down() -> None:
 def interrupt_all() -> int:
     """Stop every turn that runs; returns how many."""
     with _sessions_lock:
-        running = [session for session in _sessions.values() if session.get("running")]
+        sessions = list(_sessions.values())
+    running = [session for session in sessions if _is_running(session)]
     if running:
         with loading:
-            from tui_gateway import turns  # noqa: PLC0415 -- loaded with the first turn
+            from tui_gateway import prompts  # noqa: PLC0415 -- loaded with the first prompt
 
         for session in running:
-            turns.interrupt(_runtime, session, drops_queue=True)
+            prompts.interrupt(_runtime, session, cancels_queue=True)
     return len(running)
+
+
+def _is_running(session: LiveSession) -> bool:
+    with loading:
+        from tui_gateway import info  # noqa: PLC0415 -- loaded with the first session
+
+    return info.is_running(_runtime, session)
 
 
 def end_orphans() -> list[str]:
@@ -235,26 +246,14 @@ def end_orphans() -> list[str]:
     return end_orphans(_get_db(), _resources.presence)
 
 
-def look_at_others() -> int:
-    """Take up what processes that are gone left unfinished in sessions that are open here, and tell
-    clients what those that are not have said; returns how many turns were taken up.
-    """
-    taken = 0
+def look_at_others() -> None:
+    """Tell clients what other processes have answered in conversations that are open here."""
     for sid, session in list(_sessions.items()):
         with loading:
             from tui_gateway import view  # noqa: PLC0415 -- loaded with the first session
 
         if session.get("live") is not None:
-            taken += _take_up(sid, session)
             view.tell_growth(_runtime, sid, session)
-    return taken
-
-
-def _take_up(sid: str, session: LiveSession) -> int:
-    with loading:
-        from tui_gateway import intake  # noqa: PLC0415 -- loaded with the first session
-
-    return intake.recover(_runtime, sid, session, with_messages=False)
 
 
 # -- clients -----------------------------------------------------------------------------------------
@@ -284,6 +283,9 @@ def _live_by(sid: str) -> Live | None:
 
 def detach(transport: Transport, now: float) -> list[str]:
     """A client is gone: its sessions live on, or end if it wished so; returns those left alone."""
+    for _, live in _lives():
+        if (feed := live.feeds.pop(transport, None)) is not None and live.log is not None:
+            live.log.unsubscribe(feed)
     alone = [sid for sid, live in _lives() if clients.leave(live, transport, now)]
     return [sid for sid in alone if not _ends_with_client(sid)]
 
@@ -297,10 +299,10 @@ def _ends_with_client(sid: str) -> bool:
 
 def reap(now: float, grace_s: float) -> list[str]:
     """End sessions that have had no client for so long and do nothing; returns them."""
-    with _sessions_lock:
-        idle = [(sid, live) for sid, live in _lives() if not _sessions[sid].get("running")]
-    forsaken = clients.forsaken(idle, now, grace_s)
-    return [sid for sid in forsaken if _close_session_by_id(sid, "ws_orphan_reap")]
+    forsaken = clients.forsaken(_lives(), now, grace_s)
+    found = [(sid, _sessions.get(sid)) for sid in forsaken]
+    idle = [sid for sid, session in found if session is not None and not _is_running(session)]
+    return [sid for sid in idle if _close_session_by_id(sid, "ws_orphan_reap")]
 
 
 def _lives() -> list[tuple[str, Live]]:
@@ -333,7 +335,7 @@ def dispatch(request: object, transport: Transport | None = None) -> Frame | Non
     entry = methods.TABLE.get(name) if isinstance(name, str) else None
     if entry is None or not entry.is_long:
         _answer(cast("object", request), transport)
-    elif not (_turns if entry.waits else _pool).run(partial(_answer, frame, transport)):
+    elif not (_background if entry.waits else _pool).run(partial(_answer, frame, transport)):
         busy = "Too many requests are waiting."
         transport.write(protocol.refusal(frame.get("id"), errors.SERVER_ERROR, busy))
     return None
@@ -424,6 +426,9 @@ class _Runtime:
     def assembly(self) -> "Assembly":
         return _resources.assembly(_get_db())
 
+    def engine(self) -> "Engine":
+        return _resources.engine(_get_db(), _make_engine)
+
     def reload(self) -> None:
         _resources.reload()
 
@@ -440,8 +445,12 @@ class _Runtime:
             )
         return session
 
-    def take_up(self, sid: str, session: LiveSession) -> int:
-        return _take_up(sid, session)
+    def find(self, conversation_id: str) -> LiveSession | None:
+        for session in list(_sessions.values()):
+            live = _live_of(session)
+            if live.conversation_id == conversation_id and not live.is_closing:
+                return session
+        return None
 
     def check_room(self) -> None:
         _check_room()
@@ -485,10 +494,16 @@ class _Runtime:
         return render_message(text, cols)
 
     def watch(self, session: LiveSession) -> None:
-        clients.watch(_live_of(session), self.transport)
+        live = _live_of(session)
+        clients.watch(live, self.transport)
+        if live.log is not None:
+            with loading:
+                from tui_gateway import feeds  # noqa: PLC0415 -- loaded with the engine
+
+            feeds.follow(self, session, self.transport)
 
     def spawn(self, target: Callable[[], None]) -> None:
-        _turns.run(target)
+        _background.run(target)
 
     def later(self, rid: Rid) -> Settle:
         transport = self.transport
@@ -509,6 +524,16 @@ class _Runtime:
             target()
         else:
             waiting.append(target)
+
+
+def _make_engine(assembly: "Assembly") -> "Engine":
+    # the engine and the agent: loaded with the first session
+    with loading:
+        from hermes_engine.engine import Engine  # noqa: PLC0415
+        from tui_gateway.surface import TerminalSurface  # noqa: PLC0415
+
+    surface = TerminalSurface(_runtime)
+    return Engine(assembly, [surface], max_turns=_MAX_TURNS, adopts_abandoned=False)
 
 
 _runtime = _Runtime()

@@ -1,4 +1,4 @@
-"""What a turn reports, as the events that clients know."""
+"""The translation of engine events into the events of the wire protocol, each into at most one."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,114 +7,149 @@ import msgspec
 
 from hermes_agent.turn import events
 from hermes_core.text import shorten_middle
-from tui_gateway import info, scope
+from hermes_engine.events import LogEntry, TurnStarted, TurnWaiting
+from tui_gateway import info, queue, scope
+from tui_gateway.progress import whole_lines
 from tui_gateway.projection import context_of
-from tui_gateway.runtime import LiveSession, RunningTool, Runtime
+from tui_gateway.runtime import LiveSession, Runtime
 
-_LONGEST = 16_000
-_LONGEST_ARGUMENTS = 1_000
+_MAX_CHARS = 16_000
+_MAX_ARGUMENT_CHARS = 1_000
+_STATUSES = {"answered": "complete", "interrupted": "interrupted", "failed": "error"}
 
 Payload = dict[str, Any]
+WireEvent = tuple[str, Payload]
 
 
 class Translator:
-    """The sink of a session's agent."""
+    """Translates the events of a session for one client."""
 
-    def __init__(self, rt: Runtime, sid: str, session: LiveSession) -> None:
+    def __init__(self, rt: Runtime, session: LiveSession) -> None:
         self._rt = rt
-        self._sid = sid
         self._session = session
         self._live = rt.live(session)
-        self._on: dict[type[events.Event], Callable[[Any], None]] = {
+        self._renderer = None
+        self._on: dict[type[events.Event], Callable[[str, Any], WireEvent | None]] = {
+            TurnStarted: self._start,
+            TurnWaiting: self._wait,
+            events.TextDelta: self._text,
             events.ReasoningDelta: self._reason,
             events.ToolCallBegun: self._generate,
             events.ToolStarted: self._start_tool,
             events.ToolProgress: self._progress,
             events.ToolEnded: self._end_tool,
             events.StepStored: self._end_step,
-            events.Steered: self._steer,
+            events.Steered: lambda _, event: ("prompt.steered", {"text": event.text}),
             events.Retrying: self._retry,
             events.FellBack: self._fall_back,
             events.QuestionAsked: self._ask,
-            events.QuestionAnswered: self._settle,
-            events.QuestionWithdrawn: self._withdraw,
-            events.Used: self._use,
+            events.QuestionAnswered: lambda _, event: _settled(event.question_id, event.answer),
+            events.QuestionWithdrawn: lambda _, event: _settled(event.question_id, ""),
             events.Compacting: self._compact,
             events.Compacted: self._compacted,
             events.Titled: self._title,
             events.Notice: self._notice,
+            events.TurnEnded: self._end,
         }
 
-    def __call__(self, event: events.Event) -> None:
-        """Tell the clients; text and the end of a turn are told by whoever runs the turn."""
-        if tell := self._on.get(type(event)):
-            tell(event)
+    def __call__(self, entry: LogEntry) -> WireEvent | None:
+        """Return the wire event of an engine event, if it has one."""
+        if translate := self._on.get(type(entry.event)):
+            return translate(entry.turn_id, entry.event)
+        return None
 
-    def _emit(self, kind: str, payload: Payload) -> None:
-        self._rt.emit(kind, self._sid, payload)
+    # -- the turn ----------------------------------------------------------------------------------
 
-    # -- what the model says and does ------------------------------------------------------------
+    def _start(self, turn_id: str, event: TurnStarted) -> WireEvent:
+        cols = self._session.get("cols", 80)
+        self._renderer = self._rt.make_stream_renderer(cols) if self._live.is_rendered else None
+        prompt = queue.prompt(self._rt.db(), turn_id)
+        payload: Payload = {
+            "turn_id": turn_id,
+            "user": prompt["text"],
+            "is_recovered": event.is_resumed,
+            "queued": len(queue.turn_ids(self._rt, self._live)),
+        }
+        if "images" in prompt:
+            payload["images"] = prompt["images"]
+        return "message.start", payload
 
-    def _reason(self, event: events.ReasoningDelta) -> None:
-        if self._session.get("show_reasoning", True):
-            self._emit("reasoning.delta", {"text": event.text})
+    def _wait(self, _turn_id: str, event: TurnWaiting) -> WireEvent:
+        return "status.update", {"kind": "waiting", "text": event.reason, "void": True}
 
-    def _generate(self, event: events.ToolCallBegun) -> None:
-        if self._shows_tools:
-            self._emit("tool.generating", {"name": event.name})
+    def _end(self, turn_id: str, event: events.TurnEnded) -> WireEvent:
+        text = event.text
+        if not text and event.status == "failed":
+            text = f"Error: {event.reason}"
+        payload: Payload = {
+            "text": text,
+            "status": _STATUSES[event.status],
+            "turn_id": turn_id,
+            "usage": info.current_usage(self._rt, self._session),
+        }
+        if event.status == "failed":
+            payload["error"] = event.reason
+        if event.reasoning:
+            payload["reasoning"] = event.reasoning
+        if self._live.is_rendered:
+            payload["rendered"] = self._rt.render_message(text, self._session.get("cols", 80))
+        return "message.complete", payload
 
-    def _end_step(self, event: events.StepStored) -> None:
-        if event.text.strip():
-            self._emit("message.interim", {"text": event.text, "already_streamed": True})
-        self._live.streamed.clear()
+    # -- what the model says -----------------------------------------------------------------------
 
-    def _steer(self, event: events.Steered) -> None:
-        with self._live.lock:
-            heard = next((one for one in self._live.steering if one.text == event.text), None)
-            if heard is not None:
-                self._live.steering.remove(heard)
-        if heard is not None:
-            heard.tell("steered")
-        self._emit("prompt.steered", {"text": event.text})
+    def _text(self, _turn_id: str, event: events.TextDelta) -> WireEvent:
+        payload = {"text": event.text}
+        if self._renderer is not None:
+            rendered = self._renderer.feed(event.text)
+            if rendered is not None:
+                payload["rendered"] = rendered
+        return "message.delta", payload
 
-    # -- tools -----------------------------------------------------------------------------------
+    def _reason(self, _turn_id: str, event: events.ReasoningDelta) -> WireEvent | None:
+        if not self._session.get("show_reasoning", True):
+            return None
+        return "reasoning.delta", {"text": event.text}
+
+    def _generate(self, _turn_id: str, event: events.ToolCallBegun) -> WireEvent | None:
+        return ("tool.generating", {"name": event.name}) if self._shows_tools else None
+
+    def _end_step(self, _turn_id: str, event: events.StepStored) -> WireEvent | None:
+        if not event.text.strip():
+            return None
+        return "message.interim", {"text": event.text, "already_streamed": True}
+
+    # -- tools -------------------------------------------------------------------------------------
 
     @property
     def _shows_tools(self) -> bool:
         return self._session.get("tool_progress_mode", "all") != "off"
 
-    def _start_tool(self, event: events.ToolStarted) -> None:
-        running = RunningTool(event.call_id, event.name, event.arguments)
-        self._live.tools[event.call_id] = running
+    def _start_tool(self, _turn_id: str, event: events.ToolStarted) -> WireEvent | None:
         if not self._shows_tools:
-            return
+            return None
         payload: Payload = {
             "tool_id": event.call_id,
             "name": event.name,
             "context": context_of(event.arguments),
         }
         if self._session.get("tool_progress_mode") == "verbose":
-            payload["args_text"] = shorten_middle(str(event.arguments), _LONGEST_ARGUMENTS)
-        self._emit("tool.start", payload)
+            payload["args_text"] = shorten_middle(str(event.arguments), _MAX_ARGUMENT_CHARS)
+        return "tool.start", payload
 
-    def _progress(self, event: events.ToolProgress) -> None:
-        lines = event.text.rstrip("\n") + "\n"  # clients put them one after the other
-        if (running := self._live.tools.get(event.call_id)) is not None:
-            running.output = (running.output + lines)[-_LONGEST:]
-        if self._shows_tools:
-            self._emit("tool.progress", {"tool_id": event.call_id, "text": lines})
+    def _progress(self, _turn_id: str, event: events.ToolProgress) -> WireEvent | None:
+        if not self._shows_tools:
+            return None
+        return "tool.progress", {"tool_id": event.call_id, "text": whole_lines(event.text)}
 
-    def _end_tool(self, event: events.ToolEnded) -> None:
-        running = self._live.tools.pop(event.call_id, None)
-        arguments = running.arguments if running is not None else event.arguments
+    def _end_tool(self, _turn_id: str, event: events.ToolEnded) -> WireEvent | None:
         if not self._shows_tools and not event.diff:
-            return
-        result = shorten_middle(event.result, _LONGEST)
+            return None
+        result = shorten_middle(event.result, _MAX_CHARS)
         payload: Payload = {
             "tool_id": event.call_id,
             "name": event.name,
-            "args": arguments,
-            "context": context_of(arguments),
+            "args": event.arguments,
+            "context": context_of(event.arguments),
             "result": result,
             "result_text": result,
             "duration_s": round(event.seconds, 3),
@@ -124,63 +159,48 @@ class Translator:
             payload["exit_code"] = event.exit_code
         if event.diff:
             payload["inline_diff"] = event.diff
-        self._emit("tool.complete", payload)
+        return "tool.complete", payload
 
-    # -- questions -------------------------------------------------------------------------------
+    # -- everything else ---------------------------------------------------------------------------
 
-    def _ask(self, event: events.QuestionAsked) -> None:
+    def _ask(self, _turn_id: str, event: events.QuestionAsked) -> WireEvent:
         question = {"id": event.question_id, **msgspec.structs.asdict(event)}
-        self._emit(*request_of(self._rt, self._session, question))
+        return request_of(self._rt, self._session, question)
 
-    def _settle(self, event: events.QuestionAnswered) -> None:
-        self._emit("question.settled", {"request_id": event.question_id, "answer": event.answer})
-
-    def _withdraw(self, event: events.QuestionWithdrawn) -> None:
-        self._emit("question.settled", {"request_id": event.question_id, "answer": ""})
-
-    # -- what happens around it ------------------------------------------------------------------
-
-    def _retry(self, event: events.Retrying) -> None:
-        self._live.streamed.clear()
+    def _retry(self, _turn_id: str, event: events.Retrying) -> WireEvent:
         when = f" in {event.delay_s:.0f} s" if event.delay_s >= 1 else ""
         text = f"{event.reason} Trying again{when}."
-        self._emit("status.update", {"kind": "retry", "text": text, "void": True})
+        return "status.update", {"kind": "retry", "text": text, "void": True}
 
-    def _fall_back(self, event: events.FellBack) -> None:
-        self._live.streamed.clear()
+    def _fall_back(self, _turn_id: str, event: events.FellBack) -> WireEvent:
         text = f"{event.reason} Asking {event.model} instead."
-        self._emit("status.update", {"kind": "retry", "text": text, "void": True})
+        return "status.update", {"kind": "retry", "text": text, "void": True}
 
-    def _use(self, event: events.Used) -> None:
-        self._fill(event.input_tokens + event.output_tokens)
+    def _compact(self, _turn_id: str, event: events.Compacting) -> WireEvent:
+        text = f"Compacting {event.message_count} messages, {event.tokens} tokens."
+        return "status.update", {"kind": "compacting", "text": text}
 
-    def _fill(self, tokens: int) -> None:
-        self._live.taken = tokens
-        self._emit("usage.update", info.window_share(self._rt, self._session))
-
-    def _compact(self, event: events.Compacting) -> None:
-        text = f"Shortening {event.message_count} messages, {event.tokens} tokens."
-        self._emit("status.update", {"kind": "compacting", "text": text})
-
-    def _compacted(self, event: events.Compacted) -> None:
+    def _compacted(self, _turn_id: str, event: events.Compacted) -> WireEvent:
         text = (
-            f"Shortened from {event.tokens_before} to {event.tokens_after} tokens"
-            f" ({event.strategy}). /expand shows the originals, /undo compress takes it back."
+            f"Compacted from {event.tokens_before} to {event.tokens_after} tokens"
+            f" ({event.strategy}). /expand shows the originals, /undo compress undoes it."
         )
-        self._emit("status.update", {"kind": "compacted", "text": text})
-        self._fill(event.tokens_after)
+        return "status.update", {"kind": "compacted", "text": text}
 
-    def _title(self, event: events.Titled) -> None:
-        self._emit("session.title", {"session_id": event.session_id, "title": event.title})
+    def _title(self, _turn_id: str, event: events.Titled) -> WireEvent:
+        return "session.title", {"session_id": event.session_id, "title": event.title}
 
-    def _notice(self, event: events.Notice) -> None:
-        self._emit("notification.show", {"text": event.text, "level": "info", "kind": "notice"})
+    def _notice(self, _turn_id: str, event: events.Notice) -> WireEvent:
+        payload = {"text": event.text, "level": "info", "kind": "notice"}
+        return "notification.show", payload
 
 
-def request_of(
-    rt: Runtime, session: LiveSession, question: Mapping[str, Any]
-) -> tuple[str, Payload]:
-    """The event that puts a question to the person, from the question's row."""
+def _settled(question_id: str, answer: str) -> WireEvent:
+    return "question.settled", {"request_id": question_id, "answer": answer}
+
+
+def request_of(rt: Runtime, session: LiveSession, question: Mapping[str, Any]) -> WireEvent:
+    """Return the event that asks the person a question, from the question's row."""
     payload: Payload = {"request_id": question["id"], "choices": list(question["choices"])}
     if question["kind"] == "clarify":
         return "clarify.request", {**payload, "question": question["text"]}

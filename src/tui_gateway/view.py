@@ -7,14 +7,16 @@ from weakref import WeakValueDictionary
 
 from hermes_core.loading import loading
 from hermes_protocol.errors import NOT_STORED
+from hermes_protocol.results import Position, Resumption
 from hermes_state.ledger import lineage, questions, sessions, titles, turns
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.store import Store
 from hermes_state.values import Row
-from tui_gateway import info, line
+from tui_gateway import clients, feeds, info, queue, surface
+from tui_gateway.progress import NOTHING_SHOWN, Shown
 from tui_gateway.projection import TURN_END, context_of, projected
 from tui_gateway.protocol import RpcError
-from tui_gateway.runtime import Live, LiveSession, Runtime
+from tui_gateway.runtime import LiveSession, Runtime
 
 PAGE = 50
 _SHOWN = 200
@@ -41,26 +43,33 @@ class Snapshot(TypedDict):
     messages: list[dict[str, Any]]
     info: dict[str, Any]
     inflight: dict[str, Any] | None
-    queued: list[line.Prompt]
+    queued: list[queue.Prompt]
     running: bool
     started_at: float
     status: str
+    events: Resumption
 
 
-def snapshot(rt: Runtime, sid: str, limit: int | None) -> Snapshot:
-    """What a client needs that comes in the middle; it watches the session from now on."""
+def snapshot(rt: Runtime, sid: str, limit: int | None, after: Position | None = None) -> Snapshot:
+    """Return what a client needs that comes in the middle; it is sent all events that follow.
+
+    A client that names its position is sent exactly what it missed, and no messages, if that is kept.
+    """
     session, store = rt.session(sid), rt.db()
+    surface.attach(rt, session)
     live, key = rt.live(session), info.key_of(session)
-    rt.watch(session)
+    clients.watch(live, rt.transport)
+    events, shown = _position(rt, session, after)
     row = store.read(sessions.find, store.read(lineage.tip, key))
-    tools = _running_tools(session, live)  # before the transcript: one that ends now is in both
-    said = transcript(store, key, limit) or live.seed
-    live.shown = max((message.get("id") or 0 for message in said), default=0)
-    live.rewinds = info.rewinds_of(store, key)
-    messages, inflight = _parted(store, live, said, tools)
-    described = info.describe(rt, session)
+    messages, inflight = list[Row](), None
+    if not events.replayed:
+        messages = transcript(store, key, limit) or live.seed
+        live.last_message_id = max((message.get("id") or 0 for message in messages), default=0)
+        live.rewinds = info.rewinds_of(store, key)
+        messages, inflight = _divide(rt, session, messages, shown)
+    description = info.describe(rt, session)
     if row is not None:  # known before there is an agent
-        described |= {"title": row["title"] or "", "usage": info.usage(rt, session)}
+        description |= {"title": row["title"] or "", "usage": info.usage(rt, session)}
     rt.afterwards(lambda: _ask_again(rt, sid, session))
     return {
         "session_id": sid,
@@ -69,13 +78,35 @@ def snapshot(rt: Runtime, sid: str, limit: int | None) -> Snapshot:
         "resumed": key,
         "message_count": row["message_count"] if row else len(live.seed),
         "messages": projected(messages),
-        "info": described,
+        "info": description,
         "inflight": inflight,
-        "queued": line.queued(live),
-        "running": bool(session.get("running")),
+        "queued": queue.queued(rt, live),
+        "running": info.is_running(rt, session),
         "started_at": row["started_at"] if row else live.created_at,
         "status": status_of(rt, session),
+        "events": events,
     }
+
+
+def _position(
+    rt: Runtime, session: LiveSession, after: Position | None
+) -> tuple[Resumption, Shown]:
+    """Return the position of a snapshot, and what events have reported of the running turn by then.
+
+    The client is sent what follows as soon as it has its answer.
+    """
+    live, transport = rt.live(session), rt.transport
+    log, progress = live.log, live.progress
+    if log is None or progress is None:  # a scenario's session
+        return Resumption(), NOTHING_SHOWN
+    if transport is not None:
+        feeds.stop(rt, session, transport)
+    seq, shown = log.capture(progress.read)
+    replayed = after is not None and log.keeps(after.log, after.seq)
+    if after is not None and replayed:
+        seq = after.seq
+    feeds.follow_after_answer(rt, session, transport, seq)
+    return Resumption(log.id, seq, replayed), shown
 
 
 def tell_growth(rt: Runtime, sid: str, session: LiveSession) -> bool:
@@ -83,15 +114,19 @@ def tell_growth(rt: Runtime, sid: str, session: LiveSession) -> bool:
     conversation; returns whether one has.
     """
     live = rt.live(session)
-    if session.get("running") or live.is_closing or not live.watchers:
+    if live.is_closing or not live.watchers or info.is_running(rt, session):
         return False
     latest = rt.db().read(message_ledger.page, info.key_of(session), None, PAGE)
-    new = [one["id"] for one in latest if one["id"] > live.shown and _exchange(one) not in live.own]
+    new = [
+        message["id"]
+        for message in latest
+        if message["id"] > live.last_message_id and _exchange(message) not in live.own
+    ]
     rewinds = info.rewinds_of(rt.db(), info.key_of(session))
     is_cut = rewinds[0] == live.rewinds[0] and rewinds != live.rewinds
-    if session.get("running") or not (new or is_cut):
+    if info.is_running(rt, session) or not (new or is_cut):
         return False
-    live.shown, live.rewinds = max(new, default=live.shown), rewinds
+    live.last_message_id, live.rewinds = max(new, default=live.last_message_id), rewinds
     payload = {"reason": "elsewhere", "stored_session_id": info.key_of(session)}
     rt.emit("session.changed", sid, payload)
     return True
@@ -164,52 +199,53 @@ def _end_of(turn: Row) -> dict[str, str]:
     return {"status": "error", "error": turn["reason"] or ""}
 
 
-def _running_tools(session: LiveSession, live: Live) -> list[dict[str, str]]:
-    """The calls that run, as `tool.start` and `tool.progress` told of them."""
-    if session.get("tool_progress_mode", "all") == "off":
-        return []
-    return [
-        {
-            "tool_id": one.tool_id,
-            "name": one.name,
-            "context": context_of(one.arguments),
-            "text": one.output,
-        }
-        for one in list(live.tools.values())
-    ]
-
-
-def _parted(
-    store: Store, live: Live, messages: list[Row], tools: list[dict[str, str]]
+def _divide(
+    rt: Runtime, session: LiveSession, messages: list[Row], shown: Shown
 ) -> tuple[list[Row], dict[str, Any] | None]:
-    """What is over, and the turn that runs; prompts that wait are in neither."""
-    with live.lock:
-        current, waiting = live.current, list(live.queue)
-        streamed = "".join(live.streamed)
-    begun = {one.turn_id: _user_message(store, one.turn_id) for one in (current, *waiting) if one}
-    first = min(begun.values(), default=None)
-    if first is None:
+    """Divide messages into those of ended turns and the running turn; queued prompts are in neither."""
+    live, store = rt.live(session), rt.db()
+    if live.log is None:
         return messages, None
+    open_turns = rt.engine().open_turns(live.conversation_id)
+    ids = [row["id"] for row in open_turns]
+    ended = store.read(turns.find, shown.turn_id) if shown.turn_id not in ids else None
+    if ended is not None:  # clients are about to be sent its end
+        open_turns.insert(0, ended)
+    if not open_turns:
+        return messages, None
+    first = min(row["user_message_id"] for row in open_turns)
     over = [message for message in messages if _exchange(message) < first]
-    if current is None:
+    if rt.engine().work.is_compacting(live.conversation_id):
         return over, None
-    steps = [m for m in messages if m.get("answers") == begun[current.turn_id]]
-    ended = {step.get("tool_call_id") for step in steps}
-    given = line.prompt(current)
+    current = open_turns[0]
+    steps = [m for m in messages if m.get("answers") == current["user_message_id"]]
+    if shown.turn_id == current["id"]:
+        steps = [message for message in steps if shown.includes(message)]
+    prompt = queue.prompt(store, current["id"])
     return over, {
-        "turn_id": current.turn_id,
-        "user": given["text"],
-        "images": given.get("images", []),
+        "turn_id": current["id"],
+        "user": prompt["text"],
+        "images": prompt.get("images", []),
         "messages": projected(steps),
-        "tools": [one for one in tools if one["tool_id"] not in ended],
-        "assistant": streamed,
+        "tools": _running_tools(session, shown),
+        "assistant": shown.text,
         "streaming": True,
     }
 
 
-def _user_message(store: Store, turn_id: str) -> int:
-    row = store.read(turns.find, turn_id)
-    return row["user_message_id"] if row is not None else 2**63 - 1
+def _running_tools(session: LiveSession, shown: Shown) -> list[dict[str, str]]:
+    """Return the calls that run, as `tool.start` and `tool.progress` reported them."""
+    if session.get("tool_progress_mode", "all") == "off":
+        return []
+    return [
+        {
+            "tool_id": tool.tool_id,
+            "name": tool.name,
+            "context": context_of(tool.arguments),
+            "text": tool.output,
+        }
+        for tool in shown.tools
+    ]
 
 
 def _exchange(message: Row) -> int:
@@ -219,7 +255,7 @@ def _exchange(message: Row) -> int:
 
 def status_of(rt: Runtime, session: LiveSession) -> str:
     """What a session does: waiting (for a person), starting, working or idle."""
-    if session.get("running"):
+    if info.is_running(rt, session):
         return "waiting" if questions_of(rt, session) else "working"
     has_failed = rt.live(session).error is not None
     return "idle" if session.get("agent") is not None or has_failed else "starting"

@@ -90,7 +90,8 @@ def test_a_queued_turn_can_be_cancelled_and_a_running_one_cannot(make_world: Mak
     first, second = world.accept("first"), world.accept("second")
     assert silence.begun.wait(20)
     entries = world.follow(first.conversation_id)
-    assert [row["id"] for row in world.engine.queued(first.conversation_id)] == [second.turn_id]
+    open_turns = world.engine.open_turns(first.conversation_id)
+    assert [row["id"] for row in open_turns] == [first.turn_id, second.turn_id]
     assert world.engine.cancel(second.turn_id, "not wanted")
     assert not world.engine.cancel(first.turn_id, "too late")
     silence.release()
@@ -106,7 +107,7 @@ def test_a_surface_that_is_not_ready_keeps_its_turn_waiting(make_world: MakeWorl
     world.engine.start()
     other = world.accept("other", "s2")
     assert world.wait_for(other) == ["answered"]
-    assert world.engine.queued(accepted.conversation_id)
+    assert world.engine.open_turns(accepted.conversation_id)
     world.model.add("now")
     world.engine.wake(accepted.conversation_id)
     assert world.wait_for(accepted) == ["answered"]
@@ -122,6 +123,36 @@ def test_a_turn_that_cannot_be_planned_fails_with_a_notice(make_world: MakeWorld
     assert row["reason"] == "There is no such schedule."
 
 
+def test_a_stop_ends_a_turn_that_is_not_ready(make_world: MakeWorld) -> None:
+    world = make_world([])
+    planning, may_go_on = threading.Event(), threading.Event()
+
+    def plan(_running: Running) -> TurnPlan:
+        planning.set()
+        may_go_on.wait(20)
+        raise NotReadyError
+
+    world.surface.plan = plan  # pyright: ignore[reportAttributeAccessIssue]
+    accepted = world.accept("hello")
+    assert planning.wait(20)
+    assert world.engine.interrupt(accepted.conversation_id)
+    assert world.wait_for(accepted) == ["interrupted"], "it does not wait for what is slow"
+    may_go_on.set()
+
+
+def test_a_turn_that_a_dead_process_had_begun_can_be_ended_before_it_runs_here(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world([], starts=False)
+    accepted = world.accept("hello")
+    world.store.write(turns.start, accepted.turn_id)
+    entries = world.follow(accepted.conversation_id)
+    given = (accepted.turn_id, accepted.conversation_id, "not wanted")
+    assert world.engine.interrupt_unstarted(*given)
+    assert not world.engine.interrupt_unstarted(*given), "it has its end"
+    assert entries[-1].event == TurnEnded("interrupted", "", "not wanted")
+
+
 def test_nothing_begins_in_a_paused_conversation(make_world: MakeWorld) -> None:
     world = make_world(["later", "first"])
     opened = world.accept("hello")
@@ -131,7 +162,9 @@ def test_nothing_begins_in_a_paused_conversation(make_world: MakeWorld) -> None:
         held = world.accept("again")
         other = world.accept("elsewhere", "s2")
         world.wait_for(other)
-        assert [row["id"] for row in world.engine.queued(opened.conversation_id)] == [held.turn_id]
+        assert [row["id"] for row in world.engine.open_turns(opened.conversation_id)] == [
+            held.turn_id
+        ]
     world.model.add("at last")
     assert world.wait_for(held) == ["answered"]
 

@@ -28,8 +28,9 @@ PATIENCE_S = 30.0
 
 Json = dict[str, Any]
 PATIENT = (
-    "import sys; from hermes_engine import closing; from tui_gateway import entry;"
-    " entry._GRACE_S, closing.STOP_TIMEOUT_S = 20.0, 10.0; sys.exit(entry.main(sys.argv[1:]))"
+    "import sys; from hermes_engine import closing; from tui_gateway import closing as ours, entry;"
+    " entry._GRACE_S = 20.0; closing.STOP_TIMEOUT_S = ours._LEAVE_TIMEOUT_S = 10.0;"
+    " sys.exit(entry.main(sys.argv[1:]))"
 )
 """The server, with time to write its last words: a disk may halt for seconds."""
 

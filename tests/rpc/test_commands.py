@@ -103,7 +103,7 @@ def test_steering_by_command_is_told_when_it_was_heard(
     client.call("prompt.submit", session_id=sid, text="paint")
     assert quiet.begun.wait(PATIENCE_S)
     number = client.post("slash.exec", session_id=sid, command="/steer in blue")
-    eventually(lambda: bool(server._live_of(server._sessions[sid]).steering), "the words")
+    eventually(lambda: bool(server._live_of(server._sessions[sid]).steers), "the words")
     with pytest.raises(RefusedError):
         client.call("slash.exec", session_id=sid, command="/new")
     quiet.release()

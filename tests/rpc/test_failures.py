@@ -20,7 +20,7 @@ from hermes_state.ledger import leases
 from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
 from tests.support.faults import disk_full_at, eventually
 from tests.support.plugins import enable
-from tui_gateway import intake, server
+from tui_gateway import prompts, server
 
 
 def _store() -> SessionDB:
@@ -87,16 +87,18 @@ def test_where_no_session_has_room_nothing_is_copied(
     assert len(client.call("session.list")["sessions"]) == 1
 
 
-def test_what_was_streamed_of_a_reply_that_had_no_room_is_kept(
+def test_a_reply_that_had_no_room_is_made_again_when_there_is(
     client: Inside, world: World, model: ScriptedServer
 ) -> None:
     opened = client.call("session.create")
     sid, key = opened["session_id"], opened["stored_session_id"]
-    model.add(say("all of the reply"))
+    model.add(say("all of the reply"), say("the reply again"))
     with disk_full_at(_store(), "UPDATE ON turns WHEN NEW.state = 'answered'"):
-        client.say(sid)
-    assert world.transcript(key)[-1] == ("assistant", "all of the reply")
-    assert world.states(key) == ["failed"]
+        client.call("prompt.submit", session_id=sid, text="hello")
+        assert client.event("status.update", kind="waiting")["void"], "of what was streamed"
+    assert client.event("message.complete")["text"] == "the reply again"
+    assert world.transcript(key) == [("user", "hello"), ("assistant", "the reply again")]
+    assert world.states(key) == ["answered"]
 
 
 def test_what_is_attached_while_a_prompt_is_taken_in_goes_along_with_the_next(
@@ -107,7 +109,7 @@ def test_what_is_attached_while_a_prompt_is_taken_in_goes_along_with_the_next(
     for name in ("a", "b"):
         (world.workspace / f"{name}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(16))
     client.call("image.attach", session_id=sid, path="a.png")
-    submit = intake.submit
+    submit = prompts.submit
 
     def slow(*given: object, **more: object) -> object:
         if len(server._sessions[sid].get("attached_images", [])) == 1:
@@ -115,7 +117,7 @@ def test_what_is_attached_while_a_prompt_is_taken_in_goes_along_with_the_next(
         return submit(*given, **more)  # type: ignore[arg-type]
 
     with monkeypatch.context() as held:
-        held.setattr(intake, "submit", slow)
+        held.setattr(prompts, "submit", slow)
         client.say(sid, "first")
     client.say(sid, "second")
     pictures = [str(asked.json["messages"][-1]["content"]) for asked in model.asked]

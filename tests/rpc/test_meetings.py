@@ -3,14 +3,19 @@
 import threading
 from dataclasses import replace
 
+import msgspec
+
+from hermes_agent.permissions import Permissions
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_core.paths import Home
 from hermes_state import SessionDB
-from hermes_state.ledger import leases, lineage, messages, turns
+from hermes_state.ledger import leases, lineage, messages, turns, workers
+from hermes_state.ledger.turns import TurnSource
+from hermes_state.values import Scope
 from tests.rpc.serving import PATIENCE_S, Inside, Process, RefusedError, World
-from tests.support.faults import disk_full_at
+from tests.support.faults import disk_full_at, eventually
 from tests.support.plugins import enable
 from tui_gateway import server
 
@@ -89,10 +94,10 @@ def test_of_two_who_open_what_was_left_unfinished_one_goes_on_with_it(
     model.add("1", "2")
     numbers = [one.post("session.resume", session_id=key) for one in both]
     opened = [one.answer(number) for one, number in zip(both, numbers, strict=True)]
-    assert sorted(one["running"] for one in opened) == [False, True]
-    runs = both[[one["running"] for one in opened].index(True)]
-    runs.event("message.complete", text="2")
-    assert world.states(key) == ["answered"] * 3
+    assert [one["inflight"]["user"] for one in opened] == ["one", "one"]
+    eventually(lambda: world.states(key) == ["answered"] * 3)
+    told = [said for role, said in world.transcript(key) if role == "assistant"]
+    assert [text for text in told if text.isdigit()] == ["1", "2"], "each by one of them"
 
 
 def test_what_a_killed_process_left_goes_on_where_its_conversation_is_open_too(
@@ -130,26 +135,22 @@ def test_who_waits_for_a_process_that_is_killed_comes_after_what_it_left(
     assert [text for _, text in world.transcript(key)] == ["zero", "first", "one", "1", "two", "2"]
 
 
-def test_what_is_overtaken_is_not_over(client: Inside, world: World, model: ScriptedServer) -> None:
+def test_what_waits_for_another_process_runs_before_what_came_later(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
     opened = client.call("session.create")
     sid, key = opened["session_id"], opened["stored_session_id"]
-    model.add("first")
-    client.say(sid, "zero")
-    quiet = Quiet()
-    model.add(silence(quiet, then="theirs"), "ours")
-    live = server._sessions[sid].get("live")
-    assert live is not None
+    model.add("first", "to two", "to three")
+    client.say(sid, "one")
     with world.store() as store:
         theirs = store.write(leases.acquire, store.read(lineage.root, key), "another-machine:1:1:1")
         assert theirs is not None
         client.call("prompt.submit", session_id=sid, text="two")
         client.event("status.update", kind="waiting")
-        store.write(turns.accept, key, {"role": "user", "content": "one"})
+        store.write(turns.accept, key, {"role": "user", "content": "three"})
         store.write(leases.release, theirs)
-    assert quiet.begun.wait(PATIENCE_S)
-    assert [(one.text, one.done.is_set()) for one in live.queue] == [("two", False)]
-    quiet.release()
-    client.event("message.complete", text="ours")
+    client.event("message.complete", text="to two")
+    client.event("message.complete", text="to three")
 
 
 def test_what_others_leave_is_looked_for_now_and_again(world: World, model: ScriptedServer) -> None:
@@ -158,6 +159,31 @@ def test_what_others_leave_is_looked_for_now_and_again(world: World, model: Scri
     _killed_in_mid_turn(world, other)
     model.add("1", "2")
     other.event("message.complete", text="2")
+
+
+def test_what_a_messenger_left_runs_with_the_permissions_of_its_sender(
+    client: Inside, world: World, model: ScriptedServer
+) -> None:
+    opened = client.call("session.create")
+    sid, key = opened["session_id"], opened["stored_session_id"]
+    model.add("to the owner", call("write_file", path="x", content="x"), "to the guest", "again")
+    client.say(sid)
+    guest = Permissions(
+        "telegram:7", "guest", Scope("telegram", "7"), is_private=True, tools=frozenset({"todo"})
+    )
+    source = TurnSource("gateway", "a-dead-worker:1:1", msgspec.json.encode(guest).decode())
+    with world.store() as store:
+        message = {"role": "user", "content": "from a chat"}
+        store.write(turns.accept, key, message, source=source)
+        store.write(workers.forget, ["a-dead-worker:1:1"])
+    client.event("message.complete", text="to the guest")
+    client.say(sid, "and I?")
+    tools = [
+        {tool["function"]["name"] for tool in asked.json.get("tools", ())} for asked in model.asked
+    ]
+    assert "write_file" in tools[0] & tools[-1], "the owner still has everything"
+    assert tools[1] == tools[2] == {"todo"}
+    assert not (world.workspace / "x").exists()
 
 
 def test_what_another_process_said_is_told_once_when_nothing_runs(
@@ -223,7 +249,7 @@ def test_a_conversation_that_is_open_elsewhere_is_not_ended_by_who_leaves_it(
     assert world.row(key)["end_reason"] == "tui_shutdown"
 
 
-def test_a_turn_that_cannot_be_stored_is_told_when_its_end_is_on_disk(
+def test_a_turn_that_cannot_be_stored_runs_as_soon_as_there_is_room(
     client: Inside, world: World, model: ScriptedServer
 ) -> None:
     opened = client.call("session.create")
@@ -236,8 +262,8 @@ def test_a_turn_that_cannot_be_stored_is_told_when_its_end_is_on_disk(
         client.call("prompt.submit", session_id=sid, text="no room")
         assert "no space left" in client.event("status.update", kind="waiting")["text"]
         assert len(client.events("message.complete")) == 1
-    assert client.event("message.complete")["status"] == "error"
-    assert world.states(key) == ["answered", "failed"]
+    assert client.event("message.complete")["status"] == "complete"
+    assert world.states(key) == ["answered", "answered"]
     assert client.say(sid, "and now")["status"] == "complete"
 
 

@@ -2,7 +2,6 @@
 
 import base64
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from hermes_state.ledger import leases, lineage, turns
 from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
 from tests.support.faults import eventually
 from tui_gateway import server
-from tui_gateway.pool import Pool
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -165,29 +163,15 @@ def test_a_stop_ends_the_turn_at_once_keeps_what_was_streamed_and_drops_what_wai
     assert client.say(sid, "three")["text"] == "better"
 
 
-class Later(Pool):
-    """A pool whose threads have not come to anything yet."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: list[Callable[[], None]] = []
-
-    def run(self, work: Callable[[], None]) -> bool:
-        self.kept.append(work)
-        return True
-
-
 def test_a_stop_that_is_faster_than_the_turn_ends_it_and_the_client_is_told(
-    client: Inside, world: World, monkeypatch: pytest.MonkeyPatch
+    client: Inside, world: World
 ) -> None:
     sid, key = started(client)
-    later = Later()
-    monkeypatch.setattr(server, "_turns", later)
-    turn_id = client.call("prompt.submit", session_id=sid, text="one")["turn_id"]
-    assert client.call("session.interrupt", session_id=sid)["status"] == "interrupted"
-    later.kept[0]()
-    told = client.event("message.complete")
-    assert (told["turn_id"], told["status"]) == (turn_id, "interrupted")
+    with server._runtime.engine().paused(key):  # so that no turn begins
+        turn_id = client.call("prompt.submit", session_id=sid, text="one")["turn_id"]
+        assert client.call("session.interrupt", session_id=sid)["status"] == "interrupted"
+        ended = client.event("message.complete")
+    assert (ended["turn_id"], ended["status"]) == (turn_id, "interrupted")
     assert world.states(key) == ["interrupted"]
 
 

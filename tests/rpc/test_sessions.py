@@ -395,7 +395,7 @@ def test_what_was_said_into_a_turn_counts_as_it_is_shown(
     shown = client.call("session.history", session_id=sid)["messages"]
     said = [one["text"] for one in shown if one["role"] == "user"]
     assert said == ["first", "and this", "second"]
-    with pytest.raises(RefusedError, match="into a running turn"):
+    with pytest.raises(RefusedError, match="to a running turn"):
         client.call("prompt.submit", session_id=sid, text="x", truncate_before_user_ordinal=1)
     client.say(sid, "instead", truncate_before_user_ordinal=2)
     said = [text for role, text in world.transcript(key) if role == "user"]

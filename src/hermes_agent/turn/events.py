@@ -47,6 +47,8 @@ class Steered(Event, frozen=True):
 
     message_id: int
     text: str
+    turn_id: str = ""
+    """The queued turn that is over by it, as the running one answers it too."""
 
 
 class StepStored(Event, frozen=True):
@@ -158,6 +160,7 @@ class TurnEnded(Event, frozen=True):
     status: str
     text: str
     reason: str
+    reasoning: str = ""
 
 
 Sink = Callable[[Event], None]

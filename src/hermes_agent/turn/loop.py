@@ -137,7 +137,7 @@ class Loop:
                     NewMessage("user", text, answers=self._turn.user_message_id),
                 )
             if message_id is not None:
-                self._turn.report(Steered(message_id, text))
+                self._turn.report(Steered(message_id, text, queued_turn or ""))
 
     # -- ask -----------------------------------------------------------------------------------
 
@@ -359,7 +359,9 @@ class Loop:
         return text, message
 
     def _ended(self, outcome: Outcome) -> Outcome:
-        self._turn.report(TurnEnded(outcome.status, outcome.text, outcome.reason))
+        self._turn.report(
+            TurnEnded(outcome.status, outcome.text, outcome.reason, outcome.reasoning)
+        )
         return outcome
 
 

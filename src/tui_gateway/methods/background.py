@@ -3,15 +3,17 @@
 from contextlib import ExitStack
 from typing import Annotated, NamedTuple, TypedDict
 
+from hermes_agent.turn.events import TurnEnded
 from hermes_core import clock
+from hermes_engine.events import LogEntry, TurnCancelled, TurnLeft
 from hermes_protocol.errors import BAD_ARGUMENT
 from hermes_state.ledger import messages, sessions, turns
 from hermes_state.values import Row
-from tui_gateway import attachment, intake
+from tui_gateway import attachment, prompts, surface
 from tui_gateway.params import Session, says
 from tui_gateway.projection import text_of
 from tui_gateway.protocol import Rid, RpcError
-from tui_gateway.runtime import Live, Runtime, Waiting, at_rest
+from tui_gateway.runtime import Live, Runtime, at_rest
 
 _END_REASON = "background_done"
 
@@ -47,15 +49,16 @@ def submit(rt: Runtime, rid: Rid, params: Background) -> Task:
         detached_at=clock.now(),
     )
     session = at_rest(sessions.new_id(), live)
+    live.conversation_id = session["session_key"]
     sid = rt.register(session)
     with ExitStack() as stack:
         stack.callback(rt.close, sid, _END_REASON)
         text = attachment.with_pasted(rt.home, params.text)
-        turn_id = str(intake.submit(rt, sid, session, text)["turn_id"])
+        surface.attach(rt, session)
+        turn_id = str(prompts.submit(rt, session, text)["turn_id"])
         stack.pop_all()  # the prompt is on disk: from now on its task closes the session
-    task = _Task(f"bg_{sid}", params.session_id, sid, turn_id)
-    current = live.current
-    rt.afterwards(lambda: rt.spawn(lambda: _follow(rt, task, live, current)))
+    task = _Task(rt, f"bg_{sid}", params.session_id, live, turn_id)
+    task.follow()
     return {
         "task_id": task.id,
         "session_id": sid,
@@ -66,24 +69,36 @@ def submit(rt: Runtime, rid: Rid, params: Background) -> Task:
 class _Task(NamedTuple):
     """A prompt in the background."""
 
+    rt: Runtime
     id: str
     client_sid: str
-    """The session that is told of its end."""
-    sid: str
+    """The session that is sent its result."""
+    live: Live
     turn_id: str
 
+    def follow(self) -> None:
+        """Report the end of the turn when it comes, also if it has come already."""
+        if self.live.log is not None:
+            subscriber = self.live.log.follow_turn(self.turn_id, self._on_event)
+            self.live.opened.callback(self.live.log.unsubscribe, subscriber)
 
-def _follow(rt: Runtime, task: _Task, live: Live, current: Waiting | None) -> None:
-    """Wait for the end of a task, report it, and close its session unless somebody opened it."""
-    if current is not None:
-        current.done.wait()
-    row = rt.db().read(turns.find, task.turn_id)
-    if row is None or row["ended_at"] is None:
-        return  # the server shuts down; the turn continues when its conversation is resumed
-    payload = {"task_id": task.id, "text": _text(rt, row), "stored_session_id": row["session_id"]}
-    rt.emit("background.complete", task.client_sid, payload)
-    if not live.watchers:
-        rt.close(task.sid, _END_REASON)
+    def _on_event(self, entry: LogEntry) -> None:
+        if isinstance(entry.event, TurnEnded | TurnCancelled | TurnLeft):
+            self.rt.spawn(self._report)
+
+    def _report(self) -> None:
+        """Send the result, and close the session unless somebody has opened it."""
+        row = self.rt.db().read(turns.find, self.turn_id)
+        if row is None or row["ended_at"] is None:
+            return
+        payload = {
+            "task_id": self.id,
+            "text": _text(self.rt, row),
+            "stored_session_id": row["session_id"],
+        }
+        self.rt.emit("background.complete", self.client_sid, payload)
+        if not self.live.watchers:
+            self.rt.close(self.live.sid, _END_REASON)
 
 
 def _text(rt: Runtime, turn: Row) -> str:

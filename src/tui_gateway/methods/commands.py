@@ -9,13 +9,13 @@ from hermes_cli import plugins
 from hermes_core import slash_commands
 from hermes_core.errors import Interrupted, UsageError
 from hermes_protocol.errors import BAD_ARGUMENT, UNKNOWN_COMMAND, USE_DISPATCH
-from tui_gateway import attachment, info, intake, view
+from tui_gateway import attachment, info, prompts, view
 from tui_gateway.command_context import CommandContext
 from tui_gateway.methods.session import STOPPED, Title, title
 from tui_gateway.params import Nothing, Params, Session, says
 from tui_gateway.projection import text_of
 from tui_gateway.protocol import Rid, RpcError
-from tui_gateway.runtime import LiveSession, Runtime, Steering
+from tui_gateway.runtime import LiveSession, Runtime
 from tui_gateway.skill_commands import usable
 
 COMMANDS = slash_commands.of("rpc")
@@ -122,7 +122,7 @@ def _output(rt: Runtime, rid: Rid, sid: str, context: CommandContext, parsed: Pa
     if name != "compress":
         return commands.run(context, parsed)
     try:
-        with intake.compacting(rt, sid, rt.session(sid)) as context.stop:
+        with prompts.compacting(rt, rt.session(sid)) as context.stop:
             return commands.run(context, parsed)
     except Interrupted:
         return STOPPED
@@ -135,11 +135,11 @@ def _run_ours(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None
         return {"type": "send", "output": "", "message": parsed.argument, "busy": "queue"}
     settle = rt.later(rid)
 
-    def told(result: Any) -> None:  # noqa: ANN401 -- a result or an error
+    def answer(result: Any) -> None:  # noqa: ANN401 -- a result or an error
         settle({"type": "exec", "output": result["status"]} if isinstance(result, dict) else result)
 
-    said = attachment.with_pasted(rt.home, parsed.argument)
-    if intake.steer(rt, rt.session(sid), Steering(said, None, told)):
+    text = attachment.with_pasted(rt.home, parsed.argument)
+    if prompts.steer(rt, rt.session(sid), text, answer):
         return None
     return {"type": "send", "output": "", "message": parsed.argument}
 

@@ -9,7 +9,7 @@ from hermes_protocol.errors import BAD_ARGUMENT, UNKNOWN_KEY
 from tui_gateway import folder
 from tui_gateway.params import Nothing, Params, says
 from tui_gateway.protocol import Rid, RpcError
-from tui_gateway.runtime import LiveSession, Runtime, check_idle
+from tui_gateway.runtime import LiveSession, Runtime
 
 _SECRET = "model.api_key"
 _SHORT = {"busy": "terminal.busy", "approvals.mode": "approvals.mode", "provider": "model.provider"}
@@ -139,14 +139,14 @@ def _set_model(rt: Runtime, params: Set, session: LiveSession | None) -> Changed
     if scope == "global":
         return {**_write(rt, "model", "model.name", name), "scope": scope}
     session = _needed(session)
-    check_idle(session, rt.live(session))
     # the commands bring the agent, which a session that is talked in has loaded
     with loading:
-        from tui_gateway import intake  # noqa: PLC0415
+        from tui_gateway import prompts, stored_session  # noqa: PLC0415
         from tui_gateway.command_context import CommandContext  # noqa: PLC0415
 
+    prompts.check_idle(rt, session)
     used = rt.assembly().model(name).facts.name
-    intake.choose_model(rt, session, name, used)  # an agent that is still to come is made with it
+    stored_session.choose_model(rt, session, name, used)  # before there is an agent
     CommandContext(rt, params.session_id, session).use_model(name)
     return {"key": "model", "value": used, "scope": scope}
 

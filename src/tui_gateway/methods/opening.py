@@ -5,8 +5,9 @@ from typing import Annotated, Any, TypedDict
 
 from hermes_core.errors import HermesError, NothingSaidError
 from hermes_protocol.errors import BAD_ARGUMENT, ID_MISSING, NOT_STORED
+from hermes_protocol.results import Position
 from hermes_state.ledger import lineage, sessions, titles
-from tui_gateway import agents, folder, info, intake, turns, view
+from tui_gateway import agents, folder, info, stored_session, surface, view
 from tui_gateway.params import Cols, OpenId, Params, Session, says
 from tui_gateway.projection import projected
 from tui_gateway.protocol import Rid, RpcError
@@ -19,7 +20,16 @@ _PAGE = (
     ]
     | None
 )
-_MOST_SEEDS = 10_000
+_AFTER = (
+    Annotated[
+        Position,
+        says(
+            "The last event the client saw: `log` and `seq`. What it missed is sent, if it is kept."
+        ),
+    ]
+    | None
+)
+_MAX_SEEDS = 10_000
 
 
 class Created(TypedDict):
@@ -45,7 +55,7 @@ class Create(Params, frozen=True):
 
     cols: Cols = 80
     messages: Annotated[
-        tuple[SeedMessage, ...], says("What was said before, elsewhere.", max_length=_MOST_SEEDS)
+        tuple[SeedMessage, ...], says("What was said before, elsewhere.", max_length=_MAX_SEEDS)
     ] = ()
     title: Annotated[str, says("Its title; set with the first message.")] = ""
     cwd: Annotated[str, says("The folder to work in; without one, the server's own.")] = ""
@@ -72,6 +82,7 @@ def create(rt: Runtime, rid: Rid, params: Create) -> Created:
         seed=[_seed(message) for message in params.messages],
     )
     session = _new(sessions.new_id(), live, params.cols)
+    live.conversation_id = session["session_key"]
     session["pending_title"] = params.title.strip() or None
     described = info.describe(rt, session)  # needs the settings: what fails opens nothing
     sid = _open(rt, session)
@@ -94,10 +105,15 @@ class Resume(Params, frozen=True):
     cwd: Annotated[str, says("Where to work when its own folder is gone.")] = ""
     close_on_disconnect: Annotated[bool, says("End it when its last client goes away.")] = False
     render: Annotated[bool, says("Send replies also as text for a terminal (`rendered`).")] = False
+    after: _AFTER = None
 
 
 def resume(rt: Runtime, rid: Rid, params: Resume) -> Snapshot:
-    """Go on with a stored conversation, where it is now; what it left unfinished goes on by itself."""
+    """Continue a stored conversation, where it is now; its open turns go on by themselves.
+
+    With `after`, `events.replayed` says whether exactly the missed events follow the answer, which then
+    has no messages. Otherwise the answer is a whole snapshot, and `events` is its position.
+    """
     del rid
     if not params.session_id:
         raise RpcError(ID_MISSING, "Which conversation?", fix="Give session_id.")
@@ -106,32 +122,32 @@ def resume(rt: Runtime, rid: Rid, params: Resume) -> Snapshot:
         closes_with_client=params.close_on_disconnect,
         is_rendered=params.render,
     )
-    with live.accepting:  # what was left unfinished comes before all that is new
-        key = view.stored(rt.db(), params.session_id)
-        with view.deciding(rt.db(), key):
-            if (known := view.opened(rt, key)) is not None:
-                intake.recover(rt, known, rt.session(known))  # another process may have died in it
-                return view.snapshot(rt, known, params.limit)
+    key = view.stored(rt.db(), params.session_id)
+    with view.deciding(rt.db(), key):
+        sid = view.opened(rt, key)
+        if sid is None:
             rt.check_room()
-            intake.recall_model(rt, key, live)
-            intake.reopen(rt, key, live)
+            stored_session.open_stored(rt, key, live)
             session = _new(key, live, params.cols)
             sid = _open(rt, session)
-        rt.afterwards(lambda: agents.begin(rt, sid, session))
-        intake.recover(rt, sid, session)
-        return view.snapshot(rt, sid, params.limit)
+            rt.afterwards(lambda: agents.begin(rt, sid, session))
+    session = rt.session(sid)
+    surface.attach(rt, session)
+    with surface.held_until_answered(rt, session):
+        return view.snapshot(rt, sid, params.limit, params.after)
 
 
 class Activate(Session, frozen=True):
     """An open session to look at."""
 
     limit: _PAGE = None
+    after: _AFTER = None
 
 
 def activate(rt: Runtime, rid: Rid, params: Activate) -> Snapshot:
     """Watch a session that is open here, also one that another client opened."""
     del rid
-    return view.snapshot(rt, params.session_id, params.limit)
+    return view.snapshot(rt, params.session_id, params.limit, params.after)
 
 
 class Branch(Session, frozen=True):
@@ -175,7 +191,7 @@ def branch(rt: Runtime, rid: Rid, params: Branch) -> Branched:
     )
     child = _new(key, live, session.get("cols", 80))
     sid = _open(rt, child)
-    turns.tell_start(rt, child)
+    stored_session.tell_start(rt, child)
     rt.afterwards(lambda: agents.begin(rt, sid, child))
     title = store.read(titles.title_of, key) or ""
     return {"session_id": sid, "stored_session_id": key, "title": title, "parent": parent}

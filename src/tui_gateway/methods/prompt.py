@@ -1,24 +1,25 @@
-"""Prompts: submitted, and those that wait."""
+"""Prompts: submitted and queued."""
 
 from contextlib import suppress
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from hermes_protocol.errors import BAD_ARGUMENT, BUSY
 from hermes_state.ledger import turns as turn_ledger
-from tui_gateway import attachment, intake, line, rewinding, turns
+from tui_gateway import attachment, info, prompts, undo
+from tui_gateway import queue as queues
 from tui_gateway.params import Session, says
 from tui_gateway.protocol import Rid, RpcError
-from tui_gateway.runtime import LiveSession, Runtime, Steering
+from tui_gateway.runtime import LiveSession, Runtime
 
-_LONGEST = 4_000_000
+_MAX_CHARS = 4_000_000
 
 
 class Submit(Session, frozen=True):
-    """Something to be answered."""
+    """A prompt."""
 
-    text: Annotated[str, says("What the person says.")] = ""
+    text: Annotated[str, says("The text of the person.")] = ""
     truncate_before_user_ordinal: Annotated[
-        Any, says("Take back the user message with this number, counted from 0, and all after it.")
+        Any, says("Undo the user message with this number, counted from 0, and all after it.")
     ] = None
     idempotency_key: Annotated[
         str, says("A name for this prompt: sent again under it, it is found, not repeated.")
@@ -36,35 +37,39 @@ class Submit(Session, frozen=True):
 
 
 def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
-    """Have a prompt answered. It is answered here when the prompt is on disk, not before.
+    """Submit a prompt; the answer comes when it is on disk, not before.
 
-    `{status, turn_id}`: `streaming` when its turn begins now; `queued` when it waits. By the setting
-    terminal.busy it may be said to the running turn instead and is answered as `session.steer` is. A key
-    that is known answers with `duplicate: true` and where that prompt stands.
+    `{status, turn_id}`: `streaming` when its turn begins now, `queued` when others come first. The
+    setting terminal.busy may send it to the running turn instead; then the answer is that of
+    `session.steer`. A key that is known answers with `duplicate: true` and where that prompt is.
     """
-    sid, session = params.session_id, rt.session(params.session_id)
+    session = rt.session(params.session_id)
     live, key = rt.live(session), params.idempotency_key or None
-    with live.accepting:  # what is attached goes along with one prompt
+    with live.lock:  # a picture goes along with one prompt
         images = _images(rt, session, params.images)
         _check(params.text, images)
         rt.watch(session)
         live.waits_for_model |= params.waits_for_model
         content = attachment.with_images(images, rt.home, params.text)
         replaced = _replaced(rt, session, params)
-        busy = (params.busy or rt.settings.terminal.busy) if session.get("running") else ""
-        if busy == "steer" and not images:
-            steering = Steering(content, key, rt.later(rid))
-            if intake.steer(rt, session, steering):
-                return None
+        busy = ""
+        if info.is_running(rt, session):
+            busy = params.busy or rt.settings.terminal.busy
+        if (
+            busy == "steer"
+            and not images
+            and prompts.steer(rt, session, content, rt.later(rid), key)
+        ):
+            return None
         if replaced is not None:
-            told = rewinding.submit_instead(rt, sid, session, content, replaced, key)
+            answer = undo.submit_instead(rt, session, content, replaced, key)
         else:
-            told = intake.submit(rt, sid, session, content, key)
-        if not told.get("duplicate"):
-            _let_go(session, images)
-    if busy == "interrupt" and told["status"] == "queued":
-        turns.interrupt(rt, session, drops_queue=False)
-    return told
+            answer = prompts.submit(rt, session, content, key)
+        if not answer.get("duplicate"):
+            _detach(session, images)
+    if busy == "interrupt" and answer["status"] == "queued":
+        prompts.interrupt(rt, session, cancels_queue=False)
+    return answer
 
 
 def _replaced(rt: Runtime, session: LiveSession, params: Submit) -> int | None:
@@ -74,17 +79,17 @@ def _replaced(rt: Runtime, session: LiveSession, params: Submit) -> int | None:
         return None
     if not isinstance(ordinal, int) or isinstance(ordinal, bool):
         raise RpcError(BAD_ARGUMENT, "truncate_before_user_ordinal has to be a whole number.")
-    return rewinding.request(rt, session, ordinal)
+    return undo.request(rt, session, ordinal)
 
 
-def _images(rt: Runtime, session: LiveSession, given: tuple[str, ...]) -> list[str]:
+def _images(rt: Runtime, session: LiveSession, names: tuple[str, ...]) -> list[str]:
     attached = session.get("attached_images") or []
-    named = [str(attachment.named(name, rt.live(session).cwd)) for name in given]
-    return list(dict.fromkeys([*attached, *named]))
+    files = [str(attachment.named(name, rt.live(session).cwd)) for name in names]
+    return list(dict.fromkeys([*attached, *files]))
 
 
-def _let_go(session: LiveSession, images: list[str]) -> None:
-    """What went along with a prompt is not attached any more; what came meanwhile is."""
+def _detach(session: LiveSession, images: list[str]) -> None:
+    """Detach what went along with a prompt; what was attached meanwhile stays."""
     attached = session.get("attached_images") or []
     for image in images:
         with suppress(ValueError):
@@ -93,8 +98,8 @@ def _let_go(session: LiveSession, images: list[str]) -> None:
 
 def _check(text: str, images: list[str]) -> None:
     if not text.strip() and not images:
-        raise RpcError(BAD_ARGUMENT, "There is nothing to answer.")
-    if len(text) > _LONGEST:
+        raise RpcError(BAD_ARGUMENT, "The prompt is empty.")
+    if len(text) > _MAX_CHARS:
         raise RpcError(
             BAD_ARGUMENT,
             f"{len(text)} characters are too many for a prompt.",
@@ -103,41 +108,37 @@ def _check(text: str, images: list[str]) -> None:
 
 
 class Queue(TypedDict):
-    """Prompts that wait, in their order."""
+    """Queued prompts, in their order."""
 
-    queued: list[line.Prompt]
+    queued: list[queues.Prompt]
 
 
 def queue(rt: Runtime, rid: Rid, params: Session) -> Queue:
-    """The prompts that wait for their turn."""
+    """List the prompts that wait for their turn."""
     del rid
-    return {"queued": line.queued(rt.live(rt.session(params.session_id)))}
+    return {"queued": queues.queued(rt, rt.live(rt.session(params.session_id)))}
 
 
 class Unqueue(Session, frozen=True):
-    """A prompt that waits."""
+    """A queued prompt."""
 
-    turn_id: Annotated[str, says("Its turn, as `prompt.submit` told it.")]
+    turn_id: Annotated[str, says("Its turn, as `prompt.submit` answered.")]
 
 
 class Unqueued(TypedDict):
-    """What was taken out: its words, and the files of the pictures that went along."""
+    """The prompt that was cancelled: its text, and the files of the pictures that went along."""
 
     text: str
     images: NotRequired[list[str]]
 
 
 def unqueue(rt: Runtime, rid: Rid, params: Unqueue) -> Unqueued:
-    """Take a prompt back that waits; it ends as interrupted."""
+    """Cancel a queued prompt; it ends as interrupted."""
     del rid
-    live = rt.live(rt.session(params.session_id))
-    with live.lock:
-        found = next((one for one in live.queue if one.turn_id == params.turn_id), None)
-        if found is None:
-            raise RpcError(BUSY, "This prompt does not wait any more.")
-        live.queue.remove(found)
-    turns.withdraw(rt, found)
-    line.tell(rt, live)
-    given = line.prompt(found)
-    images = given.get("images")
-    return {"text": given["text"], "images": images} if images else {"text": given["text"]}
+    prompt = prompts.cancel(rt, rt.session(params.session_id), params.turn_id)
+    if prompt is None:
+        raise RpcError(BUSY, "This prompt is not queued any more.")
+    cancelled: Unqueued = {"text": prompt["text"]}
+    if "images" in prompt:
+        cancelled["images"] = prompt["images"]
+    return cancelled

@@ -14,11 +14,12 @@ from hermes_protocol.errors import (
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import partials, sessions, titles
 from hermes_state.ledger import turns as turn_ledger
-from tui_gateway import agents, attachment, folder, info, intake, rewinding, shell, turns, view
+from tui_gateway import agents, attachment, folder, info, prompts, shell, stored_session, view
+from tui_gateway import undo as undoing
 from tui_gateway.params import AnyId, Cols, Params, Session, says
 from tui_gateway.projection import projected
 from tui_gateway.protocol import Rid, RpcError
-from tui_gateway.runtime import LiveSession, Runtime, Steering, check_idle
+from tui_gateway.runtime import LiveSession, Runtime
 
 _FEWEST = 4
 """Below so many messages there is nothing to shorten."""
@@ -51,7 +52,7 @@ def title(rt: Runtime, rid: Rid, params: Title) -> Titled:
     key = info.key_of(session)
     if params.title is None:
         if rt.db().read(sessions.find, key) is not None:
-            turns.apply_title(rt, session)
+            stored_session.apply_title(rt, session)
         current = rt.db().read(titles.title_of, key) or session.get("pending_title") or ""
         return {"title": current, "session_key": key}
     wanted = _cleaned(rt, params.title)
@@ -92,16 +93,16 @@ def _set(rt: Runtime, key: str, wanted: str) -> None:
 def _name(rt: Runtime, session: LiveSession, key: str, wanted: str) -> None:
     """Title an open session, also one that is not stored yet; a refused title makes none."""
     live = rt.live(session)
-    intake.appear(rt, key, live)
+    rt.presence.add(live.conversation_id)
     try:
         makes_session = rt.db().write(
-            turn_ledger.name, key, wanted, intake.opening_of(session, live)
+            turn_ledger.name, key, wanted, stored_session.opening_of(session, live)
         )
     except TitleError as error:
         raise RpcError(TITLE_REFUSED, error.message, fix=error.fix) from error
     if makes_session:
         live.seed = []
-        turns.tell_start(rt, session)
+        stored_session.tell_start(rt, session)
 
 
 class Stopped(TypedDict):
@@ -117,7 +118,7 @@ def interrupt(rt: Runtime, rid: Rid, params: Session) -> Stopped:
     """
     del rid
     shell.interrupt(rt.transport)
-    turns.interrupt(rt, rt.session(params.session_id), drops_queue=True)
+    prompts.interrupt(rt, rt.session(params.session_id), cancels_queue=True)
     return {"status": "interrupted"}
 
 
@@ -136,8 +137,8 @@ def steer(rt: Runtime, rid: Rid, params: Steer) -> dict[str, Any] | None:
     if not params.text.strip():
         raise RpcError(BAD_ARGUMENT, "There is nothing to say.")
     session = rt.session(params.session_id)
-    said = attachment.with_pasted(rt.home, params.text)
-    if not intake.steer(rt, session, Steering(said, None, rt.later(rid))):
+    text = attachment.with_pasted(rt.home, params.text)
+    if not prompts.steer(rt, session, text, rt.later(rid)):
         raise RpcError(NOTHING_RUNS, "No turn runs that could hear it.", fix="Send it as a prompt.")
     return None
 
@@ -151,7 +152,7 @@ class Undone(TypedDict):
 def undo(rt: Runtime, rid: Rid, params: Session) -> Undone:
     """Take back the last exchange; it stays in the store, out of the conversation."""
     del rid
-    return {"removed": rewinding.take_back_last(rt, rt.session(params.session_id))}
+    return {"removed": undoing.undo_last(rt, rt.session(params.session_id))}
 
 
 class Compress(Session, frozen=True):
@@ -180,7 +181,7 @@ def compress(rt: Runtime, rid: Rid, params: Compress) -> Compressed:
     del rid
     sid, session = params.session_id, rt.session(params.session_id)
     agents.wait(rt, sid, session)
-    with intake.compacting(rt, sid, session) as stop:
+    with prompts.compacting(rt, session) as stop:
         before = rt.db().read(message_ledger.count, info.key_of(session))
         told = _shortened(session, params.focus_topic, before, stop)
     if told["compressed"]:
@@ -317,7 +318,7 @@ def set_cwd(rt: Runtime, rid: Rid, params: SetCwd) -> dict[str, Any]:
     if not params.cwd:
         raise RpcError(FOLDER_MISSING, "Which folder?", fix="Give cwd.")
     path = folder.named(params.cwd)
-    check_idle(session, rt.live(session))
+    prompts.check_idle(rt, session)
     rt.live(session).cwd = path
     if (agent := session.get("agent")) is not None:
         agent.bench.workspace = agent.bench.cwd = path

@@ -107,7 +107,4 @@ def stop_processes(rt: Runtime, rid: Rid, params: Ask) -> Killed:
 
 
 def _agent(rt: Runtime, sid: str) -> Agent:
-    session = rt.session(sid)
-    agents.wait(rt, sid, session)
-    agent: Any = session.get("agent")
-    return agent
+    return agents.get(rt, sid, rt.session(sid))

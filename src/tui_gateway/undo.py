@@ -1,4 +1,4 @@
-"""Taking back what was said: a request and everything after it."""
+"""Undo: a request and everything after it leaves the conversation; the store keeps it."""
 
 from typing import Any
 
@@ -7,22 +7,22 @@ from hermes_protocol.errors import OUT_OF_RANGE
 from hermes_state.ledger import lineage, messages
 from hermes_state.store import Store
 from hermes_state.values import Row
-from tui_gateway import info, intake
+from tui_gateway import info, prompts
 from tui_gateway.protocol import RpcError
-from tui_gateway.runtime import LiveSession, Runtime, check_idle
+from tui_gateway.runtime import LiveSession, Runtime
 
 
-def take_back_last(rt: Runtime, session: LiveSession) -> int:
-    """Take back the last exchange; returns how many messages went."""
-    with rt.live(session).accepting:  # a prompt that comes now is not what is meant
+def undo_last(rt: Runtime, session: LiveSession) -> int:
+    """Undo the last exchange; return how many messages are undone."""
+    with rt.live(session).lock:  # a prompt that comes now is not what is meant
         store, key = _idle_store(rt, session)
         return _rewind(rt, store, session, history.last_request(store, key))
 
 
 def request(rt: Runtime, session: LiveSession, ordinal: int) -> int:
-    """The id of the user message with this number, counted from 0 as a client sees them; raises RpcError
-    when it cannot be taken back. What was said into a running turn is part of an exchange, which goes as
-    a whole.
+    """Return the id of the user message with this number, counted from 0 as a client sees them.
+
+    Raises RpcError when it cannot be undone: a message to a running turn is part of its exchange.
     """
     store, key = _idle_store(rt, session)
     originals = history.user_messages(
@@ -35,12 +35,12 @@ def request(rt: Runtime, session: LiveSession, ordinal: int) -> int:
     if originals[ordinal].get("answers") is not None:
         raise RpcError(
             OUT_OF_RANGE,
-            "This was said into a running turn and cannot be taken back alone.",
-            fix="Take back the message that the turn answers.",
+            "This message to a running turn cannot be undone alone.",
+            fix="Undo the message that the turn answers.",
         )
-    wanted = _number(originals[ordinal])
+    number = _number(originals[ordinal])
     for message in history.undoable(store.read(messages.as_conversation, key)):
-        if _number(message) == wanted:
+        if _number(message) == number:
             return message["id"]
     raise RpcError(
         OUT_OF_RANGE,
@@ -51,24 +51,23 @@ def request(rt: Runtime, session: LiveSession, ordinal: int) -> int:
 
 def submit_instead(
     rt: Runtime,
-    sid: str,
     session: LiveSession,
     content: Any,  # noqa: ANN401 -- text or parts
     message_id: int,
     key: str | None = None,
 ) -> dict[str, Any]:
-    """Have a prompt answered in the place of a user message and all after it; that is one change."""
-    with rt.live(session).accepting:
+    """Submit a prompt in the place of a user message and all after it, in one transaction."""
+    with rt.live(session).lock:
         store, _ = _idle_store(rt, session)
         lease.expire_dead_leases(store)
-        told = intake.submit(rt, sid, session, content, key, replaces=message_id)
+        answer = prompts.submit(rt, session, content, key, replaces=message_id)
         transcript = store.read(messages.as_conversation, info.key_of(session))
         _follow(rt, session, transcript[:-1])
-        return told
+        return answer
 
 
 def _idle_store(rt: Runtime, session: LiveSession) -> tuple[Store, str]:
-    check_idle(session, rt.live(session))
+    prompts.check_idle(rt, session)
     store = rt.db()
     return store, store.read(lineage.tip, info.key_of(session))
 
@@ -77,13 +76,13 @@ def _rewind(rt: Runtime, store: Store, session: LiveSession, message: Row) -> in
     root = store.read(lineage.root, info.key_of(session))
     with lease.held(store, root, lambda: None):
         key = store.read(lineage.tip, root)
-        taken = store.write(messages.rewind, key, message["id"])
+        result = store.write(messages.rewind, key, message["id"])
     _follow(rt, session, store.read(messages.as_conversation, key))
-    return taken["rewound_count"]
+    return result["rewound_count"]
 
 
 def _follow(rt: Runtime, session: LiveSession, transcript: list[Row]) -> None:
-    """Have the session and its clients go on from what is left."""
+    """Bring the session and its clients up to date after an undo."""
     agent = session.get("agent")
     with rt.live(session).lock:
         session["history_version"] = session.get("history_version", 0) + 1
@@ -95,5 +94,5 @@ def _follow(rt: Runtime, session: LiveSession, transcript: list[Row]) -> None:
 
 
 def _number(message: Row) -> int:
-    """What a message and its copies have in common."""
+    """Return what a message and its copies have in common."""
     return message.get("origin_id") or message["id"]

@@ -1,0 +1,54 @@
+"""The queue of a session: prompts that wait for their turn, as the store has them."""
+
+from collections.abc import Iterable
+from typing import NotRequired, TypedDict
+
+from hermes_state.ledger import turns
+from hermes_state.store import Store
+from tui_gateway.projection import without_images
+from tui_gateway.runtime import Live, Runtime
+
+
+class Prompt(TypedDict):
+    """A queued prompt: its text, and the files of the pictures that go along."""
+
+    turn_id: str
+    text: str
+    images: NotRequired[list[str]]
+
+
+def queued(rt: Runtime, live: Live) -> list[Prompt]:
+    """Return the queued prompts, the next one first."""
+    return [prompt(rt.db(), turn_id) for turn_id in turn_ids(rt, live)]
+
+
+def turn_ids(rt: Runtime, live: Live) -> list[str]:
+    """Return the queued turns of a session, without those that the running turn is to hear."""
+    if live.log is None:
+        return []
+    engine = rt.engine()
+    rows = engine.open_turns(live.conversation_id)
+    if not engine.work.is_compacting(live.conversation_id):
+        rows = rows[1:]  # the first one runs, or is about to
+    return [row["id"] for row in rows if row["id"] not in live.steers]
+
+
+def prompt(store: Store, turn_id: str) -> Prompt:
+    """Return a prompt as its person entered it."""
+    text, images = without_images(store.read(turns.user_text, turn_id))
+    found: Prompt = {"turn_id": turn_id, "text": text}
+    if images:
+        found["images"] = images
+    return found
+
+
+def tell(rt: Runtime, live: Live, dropped: Iterable[str] = ()) -> None:
+    """Send `prompt.queue` if it has changed since clients were sent it, or turns were dropped."""
+    cancelled = list(dropped)
+    with live.queue_lock:  # what is sent last is the state
+        ids = turn_ids(rt, live)
+        if ids == live.sent_queue and not cancelled:
+            return
+        live.sent_queue = ids
+        prompts = [prompt(rt.db(), turn_id) for turn_id in ids]
+        rt.emit("prompt.queue", live.sid, {"queued": prompts, "dropped": cancelled})
