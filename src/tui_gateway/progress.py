@@ -5,7 +5,7 @@ of the last event in it belong together.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -19,40 +19,11 @@ from hermes_engine.events import (
     TurnWaiting,
 )
 from hermes_state.ledger import messages, turns
-from hermes_state.values import Row
 from tui_gateway import info, queue
+from tui_gateway.inflight import Inflight, RunningTool
 from tui_gateway.runtime import LiveSession, Runtime
 
 _MAX_OUTPUT_CHARS = 16_000
-
-
-class RunningTool(msgspec.Struct):
-    """A call that has begun and not ended."""
-
-    tool_id: str
-    name: str
-    arguments: dict[str, object]
-    output: str = ""
-    """The end of its output so far."""
-
-
-class Shown(NamedTuple):
-    """The part of a running turn that events have reported so far."""
-
-    turn_id: str
-    text: str
-    tools: list[RunningTool]
-    ended_calls: set[str]
-    last_message_id: int
-
-    def includes(self, message: Row) -> bool:
-        """Return whether a message of the turn was reported; of the others, events follow."""
-        return (
-            message["id"] <= self.last_message_id or message.get("tool_call_id") in self.ended_calls
-        )
-
-
-NOTHING_SHOWN = Shown("", "", [], set(), 0)
 
 
 class Progress:
@@ -92,11 +63,11 @@ class Progress:
         elif handle := self._on.get(type(entry.event)):
             handle(entry.event)
 
-    def read(self) -> Shown:
+    def read(self) -> Inflight:
         """Return what was shown of the running turn; to be called while nothing is published."""
         tools = [msgspec.structs.replace(tool) for tool in self._tools.values()]
         text, ended = "".join(self._text), set(self._ended_calls)
-        return Shown(self._turn_id, text, tools, ended, self._last_message_id)
+        return Inflight(self._turn_id, text, tools, ended, self._last_message_id)
 
     def _start(self, turn_id: str) -> None:
         self._reset(turn_id)

@@ -26,11 +26,10 @@ if (
     from hermes_core.paths import Home
     from hermes_core.settings import Settings
     from hermes_engine.engine import Engine
-    from hermes_engine.events import EventLog
+    from hermes_engine.events import EventLog, Subscriber
     from hermes_state.store import Store
-    from tui_gateway.feeds import Feed
+    from tui_gateway.inflight import Inflight
     from tui_gateway.presence import Presence
-    from tui_gateway.progress import Progress
 
 SOURCE = "tui"
 """What the store says about conversations that were begun here."""
@@ -75,8 +74,9 @@ class Live(msgspec.Struct):
     """Closed when the session is: the conversation is not open here any more."""
     log: "EventLog | None" = None
     """The events of the conversation, once the engine has it open."""
-    progress: "Progress | None" = None
-    feeds: "dict[Transport, Feed]" = msgspec.field(default_factory=dict)
+    read_inflight: "Callable[[], Inflight] | None" = None
+    """Reads what events have reported of the running turn."""
+    feeds: "dict[Transport, Subscriber]" = msgspec.field(default_factory=dict)
     """The clients that are sent the events of the log."""
     steers: Steers = msgspec.field(default_factory=dict)
     queue_lock: threading.Lock = msgspec.field(default_factory=threading.Lock)

@@ -132,9 +132,10 @@ def attach(rt: Runtime, session: LiveSession) -> None:
             return
         log = engine.log(live.conversation_id)
         live.opened.enter_context(engine.open(live.conversation_id))
-        live.log, live.progress = log, Progress(rt, session)
-        log.subscribe(live.progress)
-        live.opened.callback(log.unsubscribe, live.progress)
+        progress = Progress(rt, session)
+        live.log, live.read_inflight = log, progress.read
+        log.subscribe(progress)
+        live.opened.callback(log.unsubscribe, progress)
     for transport in list(live.watchers):
         feeds.follow(rt, session, transport)
     engine.wake(live.conversation_id)

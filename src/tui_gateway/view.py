@@ -13,7 +13,7 @@ from hermes_state.ledger import messages as message_ledger
 from hermes_state.store import Store
 from hermes_state.values import Row
 from tui_gateway import clients, feeds, info, queue, surface
-from tui_gateway.progress import NOTHING_SHOWN, Shown
+from tui_gateway.inflight import NOTHING, Inflight
 from tui_gateway.projection import TURN_END, context_of, projected
 from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import LiveSession, Runtime
@@ -90,18 +90,18 @@ def snapshot(rt: Runtime, sid: str, limit: int | None, after: Position | None = 
 
 def _position(
     rt: Runtime, session: LiveSession, after: Position | None
-) -> tuple[Resumption, Shown]:
+) -> tuple[Resumption, Inflight]:
     """Return the position of a snapshot, and what events have reported of the running turn by then.
 
     The client is sent what follows as soon as it has its answer.
     """
     live, transport = rt.live(session), rt.transport
-    log, progress = live.log, live.progress
-    if log is None or progress is None:  # a scenario's session
-        return Resumption(), NOTHING_SHOWN
+    log = live.log
+    if log is None or live.read_inflight is None:  # a scenario's session
+        return Resumption(), NOTHING
     if transport is not None:
         feeds.stop(rt, session, transport)
-    seq, shown = log.capture(progress.read)
+    seq, shown = log.capture(live.read_inflight)
     replayed = after is not None and log.keeps(after.log, after.seq)
     if after is not None and replayed:
         seq = after.seq
@@ -200,7 +200,7 @@ def _end_of(turn: Row) -> dict[str, str]:
 
 
 def _divide(
-    rt: Runtime, session: LiveSession, messages: list[Row], shown: Shown
+    rt: Runtime, session: LiveSession, messages: list[Row], shown: Inflight
 ) -> tuple[list[Row], dict[str, Any] | None]:
     """Divide messages into those of ended turns and the running turn; queued prompts are in neither."""
     live, store = rt.live(session), rt.db()
@@ -233,7 +233,7 @@ def _divide(
     }
 
 
-def _running_tools(session: LiveSession, shown: Shown) -> list[dict[str, str]]:
+def _running_tools(session: LiveSession, shown: Inflight) -> list[dict[str, str]]:
     """Return the calls that run, as `tool.start` and `tool.progress` reported them."""
     if session.get("tool_progress_mode", "all") == "off":
         return []
