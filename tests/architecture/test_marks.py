@@ -16,10 +16,6 @@ def test_no_part_is_larger_than_its_mark() -> None:
     assert marks.oversized() == []
 
 
-def test_no_count_of_bad_words_rises() -> None:
-    assert marks.risen(marks.counts(), marks.baseline()) == []
-
-
 @pytest.mark.parametrize(
     ("code", "kind"),
     [

@@ -14,6 +14,8 @@ from tests.gateway.living import PATIENCE_S, Process, World
 from tests.gateway.servers.ports import free_port
 from tests.gateway.servers.telegram import ANNA, BEN, BotApi, Fail
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture
 def api() -> Iterator[BotApi]:

@@ -6,22 +6,19 @@ from typing import Any
 
 import msgspec
 
-from hermes_agent.models import refusals
 from hermes_agent.models.anthropic_messages import THINKING_KEY, messages_of, system_of, tools_of
 from hermes_agent.models.base import Facts, Finish, Reply, Request, ToolSpec, Usage
 from hermes_agent.models.calls import PartialCall, complete
-from hermes_agent.models.http_client import Endpoint, Response, encode
+from hermes_agent.models.http_client import Response
 from hermes_agent.models.limits import BLOCK_CHARS, Allowance, GrowingText
-from hermes_agent.models.providers import OURS, Provider
+from hermes_agent.models.providers import Provider
+from hermes_agent.models.upstream import Upstream
 from hermes_agent.turn.events import ReasoningDelta, Sink, TextDelta, ToolCallBegun
 from hermes_agent.turn.stop import Stop
-from hermes_core.errors import ModelError, ModelUnreachableError
 
 logger = logging.getLogger(__name__)
 
 _VERSION = "2023-06-01"
-_LIST_TIMEOUT_S = 3.0
-"""How long a list of names is waited for, when one is not known."""
 _FORM = "reply"
 """The tool whose input is the reply, where a reply has to have a shape."""
 _FINISHES: dict[str, Finish] = {
@@ -93,29 +90,26 @@ class Anthropic:
         key_name: str = "",
         timeout_s: float = 300.0,
     ) -> None:
-        """Take the arguments of `OpenAIChat`."""
-        provider = provider or OURS.get(facts.provider)
-        self._facts = facts
+        """Take the arguments of `Upstream`."""
+        self.facts = facts
         headers = {"anthropic-version": _VERSION}
         if api_key:
             headers["x-api-key"] = api_key
         address = base_url.rstrip("/").removesuffix("/v1")
-        self._endpoint = Endpoint(address, headers, provider=provider.subject, timeout_s=timeout_s)
-        self._key_name = key_name if api_key else ""
-
-    @property
-    def facts(self) -> Facts:
-        return self._facts
+        self._upstream = Upstream(
+            facts,
+            address,
+            headers,
+            provider=provider,
+            key_name=key_name if api_key else "",
+            timeout_s=timeout_s,
+            list_path="/v1/models",
+        )
 
     def ask(self, request: Request, stop: Stop, report: Sink) -> Reply:
         """Answer one request."""
-        body = encode(self._body(request))
-        with self._endpoint.post("/v1/messages", body, stop) as answer:
-            if answer.status != 200:
-                raise refusals.error_from(
-                    answer.status, answer.headers, answer.read(), self._who(stop)
-                )
-            allowance = Allowance(self._endpoint.provider)
+        with self._upstream.post("/v1/messages", self._body(request), stop) as answer:
+            allowance = Allowance(self._upstream.provider.subject)
             gathered = _PartialReply(report, allowance, has_form=request.json_schema is not None)
             if answer.is_stream:
                 self._read_stream(answer, gathered, stop)
@@ -124,13 +118,13 @@ class Anthropic:
         return gathered.reply()
 
     def close(self) -> None:
-        self._endpoint.close()
+        self._upstream.close()
 
     def _body(self, request: Request) -> dict[str, Any]:
         """The order of the keys is the order in which the provider caches them."""
         body: dict[str, Any] = {
-            "model": self._facts.name,
-            "max_tokens": request.max_output_tokens or self._facts.max_output,
+            "model": self.facts.name,
+            "max_tokens": request.max_output_tokens or self.facts.max_output,
             "stream": True,
         }
         tools = list(request.tools)
@@ -141,7 +135,7 @@ class Anthropic:
             body["tools"] = tools_of(tools)
         if system := system_of(request.system):
             body["system"] = system
-        body["messages"] = messages_of(request.messages, takes_images=self._facts.takes_images)
+        body["messages"] = messages_of(request.messages, takes_images=self.facts.takes_images)
         return body
 
     def _read_stream(self, answer: Response, gathered: "_PartialReply", stop: Stop) -> None:
@@ -149,43 +143,22 @@ class Anthropic:
             if self._take(data, gathered, stop) == "message_stop":
                 return
         if gathered.stop_reason is None:
-            raise ModelUnreachableError(
-                f"{self._endpoint.provider} broke off the stream before the reply was complete.",
-                fix="Ask again.",
-                retryable=True,
-                provider=self._facts.provider,
-            )
+            raise self._upstream.broken_off()
 
     def _read_whole(self, answer: Response, gathered: "_PartialReply", stop: Stop) -> None:
         body = answer.read()
         if self._take(body, gathered, stop) != "message":
-            raise self._unreadable(body)
+            raise self._upstream.unreadable(body)
 
     def _take(self, data: bytes, gathered: "_PartialReply", stop: Stop) -> str:
         try:
             event = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._unreadable(data) from error
+            raise self._upstream.unreadable(data) from error
         if event.error is not None:
-            raise refusals.error_in_stream(event.error, self._who(stop))
+            raise self._upstream.refused_in_stream(event.error, stop)
         gathered.take(event)
         return event.type
-
-    def _unreadable(self, data: bytes) -> ModelError:
-        return refusals.unreadable(data, self._who(Stop()))
-
-    def _who(self, stop: Stop) -> refusals.Who:
-        return refusals.Who(
-            self._endpoint.provider,
-            self._facts.name,
-            self._key_name,
-            self._endpoint.base_url,
-            lambda: self._names(stop),
-        )
-
-    def _names(self, stop: Stop) -> list[str]:
-        page = self._endpoint.get("/v1/models", stop, timeout_s=_LIST_TIMEOUT_S)
-        return refusals.names_in(page.body) if page.status == 200 else []
 
 
 class _PartialReply:

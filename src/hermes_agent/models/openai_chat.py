@@ -11,16 +11,16 @@ from typing import Any, cast
 
 import msgspec
 
-from hermes_agent.models import refusals
 from hermes_agent.models.base import Facts, Finish, Reply, Request, Usage
 from hermes_agent.models.calls import PartialCall, complete
-from hermes_agent.models.http_client import Endpoint, Response, encode
+from hermes_agent.models.http_client import Response
 from hermes_agent.models.limits import BLOCK_CHARS, Allowance
 from hermes_agent.models.openai_messages import WANTED_BACK, messages_of, tools_of
-from hermes_agent.models.providers import OURS, Provider
+from hermes_agent.models.providers import Provider
+from hermes_agent.models.upstream import Upstream
 from hermes_agent.turn.events import ReasoningDelta, Sink, TextDelta, ToolCallBegun
 from hermes_agent.turn.stop import Stop
-from hermes_core.errors import ModelError, ModelRefusedError, ModelUnreachableError
+from hermes_core.errors import ModelRefusedError
 from hermes_core.types import ToolCall
 
 logger = logging.getLogger(__name__)
@@ -28,8 +28,6 @@ logger = logging.getLogger(__name__)
 _DONE = b"[DONE]"
 _FINISHED = ("stop", "length", "content_filter")
 """Reasons to finish after which no tool call may follow."""
-_LIST_TIMEOUT_S = 3.0
-"""How long a list of names is waited for, when one is not known."""
 
 
 class _Function(msgspec.Struct):
@@ -94,37 +92,34 @@ class OpenAIChat:
         key_name: str = "",
         timeout_s: float = 300.0,
     ) -> None:
-        """`provider` is the one of that name in our table unless it is given.
-
-        `key_name` is where the key comes from, for messages about it.
-        """
-        provider = provider or OURS.get(facts.provider)
-        self._facts = facts
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._endpoint = Endpoint(base_url, headers, provider=provider.subject, timeout_s=timeout_s)
-        self._key_name = key_name if api_key else ""
-        self._dialect = _Dialect(provider.output_limit)
-
-    @property
-    def facts(self) -> Facts:
-        return self._facts
+        """Take the arguments of `Upstream`."""
+        self.facts = facts
+        self._upstream = Upstream(
+            facts,
+            base_url,
+            {"Authorization": f"Bearer {api_key}"} if api_key else {},
+            provider=provider,
+            key_name=key_name if api_key else "",
+            timeout_s=timeout_s,
+        )
+        self._dialect = _Dialect(self._upstream.provider.output_limit)
 
     def ask(self, request: Request, stop: Stop, report: Sink) -> Reply:
         """Answer one request; a field that the server refuses is left out the second time."""
         while True:
             body = self._body(request)
             try:
-                return self._ask(encode(body), stop, report)
+                return self._ask(body, stop, report)
             except ModelRefusedError as error:
                 if not self._dialect.drop(error, body):
                     raise
 
     def close(self) -> None:
-        self._endpoint.close()
+        self._upstream.close()
 
     def _body(self, request: Request) -> dict[str, Any]:
         """The order of the keys keeps what changes, the messages, behind what does not."""
-        body: dict[str, Any] = {"model": self._facts.name, "stream": True}
+        body: dict[str, Any] = {"model": self.facts.name, "stream": True}
         if self._dialect.has_usage:
             body["stream_options"] = {"include_usage": True}
         if request.max_output_tokens:
@@ -138,18 +133,14 @@ class OpenAIChat:
                 body["reasoning_effort"] = "none"
         body["messages"] = messages_of(
             request,
-            takes_images=self._facts.takes_images,
+            takes_images=self.facts.takes_images,
             wanted_back=self._dialect.wanted_back,
         )
         return body
 
-    def _ask(self, body: bytes, stop: Stop, report: Sink) -> Reply:
-        with self._endpoint.post("/chat/completions", body, stop) as answer:
-            if answer.status != 200:
-                raise refusals.error_from(
-                    answer.status, answer.headers, answer.read(), self._who(stop)
-                )
-            gathered = _PartialReply(report, Allowance(self._endpoint.provider))
+    def _ask(self, body: dict[str, Any], stop: Stop, report: Sink) -> Reply:
+        with self._upstream.post("/chat/completions", body, stop) as answer:
+            gathered = _PartialReply(report, Allowance(self._upstream.provider.subject))
             if answer.is_stream:
                 self._read_stream(answer, gathered, stop)
             else:
@@ -164,44 +155,23 @@ class OpenAIChat:
                 break
             self._take(data, gathered, stop)
         if not is_done and gathered.finish is None:
-            raise ModelUnreachableError(
-                f"{self._endpoint.provider} broke off the stream before the reply was complete.",
-                fix="Ask again.",
-                retryable=True,
-                provider=self._facts.provider,
-            )
+            raise self._upstream.broken_off()
 
     def _read_whole(self, answer: Response, gathered: "_PartialReply", stop: Stop) -> None:
         """Some servers do not stream, whatever they are asked."""
         body = answer.read()
         self._take(body, gathered, stop)
         if gathered.finish is None:
-            raise self._unreadable(body)
+            raise self._upstream.unreadable(body)
 
     def _take(self, data: bytes, gathered: "_PartialReply", stop: Stop) -> None:
         try:
             chunk = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._unreadable(data) from error
+            raise self._upstream.unreadable(data) from error
         if chunk.error is not None:
-            raise refusals.error_in_stream(chunk.error, self._who(stop))
+            raise self._upstream.refused_in_stream(chunk.error, stop)
         gathered.take(chunk)
-
-    def _unreadable(self, data: bytes) -> ModelError:
-        return refusals.unreadable(data, self._who(Stop()))
-
-    def _who(self, stop: Stop) -> refusals.Who:
-        return refusals.Who(
-            self._endpoint.provider,
-            self._facts.name,
-            self._key_name,
-            self._endpoint.base_url,
-            lambda: self._names(stop),
-        )
-
-    def _names(self, stop: Stop) -> list[str]:
-        page = self._endpoint.get("/models", stop, timeout_s=_LIST_TIMEOUT_S)
-        return refusals.names_in(page.body) if page.status == 200 else []
 
 
 class _Dialect(msgspec.Struct):
