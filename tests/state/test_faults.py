@@ -25,7 +25,8 @@ from hermes_core.errors import (
 )
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite import connection
-from hermes_state.ledger import messages
+from hermes_state.ledger import messages, sessions
+from tests.support.faults import disk_full_at
 
 NOBODY = 65534
 
@@ -347,3 +348,22 @@ def read_in_parallel(store: SessionDB, readers: int) -> None:
     """Read inside a read, which needs a connection each."""
     if readers:
         store.read(lambda _conn: read_in_parallel(store, readers - 1))
+
+
+def test_instructions_and_the_prompt_that_was_built_with_others_change_together(
+    tmp_path: Path,
+) -> None:
+    with SessionDB(tmp_path / "state.db") as store:
+        store.create_session("s", "cli", system_prompt="Be kind.")
+        with (
+            disk_full_at(store, "UPDATE OF system_prompt ON sessions"),
+            pytest.raises(StoreFullError),
+        ):
+            store.write(sessions.instruct, "s", "in verse")
+        row = store.get_session("s")
+        assert row is not None
+        assert (sessions.instructions_of(row), row["system_prompt"]) == ("", "Be kind.")
+        store.write(sessions.instruct, "s", "in verse")
+        row = store.get_session("s")
+        assert row is not None
+        assert (sessions.instructions_of(row), row["system_prompt"]) == ("in verse", None)

@@ -519,6 +519,32 @@ def test_messages_compacted_in_place_are_shown_whole_and_found_once(
     assert db.search_messages("compaction") == []
 
 
+def test_short_copies_are_known_by_their_place_beside_the_summary(
+    db: SessionDB, foreign: Foreign
+) -> None:
+    foreign.session("s", "hi")
+    for role, text in (("assistant", "yes"), ("user", "and?"), ("assistant", "no"), ("user", "ok")):
+        foreign.say("s", text, role=role)
+    foreign.run(
+        "UPDATE messages SET active = 0, compacted = 1 WHERE session_id = ? AND active = 1", "s"
+    )
+    for role, text in (("user", "hi"), ("assistant", "yes")):  # the first ones are kept
+        foreign.say("s", text, role=role)
+    foreign.say("s", SUMMARY)
+    for role, text in (("assistant", "no"), ("user", "ok")):  # and the last ones
+        foreign.say("s", text, role=role)
+    for role, text in (("assistant", "no"), ("user", "ok"), ("assistant", "yes")):  # said anew
+        foreign.say("s", text, role=role)
+    compact(foreign, "s", ("user", "ok", None), ("assistant", "yes", None))
+    foreign.say("s", "ok")
+    take(db, foreign.path)
+    whole = ["hi", "yes", "and?", "no", "ok", "no", "ok", "yes", "ok"]
+    found = db.get_messages_as_conversation("s", include_ancestors=True)
+    assert [m["content"] for m in found] == whole
+    assert said(db, "s") == [SUMMARY, "ok", "yes", "ok"]
+    assert db.check() == []
+
+
 def test_a_session_compacted_in_place_since_its_import_shows_all(
     db: SessionDB, foreign: Foreign
 ) -> None:

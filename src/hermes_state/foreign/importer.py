@@ -8,7 +8,7 @@ A row that cannot be taken leaves itself and not the rest, and the report names 
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -266,7 +266,7 @@ class _Taking:
         sessions.change(tx, head.id, title=title)
         detached = not self._link(tx, head.id)
         messages = self._source.messages(head.id)
-        left = self._append(tx, head.id, messages, Originals())
+        left = self._append(tx, head.id, messages, Originals(messages))
         usage, unspent = self._finish(tx, head.id, found, [wanted, title], [*left])
         return _Outcome(
             head.id,
@@ -283,18 +283,22 @@ class _Taking:
         self,
         tx: Tx,
         session_id: str,
-        messages: Iterable[Row],
+        messages: Sequence[Row],
         originals: Originals,
+        first: int = 0,
     ) -> dict[int, Left]:
-        """Add messages; gives those that cannot be taken, by their ids there."""
+        """Add the messages of a session from the position `first` on.
+
+        Returns those that cannot be imported, by their ids there.
+        """
         note_import(tx)
         left: dict[int, Left] = {}
-        for row in messages:
+        for position, row in enumerate(messages[first:], first):
             try:
-                message = originals.marked(row, foreign_rows.message(row))
+                message = originals.marked(position, row, foreign_rows.message(row))
                 id_ = insert_message(tx, session_id, message)
                 if message.compacted and message.origin_id is None:
-                    originals.add(row, id_)
+                    originals.add(position, row, id_)
             except (*tx.rejections, RecursionError, UnicodeError) as error:
                 what = f"message {row['id']} of session {session_id}"
                 left[row["id"]] = Left(what, 1, f"{_UNFIT} ({error})")
@@ -329,16 +333,15 @@ class _Taking:
             session_id,
         )
         there = [row for row in self._source.messages(session_id) if row["id"] not in left_before]
-        originals = Originals()
-        for (id_, *before), row in zip(here, there, strict=False):
+        originals = Originals(there)
+        for position, ((id_, *before), row) in enumerate(zip(here, there, strict=False)):
             now = [foreign_rows.is_active(row), foreign_rows.is_compacted(row)]
             if now != list(map(bool, before)):
                 tx.run("UPDATE messages SET active = ?, compacted = ? WHERE id = ?", *now, id_)
             if now[1]:
-                originals.add(row, id_)
-        later = there[len(here) :]
-        left = self._append(tx, session_id, later, originals)
-        return len(later) - len(left), left
+                originals.add(position, row, id_)
+        left = self._append(tx, session_id, there, originals, len(here))
+        return len(there) - len(here) - len(left), left
 
     def _title(self, session_id: str) -> str | None:
         return foreign_rows.text(self._source.session(session_id).get("title"))

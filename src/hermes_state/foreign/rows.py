@@ -5,7 +5,7 @@ Its tables take any type in any column, ours do not, so every value is brought t
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from hermes_core.text import without_surrogates
@@ -219,27 +219,82 @@ _TELLING = 40
 class Originals:
     """The compacted messages of a session, to tell the copies that were made beside a summary.
 
-    hermes-agent compacts a session in place: it hides all rows and adds a summary and copies of some.
+    hermes-agent compacts a session in place: it hides all rows, then adds copies of the first ones, a
+    summary, and copies of the last ones.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Sequence[Row]) -> None:
+        """`rows` are all messages of the session, in order."""
+        self._copies = _copies(rows)
         self._ids: dict[str, list[tuple[float, int]]] = {}
         """By what they say: when, and the id of the row here."""
+        self._ids_at: dict[int, int] = {}
+        """The ids of the rows here, by position."""
 
-    def add(self, row: Row, id_: int) -> None:
+    def add(self, position: int, row: Row, id_: int) -> None:
         """Remember a compacted message under the id it got here."""
+        self._ids_at[position] = id_
         self._ids.setdefault(_words(row), []).append((number(row.get("timestamp")) or 0.0, id_))
 
-    def marked(self, row: Row, found: NewMessage) -> NewMessage:
+    def marked(self, position: int, row: Row, found: NewMessage) -> NewMessage:
         """The same message, as a summary or a copy if it is one."""
-        if isinstance(found.content, str) and found.content.startswith(_SUMMARY):
+        if is_summary(row):
             return found._replace(kind="summary")
+        if (origin := self._ids_at.get(self._copies.get(position, -1))) is not None:
+            return found._replace(kind="copy", origin_id=origin)
         said = _words(row)
         is_telling = len(text(row.get("content")) or "") >= _TELLING or row.get("tool_call_id")
         for at, id_ in reversed(self._ids.get(said, ())):
             if is_telling or row.get("tool_calls") or at == found.timestamp:
                 return found._replace(kind="copy", origin_id=id_)
         return found
+
+
+def _copies(rows: Sequence[Row]) -> dict[int, int]:
+    """Return which rows are copies by their place around a summary: the position of each original.
+
+    Words that are few may have been said again, so it is the place that tells: after a summary stands
+    the end of what the model was shown before, and before it the beginning, of two messages at least.
+    """
+    said = [_words(row) for row in rows]
+    copies: dict[int, int] = {}
+    view: list[int] = []
+    for at, row in enumerate(rows):
+        if is_summary(row) and all(is_compacted(rows[position]) for position in view):
+            before, count = view, _copied_head(said, view, at)
+            if count:
+                before = view[:-count]
+            copies |= zip(range(at - count, at), before, strict=False)
+            copies |= _copied_tail(said, before, at + 1)
+            view = list(range(at - count, at))
+        view.append(at)
+    for position, origin in copies.items():  # in order, so that an original is resolved before
+        copies[position] = copies.get(origin, origin)
+    return copies
+
+
+def _copied_head(said: Sequence[str], view: Sequence[int], end: int) -> int:
+    """Return how many rows before `end` are copies of the beginning of a view that they end."""
+    for count in range(len(view) // 2, 1, -1):
+        if all(said[view[n]] == said[end - count + n] for n in range(count)):
+            return count
+    return 0
+
+
+def _copied_tail(said: Sequence[str], view: Sequence[int], begin: int) -> dict[int, int]:
+    """Return the rows from `begin` on that are copies of the end of a view, with their originals."""
+    for first in range(len(view)):
+        kept = view[first:]
+        if begin + len(kept) <= len(said) and all(
+            said[position] == said[begin + n] for n, position in enumerate(kept)
+        ):
+            return {begin + n: position for n, position in enumerate(kept)}
+    return {}
+
+
+def is_summary(row: Row) -> bool:
+    """Tell whether a message stands for compacted ones."""
+    return (text(row.get("content")) or "").startswith(_SUMMARY)
 
 
 def _words(row: Row) -> str:
