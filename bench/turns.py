@@ -20,8 +20,8 @@ import httpx2
 from bench.result import Result, ToolContext, percentile, side_by_side
 from hermes_agent import tokens
 from hermes_agent.agent import Agent
-from hermes_agent.models import registry
 from hermes_agent.models.base import Model
+from hermes_agent.models.registry import Registry
 from hermes_agent.testing.faults import Hold
 from hermes_agent.testing.scripted import Quiet, ScriptedModel, say
 from hermes_agent.testing.server import ScriptedServer
@@ -51,7 +51,7 @@ def served(*arguments: str) -> Generator[str]:
 
 def _model(url: str) -> Model:
     keys = {"OPENAI_API_KEY": "sk-scripted-key", "OPENAI_BASE_URL": url}
-    return registry.build(_SETTINGS, keys, Home(Path("/none")))
+    return Registry(_SETTINGS.model, keys, Home(Path("/none"))).build()
 
 
 def _agent(store: SessionDB, model: Model, folder: Path) -> Agent:

@@ -27,8 +27,6 @@ logger = logging.getLogger(__name__)
 
 _RENEW_INTERVAL_S = DEFAULT_TTL_S / 4
 _RETRY_INTERVAL_S = 1.0
-_EXPIRED = ":0"
-"""The end of the holder of a lease that was expired because its process had ended."""
 _numbers = itertools.count(1)
 _holders: set[str] = set()
 """The holders of this process that have a lease or are acquiring one."""
@@ -113,9 +111,7 @@ def expire_dead_leases(store: Store) -> None:
     for conversation_id, holder in store.read(leases.held).items():
         if is_gone(holder):
             # With no time to live: a search for unfinished turns at this moment finds no holder.
-            store.write(
-                leases.take_over, conversation_id, holder, f"{_process()}{_EXPIRED}", ttl_s=0
-            )
+            store.write(leases.take_over, conversation_id, holder, f"{_process()}:0", ttl_s=0)
 
 
 def is_held_elsewhere(store: Store, conversation_id: str) -> bool:
@@ -124,12 +120,6 @@ def is_held_elsewhere(store: Store, conversation_id: str) -> bool:
     if not isinstance(holder, str) or holder.startswith(f"{_process()}:"):
         return False
     return not is_gone(holder)
-
-
-def is_hung(store: Store, conversation_id: str) -> bool:
-    """Tell whether a process that is alive has let the lease of a conversation expire."""
-    holder = store.read(leases.lapsed_holder, conversation_id)
-    return holder is not None and not holder.endswith(_EXPIRED) and not is_gone(holder)
 
 
 def _is_unreleased(holder: str) -> bool:

@@ -78,16 +78,3 @@ def test_whoever_loses_a_lease_is_told_once_and_the_others_are_renewed(store: Se
     eventually(lambda: store.read(lambda c: c.value(at)) > before, "a renewal")
     renewer.remove(kept)
     assert losses == ["a"]
-
-
-def test_a_process_that_lives_and_lets_its_lease_expire_hangs(store: SessionDB) -> None:
-    store.create_session("s", "cli")
-    held = lease.acquire(store, "s")
-    assert not lease.is_hung(store, "s")
-    store.write(lambda c: c.run("UPDATE leases SET expires_at = 1"))
-    assert lease.is_hung(store, "s")
-    store.write(leases.release, held)
-    assert not lease.is_hung(store, "s"), "it gave the conversation back"
-    store.write(leases.acquire, "s", f"{held.holder.split(':')[0]}:999999999:1:1")
-    lease.expire_dead_leases(store)
-    assert not lease.is_hung(store, "s"), "its process has ended"

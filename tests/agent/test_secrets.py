@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hermes_agent.models import registry
+from hermes_agent.models.registry import Registry
 from hermes_agent.testing.scripted import call
 from hermes_agent.testing.server import ScriptedServer
 from hermes_agent.tools.base import Args, Call, Result
@@ -63,7 +63,7 @@ def test_a_secret_does_not_reach_a_model_server_even_when_it_was_stored_before(
         chat.store.append_message("old", "user", f"once upon a {SECRET}")
         secrets.register({"DEPLOY_TOKEN": SECRET})
         later = make_chat([], session_id="old")
-        later.agent.model = registry.build(settings, keys, home)
+        later.agent.model = Registry(settings.model, keys, home).build()
         assert later.say("and now?")["completed"]
         body = server.asked[0].body
     assert SECRET.encode() not in body

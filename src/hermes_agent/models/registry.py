@@ -35,7 +35,7 @@ from hermes_core.errors import (
 )
 from hermes_core.loading import loading
 from hermes_core.paths import Home
-from hermes_core.settings import ModelSettings, Settings
+from hermes_core.settings import ModelSettings
 
 logger = logging.getLogger(__name__)
 
@@ -44,26 +44,6 @@ _FACTS_TIMEOUT_S = 2.0
 
 Factory = Callable[..., object]
 Value = TypeVar("Value")
-
-
-def build(
-    settings: Settings,
-    credentials: Credentials,
-    home: Home,
-    *,
-    plugins: Mapping[str, Factory] | None = None,
-    providers: Providers = OURS,
-    ports: Mapping[int, str] = PORTS,
-) -> Model:
-    """Build the model that settings and environment give, with retries and fallbacks.
-
-    `plugins` are the factories of the models that plugins registered. Raises ModelMissingError when
-    there is no model.
-    """
-    registry = Registry(
-        settings.model, credentials, home, plugins=plugins, providers=providers, ports=ports
-    )
-    return registry.build()
 
 
 def names() -> frozenset[str]:

@@ -136,11 +136,6 @@ class Child:
                 if not select.select([], [stream], [], _EXIT_TIMEOUT_S)[1]:
                     raise TimeoutError from None
 
-    def hang_up(self) -> None:
-        """Close its input."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-
     def terminate(self) -> None:
         """End the whole group: politely, and at once by force."""
         self._signal(signal.SIGTERM)

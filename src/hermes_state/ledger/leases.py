@@ -102,16 +102,6 @@ def holder_of(tx: Tx, conversation_id: str) -> str | None:
     )
 
 
-@one_statement
-def lapsed_holder(tx: Tx, conversation_id: str) -> str | None:
-    """Return the holder that let its lease expire instead of releasing it, if the last one did."""
-    return tx.value(
-        "SELECT holder FROM leases WHERE conversation_id = ? AND expires_at > 0 AND expires_at <= ?",
-        conversation_id,
-        tx.now,
-    )
-
-
 def held(tx: Tx) -> dict[str, str]:
     """Every conversation that is held now, with its holder."""
     return dict(

@@ -7,7 +7,7 @@ import pytest
 from hermes_agent.models.base import Facts, Model, Reply, Request
 from hermes_agent.models.embedded import model_files
 from hermes_agent.models.providers import Credentials
-from hermes_agent.models.registry import Registry, build
+from hermes_agent.models.registry import Registry
 from hermes_agent.models.small import SmallModel
 from hermes_agent.testing import faults
 from hermes_agent.testing.scripted import PATIENCE_S, RecordingSink, ScriptedModel
@@ -16,7 +16,7 @@ from hermes_agent.turn.events import FellBack, Retrying, Sink, ignore
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ConfigError, ModelError, ModelMissingError, ModelRefusedError
 from hermes_core.paths import Home
-from hermes_core.settings import ModelSettings, Settings
+from hermes_core.settings import ModelSettings
 
 HELLO = Request("You help.", [], [{"role": "user", "content": "hello"}])
 
@@ -30,7 +30,7 @@ def built(
     home: Home, credentials: Credentials | None = None, plugins: Any = None, **settings: Any
 ) -> Model:
     model = ModelSettings(**settings)
-    return build(Settings(model=model), credentials or {}, home, plugins=plugins, ports={})
+    return Registry(model, credentials or {}, home, plugins=plugins, ports={}).build()
 
 
 def test_an_address_in_the_environment_gives_a_model_that_answers(home: Home):
