@@ -11,6 +11,7 @@ from hermes_cli.commands.root import COMMANDS
 from hermes_core.paths import Home
 from hermes_core.version import VERSION
 from tests.cli.conftest import Shell
+from tests.support.faults import needs_dev_full
 
 HERMES = Path(sys.executable).with_name("hermes")
 
@@ -36,6 +37,7 @@ def test_the_version_is_printed_without_loading_anything() -> None:
     assert done.stdout == f"hermes {VERSION}\n", done.stderr
 
 
+@needs_dev_full
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_version_without_room_is_one_line_of_trouble(unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
@@ -178,6 +180,7 @@ def test_an_argument_that_is_no_text_names_no_conversation(tmp_path: Path, comma
     assert done.returncode == 4 and "no conversation" in done.stderr, done.stderr
 
 
+@needs_dev_full
 def test_a_full_disk_under_the_output_is_told_in_words(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(

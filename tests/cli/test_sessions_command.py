@@ -27,6 +27,7 @@ from hermes_state.values import Call, NewSession, OutboundPart
 from tests.cli.conftest import Shell
 from tests.state.test_faults import NOBODY, as_somebody_else, reachable
 from tests.state.test_foreign import Foreign
+from tests.support.faults import needs_dev_full
 
 __all__ = ["reachable"]
 
@@ -246,6 +247,7 @@ def test_an_export_can_be_imported_through_a_pipe(
     assert (done.returncode, done.stdout) == (0, "Took 3 sessions with 7 messages.\n"), done.stderr
 
 
+@needs_dev_full
 def test_an_export_without_room_says_so_and_leaves_nothing(
     talk: SessionDB, home: Home, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ from hermes_state import SessionDB
 from hermes_state.ledger import outbox, turns
 from hermes_state.values import InboundMessage, NewSession, OutboundPart
 from tests.gateway.living import Inside, World
-from tests.support.faults import eventually
+from tests.support.faults import eventually, needs_dev_full
 
 
 def _full(_descriptor: int) -> None:
@@ -148,6 +148,7 @@ def test_a_pid_file_that_cannot_be_taken_away_does_not_hold_up_the_stop(
     status.remove_pid_file()
 
 
+@needs_dev_full
 def test_an_account_is_locked_also_when_its_holder_cannot_be_written_down(world: World) -> None:
     lock, other = AccountLock("loopback", "one"), AccountLock("loopback", "one")
     lock.path.parent.mkdir(parents=True)

@@ -1,15 +1,21 @@
 """A disk that is full at one kind of write, and waiting for what tells nobody."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import apsw
+import pytest
 
 from hermes_state import SessionDB
 
 _NO_LIMIT = 1_000_000
+
+needs_dev_full = pytest.mark.skipif(
+    not os.access("/dev/full", os.W_OK), reason="/dev/full cannot be written by this user"
+)
 
 
 @contextmanager
