@@ -54,6 +54,9 @@ COMMANDS: Sequence[SlashCommand] = (
     SlashCommand(
         "resume", "Open another conversation.", (), "[ID|TITLE]", SURFACES, while_running=_CHAT
     ),
+    SlashCommand("next", "Show the next open conversation.", surfaces=_TUI),
+    SlashCommand("previous", "Show the previous open conversation.", ("prev",), surfaces=_TUI),
+    SlashCommand("close", "Close this conversation.", surfaces=_TUI),
     SlashCommand("tree", "Show branches and compactions.", surfaces=_TUI),
     SlashCommand("search", "Search all conversations.", (), "WORDS", while_running=_SHARED),
     SlashCommand(

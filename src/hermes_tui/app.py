@@ -3,7 +3,7 @@
 The chat and all it is made of are loaded after the first frame.
 """
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # see the docstring
     from hermes_tui.preferences import Preferences
     from hermes_tui.screens.chat import ChatScreen
     from hermes_tui.session import Session
+    from hermes_tui.tabs import Tabs
 
 
 _TERMINAL_CHECK_INTERVAL_S = 1.0
@@ -40,7 +41,7 @@ class HermesApp(App[int], inherit_bindings=False):
     CSS_PATH = Path(__file__).parent / "styles" / "chat.tcss"
     BINDINGS = [Binding("ctrl+q,ctrl+c", "leave", "Leave", show=False)]  # noqa: RUF012 -- Textual's
 
-    session: "Session"
+    tabs: "Tabs"
     chat: "ChatScreen"
     _preferences: "Preferences"
 
@@ -55,6 +56,11 @@ class HermesApp(App[int], inherit_bindings=False):
         for theme in themes.ALL:
             self.register_theme(theme)
         self.theme = themes.DEFAULT
+
+    @property
+    def session(self) -> "Session":
+        """The conversation that is shown."""
+        return self.tabs.current.session
 
     def get_default_screen(self) -> Screen[Any]:
         return self._first
@@ -77,14 +83,14 @@ class HermesApp(App[int], inherit_bindings=False):
         """Load the chat and start the server."""
         from hermes_tui import wiring  # noqa: PLC0415 -- after the first frame
 
-        self.session, self.chat = wiring.build(
+        self.tabs, self.chat = wiring.build(
             self._connect, self._home, self._opening, self._run_local
         )
         await self.push_screen(self.chat)
         self.chat.composer.paste(self._first.typed)
-        self.run_worker(self.session.client.run, exit_on_error=False)
+        self.run_worker(self.tabs.client.run, exit_on_error=False)
         self._preferences, complaints = wiring.preferences(self._home, self.available_themes)
-        self.chat.for_later += complaints
+        self.tabs.current.notes += complaints
         if self._preferences.theme in self.available_themes:
             self.theme = self._preferences.theme
         self.set_keymap(self._preferences.keys)
@@ -107,14 +113,16 @@ class HermesApp(App[int], inherit_bindings=False):
             case "new":
                 self.action_new()
             case "resume" if argument:
-                self._go(self.session.switch(argument, self.size.width))
+                self._switch(argument)
             case "resume" | "sessions":
                 self.action_pick(argument)
             case "branch":
-                self._go(self.session.branch(argument))
+                self.chat.switch(self.tabs.branch(argument))
+            case "next" | "previous":
+                self.chat.action_move(1 if name == "next" else -1)
             case "theme":
                 await self._choose_theme(argument)
-            case "copy" | "stop":
+            case "copy" | "stop" | "close":
                 await self.chat.run_action(name)
             case "background":
                 await self.chat.composer_area.run_in_background(argument)
@@ -123,35 +131,31 @@ class HermesApp(App[int], inherit_bindings=False):
                     name, self.action_tree
                 )()
 
-    def _go(self, opening: Coroutine[Any, Any, None]) -> None:
-        """Open another conversation, unless a turn runs in this one."""
-        if self.session.conversation.is_running:
-            opening.close()
-            self.notify("A turn is running. Ctrl+C stops it.", severity="warning")
-            return
-        self.chat.open(opening)
+    def _switch(self, stored_id: str) -> None:
+        """Show a stored conversation; those that are open stay open."""
+        self.chat.switch(self.tabs.switch(stored_id, self.size.width))
 
     def action_new(self) -> None:
-        self._go(self.session.new(self.size.width))
+        self.tabs.new()
 
     def action_pick(self, query: str = "") -> None:
         from hermes_tui.screens.picker import PickerScreen  # noqa: PLC0415 -- when it is wanted
 
-        self.push_screen(PickerScreen(self.session, query), self._picked)
+        self.push_screen(PickerScreen(self.tabs, query), self._picked)
 
     def action_tree(self) -> None:
         from hermes_tui.screens.tree import TreeScreen  # noqa: PLC0415 -- when it is wanted
 
-        self.push_screen(TreeScreen(self.session), self._picked)
+        self.push_screen(TreeScreen(self.tabs), self._picked)
 
     def _picked(self, stored_id: str | None) -> None:
-        if stored_id and stored_id != self.session.conversation.stored_id:
-            self._go(self.session.switch(stored_id, self.size.width))
+        if stored_id:
+            self._switch(stored_id)
 
     def action_models(self) -> None:
         from hermes_tui.screens.models import ModelScreen  # noqa: PLC0415 -- when it is wanted
 
-        self.push_screen(ModelScreen(self.session), self._model_chosen)
+        self.push_screen(ModelScreen(self.tabs), self._model_chosen)
 
     async def _model_chosen(self, name: str | None) -> None:
         if name:
@@ -167,9 +171,7 @@ class HermesApp(App[int], inherit_bindings=False):
     async def _choose_theme(self, name: str) -> None:
         if name and name not in self.available_themes:
             known = ", ".join(sorted(self.available_themes))
-            await self.chat.turn_view.tell(
-                f"There is no theme {name}. There are {known}.", "warning"
-            )
+            await self.tabs.current.tell(f"There is no theme {name}. There are {known}.", "warning")
         elif name:
             self.theme = name
         else:
@@ -199,11 +201,11 @@ class HermesApp(App[int], inherit_bindings=False):
     # -- leaving -----------------------------------------------------------------------------
 
     async def action_leave(self, status: int = 0, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
-        """End the conversation through the server and leave; a draft stays in the history."""
+        """End the conversations through the server and leave; drafts stay in the history."""
         if self._is_leaving:
             return
         self._is_leaving = True
         if self.is_loaded:
-            self.chat.keep_draft()
-            await self.session.close(timeout_s)
+            self.chat.composer_area.keep_drafts()
+            await self.tabs.quit(timeout_s)
         self.exit(status)

@@ -3,7 +3,7 @@
 from hermes_core.text import one_line
 from hermes_protocol import results
 from hermes_tui import wire
-from hermes_tui.session import Session
+from hermes_tui.tabs import Tab, Tabs
 
 _LISTED = 200
 _FOUND = 50
@@ -13,15 +13,19 @@ _RECENT = 20
 class Catalog:
     """What can be opened instead of the open conversation, and who can answer it."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self.client = session.client
+    def __init__(self, tabs: Tabs) -> None:
+        self._tabs = tabs
+        self.client = tabs.client
         self._hits: dict[str, results.Hit] = {}
 
     @property
     def here(self) -> str:
-        """The stored id of the conversation that is open."""
-        return self._session.conversation.stored_id
+        """The stored id of the conversation that is shown."""
+        return self._tabs.current.conversation.stored_id
+
+    def tab(self, stored_id: str) -> Tab | None:
+        """The tab of a conversation, if it is open."""
+        return self._tabs.stored(stored_id)
 
     async def rows(self, query: str) -> list[results.Row]:
         """Conversations by last activity; with a query those that have it, at last in a message."""
@@ -59,8 +63,9 @@ class Catalog:
         return told.messages
 
     async def rename(self, stored_id: str, title: str) -> None:
-        live = self._session.conversation.live_id if stored_id == self.here else stored_id
-        await self.client.call("session.title", session_id=live, title=title)
+        tab = self.tab(stored_id)
+        live = tab.conversation.live_id if tab is not None else ""
+        await self.client.call("session.title", session_id=live or stored_id, title=title)
 
     async def delete(self, stored_id: str) -> None:
         await self.client.call("session.delete", session_id=stored_id)
@@ -72,11 +77,11 @@ class Catalog:
 
     async def models(self) -> results.ModelOptions:
         """Every model that can be chosen here."""
-        return await self._session.ask(results.ModelOptions, "model.options")
+        return await self._tabs.current.session.ask(results.ModelOptions, "model.options")
 
     async def choose_model(self, name: str) -> str:
         """Have another model answer from now on; returns what the server says about it."""
-        told = await self._session.call("config.set", key="model", value=name)
+        told = await self._tabs.current.session.call("config.set", key="model", value=name)
         return one_line(
             str(told.get("warning") or f"{told.get('value') or name} answers from now on.")
         )

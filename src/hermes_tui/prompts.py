@@ -16,7 +16,7 @@ from hermes_tui import messages as m
 from hermes_tui.entries import UserMessage
 from hermes_tui.failures import ConnectionLostError
 from hermes_tui.session import Session
-from hermes_tui.widgets.transcript import Transcript
+from hermes_tui.transcript import Transcript
 
 Origin = Literal["here", "before", "elsewhere"]
 """Who sent a prompt: this interface, nobody knows who before it came, or another terminal."""
@@ -136,7 +136,7 @@ class Prompts:
     async def _submit(self, prompt: Prompt) -> bool:
         await self._session.opened()
         if prompt.delivery is not Delivery.HELD:  # taken back meanwhile
-            await self._transcript.remove_entry(prompt.entry)
+            await self._transcript.remove(prompt.entry)
             return True
         prompt.delivery = Delivery.SENT
         entry = prompt.entry
@@ -147,7 +147,7 @@ class Prompts:
             return True
         except HermesError:
             self._withdraw(prompt)
-            await self._transcript.remove_entry(prompt.entry)
+            await self._transcript.remove(prompt.entry)
             raise
         prompt.delivery = Delivery.ACCEPTED
         prompt.turn_id = str(answer.get("turn_id", ""))
@@ -168,7 +168,7 @@ class Prompts:
             self._due = prompt.turn_id
         is_shown = prompt.entry in self._transcript.entries
         if status == "queued" and is_shown and self._session.conversation.is_running:
-            await self._transcript.remove_entry(prompt.entry)
+            await self._transcript.remove(prompt.entry)
             self._enqueue(prompt)
         elif status != "queued" and not is_shown:
             await self._show(prompt)

@@ -1,6 +1,7 @@
-"""What a person does to a conversation, as calls of the protocol: open, say, stop, command, close."""
+"""Calls of the protocol about one open conversation: open, send, stop, run a command, answer."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -34,26 +35,23 @@ class Outcome:
 
 
 class Session:
-    """The conversation that is open, and the calls it takes."""
+    """One open conversation, and the calls it takes."""
 
     def __init__(self, client: Client, opening: Opening) -> None:
         self.client = client
-        self.shown: Callable[[results.Opened], None] = _ignore
-        """Called with every conversation that is opened, before any event of it is heard."""
+        self.opened_as: Callable[[results.Opened], None] = _ignore
+        """Called whenever it was opened, before any later event of it is heard."""
         self.conversation = Conversation()
         self._opening = opening
         self._is_open = asyncio.Event()
-        self.pulls = opening.pulls
-        self.is_ours = opening.live is None
-        """Whether the server was started for this interface, so that leaving ends the conversation."""
 
     # -- opening -----------------------------------------------------------------------------
 
     async def open(self, columns: int) -> None:
-        """Open what was asked for at the start, or after a crash what was open before it."""
+        """Open what was asked for, or after a crash what was open before it."""
         self._is_open.clear()
         opened = await self._reopen(columns) if self.conversation.stored_id else None
-        self._take(opened if opened is not None else await self._first(columns))
+        self.take(opened if opened is not None else await self._first(columns))
 
     async def _reopen(self, columns: int) -> results.Opened | None:
         """The same conversation again; None when nothing was said in it, so that there is none."""
@@ -104,38 +102,27 @@ class Session:
             results.Opened, "session.activate", session_id=live_id, limit=PAGE
         )
 
-    async def switch(self, stored_id: str, columns: int) -> None:
-        """Open another conversation and end this one."""
-        await self._move(await self._resume(stored_id, columns))
-
-    async def new(self, columns: int) -> None:
-        """Start a new conversation and end this one."""
-        await self._move(await self._create(columns))
-
-    async def branch(self, name: str) -> None:
-        """Go on in a copy; the original stays as it is."""
-        made = await self.call("session.branch", **({"name": name} if name else {}))
-        live = str(made.get("session_id", ""))
-        await self._move(await self._activate(live))
-
     async def again(self, columns: int) -> None:
         """Show the open conversation as it is now, after something has rewritten it."""
-        self._take(await self._resume(self.conversation.stored_id, columns))
+        self.take(await self._resume(self.conversation.stored_id, columns))
 
     async def refresh(self) -> None:
         """Show it as it is now, after somebody else has rewritten it."""
-        self._take(await self._activate(self.conversation.live_id))
+        self.take(await self._activate(self.conversation.live_id))
 
-    async def _move(self, opened: results.Opened) -> None:
-        before = self.conversation.live_id
-        self._take(opened)
-        if before and before != opened.session_id and self.is_ours:
-            await self.client.call("session.close", session_id=before)
+    async def create(self, columns: int) -> None:
+        """Open a new conversation, whatever was asked for."""
+        self.take(await self._create(columns))
 
-    def _take(self, opened: results.Opened) -> None:
+    async def join(self, live_id: str) -> None:
+        """Open a conversation that is open on the server already."""
+        self.take(await self._activate(live_id))
+
+    def take(self, opened: results.Opened) -> None:
+        """Be the conversation that the server has opened."""
         self.conversation.open(opened)
-        self.shown(opened)
         self._is_open.set()
+        self.opened_as(opened)
 
     def lose(self) -> None:
         """The server is gone: calls wait until the conversation is open again."""
@@ -194,7 +181,7 @@ class Session:
             return await self.command(str(told["target"]), argument)
         cleaned = cast("wire.Json", wire.cleaned(told))
         if isinstance(cleaned.get("session"), dict):
-            self._take(wire.read(cleaned["session"], results.Opened))
+            self.take(wire.read(cleaned["session"], results.Opened))
         return _outcome(cleaned, str(told.get("message") or ""))
 
     async def page(self, before_id: int, count: int) -> results.History:
@@ -209,16 +196,11 @@ class Session:
             return False
         return True
 
-    async def close(self, timeout_s: float) -> None:
-        """Close the conversation, then the connection, each within a time; our server ends with it."""
-        live = self.conversation.live_id
-        try:
-            if live and self.is_ours:
-                async with asyncio.timeout(timeout_s):
-                    await self.client.call("session.close", session_id=live)
-        except (CallError, ConnectionLostError, TimeoutError):
-            pass  # the server ends it by itself when its input is closed
-        await self.client.close(timeout_s)
+    async def close(self) -> None:
+        """End the conversation; a server that is gone has ended it by itself."""
+        if live := self.conversation.live_id:
+            with contextlib.suppress(CallError, ConnectionLostError):
+                await self.client.call("session.close", session_id=live)
 
 
 def _ignore(_opened: results.Opened) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 from hermes_tui import messages as m
 from hermes_tui.entries import (
@@ -16,7 +16,7 @@ from hermes_tui.entries import (
     replies_of,
     split_point,
 )
-from hermes_tui.widgets.transcript import Transcript
+from hermes_tui.transcript import Transcript
 
 
 class TurnBuilder:
@@ -45,8 +45,44 @@ class TurnBuilder:
         self._thought, self._blank = None, ""
         self._said, self._failures = [], set()
 
-    async def say(self, text: str) -> None:
-        """The next piece of the reply."""
+    async def take(self, event: m.Event) -> None:
+        """Add to the transcript what an event reports about the turn."""
+        match event:
+            case m.TurnStarted():
+                self.begin()
+            case m.StatusChanged():
+                await self._status(event)
+            case m.TurnEnded():
+                await self._end(event)
+            case m.ServerFailed():
+                await self._report_failure(event)
+            case m.ToolStarted() | m.ToolProgress() | m.ToolEnded():
+                await self._take_call(event)
+            case _:
+                await self._take_text(event)
+
+    async def _take_text(self, event: m.Event) -> None:
+        match event:
+            case m.ReplyDelta():
+                await self._say(event.take())
+            case m.ReplyInterim():
+                await self._interim(event)
+            case m.ReasoningDelta():
+                await self._think(event.take())
+            case _:
+                pass
+
+    async def _take_call(self, event: m.ToolStarted | m.ToolProgress | m.ToolEnded) -> None:
+        match event:
+            case m.ToolStarted():
+                await self._start_call(event)
+            case m.ToolProgress():
+                await self._progress(event.tool_id, event.take())
+            case m.ToolEnded():
+                await self._end_call(event)
+
+    async def _say(self, text: str) -> None:
+        """Add the next piece of the reply."""
         await self._end_thought()
         if not self._parts:
             text = (self._blank + text).lstrip("\n")
@@ -60,8 +96,8 @@ class TurnBuilder:
             rest, reply.text = reply.text[place:], reply.text[:place]
             await self._finish(reply)
             await self._add_part(rest)
-        elif (view := self._transcript.view_of(reply)) is not None:
-            cast("Any", view).follow_soon()  # a reply's view, whose module is loaded late
+        else:
+            self._transcript.text_added(reply)
 
     async def _add_part(self, text: str) -> None:
         reply = Reply(text, is_done=False, is_continued=bool(self._parts))
@@ -72,20 +108,20 @@ class TurnBuilder:
         reply.is_done = True
         await self._transcript.changed(reply)
 
-    async def interim(self, event: m.ReplyInterim) -> None:
+    async def _interim(self, event: m.ReplyInterim) -> None:
         """What was said before tools are used is complete."""
         if not event.already_streamed and not self._parts and event.text.strip():
-            await self.say(event.text)
+            await self._say(event.text)
         await self._end_reply()
 
     async def _void(self) -> None:
         """What was streamed since the last tool call does not count."""
         for entry in (*self._parts, self._thought):
             if entry is not None:
-                await self._transcript.remove_entry(entry)
+                await self._transcript.remove(entry)
         self._parts, self._thought = [], None
 
-    async def think(self, text: str) -> None:
+    async def _think(self, text: str) -> None:
         """The next piece of a thought."""
         if self._thought is None:
             await self._end_reply()
@@ -96,7 +132,7 @@ class TurnBuilder:
         self._thought.text += text
         await self._transcript.changed(self._thought)
 
-    async def start_call(self, event: m.ToolStarted) -> None:
+    async def _start_call(self, event: m.ToolStarted) -> None:
         known = self._calls.get(event.tool_id)
         if known is not None and known.state == "running":
             return  # it ran already when the conversation was opened
@@ -106,18 +142,18 @@ class TurnBuilder:
         self._calls[event.tool_id] = call
         await self._transcript.add(call)
 
-    async def progress(self, tool_id: str, text: str) -> None:
+    async def _progress(self, tool_id: str, text: str) -> None:
         """A running call has something to show."""
         call = self._calls.get(tool_id)
         if call is not None and call.state == "running":
             call.add_output(text)
             await self._transcript.changed(call)
 
-    async def end_call(self, event: m.ToolEnded) -> None:
+    async def _end_call(self, event: m.ToolEnded) -> None:
         call = self._calls.get(event.tool_id)
         if call is None:
             started = m.ToolStarted(event.session_id, event.tool_id, event.name, event.context)
-            await self.start_call(started)
+            await self._start_call(started)
             call = self._calls[event.tool_id]
         call.arguments = call.arguments or _told(event.args)
         call.seconds = event.duration_s
@@ -126,7 +162,7 @@ class TurnBuilder:
         call.end(is_error=event.is_error, exit_code=event.exit_code)
         await self._transcript.changed(call)
 
-    async def status(self, event: m.StatusChanged) -> None:
+    async def _status(self, event: m.StatusChanged) -> None:
         """What the server says about its work, where it matters for what is seen."""
         if event.void:
             await self._void()
@@ -144,12 +180,12 @@ class TurnBuilder:
         self._trouble = Note(text)
         await self._transcript.add(self._trouble)
 
-    async def fail(self, event: m.ServerFailed) -> None:
+    async def _report_failure(self, event: m.ServerFailed) -> None:
         """Something could not be done; the end of the turn may say the same again."""
         self._failures.add(event.message.strip())
         await self._transcript.add(Note(event.message, "error"))
 
-    async def end(self, event: m.TurnEnded) -> None:
+    async def _end(self, event: m.TurnEnded) -> None:
         """Show the turn as it ended, whatever was streamed of it."""
         await self._end_thought()
         if event.status == "error":
@@ -183,7 +219,7 @@ class TurnBuilder:
         )
         if not is_told:
             for part in self._parts:
-                await self._transcript.remove_entry(part)
+                await self._transcript.remove(part)
             self._parts = []
             for part in replies_of(text):
                 await self._transcript.add(part)

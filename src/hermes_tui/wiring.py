@@ -15,7 +15,7 @@ from hermes_tui.history import InputHistory
 from hermes_tui.opening import Opening
 from hermes_tui.preferences import Preferences
 from hermes_tui.screens.chat import ChatScreen
-from hermes_tui.session import Session
+from hermes_tui.tabs import Tabs
 from hermes_tui.widgets.composer_area import RunLocal
 
 
@@ -24,12 +24,12 @@ def build(
     home: Home,
     opening: Opening,
     run_local: RunLocal,
-) -> tuple[Session, ChatScreen]:
-    """The session and the screen that shows it, wired to each other."""
+) -> tuple[Tabs, ChatScreen]:
+    """The conversations and the screen that shows them, wired to each other."""
     bridge = EventBridge()
-    session = Session(Client(connect, bridge, is_patient=opening.live is not None), opening)
-    bridge.chat = ChatScreen(session, InputHistory(home.history), run_local)
-    return session, bridge.chat
+    tabs = Tabs(Client(connect, bridge, is_patient=opening.live is not None), opening)
+    bridge.chat = ChatScreen(tabs, InputHistory(home.history), run_local)
+    return tabs, bridge.chat
 
 
 def preferences(home: Home, themes: Collection[str]) -> tuple[Preferences, list[Note]]:

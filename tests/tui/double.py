@@ -125,6 +125,13 @@ def slow(_text: str) -> Iterator[Json]:
     yield wait("interrupt")
 
 
+def paused(_text: str) -> Iterator[Json]:
+    """Wait for `process.list` in the middle."""
+    yield from streamed("The first half")
+    yield wait("process.list")
+    yield from streamed(", and the second.")
+
+
 def paragraphs(_text: str) -> Iterator[Json]:
     for text in ("First paragraph.\n\n", "Second paragraph.", "\n\n", "Third paragraph.\n"):
         yield event("message.delta", text=text)
@@ -182,6 +189,7 @@ SCRIPTS = {
     "danger": danger,
     "question": question,
     "slow": slow,
+    "paused": paused,
     "paragraphs": paragraphs,
     "many": many,
     "retried": retried,
@@ -208,6 +216,7 @@ class Double:
             json.loads(self.file.read_text()) if self.file.exists() else {}
         )
         self.open: dict[str, str] = {}
+        self.opened_count = 0
         self.turns: dict[str, Any] = {}
         self.waits: dict[str, str] = {}
         self.said: dict[str, str] = {}
@@ -382,12 +391,16 @@ class Double:
             ],
         }
 
+    def next_live(self) -> str:
+        self.opened_count += 1
+        return f"live{os.getpid()}-{self.opened_count}"
+
     def session_create(self, _params: Json) -> Json:
         if (self.folder / "broken").exists():
             fix = {"fix": "Correct line 3."}
             return {"code": 5032, "message": "config.toml cannot be read.", "data": fix}
-        live = f"live{os.getpid()}-{len(self.open)}"
-        self.open[live] = f"conv{len(self.stored)}-{len(self.open)}"
+        live = self.next_live()
+        self.open[live] = f"conv{len(self.stored)}-{self.opened_count}"
         return {**self.opened(live), "stored_session_id": self.open[live]}
 
     def session_resume(self, params: Json) -> Json:
@@ -395,7 +408,7 @@ class Double:
         if stored not in self.stored:
             return {"code": 4007, "message": f"There is no conversation {stored}."}
         known = [live for live, key in self.open.items() if key == stored]
-        live = known[0] if known else f"live{os.getpid()}-{len(self.open)}"
+        live = known[0] if known else self.next_live()
         self.open[live] = stored
         return {**self.opened(live, params.get("limit")), "resumed": stored}
 
@@ -483,6 +496,7 @@ class Double:
 
     def session_close(self, params: Json) -> Json:
         stored = self.open.pop(params["session_id"], None)
+        self.turns.pop(params["session_id"], None)
         (self.folder / "closed").write_text(str(stored))
         return {"closed": stored is not None}
 
@@ -508,7 +522,7 @@ class Double:
 
     def session_branch(self, params: Json) -> Json:
         before = self.stored[self.open[params["session_id"]]]
-        stored, live = f"branch{len(self.stored)}", f"live{os.getpid()}-{len(self.open)}"
+        stored, live = f"branch{len(self.stored)}", self.next_live()
         self.stored[stored] = {
             "title": params.get("name", ""),
             "messages": list(before["messages"]),
@@ -574,6 +588,9 @@ class Double:
         self.write({"id": self.fetching, "error": {"code": 5032, "message": "Stopped."}})
         self.fetching = None
         return {"stopped": True}
+
+    def process_list(self, _params: Json) -> Json:
+        return {"processes": []}
 
     def prompt_unqueue(self, params: Json) -> Json:
         text = params["turn_id"].removeprefix("turn of ")

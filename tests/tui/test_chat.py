@@ -60,7 +60,7 @@ async def test_a_long_stream_is_shown_whole_in_parts(ui: Interface) -> None:
 
 
 async def test_a_reply_that_ends_while_it_is_drawn_has_every_block_once(ui: Interface) -> None:
-    transcript = ui.app.chat.turn_view.transcript
+    transcript = ui.app.tabs.current.transcript
     reply = Reply("# Title\n\n```python\na = 1\n", is_done=False)
     await transcript.add(reply)
     await ui.until(lambda: ui.app.screen.query(CodeBlock))
@@ -70,7 +70,7 @@ async def test_a_reply_that_ends_while_it_is_drawn_has_every_block_once(ui: Inte
         await transcript.changed(reply)
 
     await asyncio.gather(grow("```\n\n- task\n"), grow("\nDone.\n"))
-    view = transcript.view_of(reply)
+    view = ui.app.chat.turn_view.transcript.view_of(reply)
     assert view is not None
     kinds = [type(block).__name__.removeprefix("Markdown") for block in view.children]
     assert kinds == ["H1", "CodeBlock", "BulletList", "Paragraph"]
@@ -110,7 +110,7 @@ async def test_code_is_seen_with_blanks_and_copied_with_the_tabs_it_has(ui: Inte
     ],
 )
 async def test_the_last_code_is_what_is_seen_as_code(ui: Interface, reply: str, code: str) -> None:
-    await ui.app.chat.turn_view.transcript.add(Reply(reply))
+    await ui.app.tabs.current.transcript.add(Reply(reply))
     await ui.rest()
     await ui.press("ctrl+y")
     assert ui.app.clipboard == code == list(ui.app.screen.query(CodeBlock))[-1].code
@@ -546,7 +546,7 @@ async def test_who_is_attached_is_told_at_once_what_starts_a_server_that_is_gone
     folder: Path, home: Home
 ) -> None:
     async with running(folder, home) as ui:
-        ui.app.session.is_ours = False
+        ui.app.tabs.is_ours = False
         for _ in range(2):
             ui.app.chat.post_message(ServerLost("it was stopped", 0.5))
         await ui.until(lambda: "`hermes serve` starts it" in ui.picture())

@@ -22,7 +22,9 @@ CHOICES = ("Allow this once", "Allow such calls in this", "such calls always", "
 
 async def ask(ui: Interface, command: str = COMMAND, request_id: str = "q") -> None:
     live = ui.app.session.conversation.live_id
-    ui.app.chat.post_message(ApprovalAsked(live, request_id, command, "It deletes folders."))
+    ui.app.chat.turn_view.post_message(
+        ApprovalAsked(live, request_id, command, "It deletes folders.")
+    )
     cards = ui.app.chat.cards
     await ui.until(lambda: any(card.request_id == request_id for card in cards.query(Card)))
     await ui.pilot.pause()
@@ -133,7 +135,7 @@ async def test_a_lasting_yes_tells_what_the_server_remembers_of_it(ui: Interface
     asked = ApprovalAsked(
         request_id="q", command="rm -r a", description="It deletes", remembers="rm /srv/ada/a"
     )
-    ui.app.chat.post_message(asked)
+    ui.app.chat.turn_view.post_message(asked)
     await ui.until(lambda: "It deletes. Such calls: rm /srv/ada/a." in ui.picture())
 
 
@@ -180,7 +182,7 @@ async def test_words_are_in_the_history_and_a_command_is_one_at_a_card_too(ui: I
 async def test_words_outlive_the_card_they_were_typed_at(ui: Interface) -> None:
     await taken(ui)
     await ui.press(*"mv")
-    await ui.app.chat.cards.expire("q")
+    ui.app.chat.turn_view.post_message(RequestExpired("", "q"))
     assert ui.composer.text == "mv" and not answers(ui)
     card = await taken(ui)
     assert card.has_keys, "asked again, it is what the words are for"
@@ -269,13 +271,13 @@ async def _play(folder: Path, home: Home, told: list[tuple[str, list[str]]]) -> 
                         number += 1
                         live = ui.app.session.conversation.live_id
                         asked = ApprovalAsked(live, f"q{number}", f"rm {number}", "It deletes.")
-                        ui.app.chat.post_message(asked)
+                        ui.app.chat.turn_view.post_message(asked)
                     case "arm" if cards:
                         cards[0].arm()
                     case "pause":
                         await ui.pilot.pause()
                     case "expire" if cards:
-                        ui.app.chat.post_message(RequestExpired("", cards[0].request_id))
+                        ui.app.chat.turn_view.post_message(RequestExpired("", cards[0].request_id))
                     case "arm" | "expire":
                         pass
                     case key:
@@ -294,7 +296,7 @@ async def test_a_question_with_many_choices_is_in_sight_with_the_one_that_is_mar
     choices = [f"The way number {number}" for number in range(1, 9)]
     async with running(folder, home, size=size) as ui:
         live = ui.app.session.conversation.live_id
-        ui.app.chat.post_message(QuestionAsked(live, "q", question, choices))
+        ui.app.chat.turn_view.post_message(QuestionAsked(live, "q", question, choices))
         await ui.until(lambda: all(line in ui.picture() for line in question.splitlines()))
         card = ui.app.chat.cards.current
         assert card is not None

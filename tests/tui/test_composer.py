@@ -270,14 +270,18 @@ async def test_a_picture_needs_no_words_and_can_be_taken_off(ui: Interface) -> N
     assert len(_pictures_sent(ui)) == 1, "nothing is sent when there is nothing"
 
 
-async def test_a_picture_goes_with_the_message_into_another_conversation(ui: Interface) -> None:
+async def test_a_picture_stays_with_the_draft_of_its_conversation(ui: Interface) -> None:
+    await ui.say("hello")
     ui.app.post_message(events.Paste("/tmp/cat.png"))
     await ui.until(lambda: ui.app.chat.composer_area.images)
     before = ui.app.session.conversation.live_id
     await ui.press("ctrl+n")
     await ui.until(lambda: ui.app.session.conversation.live_id != before and ui.state == "ready")
+    assert not ui.app.chat.composer_area.images
+    await ui.press("ctrl+pageup")
+    await ui.until(lambda: ui.app.chat.composer_area.images == ["/tmp/cat.png"])
     await ui.say("what is this?")
-    assert _pictures_sent(ui) == [["/tmp/cat.png"]]
+    assert _pictures_sent(ui) == [[], ["/tmp/cat.png"]]
 
 
 async def test_a_picture_survives_the_server_that_did_not_take_it(ui: Interface) -> None:

@@ -227,7 +227,7 @@ async def test_a_conversation_is_found_by_a_short_word(folder: Path, home: Home,
         await ui.until(lambda: "Nothing found" not in ui.picture() and word in ui.picture())
 
 
-async def test_a_picked_conversation_is_opened_and_the_other_closed(
+async def test_a_picked_conversation_is_opened_and_the_empty_one_closed(
     folder: Path, home: Home
 ) -> None:
     store(folder, About_cats=["cats?", "They purr."], About_dogs=["dogs?", "They bark."])
@@ -285,14 +285,6 @@ async def test_a_new_conversation_is_empty(ui: Interface) -> None:
     await ui.until(lambda: ui.said == [] and ui.entries)
     await ui.say("anew")
     assert ui.replies == ["You said: anew"]
-
-
-async def test_another_conversation_is_not_opened_while_a_turn_runs(ui: Interface) -> None:
-    await ui.send("slow")
-    await ui.until(lambda: ui.state == "working" and ui.replies)
-    await ui.press("ctrl+n")
-    await ui.until(lambda: "A turn is running" in ui.picture())
-    assert ui.said == ["slow"]
 
 
 async def test_a_branch_is_a_copy_that_goes_on(ui: Interface) -> None:

@@ -16,7 +16,7 @@ from hermes_tui.failures import ConnectionLostError
 from hermes_tui.opening import Opening
 from hermes_tui.session import PAGE
 from hermes_tui.transport import ChildTransport
-from hermes_tui.widgets.transcript import Transcript
+from hermes_tui.widgets.transcript import TranscriptView
 from tests.tui.interface import Interface, running
 from tests.tui.test_conversations import store as keep
 
@@ -124,7 +124,8 @@ async def test_a_server_that_dies_while_earlier_messages_are_fetched_ends_nothin
         async def fetch(_count: int) -> list[Entry]:
             raise ConnectionLostError("The server is gone.")
 
-        await ui.app.chat.turn_view.transcript.show(ui.entries, fetch)
+        ui.app.tabs.current.transcript.load(ui.entries, fetch)
+        await ui.app.chat.turn_view.transcript.show(ui.app.tabs.current.transcript)
         await ui.press("ctrl+home")
         await ui.until(lambda: "text 340" in ui.picture())
 
@@ -163,7 +164,11 @@ async def test_what_has_widgets_is_a_stretch_in_order_whatever_happens_side_by_s
 ) -> None:
     chance = random.Random(seed)
     async with running(folder, home) as ui:
-        transcript = ui.app.chat.turn_view.transcript
+        transcript, view = ui.app.tabs.current.transcript, ui.app.chat.turn_view.transcript
+
+        async def show() -> None:
+            transcript.load(transcript.entries[-chance.randint(1, 30) :], fetch)
+            await view.show(transcript)
 
         async def fetch(_count: int) -> list[Entry]:
             await ui.pilot.pause(0.01)
@@ -173,25 +178,25 @@ async def test_what_has_widgets_is_a_stretch_in_order_whatever_happens_side_by_s
             lambda: transcript.add(_lines(chance)),
             lambda: transcript.add(_lines(chance)),
             lambda: transcript.add(_lines(chance)),
-            lambda: transcript.remove_entry(chance.choice(transcript.entries or [Note("none")])),
-            lambda: transcript.show(transcript.entries[-chance.randint(1, 30) :], fetch),
-            transcript.to_end,
+            lambda: transcript.remove(chance.choice(transcript.entries or [Note("none")])),
+            show,
+            view.to_end,
             lambda: ui.press("ctrl+home"),
             lambda: ui.press("pageup"),
         ]
         for _ in range(40):
             await asyncio.gather(*(act() for act in chance.choices(acts, k=3)))
         await ui.pilot.pause()
-        await ui.until(lambda: _is_a_stretch(transcript))
+        await ui.until(lambda: _is_a_stretch(view))
 
 
 def _lines(chance: random.Random) -> Note:
     return Note("\n".join(["line"] * chance.randint(1, 30)))
 
 
-def _is_a_stretch(transcript: Transcript) -> bool:
+def _is_a_stretch(view: TranscriptView) -> bool:
     """Whether the widgets are those of entries that follow each other, in their order."""
-    shown = list(transcript.query(".entry"))
-    places = [n for n, entry in enumerate(transcript.entries) if transcript.view_of(entry) in shown]
-    views = [transcript.view_of(transcript.entries[place]) for place in places]
+    shown = list(view.query(".entry"))
+    places = [n for n, entry in enumerate(view.entries) if view.view_of(entry) in shown]
+    views = [view.view_of(view.entries[place]) for place in places]
     return views == shown and places == list(range(places[0], places[-1] + 1))

@@ -11,15 +11,16 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 
 from hermes_core.errors import HermesError
+from hermes_core.text import truncate
 from hermes_protocol import results
 from hermes_tui import keymap
 from hermes_tui import messages as m
-from hermes_tui.entries import Note, Welcome
+from hermes_tui.entries import Note
 from hermes_tui.failures import CallError, ConnectionLostError
 from hermes_tui.history import InputHistory
 from hermes_tui.host import app_of
 from hermes_tui.opening_view import Earlier, entries_of, news
-from hermes_tui.session import Session
+from hermes_tui.tabs import Tab, Tabs
 from hermes_tui.widgets.card import Card
 from hermes_tui.widgets.cards import Cards
 from hermes_tui.widgets.composer import Composer
@@ -27,10 +28,12 @@ from hermes_tui.widgets.composer_area import ComposerArea, RunLocal
 from hermes_tui.widgets.fetch import Fetch
 from hermes_tui.widgets.queue import WaitingPrompt, WaitingPrompts
 from hermes_tui.widgets.status import StatusLine
+from hermes_tui.widgets.tab_bar import TabBar
 from hermes_tui.widgets.turn_view import TurnView
 
 _SECOND_PRESS_S = 2.0
 _TRY_AGAIN_S = 2.0
+_TITLE = 40
 _BACK = "The server is there again; nothing is lost."
 _GONE = "The server is gone. `hermes serve` starts it; then this goes on by itself."
 
@@ -42,29 +45,27 @@ class ChatScreen(Screen[None]):
     AUTO_FOCUS = "#composer"
     VERTICAL_BREAKPOINTS = [(0, "-low"), (16, "-high")]  # noqa: RUF012 -- Textual's own
 
-    def __init__(self, session: Session, history: InputHistory, run_local: RunLocal) -> None:
+    def __init__(self, tabs: Tabs, history: InputHistory, run_local: RunLocal) -> None:
         super().__init__()
-        self.session = session
-        self.turn_view = TurnView(session, self._tell_waiting)
-        self.composer_area = ComposerArea(session, history, self.turn_view, run_local)
+        self.tabs = tabs
+        self.tab_bar = TabBar(tabs)
+        self.turn_view = TurnView(tabs, self._state_changed)
+        self.composer_area = ComposerArea(tabs, history, self.turn_view, run_local)
         self.composer = self.composer_area.composer
-        self.cards = Cards(session, self.composer)
-        self.status = StatusLine(session.conversation)
+        self.cards = Cards(tabs, self.composer)
+        self.status = StatusLine(tabs)
         self._history = history
-        self.fetch = Fetch(session, self.turn_view, self.composer, is_agreed=session.pulls)
+        self.fetch = Fetch(tabs, self.turn_view, self.composer)
         self._queue = WaitingPrompts()
-        session.shown = self._show
-        self._welcome = Welcome()
-        self._told: set[str] = set()
-        self.for_later: list[Note] = []
-        """What is to be said as soon as a conversation is shown."""
-        self._crash = ""
-        self._has_gaps = False
-        """Whether a turn goes on that a dead process began: what became of its calls is not all told."""
+        tabs.opened, tabs.selected = self._show_opened, self._show_tab
+        tabs.queue_changed = self._queue_changed
+        self._news: set[str] = set()
+        """The texts about the set-up that were shown."""
         self._is_given_up = False
         self._is_second_press = False
 
     def compose(self) -> ComposeResult:
+        yield self.tab_bar
         yield self.turn_view
         yield self.cards
         yield self.fetch
@@ -77,120 +78,173 @@ class ChatScreen(Screen[None]):
 
     # -- the server comes and goes -----------------------------------------------------------
 
+    def _state_changed(self) -> None:
+        """Show the state of the conversations as it is now."""
+        self.status.tell()
+        self.tab_bar.tell()
+
     @on(m.ServerConnected)
     def _connected(self) -> None:
         self._is_given_up = False
-        self._begin()
+        for tab in sorted(self.tabs.all, key=lambda tab: not tab.is_shown):
+            self._open(tab)
 
     @on(m.ServerLost)
     async def _lost(self, event: m.ServerLost) -> None:
-        is_news = self.session.is_open and not self.session.is_ours
-        self.session.lose()
-        await self.cards.clear()
-        self._crash = event.reason
-        if is_news:
-            await self.turn_view.tell(_GONE, "warning")
+        here = self.tabs.current
+        is_news = here.session.is_open and not self.tabs.is_ours
         self._is_given_up = event.delay_s is None
-        if not self._is_given_up:
-            self.session.conversation.activity = "server gone, trying again"
-        else:
+        for tab in self.tabs.all:
+            tab.lose(event.reason)
+            if not self._is_given_up:
+                tab.conversation.activity = "server gone, trying again"
+        await self.cards.update_cards()
+        if is_news:
+            await here.tell(_GONE, "warning")
+        if self._is_given_up:
             fix = "What you typed is still here. Ctrl+L tries again; `hermes doctor` may tell more."
-            await self.turn_view.tell(f"The server does not start: {event.reason}.", "error", fix)
-        self.status.tell()
+            await here.tell(f"The server does not start: {event.reason}.", "error", fix)
+        self._state_changed()
 
-    @work(exclusive=True, group="open")
-    async def _begin(self) -> None:
-        """Open what is wanted; until that can be had, say what is wrong and try again."""
-        await self._try_on()
+    def _open(self, tab: Tab) -> None:
+        """Open a conversation as it was asked for, or again after a crash."""
+        self.run_worker(self._open_at_last(tab), group=f"open {id(tab)}", exclusive=True)
 
-    async def _open_wanted(self) -> None:
-        """Open what is wanted; at the start a new conversation when that is not to be had."""
+    async def _open_at_last(self, tab: Tab) -> None:
+        """Try until it is open; what is sent meanwhile waits, and a broken file can be corrected."""
+        reported = ""
+        while tab in self.tabs.all:
+            try:
+                await self._open_or_create(tab)
+                return
+            except ConnectionLostError:
+                return
+            except HermesError as error:
+                if str(error) != reported:
+                    await tab.complain(error)
+                reported = str(error)
+            tab.session.lose()
+            tab.conversation.activity = "needs attention"
+            self._state_changed()
+            await asyncio.sleep(_TRY_AGAIN_S)
+
+    async def _open_or_create(self, tab: Tab) -> None:
+        """Open a conversation; at the start a new one when it is not to be had."""
         try:
-            await self.session.open(self.size.width)
+            await tab.session.open(self.size.width)
         except CallError as error:
-            if self.session.conversation.has_spoken:
+            if tab.conversation.has_spoken:
                 raise
-            await self.session.new(self.size.width)
-            self.turn_view.post_message(TurnView.Noted(Note(error.message, "error", error.fix)))
+            await tab.session.create(self.size.width)
+            note = Note(error.message, "error", error.fix)
+            self.turn_view.post_message(TurnView.Noted(tab, note))
 
-    @work(exclusive=True, group="open")
-    async def open(self, opening: Awaitable[None]) -> None:
-        """Open a conversation, and say so when that fails."""
+    @work(exclusive=True, group="switch")
+    async def switch(self, opening: Awaitable[None]) -> None:
+        """Open another conversation, or this one anew, and say so when that fails."""
+        tab = self.tabs.current
         try:
             await opening
         except HermesError as error:
-            await self.turn_view.complain(error)
-            if not self.session.is_open:
-                await self._try_on(str(error))
+            await tab.complain(error)
 
-    async def _try_on(self, told: str = "") -> None:
-        """Open what is wanted; what is sent meanwhile waits, and a broken file can be corrected."""
-        while True:
-            try:
-                return await self._open_wanted()
-            except ConnectionLostError:
-                return None
-            except HermesError as error:
-                if str(error) != told:
-                    await self.turn_view.complain(error)
-                told = str(error)
-            self.session.lose()
-            self.session.conversation.activity = "needs attention"
-            self.status.tell()
-            await asyncio.sleep(_TRY_AGAIN_S)
+    @work(group="refresh")
+    async def _refresh(self, tab: Tab) -> None:
+        """Show a conversation as it is now, after somebody else has rewritten it."""
+        try:
+            await tab.session.refresh()
+        except HermesError as error:
+            await tab.complain(error)
 
-    def _show(self, opened: results.Opened) -> None:
+    def _show_opened(self, tab: Tab, opened: results.Opened) -> None:
         """Show an opened conversation from its end."""
         entries = entries_of(opened)
         if not entries:
-            entries.append(self._welcome)
-            self._tell_who()
-        if self._crash:
-            restart = f"The server stopped ({self._crash}). It was started again; nothing is lost."
-            text = restart if self.session.is_ours else _BACK
-            entries.append(Note(text, "warning"))
-            self._crash = ""
-        entries += self.for_later
-        self.for_later = []
-        earlier = Earlier(opened.messages, self.session.page)
+            entries.append(tab.welcome)
+            tab.introduce()
+        if tab.crash:
+            restart = f"The server stopped ({tab.crash}). It was started again; nothing is lost."
+            entries.append(Note(restart if self.tabs.is_ours else _BACK, "warning"))
+            tab.crash = ""
+        entries += tab.notes
+        tab.notes = []
+        earlier = Earlier(opened.messages, tab.session.page)
         has_more = len(opened.messages) < opened.message_count
-        self.turn_view.post_message(TurnView.Set(entries, earlier.fetch if has_more else None))
+        fetch = earlier.fetch if has_more else None
+        self.turn_view.post_message(TurnView.Loaded(tab, entries, fetch))
         if opened.running:
-            self.session.conversation.begin(time.monotonic())
-        self.turn_view.prompts.know(opened.queued)
-        self._settle(opened)
-        self._tell_news()
-        self.status.tell()
-        if opened.messages and self.session.conversation.info.usage.cost_usd is None:
-            self._learn_cost()
+            tab.conversation.begin(time.monotonic())
+        tab.prompts.know(opened.queued)
+        self._send_again(tab)
+        self._tell_news(tab)
+        self._state_changed()
+        if opened.messages and tab.conversation.info.usage.cost_usd is None:
+            self._learn_cost(tab)
 
-    @work(exclusive=True, group="cost")
-    async def _learn_cost(self) -> None:
+    @work(group="cost")
+    async def _learn_cost(self, tab: Tab) -> None:
         """A conversation that is opened again has cost something before its agent is made."""
         with contextlib.suppress(HermesError):
-            usage = await self.session.call("session.usage")
-            self.session.conversation.learn({"usage": usage})
-            self.status.tell()
+            usage = await tab.session.call("session.usage")
+            tab.conversation.learn({"usage": usage})
+            self._state_changed()
 
     @work(group="prompts")
-    async def _settle(self, opened: results.Opened) -> None:
-        await self.cards.clear(but=opened.session_id)
+    async def _send_again(self, tab: Tab) -> None:
+        await self.cards.update_cards()
         try:
-            await self.turn_view.prompts.send_again()
+            await tab.prompts.send_again()
         except HermesError as error:
-            await self.turn_view.complain(error)
+            await tab.complain(error)
+
+    # -- several conversations ---------------------------------------------------------------
+
+    def _show_tab(self, before: Tab, tab: Tab) -> None:
+        """Show another conversation, with its own draft."""
+        self.composer_area.switch(before, tab)
+        self._forget_press()
+        self.turn_view.post_message(TurnView.Switched())
+        if not tab.session.is_open:
+            self._open(tab)
+        self._queue_changed(tab)
+        self._show_questions()
+        self.composer.focus()
+
+    @work(exclusive=True, group="questions")
+    async def _show_questions(self) -> None:
+        await self.cards.update_cards()
+        await self.fetch.consider()
+
+    @on(TabBar.Selected)
+    def _tab_clicked(self, event: TabBar.Selected) -> None:
+        self.tabs.select(event.tab)
+
+    def action_move(self, step: int) -> None:
+        if len(self.tabs.all) > 1:
+            self.tabs.move(step)
+        else:
+            self.notify(f"No other conversation is open. {keymap.keys_of('new')} starts one.")
+
+    def action_close(self) -> None:
+        """Close the conversation, unless a turn would be stopped by that."""
+        if self.tabs.current.conversation.is_running:
+            self.notify("A turn is running. Ctrl+C stops it.", severity="warning")
+        else:
+            self.switch(self.tabs.close(self.tabs.current))
 
     # -- what the server reports -------------------------------------------------------------
 
-    @on(m.Event)
-    async def _heard(self, event: m.Event) -> None:
-        if self.session.conversation.hear(event, time.monotonic()):
-            self.status.tell()
+    @on(m.SessionChanged)
+    @on(m.StatusChanged)
+    async def _learned(self, event: m.SessionChanged | m.StatusChanged) -> None:
         is_waiting = isinstance(event, m.StatusChanged) and event.kind == "waiting"
-        if isinstance(event, m.SessionChanged) or is_waiting:
-            self._tell_news()
-            self._tell_who()
-            await self.turn_view.transcript.changed(self._welcome)
+        tab = self.tabs.find(event.session_id)
+        if tab is None or not (is_waiting or isinstance(event, m.SessionChanged)):
+            return
+        self._tell_news(tab)
+        tab.introduce()
+        await tab.transcript.changed(tab.welcome)
+        if tab is self.tabs.current:
             await self.fetch.consider(again=is_waiting)
 
     @on(m.ModelProgress)
@@ -200,85 +254,91 @@ class ChatScreen(Screen[None]):
     @on(Fetch.Declined)
     def _declined(self) -> None:
         """Without a model nobody answers what was sent; it stays in the history."""
-        if self.session.conversation.is_running:
-            self._stop()
+        if self.tabs.current.conversation.is_running:
+            self._stop(self.tabs.current)
 
     @on(Fetch.Settled)
     def _write_on(self) -> None:
         self.composer.focus()
 
-    def _tell_who(self) -> None:
-        info = self.session.conversation.info
-        self._welcome.model, self._welcome.cwd = info.model, info.cwd
-
-    def _tell_news(self) -> None:
-        """What is known about the set-up only when the agent is made is told then, once."""
-        for note in news(self.session.conversation.info):
-            if note.text not in self._told:
-                self._told.add(note.text)
-                self.turn_view.post_message(TurnView.Noted(note))
-
-    @on(m.TurnStarted)
-    def _turn_started(self, event: m.TurnStarted) -> None:
-        self._has_gaps |= event.is_recovered
+    def _tell_news(self, tab: Tab) -> None:
+        """Say once what is known about the set-up only when the agent is made."""
+        for note in news(tab.conversation.info):
+            if note.text not in self._news:
+                self._news.add(note.text)
+                self.turn_view.post_message(TurnView.Noted(tab, note))
 
     @on(m.TurnEnded)
-    async def _turn_ended(self) -> None:
-        await self.cards.clear()
+    @on(m.RequestExpired)
+    async def _settle_cards(self) -> None:
+        await self.cards.update_cards()
 
     @on(m.SessionChanged)
     def _fill_gaps(self, event: m.SessionChanged) -> None:
         """Once nothing runs any more, show as it is stored what a dead process began."""
-        if self._has_gaps and event.info.get("running") is False:
-            self._has_gaps = False
-            self.for_later += self.turn_view.warnings
-            self.open(self.session.refresh())
+        tab = self.tabs.find(event.session_id)
+        if tab is not None and tab.has_gaps and event.info.get("running") is False:
+            tab.has_gaps = False
+            tab.notes += tab.warnings
+            self._refresh(tab)
 
     @on(m.Rewritten)
-    def _rewritten(self) -> None:
-        if not self.session.conversation.is_running:
-            self.open(self.session.refresh())
+    def _rewritten(self, event: m.Rewritten) -> None:
+        tab = self.tabs.find(event.session_id)
+        if tab is not None and not tab.conversation.is_running:
+            self._refresh(tab)
+
+    @on(m.QueueChanged)
+    def _give_back(self, event: m.QueueChanged) -> None:
+        """Put what somebody else has stopped into the composer again."""
+        tab = self.tabs.current
+        if self.tabs.find(event.session_id) is tab and (returned := tab.draft.returned):
+            tab.draft.returned = []
+            self.composer_area.give_back(tab, returned)
 
     @on(m.ApprovalAsked)
     @on(m.QuestionAsked)
     async def _asked(self, event: m.Event) -> None:
-        await self.cards.ask(event)
+        tab = self.tabs.find(event.session_id)
         app_of(self).bell()
-
-    @on(m.RequestExpired)
-    async def _expired(self, event: m.RequestExpired) -> None:
-        await self.cards.expire(event.request_id)
+        if tab is self.tabs.current:
+            await self.cards.update_cards()
+        elif tab is not None:
+            self.notify(
+                f"{truncate(tab.title, _TITLE)}\n{keymap.keys_of('answer')} shows the question.",
+                title="Waiting for your answer",
+                severity="warning",
+                markup=False,
+            )
 
     @on(Cards.Settled)
     def _settled(self) -> None:
         if self.cards.current is None:
-            self.session.conversation.answered()
             self.composer.focus()
-            self.status.tell()
+        self._state_changed()
 
     @on(m.Notified)
     async def _notified(self, event: m.Notified) -> None:
         is_grave = event.level in ("warning", "error")
-        await self.turn_view.tell(event.text, "warning" if is_grave else "info")
+        tab = self.tabs.find(event.session_id) or self.tabs.current
+        await tab.tell(event.text, "warning" if is_grave else "info")
 
     @on(m.BackgroundDone)
     async def _background_done(self, event: m.BackgroundDone) -> None:
-        await self.turn_view.tell(f"From the background: {event.text}")
+        tab = self.tabs.find(event.session_id) or self.tabs.current
+        await tab.tell(f"From the background: {event.text}")
 
     # -- what is written ---------------------------------------------------------------------
 
-    def keep_draft(self) -> None:
-        """Put what is typed into the history, where a later start finds it."""
-        self.composer.keep()
-
-    def _tell_waiting(self, waiting: list[str]) -> None:
-        self.session.conversation.waiting = waiting
-        self._show_waiting(waiting)
-        self.status.tell()
+    def _queue_changed(self, tab: Tab) -> None:
+        if tab is self.tabs.current:
+            self._show_queue(tab)
+        self._state_changed()
 
     @work(exclusive=True, group="waiting")
-    async def _show_waiting(self, waiting: list[str]) -> None:
-        await self._queue.show(waiting, can_be_taken=self.turn_view.prompts.can_be_taken_back)
+    async def _show_queue(self, tab: Tab) -> None:
+        can_be_taken = tab.prompts.can_be_taken_back
+        await self._queue.show(tab.conversation.waiting, can_be_taken=can_be_taken)
 
     # -- keys --------------------------------------------------------------------------------
 
@@ -296,17 +356,14 @@ class ChatScreen(Screen[None]):
     async def action_stop(self) -> None:
         """Stop whatever is under way, and say so when nothing is."""
         if not self._stop_if_any():
-            await self.turn_view.tell("Nothing is running.")
+            await self.tabs.current.tell("Nothing is running.")
 
     def _stop_if_any(self) -> bool:
+        tab = self.tabs.current
         if self.fetch.is_running:
             self.fetch.stop()
-        elif (
-            self.session.conversation.is_running
-            or self.turn_view.prompts.are_under_way
-            or self.composer_area.is_commanding
-        ):
-            self._stop()
+        elif tab.conversation.is_running or tab.prompts.are_under_way or tab.commands:
+            self._stop(tab)
         else:
             return False
         return True
@@ -317,23 +374,19 @@ class ChatScreen(Screen[None]):
         self.status.tell()
 
     @work(group="stop")
-    async def _stop(self) -> None:
-        if self.session.conversation.is_running:
-            self.session.conversation.stop()
-            self.status.tell()
-        self.composer_area.give_back(self.turn_view.prompts.withdraw())
-        self.turn_view.prompts.claim()
-        if not self.session.is_open:
+    async def _stop(self, tab: Tab) -> None:
+        if tab.conversation.is_running:
+            tab.conversation.stop()
+            self._state_changed()
+        self.composer_area.give_back(tab, tab.prompts.withdraw())
+        tab.prompts.claim()
+        if not tab.session.is_open:
             return
         try:
-            await self.session.stop()
-            self.composer_area.give_back(self.turn_view.prompts.give_up())
+            await tab.session.stop()
+            self.composer_area.give_back(tab, tab.prompts.give_up())
         except HermesError as error:
-            await self.turn_view.complain(error)
-
-    @on(TurnView.Returned)
-    def _returned(self, event: TurnView.Returned) -> None:
-        self.composer_area.give_back(event.messages)
+            await tab.complain(error)
 
     def action_take_back(self) -> None:
         """Have the prompt that was sent last in the composer again, to change it or to drop it."""
@@ -348,15 +401,19 @@ class ChatScreen(Screen[None]):
 
     @work(exclusive=True, group="take-back")
     async def _take_back(self, place: int | None = None) -> None:
+        tab = self.tabs.current
         try:
-            self.composer_area.give_back([await self.turn_view.prompts.take_back(place)])
+            self.composer_area.give_back(tab, [await tab.prompts.take_back(place)])
         except HermesError as error:
             self.notify(str(error), severity="warning", markup=False)
         self.composer.focus()
 
     def action_answer(self) -> None:
+        """Go to what waits for an answer, here or in another conversation."""
         if (card := self.cards.current or self.fetch.card) is not None:
             self.composer.post_message(Composer.Answering(card))
+        elif (tab := self.tabs.waiting()) is not None:
+            self.tabs.select(tab)
         else:
             self.notify("Nothing waits for an answer.")
 
@@ -387,7 +444,7 @@ class ChatScreen(Screen[None]):
 
     def action_redraw(self) -> None:
         if self._is_given_up:
-            self.session.client.retry()
+            self.tabs.client.retry()
         self.refresh(layout=True)
 
     def key_escape(self) -> None:
@@ -431,4 +488,5 @@ class ChatScreen(Screen[None]):
     @work(exclusive=True, group="resize")
     async def _resized(self, columns: int) -> None:
         with contextlib.suppress(HermesError):
-            await self.session.call("terminal.resize", cols=columns)
+            for tab in self.tabs.all:
+                await tab.session.call("terminal.resize", cols=columns)

@@ -11,15 +11,15 @@ from hermes_core.errors import HermesError
 from hermes_protocol import results
 from hermes_tui.catalog import Catalog
 from hermes_tui.screens.dialog import Dialog
-from hermes_tui.session import Session
+from hermes_tui.tabs import Tabs
 
 
 class ModelScreen(Dialog[str]):
     """Gives the name of the model that was picked; one that is not listed can be typed."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, tabs: Tabs) -> None:
         super().__init__()
-        self._catalog = Catalog(session)
+        self._catalog = Catalog(tabs)
         self._choices: list[results.ModelChoice] = []
         self._shown: list[results.ModelChoice] = []
 

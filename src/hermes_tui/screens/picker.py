@@ -16,8 +16,9 @@ from hermes_tui import wire
 from hermes_tui.catalog import Catalog
 from hermes_tui.relative_time import ago
 from hermes_tui.screens.dialog import Dialog
-from hermes_tui.session import Session
+from hermes_tui.tabs import Tabs
 from hermes_tui.widgets.plain import Plain
+from hermes_tui.widgets.tab_bar import BADGES
 
 _HINT = "Enter opens · F2 renames · Del deletes · Esc closes"
 _PREVIEWED = 12
@@ -36,9 +37,9 @@ class PickerScreen(Dialog[str]):
         Binding("delete", "delete", "Delete", show=False, priority=True),
     ]
 
-    def __init__(self, session: Session, query: str = "") -> None:
+    def __init__(self, tabs: Tabs, query: str = "") -> None:
         super().__init__()
-        self._catalog = Catalog(session)
+        self._catalog = Catalog(tabs)
         self._query = query
         self._rows: list[results.Row] = []
         self._renamed: results.Row | None = None
@@ -74,7 +75,7 @@ class PickerScreen(Dialog[str]):
         rows.clear_options()
         now, columns = clock.now(), rows.scrollable_content_region.width - 1
         rows.add_options(
-            Option(_line(row, now, self._is_here(row), columns), id=row.id) for row in self._rows
+            Option(_line(row, now, self._mark(row), columns), id=row.id) for row in self._rows
         )
         ids = [row.id for row in self._rows]
         kept = ids.index(before.id) if before is not None and before.id in ids else 0
@@ -82,8 +83,12 @@ class PickerScreen(Dialog[str]):
         if not ids:
             self._preview(None)
 
-    def _is_here(self, row: results.Row) -> bool:
-        return row.id == self._catalog.here
+    def _mark(self, row: results.Row) -> tuple[str, str]:
+        """The mark of an open conversation with its style."""
+        if row.id == self._catalog.here:
+            return "•", ""
+        tab = self._catalog.tab(row.id)
+        return BADGES[tab.badge] if tab is not None else (" ", "")
 
     def _picked(self) -> results.Row | None:
         place = self.query_one("#rows", OptionList).highlighted
@@ -208,13 +213,11 @@ class PickerScreen(Dialog[str]):
         self.query_one("#picker").border_subtitle = hint
 
 
-def _line(row: results.Row, now: float, is_here: bool, columns: int) -> Content:
+def _line(row: results.Row, now: float, mark: tuple[str, str], columns: int) -> Content:
     title = one_line(row.title or row.preview or "(no title)")
     when = "unanswered" if row.pending else ago(row.last_active or row.started_at, now)
-    mark = "• " if is_here else "  "
-    return Content.assemble(
-        mark, fit(title, columns - len(mark) - len(when) - 1), (f" {when}", "dim")
-    )
+    room = columns - len(when) - 3
+    return Content.assemble(mark, f" {fit(title, room)}", (f" {when}", "dim"))
 
 
 def _card(

@@ -16,7 +16,7 @@ from hermes_protocol import results
 from hermes_tui.catalog import Catalog
 from hermes_tui.relative_time import ago
 from hermes_tui.screens.dialog import Dialog
-from hermes_tui.session import Session
+from hermes_tui.tabs import Tabs
 
 _MARKS = {
     "branch": "branch  ",
@@ -32,9 +32,9 @@ _SHORTEST = 8
 class TreeScreen(Dialog[str]):
     """Gives the id of the part that was picked."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, tabs: Tabs) -> None:
         super().__init__()
-        self._catalog = Catalog(session)
+        self._catalog = Catalog(tabs)
         self._continued: dict[str, str] = {}
         """The parts that were shortened, and what they go on in."""
 

@@ -20,6 +20,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from hermes_tui import keymap
+from hermes_tui.messages import Event
 from hermes_tui.widgets.plain import Plain
 
 _ARMING_S = 0.4
@@ -146,7 +147,8 @@ class Card(Vertical):
         """
         super().__init__(classes="card")
         self.request_id = request_id
-        self.session_id = ""
+        self.question: Event | None = None
+        """The event that asked."""
         self.border_title = title
         self.more = 0
         """How many cards wait behind this one."""

@@ -10,6 +10,7 @@ from textual.message import Message
 from hermes_tui import messages as m
 from hermes_tui.failures import ConnectionLostError
 from hermes_tui.session import Session
+from hermes_tui.tabs import Tabs
 from hermes_tui.widgets.card import Card
 from hermes_tui.widgets.composer import Composer
 
@@ -25,10 +26,10 @@ class Cards(Vertical):
     class Settled(Message):
         """A card was put away."""
 
-    def __init__(self, session: Session, composer: Composer) -> None:
+    def __init__(self, tabs: Tabs, composer: Composer) -> None:
         """Answers are typed into the `composer`."""
         super().__init__(id="cards")
-        self._session = session
+        self._tabs = tabs
         self._composer = composer
 
     @property
@@ -36,33 +37,27 @@ class Cards(Vertical):
         """The card that can be answered now."""
         return next(iter(self.query(Card)), None)
 
-    async def ask(self, event: m.Event) -> None:
+    async def update_cards(self) -> None:
+        """Show the questions of the conversation that is shown, and no others."""
+        for card in list(self.query(Card)):
+            if card.is_attached and card.question not in self._tabs.current.questions:
+                await self._put_away(card)
+        for question in list(self._tabs.current.questions):
+            is_wanted = question in self._tabs.current.questions
+            if is_wanted and all(card.question is not question for card in self.query(Card)):
+                await self._ask(question)
+
+    async def _ask(self, question: m.Event) -> None:
         """Show a question; it gets the keys only when nothing is being typed."""
-        module, name = _KINDS[type(event)]
+        module, name = _KINDS[type(question)]
         # By name: most conversations never see one.
         kind = getattr(importlib.import_module(f"hermes_tui.widgets.{module}"), name)
-        card = cast("Card", kind(event))
-        card.session_id = event.session_id
-        if any(
-            shown.request_id == card.request_id for shown in self.query(Card) if card.request_id
-        ):
-            return
+        card = cast("Card", kind(question))
+        card.question = question
         await self.mount(card)
         self._arrange()
         if self.current is card:
             self._composer.offer(card)
-
-    async def expire(self, request_id: str) -> None:
-        """Put the card of a request away that nobody waits for any more."""
-        for card in list(self.query(Card)):
-            if card.request_id == request_id:
-                await self._put_away(card)
-
-    async def clear(self, but: str = "") -> None:
-        """Put all cards away, but those of one session."""
-        for card in list(self.query(Card)):
-            if not but or card.session_id != but:
-                await self._put_away(card)
 
     async def _put_away(self, card: Card) -> None:
         self._composer.release(card)
@@ -83,14 +78,17 @@ class Cards(Vertical):
     @on(Card.Answered)
     async def _answered(self, event: Card.Answered) -> None:
         event.stop()
-        method, params = event.card.reply(event.answer)
-        await self._put_away(event.card)
-        self._answer(method, params)
+        card = event.card
+        tab = card.question and self._tabs.find(card.question.session_id)
+        if tab:
+            tab.settle(card.request_id)
+            self._answer(tab.session, *card.reply(event.answer))
+        await self._put_away(card)
 
     @work(group="answers")
-    async def _answer(self, method: str, params: dict[str, str]) -> None:
+    async def _answer(self, session: Session, method: str, params: dict[str, str]) -> None:
         try:
-            is_taken = await self._session.answer(method, **params)
+            is_taken = await session.answer(method, **params)
         except ConnectionLostError:
             return  # the server asks again when it is back
         if not is_taken:

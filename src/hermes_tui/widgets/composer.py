@@ -125,10 +125,7 @@ class Composer(TextArea):
         return self._expanded(self.text)
 
     def _expanded(self, text: str) -> str:
-        text = text.strip()
-        for placeholder, pasted in self._pastes.items():
-            text = text.replace(placeholder, pasted)
-        return text
+        return _with_pastes(text, self._pastes)
 
     def give_back(self, text: str, pastes: Mapping[str, str]) -> None:
         """Have a text in the field that was not taken; what was typed meanwhile stays after it.
@@ -144,6 +141,18 @@ class Composer(TextArea):
     def _put_before(self, text: str) -> None:
         typed = self.text
         self._load(f"{text}\n{typed}" if typed.strip() else text)
+
+    def take_draft(self) -> tuple[str, dict[str, str]]:
+        """Empty the field; returns what was typed for the conversation, with its attachments."""
+        self.write()
+        draft = self.text, dict(self._pastes)
+        self.empty()
+        return draft
+
+    def put_draft(self, text: str, pastes: Mapping[str, str]) -> None:
+        """Continue a draft."""
+        self._pastes = dict(pastes)
+        self.recall(text)
 
     def recall(self, text: str) -> None:
         """Put a text into the field and the cursor to its end; it was not typed to answer a card."""
@@ -276,6 +285,10 @@ class Composer(TextArea):
         """Put all that is typed into the history."""
         for text in (self._aside, self.text):
             self._history.add(self._expanded(text), text)
+
+    def keep_draft(self, text: str, pastes: Mapping[str, str]) -> None:
+        """Put a draft of another conversation into the history."""
+        self._history.add(_with_pastes(text, pastes), text)
 
     # -- keys --------------------------------------------------------------------------------
 
@@ -425,6 +438,14 @@ class Composer(TextArea):
     def _location(text: str, position: int) -> tuple[int, int]:
         before = text[:position]
         return before.count("\n"), position - (before.rfind("\n") + 1)
+
+
+def _with_pastes(text: str, pastes: Mapping[str, str]) -> str:
+    """Put every attachment in full in the place of what stands for it."""
+    text = text.strip()
+    for placeholder, pasted in pastes.items():
+        text = text.replace(placeholder, pasted)
+    return text
 
 
 def _looks_like_a_path(text: str) -> bool:

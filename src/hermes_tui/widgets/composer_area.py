@@ -13,7 +13,7 @@ from hermes_tui import commands
 from hermes_tui.catalog import Catalog
 from hermes_tui.entries import Note, UserMessage
 from hermes_tui.history import InputHistory
-from hermes_tui.session import Session
+from hermes_tui.tabs import Draft, Tab, Tabs
 from hermes_tui.widgets.completion import CompletionList
 from hermes_tui.widgets.composer import Composer
 from hermes_tui.widgets.turn_view import TurnView
@@ -25,30 +25,43 @@ class ComposerArea(Vertical):
     """Where a message is made and sent."""
 
     def __init__(
-        self, session: Session, history: InputHistory, turn_view: TurnView, run_local: RunLocal
+        self, tabs: Tabs, history: InputHistory, turn_view: TurnView, run_local: RunLocal
     ) -> None:
         """`run_local` carries out a command of the interface."""
         super().__init__(id="composer-area")
-        self._session = session
+        self._tabs = tabs
         self._turn_view = turn_view
         self._run_local = run_local
         self.completions = CompletionList()
         self.composer = Composer(history, self.completions)
         self.images: list[str] = []
         """Pictures that go with the next message."""
-        self._commands = 0
 
     def compose(self) -> ComposeResult:
         yield self.completions
         yield self.composer
 
-    @property
-    def is_commanding(self) -> bool:
-        """Whether the server carries out a command, such as a shortening, which takes its time."""
-        return self._commands > 0
+    def switch(self, before: Tab, tab: Tab) -> None:
+        """Keep what is typed with its conversation, and continue the draft of another one."""
+        text, pastes = self.composer.take_draft()
+        before.draft = Draft(text, pastes, self.take_images())
+        draft, tab.draft = tab.draft, Draft()
+        self.composer.put_draft(draft.text, draft.pastes)
+        self._attach_images(draft.images)
+        self.give_back(tab, draft.returned)
 
-    def give_back(self, messages: Sequence[UserMessage]) -> None:
-        """Have messages here again that were not taken, in their order, before what is typed now."""
+    def keep_drafts(self) -> None:
+        """Put everything unsent into the history, where a later start finds it."""
+        for tab in self._tabs.all:
+            if tab is not self._tabs.current:
+                self.composer.keep_draft(tab.draft.text, tab.draft.pastes)
+        self.composer.keep()
+
+    def give_back(self, tab: Tab, messages: Sequence[UserMessage]) -> None:
+        """Put messages that were not taken before what is typed in their conversation."""
+        if tab is not self._tabs.current:
+            tab.draft.returned += messages
+            return
         for message in reversed(messages):
             text = message.text if message.pastes else message.whole
             self.composer.give_back(text, message.pastes)
@@ -83,73 +96,85 @@ class ComposerArea(Vertical):
     @on(Composer.Sent)
     def _sent(self, event: Composer.Sent) -> None:
         event.stop()
+        tab = self._tabs.current
         parsed = commands.parse(event.whole)
         if parsed is None:
-            self._say(UserMessage(event.shown, whole=event.whole, pastes=event.pastes))
+            self._say(tab, UserMessage(event.shown, whole=event.whole, pastes=event.pastes))
         elif (name := commands.local(parsed)) in commands.SAID:
             shown = commands.parse(event.shown) or parsed
-            self._say(
-                UserMessage(shown.argument, whole=parsed.argument, pastes=event.pastes, busy=name)
+            message = UserMessage(
+                shown.argument, whole=parsed.argument, pastes=event.pastes, busy=name
             )
+            self._say(tab, message)
         elif name is not None:
             self._carry_out(name, parsed.argument)
         else:
-            self._command(parsed)
+            self._command(tab, parsed)
+
+    def _say(self, tab: Tab, message: UserMessage) -> None:
+        message.images = self.take_images() if tab is self._tabs.current else []
+        message.is_sent = False
+        self._send(tab, message)
 
     @work(group="prompts")
-    async def _say(self, message: UserMessage) -> None:
-        message.images, message.is_sent = self.take_images(), False
-        await self._turn_view.transcript.to_end()
+    async def _send(self, tab: Tab, message: UserMessage) -> None:
+        if tab is self._tabs.current:
+            await self._turn_view.transcript.to_end()
         try:
-            if not await self._turn_view.prompts.send(message):
-                self.give_back([message])
+            if not await tab.prompts.send(message):
+                self.give_back(tab, [message])
         except HermesError as error:
-            self.give_back([message])
-            await self._turn_view.complain(error)
+            self.give_back(tab, [message])
+            await tab.complain(error)
 
     @work(group="commands")
     async def _carry_out(self, name: str, argument: str) -> None:
         await self._run_local(name, argument)
 
     @work(group="commands")
-    async def _command(self, parsed: commands.Parsed) -> None:
-        """Have the server run a command, and do what comes of it."""
-        self._commands += 1
+    async def _command(self, tab: Tab, parsed: commands.Parsed) -> None:
+        """Run a command on the server, and do what comes of it."""
+        tab.commands += 1
         try:
-            outcome = await self._session.command(parsed.name, parsed.argument)
-            if parsed.name in commands.REWRITING and not self._session.conversation.is_running:
-                await self._session.again(self.size.width)
+            outcome = await tab.session.command(parsed.name, parsed.argument)
+            if parsed.name in commands.REWRITING and not tab.conversation.is_running:
+                await tab.session.again(self.size.width)
         except HermesError as error:
-            await self._turn_view.complain(error)
+            await tab.complain(error)
             return
         finally:
-            self._commands -= 1
+            tab.commands -= 1
         if outcome.output:
             # After the conversation, which may be shown anew.
             text = commands.shown(parsed.name, outcome.output)
-            self._turn_view.post_message(TurnView.Noted(Note(text)))
-        if outcome.prefill:
+            self._turn_view.post_message(TurnView.Noted(tab, Note(text)))
+        if outcome.prefill and tab is self._tabs.current:
             self.composer.recall(outcome.prefill)
+        elif outcome.prefill:
+            tab.draft.text = outcome.prefill
         if outcome.send:
-            self._say(UserMessage.of(outcome.send, outcome.busy))
+            message = UserMessage.of(outcome.send, outcome.busy)
+            self._say(tab, message)
         if outcome.leaves:
             await self._run_local("exit", "")
 
     async def run_in_background(self, text: str) -> None:
         """Start a prompt in a conversation of its own."""
+        tab = self._tabs.current
         try:
-            await self._session.call("prompt.background", text=text)
-            await self._turn_view.tell("Working on it in the background.")
+            await tab.session.call("prompt.background", text=text)
+            await tab.tell("Working on it in the background.")
         except HermesError as error:
             self.composer.recall(text)
-            await self._turn_view.complain(error)
+            await tab.complain(error)
 
     async def choose_model(self, name: str) -> None:
-        """Have another model answer from now on."""
+        """Switch to another model."""
+        tab = self._tabs.current
         try:
-            await self._turn_view.tell(await Catalog(self._session).choose_model(name))
+            await tab.tell(await Catalog(self._tabs).choose_model(name))
         except HermesError as error:
-            await self._turn_view.complain(error)
+            await tab.complain(error)
 
     # -- completion --------------------------------------------------------------------------
 
@@ -170,10 +195,11 @@ class ComposerArea(Vertical):
             self.composer.listed()
 
     async def _candidates(self, event: Composer.Completing) -> results.Items:
+        session = self._tabs.current.session
         if event.kind == "path":
-            cwd = self._session.conversation.info.cwd
-            return await self._session.ask(results.Items, "complete.path", word=event.text, cwd=cwd)
-        told = await self._session.ask(results.Items, "complete.slash", text=event.text)
+            cwd = session.conversation.info.cwd
+            return await session.ask(results.Items, "complete.path", word=event.text, cwd=cwd)
+        told = await session.ask(results.Items, "complete.slash", text=event.text)
         return results.Items(commands.completed(event.text, told.items), told.replace_from)
 
     def _typed(self, event: Composer.Completing) -> str:
@@ -197,7 +223,9 @@ class ComposerArea(Vertical):
     async def _attach_path(self, text: str) -> None:
         """Attach a picture that was dropped; any other path is text, and so is one that was sent."""
         try:
-            dropped = await self._session.call("input.detect_drop", text=text, attach=False)
+            dropped = await self._tabs.current.session.call(
+                "input.detect_drop", text=text, attach=False
+            )
             path = str(dropped.get("path") or "")
             is_picture = dropped.get("matched") and dropped.get("is_image") and path
             if is_picture and self.composer.take_out(text):

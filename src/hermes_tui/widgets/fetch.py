@@ -14,7 +14,7 @@ from hermes_protocol import results
 from hermes_tui.entries import Note
 from hermes_tui.failures import ConnectionLostError
 from hermes_tui.messages import ModelProgress
-from hermes_tui.session import Session
+from hermes_tui.tabs import Tabs
 from hermes_tui.widgets.card import Card, Choice
 from hermes_tui.widgets.composer import Composer
 from hermes_tui.widgets.turn_view import TurnView
@@ -86,14 +86,14 @@ class Fetch(Vertical):
     class Declined(Message):
         """Nothing is fetched, so nobody answers what was sent."""
 
-    def __init__(
-        self, session: Session, turn_view: TurnView, composer: Composer, *, is_agreed: bool
-    ) -> None:
+    def __init__(self, tabs: Tabs, turn_view: TurnView, composer: Composer) -> None:
         super().__init__(id="fetch")
         self._composer = composer
-        self._session = session
+        self._tabs = tabs
+        self._tab = tabs.current
+        """The conversation that is asked about, and that waits for the model."""
         self._turn_view = turn_view
-        self._is_agreed = is_agreed
+        self._is_agreed = tabs.pulls
         self._is_declined = False
         self._journey: Journey | None = None
 
@@ -108,7 +108,7 @@ class Fetch(Vertical):
 
     async def consider(self, *, again: bool = False) -> None:
         """Offer what can be fetched now; `again`: also when it was declined before."""
-        offer = self._session.conversation.info.offer
+        offer = self._tabs.current.conversation.info.offer
         self._is_declined = self._is_declined and not again
         if not offer.name:
             await self._put_away()
@@ -136,7 +136,7 @@ class Fetch(Vertical):
         await self._put_away()
         self.post_message(self.Settled())
         if event.answer == _YES:
-            self._run(self._session.conversation.info.offer)
+            self._run(self._tabs.current.conversation.info.offer)
         else:
             self._decline()
 
@@ -148,19 +148,21 @@ class Fetch(Vertical):
     async def _run(self, offer: results.Offer) -> None:
         """Have it fetched; after a crash of the server the same is begun again by itself."""
         self._is_agreed, self._journey = True, Journey(offer, time.monotonic())
+        tab = self._tab = self._tabs.current
         await self.mount(Static("", classes="bar", markup=False))
         self._show()
         try:
-            await self._session.call("model.pull", name=offer.name)
-            self._session.conversation.learn({"offer": {}, "credential_warning": ""})
+            await tab.session.call("model.pull", name=offer.name)
+            for one in self._tabs.all:
+                one.conversation.learn({"offer": {}, "credential_warning": ""})
         except ConnectionLostError:
             return
         except HermesError as error:
             self._is_agreed = False
             if self._is_declined:
-                await self._turn_view.tell(error.message)
+                await tab.tell(error.message)
             else:
-                await self._turn_view.complain(error)
+                await tab.complain(error)
                 await self._ask(offer)
         finally:
             self._journey = None
@@ -174,7 +176,7 @@ class Fetch(Vertical):
             self._journey.go_on(event, time.monotonic())
             self._show()
         else:
-            self._turn_view.post_message(TurnView.Noted(Note(event.text)))
+            self._turn_view.post_message(TurnView.Noted(self._tab, Note(event.text)))
 
     def _show(self) -> None:
         if self._journey is not None:
@@ -187,9 +189,9 @@ class Fetch(Vertical):
         """Fetch no further; what is there is kept."""
         self._decline()
         try:
-            await self._session.call("model.pull.stop")
+            await self._tab.session.call("model.pull.stop")
         except HermesError as error:
-            await self._turn_view.complain(error)
+            await self._tab.complain(error)
 
 
 def _size(count: int) -> str:

@@ -7,6 +7,7 @@ from textual.widgets import Static
 
 from hermes_core.text import one_line, truncate, width
 from hermes_tui.conversation import Conversation
+from hermes_tui.tabs import Tabs
 
 _STATES = {
     "starting": ("○", "starting", "$text-muted"),
@@ -25,9 +26,9 @@ _LEAST_WORDS = 24
 class StatusLine(Static):
     """One line at the bottom; what does not fit is left out, the least important first."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, tabs: Tabs) -> None:
         super().__init__(id="status", markup=False)
-        self.conversation = conversation
+        self._tabs = tabs
         self.hint = ""
         """Something to say instead of the usual hint, such as that Ctrl-C again leaves."""
 
@@ -35,7 +36,7 @@ class StatusLine(Static):
         self.set_interval(1.0, self._tick)
 
     def _tick(self) -> None:
-        if self.conversation.began_at is not None:
+        if self._tabs.current.conversation.began_at is not None:
             self.tell()
 
     def on_resize(self) -> None:
@@ -43,7 +44,8 @@ class StatusLine(Static):
 
     def tell(self) -> None:
         """Show how things are now."""
-        self.update(line(self.conversation, self.size.width, time.monotonic(), self.hint))
+        conversation = self._tabs.current.conversation
+        self.update(line(conversation, self.size.width, time.monotonic(), self.hint))
 
 
 def line(conversation: Conversation, columns: int, now: float, hint: str = "") -> Content:

@@ -1,8 +1,8 @@
-"""The transcript: every entry as a value, and widgets for the stretch of it that is near the screen."""
+"""Shows a transcript: widgets for the stretch of it that is near the screen."""
 
 import asyncio
+import contextlib
 import importlib
-from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
 from typing import Any, cast
 
@@ -25,6 +25,7 @@ from hermes_tui.entries import (
     lines_of,
 )
 from hermes_tui.host import app_of
+from hermes_tui.transcript import Transcript
 
 _SHOWN_SCREENS = 1.5
 """How much has widgets when the newest is in sight: all of it is laid out with every piece of text."""
@@ -46,24 +47,20 @@ _VIEWS: dict[type[Any], tuple[str, str]] = {
     Reply: ("reply", "ReplyView"),
 }
 
-Fetch = Callable[[int], Awaitable[list[Entry]]]
-"""Gives the entries of so many messages before the first one, or none when there are no more."""
 
-
-class Transcript(VerticalScroll):
-    """What was said, with the newest at the bottom; stays there unless somebody scrolls back.
+class TranscriptView(VerticalScroll):
+    """A transcript with the newest at the bottom; stays there unless somebody scrolls back.
 
     Events, keys and scrolling change it side by side. So whoever changes the stretch that has widgets
     does it in one go, its ends, its views and their places, and waits for the screen only afterwards.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, source: Transcript) -> None:
         super().__init__(id="transcript")
-        self.entries: list[Entry] = []
+        self._source, source.view = source, self
         self._views: dict[int, Widget] = {}
         self._first = self._last = 0
         """The stretch that has widgets: from the first one up to, but without, the last one."""
-        self._fetch: Fetch | None = None
         self._reaching = asyncio.Lock()
         """Held while earlier ones are fetched and shown."""
         self._hint = Static("", id="earlier")
@@ -75,50 +72,55 @@ class Transcript(VerticalScroll):
         self._hint.display = False
         self.anchor()
 
-    async def show(self, entries: Sequence[Entry], fetch: Fetch | None = None) -> None:
-        """Show another conversation, from its end; `fetch` gives what came before."""
+    @property
+    def entries(self) -> list[Entry]:
+        """The entries of the transcript that is shown."""
+        return self._source.entries
+
+    async def show(self, transcript: Transcript) -> None:
+        """Show a transcript from its end, also one that is shown already and was loaded anew."""
+        self._source.view = None
+        self._source, transcript.view = transcript, self
         with app_of(self).batch_update():
-            gone = list(self._views.values())
+            old = list(self._views.values())
             self._views.clear()
-            self.entries, self._fetch = list(entries), fetch
             self._last = len(self.entries)
             self._first = self._back_from(self._last, _SHOWN_SCREENS)
             views = self._make_all(self._first, self._last)
             self._tell_earlier()
-            removal, arrival = self.remove_children(gone), self.mount_all(views)
+            removal, arrival = self.remove_children(old), self.mount_all(views)
             await removal
             await arrival
         self.anchor()
         self.call_after_refresh(self._look_around)
 
-    async def add(self, entry: Entry) -> None:
-        """Put something at the end."""
-        is_at_end = self._last == len(self.entries)
-        self.entries.append(entry)
-        if is_at_end:
+    async def entry_added(self) -> None:
+        """Show the entry at the end, if the end is in sight."""
+        if self._last == len(self.entries) - 1:
             self._last += 1
             await self.mount_all(self._make_all(self._last - 1, self._last))
             if self.is_following:
                 await self._forget_earlier()
 
-    async def remove_entry(self, entry: Entry) -> None:
-        """Take something back."""
-        if entry not in self.entries:
-            return
-        place = self.entries.index(entry)
-        gone = self._take_views(place, place + 1)
-        del self.entries[place]
+    async def entry_removed(self, entry: Entry, place: int) -> None:
+        """Remove the widget of an entry that was at a place."""
+        view = self._views.pop(id(entry), None)
         self._first -= place < self._first
         self._last -= place < self._last
-        await self.remove_children(gone)
+        await self.remove_children([] if view is None else [view])
 
-    async def changed(self, entry: Entry) -> None:
+    async def entry_changed(self, entry: Entry) -> None:
         """Show an entry as it is now, if it is on the screen at all."""
         view = self._views.get(id(entry))
         if view is not None:
             result = cast("Any", view).follow()
             if isawaitable(result):
                 await result
+
+    def text_added(self, entry: Entry) -> None:
+        """Show soon what was added to a reply."""
+        if (view := self._views.get(id(entry))) is not None:
+            cast("Any", view).follow_soon()  # a reply's view, whose module is loaded late
 
     def view_of(self, entry: Entry) -> Widget | None:
         """The widget of an entry, unless it is too far away to have one."""
@@ -127,7 +129,7 @@ class Transcript(VerticalScroll):
     @property
     def has_earlier(self) -> bool:
         """Whether there is more before what has widgets."""
-        return self._first > 0 or self._fetch is not None
+        return self._first > 0 or self._source.fetch is not None
 
     @property
     def is_following(self) -> bool:
@@ -137,7 +139,7 @@ class Transcript(VerticalScroll):
     async def to_end(self) -> None:
         """Go to the newest and stay there."""
         if self._last < len(self.entries):
-            await self.show(self.entries, self._fetch)
+            await self.show(self._source)
         self.anchor()
         self.scroll_end(animate=False)
 
@@ -146,8 +148,8 @@ class Transcript(VerticalScroll):
         """Go to the first there is here, with much of what was before it: again and again."""
         self.release_anchor()
         async with self._reaching:
-            if self._fetch is not None:
-                await self._fetch_more(self._fetch, _FETCHED_FAR)
+            if not await self._fetch_more(_FETCHED_FAR):
+                return
             with app_of(self).batch_update():
                 gone = self._take_views(self._first, self._last)
                 self._first, self._last = 0, self._forward_from(0, _SHOWN_SCREENS)
@@ -229,8 +231,8 @@ class Transcript(VerticalScroll):
             await self._show_earlier()
 
     async def _show_earlier(self) -> None:
-        if self._first == 0 and self._fetch is not None:
-            await self._fetch_more(self._fetch, _FETCHED)
+        if self._first == 0 and not await self._fetch_more(_FETCHED):
+            return
         start, seen = self._back_from(self._first, _PAGE_SCREENS), self._first_view()
         if start == self._first:
             self._tell_earlier()
@@ -254,17 +256,17 @@ class Transcript(VerticalScroll):
         has_any = self._first < self._last
         return self._views[id(self.entries[self._first])] if has_any else None
 
-    async def _fetch_more(self, fetch: Fetch, count: int) -> None:
-        try:
-            earlier = await fetch(count)
-        except HermesError:
-            return  # whoever scrolls on asks again
-        if self._fetch is not fetch:
-            return  # another conversation is shown by now
-        self._fetch = fetch if earlier else None
-        self.entries[:0] = earlier
-        self._first += len(earlier)
-        self._last += len(earlier)
+    async def _fetch_more(self, count: int) -> bool:
+        """Fetch what came before, if anything did; False: another transcript is shown by now."""
+        source, length = self._source, 0
+        with contextlib.suppress(HermesError):  # who scrolls on asks again
+            length = await source.fetch_earlier(count)
+        if self._source is not source:
+            self.call_later(self._look_around)
+            return False
+        self._first += length
+        self._last += length
+        return True
 
     def _keep_place(self, seen: Widget | None, distance: int) -> None:
         """Have the same lines on the screen as before there were more above them; None: the end."""

@@ -1,8 +1,9 @@
-"""The turn_view of a turn: takes the events of the server and shows them in the transcript.
+"""Takes the events of the server, in their order, and shows one of the transcripts.
 
-Every event goes on to the screen after it was shown here, so that it sees them in the same order.
+Every event goes on to the screen after its conversation has taken it.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,47 +16,44 @@ from hermes_core import gc_tuning
 from hermes_core.errors import HermesError
 from hermes_tui import messages as m
 from hermes_tui.catalog import Catalog
-from hermes_tui.entries import Entry, Note, Tone, UserMessage, Welcome, last_reply
-from hermes_tui.failures import ConnectionLostError
+from hermes_tui.entries import Entry, Note, last_reply
 from hermes_tui.host import app_of
 from hermes_tui.prompts import Prompts
-from hermes_tui.session import Session
-from hermes_tui.turn import TurnBuilder
+from hermes_tui.tabs import Tab, Tabs
+from hermes_tui.transcript import Fetch
 from hermes_tui.widgets.fold import Fold
-from hermes_tui.widgets.transcript import Fetch, Transcript
+from hermes_tui.widgets.transcript import TranscriptView
 
 _SETTLE_AFTER_S = 0.1
 """So that a conversation is on the screen first."""
 
 
 class TurnView(Vertical):
-    """The transcript with the running turn, and the prompts that wait for theirs."""
+    """The transcript of the conversation that is shown; every event of every conversation comes here."""
 
     @dataclass
-    class Set(Message):
-        """Another conversation is to be shown."""
+    class Loaded(Message):
+        """A conversation was opened and is to be shown from its end."""
 
+        tab: Tab
         entries: list[Entry]
         fetch: Fetch | None
 
+    class Switched(Message):
+        """Another conversation is to be shown."""
+
     @dataclass
     class Noted(Message):
-        """Something is to be said after what is shown by then."""
+        """A note is to be shown after what is shown by then."""
 
+        tab: Tab
         note: Note
 
-    @dataclass
-    class Returned(Message):
-        """Prompts that were sent from here are not answered, because somebody stopped everything."""
-
-        messages: list[UserMessage]
-
-    def __init__(self, session: Session, tell_waiting: Callable[[list[str]], None]) -> None:
+    def __init__(self, tabs: Tabs, state_changed: Callable[[], None]) -> None:
         super().__init__(id="turn-view")
-        self.transcript = Transcript()
-        self.prompts = Prompts(session, self.transcript, tell_waiting)
-        self._turn = TurnBuilder(self.transcript)
-        self._catalog = Catalog(session)
+        self.transcript = TranscriptView(tabs.current.transcript)
+        self._tabs = tabs
+        self._state_changed = state_changed
 
     def compose(self) -> ComposeResult:
         yield self.transcript
@@ -63,96 +61,52 @@ class TurnView(Vertical):
     def on_unmount(self) -> None:
         gc_tuning.unfreeze()
 
-    @on(Set)
-    async def _set(self, event: Set) -> None:
+    @property
+    def prompts(self) -> Prompts:
+        """The prompts of the conversation that is shown."""
+        return self._tabs.current.prompts
+
+    @on(Loaded)
+    async def _load(self, event: Loaded) -> None:
         event.stop()
-        await self.transcript.show(event.entries, event.fetch)
-        self._turn.begin(event.entries)
-        self.set_timer(_SETTLE_AFTER_S, gc_tuning.freeze)
-        for entry in event.entries:
-            if isinstance(entry, Welcome):
-                self._tell_unanswered(entry)
+        tab = event.tab
+        tab.transcript.load(event.entries, event.fetch)
+        tab.turn.begin(event.entries)
+        if tab is self._tabs.current:
+            await self.transcript.show(tab.transcript)
+            self.set_timer(_SETTLE_AFTER_S, gc_tuning.freeze)
+        if tab.welcome in event.entries:
+            self._tell_unanswered(tab)
+
+    @on(Switched)
+    async def _switch(self, event: Switched) -> None:
+        event.stop()
+        transcript = self._tabs.current.transcript
+        if transcript.view is None:
+            await self.transcript.show(transcript)
 
     @work(exclusive=True, group="unanswered")
-    async def _tell_unanswered(self, welcome: Welcome) -> None:
+    async def _tell_unanswered(self, tab: Tab) -> None:
         """Say in the welcome that there are conversations which were left in the middle."""
         try:
-            welcome.unanswered = await self._catalog.unanswered()
+            tab.welcome.unanswered = await Catalog(self._tabs).unanswered()
         except HermesError:
             return  # the list of conversations has it
-        await self.transcript.changed(welcome)
+        await tab.transcript.changed(tab.welcome)
 
     @on(Noted)
     async def _noted(self, event: Noted) -> None:
         event.stop()
-        await self.transcript.add(event.note)
+        await event.tab.transcript.add(event.note)
 
-    @on(m.TurnStarted)
-    async def _start(self, event: m.TurnStarted) -> None:
-        self._turn.begin()
-        await self.prompts.started(event)
-
-    @on(m.QueueChanged)
-    def _line_up(self, event: m.QueueChanged) -> None:
-        if returned := self.prompts.keep(event):
-            self.post_message(self.Returned(returned))
-
-    @on(m.Steered)
-    async def _steered(self, event: m.Steered) -> None:
-        await self.prompts.steered(event.text)
-
-    @on(m.ReplyDelta)
-    async def _say(self, event: m.ReplyDelta) -> None:
-        await self._turn.say(event.take())
-
-    @on(m.ReplyInterim)
-    async def _interim(self, event: m.ReplyInterim) -> None:
-        await self._turn.interim(event)
-
-    @on(m.StatusChanged)
-    async def _status(self, event: m.StatusChanged) -> None:
-        await self._turn.status(event)
-
-    @on(m.ReasoningDelta)
-    async def _think(self, event: m.ReasoningDelta) -> None:
-        await self._turn.think(event.take())
-
-    @on(m.ToolStarted)
-    async def _start_call(self, event: m.ToolStarted) -> None:
-        await self._turn.start_call(event)
-
-    @on(m.ToolProgress)
-    async def _progress(self, event: m.ToolProgress) -> None:
-        await self._turn.progress(event.tool_id, event.take())
-
-    @on(m.ToolEnded)
-    async def _end_call(self, event: m.ToolEnded) -> None:
-        await self._turn.end_call(event)
-
-    @on(m.TurnEnded)
-    async def _end(self, event: m.TurnEnded) -> None:
-        await self._turn.end(event)
-
-    @on(m.ServerFailed)
-    async def _failed(self, event: m.ServerFailed) -> None:
-        await self._turn.fail(event)
-
-    # -- notes -------------------------------------------------------------------------------
-
-    async def tell(self, text: str, tone: Tone = "info", fix: str = "") -> None:
-        """Put a note at the end of the transcript."""
-        await self.transcript.add(Note(text, tone, fix))
-
-    @property
-    def warnings(self) -> list[Note]:
-        """What was told and is in no store, such as that the server has died."""
-        notes = (entry for entry in self.transcript.entries if isinstance(entry, Note))
-        return [note for note in notes if note.tone == "warning"]
-
-    async def complain(self, error: HermesError) -> None:
-        """Say what went wrong and what to do about it; a lost connection is told elsewhere."""
-        if not isinstance(error, ConnectionLostError):
-            await self.tell(error.message, "error", error.fix)
+    @on(m.Event)
+    async def _take(self, event: m.Event) -> None:
+        """Pass an event to its conversation; the screen gets it afterwards."""
+        tab = self._tabs.find(event.session_id)
+        if tab is None:
+            event.stop()  # it was closed meanwhile
+        elif await tab.take(event, time.monotonic()):
+            self._state_changed()
 
     # -- reading -----------------------------------------------------------------------------
 
