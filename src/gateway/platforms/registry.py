@@ -1,11 +1,11 @@
-"""Finding platforms: a manifest each, from a folder here or a plugin; libraries are loaded when used."""
+"""Finds platforms. Plugins register them; those in this package are plugins that come with Hermes."""
 
-import importlib
 import logging
 import pkgutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -35,21 +35,18 @@ class _Found(NamedTuple):
 
 @cache
 def built_in() -> Mapping[str, FactoryRecord]:
-    """Register the platforms in this package as a plugin registers its own."""
-    return {
-        one.name: FactoryRecord("hermes", one.name, "", partial(_import_manifest, one.name))
-        for one in pkgutil.iter_modules(gateway.platforms.__path__)
-        if one.ispkg and one.name != "testing"
-    }
+    """Load the platforms in this package as plugins, into a host of their own."""
+    host = plugins.PluginHost(is_bundled=True)
+    for folder in pkgutil.iter_modules(gateway.platforms.__path__):
+        if folder.ispkg and folder.name != "testing":
+            plugin = plugins.Found(folder.name, "package", f"gateway.platforms.{folder.name}")
+            host.load(plugin, Home(Path()), {})
+    return host.registered.platforms
 
 
 def names() -> frozenset[str]:
     """Return the names of the platforms that come with Hermes, and of its own surfaces."""
     return frozenset(built_in().keys() | _SURFACES)
-
-
-def _import_manifest(name: str) -> Manifest:
-    return importlib.import_module(f"gateway.platforms.{name}.manifest").MANIFEST
 
 
 def manifests() -> dict[str, Manifest]:
@@ -106,7 +103,7 @@ def _checked(record: FactoryRecord) -> Manifest:
 
 def _are_texts(value: object) -> bool:
     is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
-    return is_sequence and all(isinstance(one, str) for one in cast("Sequence[object]", value))
+    return is_sequence and all(isinstance(item, str) for item in cast("Sequence[object]", value))
 
 
 def _is_table_of_texts(value: object) -> bool:
@@ -149,18 +146,18 @@ def find(name: str) -> Manifest:
     if name in found.unusable:
         raise ConfigError(found.unusable[name], fix="hermes plugins disable switches it off.")
     if name not in found.usable:
-        known = ", ".join(sorted(found.usable))
+        usable = ", ".join(sorted(found.usable))
         raise ConfigError(
             f"There is no platform {name!r}.",
-            fix=f"Known are {known}; see [gateway.platforms] in config.toml.",
+            fix=f"Known are {usable}; see [gateway.platforms] in config.toml.",
         )
     return found.usable[name]
 
 
 def given() -> list[str]:
     """The platforms for which the environment alone gives all that they need."""
-    named = [one for one in manifests().values() if any(map(config.variable, one.variables))]
-    return [one.name for one in named if _is_enough(one)]
+    named = [m for m in manifests().values() if any(map(config.variable, m.variables))]
+    return [manifest.name for manifest in named if _is_enough(manifest)]
 
 
 def _is_enough(manifest: Manifest) -> bool:
@@ -187,7 +184,7 @@ def settings_of(manifest: Manifest, table: Mapping[str, Any]) -> Any:  # noqa: A
 
 
 def _missing(manifest: Manifest, values: Mapping[str, Any]) -> str:
-    """What a platform cannot do without and was not given, with the variables it may come from."""
+    """Name the settings that a platform needs and lacks, with the variables that give them."""
     variables = {key: variable for variable, key in manifest.variables.items()}
     missing = [
         f"{field.encode_name} (or {variables[field.encode_name]} in the environment)"
@@ -204,21 +201,21 @@ def _fields(manifest: Manifest) -> list[str]:
 
 
 def account_of(manifest: Manifest, settings: Any) -> str:  # noqa: ANN401 -- see above
-    """The account that settings speak for; raises PlatformError when a platform cannot say it."""
+    """Return the account that settings are for; raises PlatformError."""
     try:
         account = manifest.identity(settings)
     except Exception as error:
-        said = f"{manifest.title} fails to name its account. {describe_error(error)}"
-        raise PlatformError(said, is_fatal=True) from error
+        text = f"{manifest.title} fails to name its account. {describe_error(error)}"
+        raise PlatformError(text, is_fatal=True) from error
     if not isinstance(account, str):  # pyright: ignore[reportUnnecessaryIsInstance] -- a plugin's
         raise PlatformError(f"{manifest.title} names no text as its account.", is_fatal=True)
     return account
 
 
 def make(manifest: Manifest, settings: Any, home: Home) -> BasePlatformAdapter:  # noqa: ANN401 -- see above
-    """The adapter of a platform; raises PlatformError when its library is not there."""
+    """Make the adapter of a platform; raises PlatformError when its library is missing."""
     secrets.register(
-        {f"{manifest.name}.{name}": one for name, one in _secret_values(settings).items()}
+        {f"{manifest.name}.{name}": value for name, value in _secret_values(settings).items()}
     )
     folder = make_folder(home.gateway / manifest.name)
     try:
@@ -242,5 +239,5 @@ def _secret_values(settings: Any) -> dict[str, str]:  # noqa: ANN401 -- the plat
 
 
 def platform_of(manifest: Manifest) -> Platform:
-    """The platform as messages name it."""
+    """Return the platform as messages name it."""
     return Platform.register(manifest.name)

@@ -1,1 +1,9 @@
-"""Telegram, through its Bot API."""
+"""Telegram, through its Bot API; a plugin that comes with Hermes."""
+
+from gateway.platforms.telegram.manifest import MANIFEST
+from hermes_cli.plugin_context import PluginContext
+
+
+def register(ctx: PluginContext) -> None:
+    """Register the platform."""
+    ctx.platform(MANIFEST.name, lambda: MANIFEST)
