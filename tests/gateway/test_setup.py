@@ -131,7 +131,7 @@ def test_the_end_of_the_input_leaves_out_what_is_not_needed(fresh: World) -> Non
     port = free_port()
     done = _setup(fresh, "api_server", "--set", f"port={port}", said="")
     assert done.returncode == 0, done
-    assert f"Clients ask at http://127.0.0.1:{port}/v1 with the token in " in done.stdout
+    assert f"Clients connect to http://127.0.0.1:{port}/v1 with the token in " in done.stdout
     lacking = _setup(fresh, "email", "--no-greet", said="")
     assert lacking.returncode == 2
     assert "--set address=VALUE" in lacking.stderr

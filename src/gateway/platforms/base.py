@@ -1,9 +1,8 @@
-"""What a platform is to the gateway: messages in, pieces out, and what it can do.
+"""The interface between the gateway and a platform: messages in, pieces out, abilities.
 
-An adapter turns what its platform delivers into a `MessageEvent` and hands it to the ingress. When
+An adapter translates what its platform delivers to a `MessageEvent` and passes it to the ingress. When
 `accept` returns, the message is on disk, and only then may the adapter acknowledge it to its platform.
-It never decides who may speak, whose files are kept, which conversation is meant, or what is sent: that
-is the gateway's.
+The gateway decides who may speak, whose files are kept, which conversation is meant, and what is sent.
 """
 
 from abc import ABC, abstractmethod
@@ -25,16 +24,16 @@ ErrorKind = Literal["", "rate_limited", "network", "unsure", "refused", "too_lon
 """Why a send failed. `network`: it did not arrive. `unsure`: it may have. `refused`: it never will."""
 
 Resend = Literal["same", "checked", "marked"]
-"""How a piece is sent again whose fate a crash hid: under the same name, which the platform folds into
-one; after a look whether it is there; or with a visible mark, because the platform knows no better."""
+"""How to repeat a piece that may have arrived before a crash: under the same key, which the platform
+deduplicates; after a search for it; or with a visible mark, where the platform has neither."""
 
 
 Finish = Literal["stop", "length", "refusal"]
-"""Why a reply ends where it does: all is said, one answer holds no more, or the model declined."""
+"""Why a reply ends: it is complete, it reached the length limit, or the model declined."""
 
 
 class MessageType(Enum):
-    """What a message is, by its main part."""
+    """The type of a message, by its main part."""
 
     TEXT = "text"
     LOCATION = "location"
@@ -52,13 +51,13 @@ class IncomingFile(NamedTuple):
 
     name: str
     fetch: Callable[[], Awaitable[bytes]]
-    """Raises PlatformError when it is not to be had; the text of the message then says so."""
+    """Raises PlatformError; the text of the message then says so."""
     is_needed: bool = False
     """Whether the message is refused without it, with that error."""
 
 
 def at_hand(content: bytes) -> Callable[[], Awaitable[bytes]]:
-    """How a file is fetched whose content came along with its message."""
+    """Return the `fetch` of a file whose content came with its message."""
 
     async def fetch() -> bytes:
         return content
@@ -67,26 +66,26 @@ def at_hand(content: bytes) -> Callable[[], Awaitable[bytes]]:
 
 
 class Attachment(NamedTuple):
-    """A file that came with a message, as it lies in the home."""
+    """A file that came with a message, stored in the home."""
 
     path: Path
     kind: str
-    """Its media type, told from its content."""
+    """Its media type, found from its content."""
     name: str
 
 
 @dataclass
 class MessageEvent:
-    """A message as the gateway sees it, whatever platform it came from."""
+    """A message of any platform, as the gateway accepts it."""
 
     text: str
     message_type: MessageType = MessageType.TEXT
     source: SessionSource | None = None
     raw_message: Any = None
     message_id: str | None = None
-    """Its name on the platform, unique within its chat: a second delivery has the same."""
+    """Its id on the platform, unique within its chat: a second delivery has the same."""
     named_within: str | None = None
-    """Where its name is unique, if that is not its chat: a client's key counts in all conversations."""
+    """The scope of its id, if that is not its chat: the key of a client counts in all conversations."""
     platform_update_id: int | None = None
     media_urls: list[str] = field(default_factory=list[str])
     media_types: list[str] = field(default_factory=list[str])
@@ -104,19 +103,19 @@ class MessageEvent:
     is_mention: bool = False
     """Whether a message in a group is meant for us: named, replied to, or a command for us."""
     names_nobody: bool = False
-    """Whether it is a command in a group that does not say for which bot: it is for who has it."""
+    """Whether it is a command in a group without the name of a bot."""
     edits: str | None = None
     """The message that this one is a new version of."""
     parts: list[str] = field(default_factory=list[str])
-    """The messages that it is made of, where the platform delivers one as several: an album."""
+    """The ids of the messages that it consists of, as in an album."""
     answers: str | None = None
     """The question that a pressed button answers; `text` is the choice."""
     can_be_asked: bool = True
     """Whether its sender is shown what the agent asks before it has answered, and can answer that."""
     must_be_known: bool = False
-    """Whether it is taken only as the repeat of a message that was taken in; a new one is ignored."""
+    """Whether to accept it only as the repeat of an accepted message; a new one is ignored."""
     options: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What a program asks for with its message: `session_id`, `model`, `instructions`."""
+    """Options of a program: `session_id`, `model`, `instructions`."""
     internal: bool = False
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     timestamp: datetime = field(default_factory=datetime.now)
@@ -125,13 +124,13 @@ class MessageEvent:
         return self.text.startswith("/")
 
     def get_command(self) -> str | None:
-        """The name after the slash, in small letters and without `@bot`; None for paths and texts."""
+        """Return the name after the slash, in lower case without `@bot`; None for paths and texts."""
         first, *_ = self.text.split(maxsplit=1) if self.is_command() else ("",)
         name = first[1:].lower().partition("@")[0]
         return name if name and "/" not in name else None
 
     def get_command_args(self) -> str:
-        """What follows the name, as it was written; of what is no command, all of it."""
+        """Return the text after the name; the whole text when it is not a command."""
         if not self.is_command():
             return self.text
         _, *rest = self.text.split(maxsplit=1)
@@ -140,7 +139,7 @@ class MessageEvent:
 
 @dataclass
 class SendResult:
-    """What became of a send."""
+    """The outcome of a send."""
 
     success: bool
     message_id: str | None = None
@@ -156,18 +155,18 @@ class SendResult:
 
 
 class Button(NamedTuple):
-    """Something to press: what it says, and the choice it stands for."""
+    """A button: its label and the choice that it stands for."""
 
     label: str
     choice: str
 
 
 class SendMetadata(TypedDict, total=False):
-    """What goes along with a piece."""
+    """Options of a piece."""
 
     thread_id: str
     key: str
-    """The piece's name, the same at every attempt: a transaction id or a Message-ID."""
+    """The key of the piece, the same at every attempt: a transaction id or a Message-ID."""
     question: str
     """The question that the buttons answer."""
     buttons: list[Button]
@@ -177,14 +176,14 @@ class SendMetadata(TypedDict, total=False):
     final: bool
     """Whether an edit is the last one."""
     plain: bool
-    """Whether the text is shown as it stands: no Markdown is read in it."""
+    """Whether the text is shown as it stands, without Markdown."""
 
 
 class Abilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a platform can do; the gateway's ways follow from it."""
+    """The abilities of a platform; the gateway adapts to them."""
 
     text_limit: int
-    """The most that one message holds, as `measure` counts."""
+    """The size limit of one message, as `measure` counts."""
     measure: Callable[[str], int] = len
     resend: Resend = "marked"
     can_edit: bool = False
@@ -195,13 +194,13 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     has_buttons: bool = False
     can_send_files: bool = False
     command_prefix: str = "/"
-    """What people write before the name of a command, where clients keep the slash for themselves."""
+    """The prefix of commands, where clients keep the slash for themselves."""
     answers_in_place: bool = False
-    """Whether the reply goes back on the request itself, so that there is nothing to deliver."""
+    """Whether the reply goes back on the request itself, so there is nothing to deliver."""
 
 
 class PlatformError(HermesError):
-    """A platform cannot be used: now, or (`is_fatal`) until somebody changes something."""
+    """A platform cannot be used: now, or (`is_fatal`) until its settings change."""
 
     code = "platform"
 
@@ -211,25 +210,25 @@ class PlatformError(HermesError):
 
 
 class Receipt(NamedTuple):
-    """What became of a message that was handed in; by then it is on disk."""
+    """The outcome of accepting a message; by then it is on disk."""
 
     outcome: Literal["turn", "command", "ignored"]
     turn_id: str | None = None
     session_id: str | None = None
     is_new: bool = True
-    """False: it had been delivered before, and this is what came of it then."""
+    """False: it was delivered before, and this is the outcome of that time."""
     reply: str = ""
-    """What a command said. It is in the outbox too, unless the platform answers in place."""
+    """The output of a command. It is in the outbox too, unless the platform answers in place."""
     is_over: bool = True
-    """False: it is a command that had been delivered before and is still being done."""
+    """False: it is a command that was delivered before and still runs."""
 
 
 class TurnResult(NamedTuple):
-    """How a turn ended, from the store."""
+    """The end of a turn, from the store."""
 
     status: Literal["answered", "failed", "interrupted"]
     text: str
-    """What the person is to read, also when it failed."""
+    """The text for the person, also when the turn failed."""
     reason: str
     session_id: str
     usage: Mapping[str, Any]
@@ -262,26 +261,26 @@ class StoredTurn(NamedTuple):
 
 
 class Ingress(Protocol):
-    """What the gateway offers to an adapter."""
+    """The interface of the gateway for adapters."""
 
     async def accept(self, event: MessageEvent) -> Receipt:
-        """Take a message in, with its files; what is ignored, such as a stranger's, without them.
+        """Accept a message with its files; one that is ignored, such as a stranger's, without them.
 
-        Raises StoreError when it could not be taken in, and it must not be acknowledged: the same event
-        may be handed in again.
+        Raises StoreError when it was not stored; it must not be acknowledged then, and the same event
+        may be passed in again.
         """
         ...
 
     async def moved(self, platform: Platform, old_chat: str, new_chat: str) -> None:
-        """Note that a chat has another id from now on; to say so again changes nothing.
+        """Record that a chat has a new id; a repeat changes nothing.
 
-        Its conversations and what is to be sent there follow. Names of messages and threads do not: they
-        are good in the chat they were given in. Raises StoreError when it could not be noted.
+        Its conversations and outbound messages follow. Ids of messages and threads do not: they are
+        valid in the chat that assigned them. Raises StoreError when it was not recorded.
         """
         ...
 
     def watch(self, turn_id: str) -> AsyncIterator[Event]:
-        """What a turn reports from now on, until it has ended."""
+        """Yield the events of a turn from now on, until it has ended."""
         ...
 
     async def find_turn(self, turn_id: str, reader: SessionSource) -> StoredTurn:
@@ -313,29 +312,29 @@ class Ingress(Protocol):
 
 
 class Mark(Protocol):
-    """How far an account was dealt with, by whichever gateway of this machine had it.
+    """The position in the messages of an account, shared by all gateways of this machine.
 
-    For a platform whose server does not keep that itself. What lies before it is on the disk of some
-    home and not for who takes the account over; so it is written after a message is, never before.
+    For a platform whose server does not store it. Messages before it are on disk in some home, and not
+    for a gateway that takes the account over; so it is written after a message is, never before.
     """
 
     def read(self) -> str | None:
-        """What was written last, in the platform's own form; None when nothing was."""
+        """Return the last position, in the format of the platform; None when there is none."""
         ...
 
-    def write(self, said: str) -> None:
-        """Write it; does not raise, as an old one only has something be read again."""
+    def write(self, position: str) -> None:
+        """Write it. Does not raise: with an old position, messages are only read again."""
         ...
 
 
-class _Unkept:
-    """The mark of an adapter that nobody gave an account."""
+class _NullMark:
+    """The mark of an adapter without an account."""
 
     def read(self) -> str | None:
         return None
 
-    def write(self, said: str) -> None:
-        """It is kept by nobody."""
+    def write(self, position: str) -> None:
+        """Store nothing."""
 
 
 class BasePlatformAdapter(ABC):
@@ -346,10 +345,10 @@ class BasePlatformAdapter(ABC):
     def __init__(self, config: PlatformConfig, platform: Platform) -> None:
         self.config = config
         self.platform = platform
-        self.mark: Mark = _Unkept()
-        """How far the account was dealt with; set by the gateway before it connects."""
+        self.mark: Mark = _NullMark()
+        """The position in the account; set by the gateway before it connects."""
         self._ingress: Ingress | None = None
-        self._on_lost: Callable[[PlatformError], None] = _nobody
+        self._on_lost: Callable[[PlatformError], None] = _ignore
 
     @property
     def ingress(self) -> Ingress:
@@ -360,24 +359,24 @@ class BasePlatformAdapter(ABC):
     def set_ingress(
         self, ingress: Ingress, on_lost: Callable[[PlatformError], None] | None = None
     ) -> None:
-        """Say where messages go, and who is told when the connection is lost for good."""
+        """Set the target of messages, and the listener for a lost connection."""
         self._ingress = ingress
-        self._on_lost = on_lost or _nobody
+        self._on_lost = on_lost or _ignore
 
     def lost(self, error: PlatformError) -> None:
         """Tell the gateway that the connection broke; it disconnects and connects again, later."""
         self._on_lost(error)
 
     def check(self) -> None:  # noqa: B027 -- not every platform can tell
-        """Raise PlatformError when the settings are no good, and nobody has to be asked for that."""
+        """Raise PlatformError when the settings cannot work; does not connect."""
 
     @abstractmethod
     async def connect(self, *, is_reconnect: bool = False) -> bool:
-        """Connect and begin to hand messages in; raises PlatformError."""
+        """Connect and start passing messages on; raises PlatformError."""
 
     @abstractmethod
     async def disconnect(self) -> None:
-        """Stop taking messages in and let go of the connection. May be called at any time."""
+        """Stop accepting messages and close the connection. May be called at any time."""
 
     @abstractmethod
     async def send(
@@ -387,10 +386,10 @@ class BasePlatformAdapter(ABC):
         reply_to: str | None = None,
         metadata: SendMetadata | None = None,
     ) -> SendResult:
-        """Send one piece, which fits into the limit. Does not raise and does not try again."""
+        """Send one piece, which fits into the limit. Does not raise and does not retry."""
 
     def address(self) -> str:
-        """Where programs find it, in words, once it is connected; empty where people write to a bot."""
+        """Describe its address for programs, once it is connected; empty where people write to a bot."""
         return ""
 
     async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
@@ -400,14 +399,14 @@ class BasePlatformAdapter(ABC):
     async def edit_message(
         self, chat_id: str, message_id: str, content: str, metadata: SendMetadata | None = None
     ) -> SendResult:
-        """Give a message another text, and no buttons; where `abilities.can_edit`."""
+        """Replace the text of a message, and remove its buttons; where `abilities.can_edit`."""
         del chat_id, message_id, content, metadata
         return SendResult(success=False, error="Messages cannot be edited.", error_kind="refused")
 
     async def find_sent(self, chat_id: str, key: str) -> str | None:
-        """The platform's id of a piece that may have arrived; where `abilities.resend` is checked.
+        """Return the id of a piece that may have arrived; where `abilities.resend` is "checked".
 
-        None: it is not there. Raises PlatformError when that cannot be told now.
+        None: it is not there. Raises PlatformError when that is unknown now.
         """
         del chat_id, key
         return None
@@ -415,29 +414,29 @@ class BasePlatformAdapter(ABC):
     async def send_typing(  # noqa: B027 -- where there is nothing to show, nothing is done
         self, chat_id: str, metadata: SendMetadata | None = None
     ) -> None:
-        """Show that an answer is being written; where `abilities.has_typing`."""
+        """Show the typing indicator; where `abilities.has_typing`."""
 
     async def stop_typing(  # noqa: B027 -- see above
         self, chat_id: str, metadata: SendMetadata | None = None
     ) -> None:
-        """Show it no longer, where it does not end by itself."""
+        """Hide it, where it does not end by itself."""
 
     async def announce_commands(  # noqa: B027 -- see above
         self, commands: Sequence[tuple[str, str]]
     ) -> None:
         """Register commands (name and help), where the platform has such a thing.
 
-        Raises PlatformError when that cannot be done now; it is asked for again, later.
+        Raises PlatformError when that fails now; it is retried later.
         """
 
 
-def _nobody(_error: PlatformError) -> None:
-    """Nobody wants to know."""
+def _ignore(_error: PlatformError) -> None:
+    """Do nothing."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A platform before anything of it is loaded."""
+    """The description of a platform, before its library is loaded."""
 
     name: str
     title: str
@@ -447,16 +446,16 @@ class Manifest:
     """Builds the adapter from its configuration, its settings and a folder of its own in the home;
     imports the platform's library."""
     identity: Callable[[Any], str]
-    """The account that these settings speak for: two gateways must not use the same at once."""
+    """The account of these settings: two gateways must not use the same at once."""
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Environment variables and the setting each one gives."""
+    """Environment variables, and the setting of each."""
     tables: Sequence[str] = ()
     """Settings that are tables by name of which there must be one: a setup asks for the first."""
     extra: str = ""
     """The extra that installs the platform's library."""
     needs_pairing: bool = True
-    """False: who has the token is an owner; there are no strangers."""
+    """False: whoever has the token is an owner; there are no strangers."""
     greets_strangers: bool = True
     """Whether a stranger may be answered at all; where senders can be forged, they must not be."""
     guarantee: str = ""
-    """One sentence for people: what holds when the process dies while it sends."""
+    """One sentence for people: the guarantee when the process dies while it sends."""

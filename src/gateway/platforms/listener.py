@@ -106,7 +106,7 @@ class Listener:
 
     def __init__(self, app: ASGIApp, host: str, port: int, *, grace_s: int = 3) -> None:
         """`grace_s`: how long requests under way may take to end when the listener stops."""
-        self._host, self._wanted = host, port
+        self._host, self._requested_port = host, port
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -128,12 +128,12 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """Where it listens; known when it has started."""
-        return self._socket.getsockname()[1] if self._socket else self._wanted
+        """The port that it listens on, once it has started."""
+        return self._socket.getsockname()[1] if self._socket else self._requested_port
 
     async def start(self) -> None:
         """Listen; raises PlatformError when the address cannot be had."""
-        self._socket = _bound(self._host, self._wanted)
+        self._socket = _bound(self._host, self._requested_port)
         config = self._server.config
         config.load()
         self._server.lifespan = config.lifespan_class(config)
@@ -161,8 +161,8 @@ def _bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         raise PlatformError(
-            f"{host} port {port} cannot be listened on: {error.strerror or error}.",
-            fix="Give `host` and `port` an address of this machine that nobody uses.",
+            f"Cannot listen on {host} port {port}: {error.strerror or error}.",
+            fix="Set `host` and `port` to a free address of this machine.",
             is_fatal=error.errno not in _TEMPORARY_ERRORS,
         ) from error
     return listening

@@ -1,4 +1,4 @@
-"""The reader of Markdown for platforms that show it: however a text is nested, no word of it is lost.
+"""Parses Markdown for platforms that render it, without losing text.
 
 markdown-it leaves out what is nested too deeply, what a row of a table has beyond the columns of its
 head, and definitions of links that nothing leads to. Here what is too deep is shown as the text that it
@@ -14,22 +14,24 @@ from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
 from gateway import references
+from hermes_core.markdown import MAX_NESTING
 
-_DEEPEST = 60
+_MAX_NESTING = MAX_NESTING // 2
 """Levels of lists and quotes that are read; a list is two. Each takes some of Python's stack."""
-_DEEPEST_STYLE = 20
+_MAX_STYLES = 20
 """The same for emphasis within emphasis."""
 
 
 def reader(**options: Any) -> MarkdownIt:  # noqa: ANN401 -- options of markdown-it
-    """A parser and renderer for what models write: tables and struck words too, HTML as text."""
-    wanted = {"html": False, "maxNesting": 2 * _DEEPEST, **options}
-    made = MarkdownIt("commonmark", wanted).enable(["table", "strikethrough"]).disable("reference")
-    made.core.ruler.before("block", "resolve_references", _resolve_references)
-    made.core.ruler.after("inline", "flatten_emphasis", _flatten_emphasis)
-    made.block.ruler.before("table", "rest_as_text", _rest_as_text)
-    made.block.ruler.at("table", _table, {"alt": ["paragraph"]})
-    return made
+    """Make a parser and renderer with tables and strikethrough; HTML is text."""
+    settings = {"html": False, "maxNesting": MAX_NESTING, **options}
+    parser = MarkdownIt("commonmark", settings)
+    parser.enable(["table", "strikethrough"]).disable("reference")
+    parser.core.ruler.before("block", "resolve_references", _resolve_references)
+    parser.core.ruler.after("inline", "flatten_emphasis", _flatten_emphasis)
+    parser.block.ruler.before("table", "rest_as_text", _rest_as_text)
+    parser.block.ruler.at("table", _table, {"alt": ["paragraph"]})
+    return parser
 
 
 def _resolve_references(state: StateCore) -> None:
@@ -37,8 +39,8 @@ def _resolve_references(state: StateCore) -> None:
 
 
 def _rest_as_text(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """What is nested too deeply, as a paragraph of its own."""
-    if silent or state.level < _DEEPEST:
+    """Turn what is nested too deeply into a paragraph."""
+    if silent or state.level < _MAX_NESTING:
         return False
     after = start + 1
     for line in range(start + 1, end):
@@ -56,7 +58,7 @@ def _rest_as_text(state: StateBlock, start: int, end: int, silent: bool) -> bool
 
 
 def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """A table whose rows keep all their cells."""
+    """Parse a table whose rows keep all their cells."""
     first = len(state.tokens)
     if not table(state, start, end, silent):
         return False
@@ -73,18 +75,18 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 def _flatten_emphasis(state: StateCore) -> None:
-    """Words keep the outermost styles alone."""
+    """Remove styles that are nested too deeply."""
     for token in state.tokens:
         if token.children:
             token.children = _flat(token.children)
 
 
 def _flat(tokens: list[Token]) -> list[Token]:
-    kept: list[Token] = []
+    flat: list[Token] = []
     depth = 0
     for token in tokens:
         depth += token.nesting == 1
-        if not token.nesting or depth <= _DEEPEST_STYLE:
-            kept.append(token)
+        if not token.nesting or depth <= _MAX_STYLES:
+            flat.append(token)
         depth -= token.nesting == -1
-    return kept
+    return flat

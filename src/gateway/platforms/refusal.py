@@ -1,4 +1,4 @@
-"""Refusals: every failure of a request, as the answer it gets; the boundary of each endpoint."""
+"""Turns every failure of a request into a response; the boundary of each endpoint."""
 
 import asyncio
 import logging
@@ -24,13 +24,13 @@ logger = logging.getLogger(__name__)
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 FINAL = {"X-Should-Retry": "false"}
-"""What was run is not run again by a client's own retries; the agent made its own."""
+"""Clients must not repeat a request that ran; the agent did its own retries."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class RefusedRequest(Exception):
-    """A request that is not taken, with its answer in the shape that OpenAI's clients know."""
+    """A request that is refused, with a response in the format of OpenAI."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class RefusedRequest(Exception):
 
 _STOPPING = RefusedRequest(
     503,
-    "Hermes stops now, and this was not finished. Send it again when it is back.",
+    "Hermes is stopping and did not finish this request. Repeat it after the restart.",
     code="restarting",
     headers={"Retry-After": "5"},
 )
@@ -66,18 +66,18 @@ _EXHAUSTED = RefusedRequest(
     code="exhausted",
     headers={"Retry-After": "1"},
 )
-BROKEN = RefusedRequest(500, "Hermes has a fault; its log says more.", code="internal_error")
+BROKEN = RefusedRequest(500, "Hermes has an internal error; see its log.", code="internal_error")
 
 
 def refusal(error: RefusedRequest | HermesError) -> RefusedRequest:
-    """What an error means for a request that was not taken in."""
+    """Return the response for an error, when the message was not accepted."""
     match error:
         case RefusedRequest():
             return error
         case SessionNotFoundError() | TurnNotFoundError():
             return RefusedRequest(404, str(error), code=error.code.replace(".", "_"))
         case StoreError():
-            text = f"The message was not taken in: {error}"
+            text = f"The message was not accepted: {error}"
             return RefusedRequest(503, text, code=error.code, headers={"Retry-After": "1"})
         case UsageError() | PlatformError():
             return RefusedRequest(400, str(error), code=error.code)
@@ -86,7 +86,7 @@ def refusal(error: RefusedRequest | HermesError) -> RefusedRequest:
 
 
 def answered(endpoint: Endpoint) -> Endpoint:
-    """The boundary of a request: whatever fails in it has an answer, and the others go on."""
+    """Wrap an endpoint so that every failure becomes a response and others continue."""
 
     async def run(request: Request) -> Response:
         try:
@@ -105,7 +105,7 @@ def answered(endpoint: Endpoint) -> Endpoint:
 
 
 async def health(ingress: Ingress) -> Response:
-    """Answer a probe. It has no token, so it hears the kind of a failure and no path."""
+    """Answer a probe. It has no token, so it gets only the kind of a failure."""
     try:
         await ingress.check_health()
     except StoreError as error:
@@ -114,13 +114,13 @@ async def health(ingress: Ingress) -> Response:
 
 
 async def no_route(request: Request, error: Exception) -> Response:
-    """The answer for a path or a method that is not there."""
+    """Return the response for an unknown path or method."""
     status = getattr(error, "status_code", 404)
     text = f"There is no {request.method} {request.url.path[:200]} here."
     headers = dict(getattr(error, "headers", None) or {})
     return RefusedRequest(status, text, code="unknown_url", headers=headers).answer
 
 
-def json(said: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:  # noqa: ANN401 -- JSON
-    """A body of JSON."""
-    return Response(_encode(said), status, headers, "application/json")
+def json(payload: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:  # noqa: ANN401 -- JSON
+    """Return a response with a JSON body."""
+    return Response(_encode(payload), status, headers, "application/json")

@@ -87,11 +87,11 @@ class Running:
 
 
 async def _abandon(adapter: TelegramAdapter) -> None:
-    wire, hearing = adapter._wire, adapter._hearing
-    adapter._wire = adapter._hearing = adapter._stop = None
-    assert wire is not None and hearing is not None
-    hearing.cancel()
-    await asyncio.gather(hearing, return_exceptions=True)
+    wire, receiving = adapter._wire, adapter._receiving
+    adapter._wire = adapter._receiving = adapter._stop = None
+    assert wire is not None and receiving is not None
+    receiving.cancel()
+    await asyncio.gather(receiving, return_exceptions=True)
     await wire.shutdown()
 
 

@@ -197,7 +197,7 @@ def _break_newest(server: MailServer, name: str) -> None:
 def test_a_mail_that_the_server_cannot_give_keeps_nobody_behind_it_waiting_for_ever(
     server: MailServer, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "_TRIES", 2)
+    monkeypatch.setattr(watch, "_MAX_ATTEMPTS", 2)
     with bot(server, tmp_path, name) as it:
         write(server, it, "1")
         it.ingress.wait_for(1)
@@ -216,7 +216,7 @@ def test_a_mail_that_the_server_cannot_give_keeps_nobody_behind_it_waiting_for_e
 def test_a_mail_that_the_server_cannot_give_after_it_numbered_anew_keeps_nobody_waiting_either(
     server: MailServer, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "_TRIES", 2)
+    monkeypatch.setattr(watch, "_MAX_ATTEMPTS", 2)
     with bot(server, tmp_path, name) as it:
         write(server, it, "1")
         it.ingress.wait_for(1)

@@ -255,7 +255,7 @@ def test_a_cursor_that_the_server_does_not_know_is_given_up_aloud(
             async with bot.running():
                 await ana.say(room, "still there?")
                 await bot.ingress.message("still there?")
-        assert "forgot where we were" in caplog.text
+        assert "forgot our position" in caplog.text
 
     run(scenario())
 

@@ -65,7 +65,7 @@ def test_another_password_is_tried_before_it_is_taken(
                 room = await ana.with_bot(bot, encrypted=True)
             before = kept.read_text()
             bot.settings["password"] = "wrong"
-            with pytest.raises(PlatformError, match="does not take our user and password"):
+            with pytest.raises(PlatformError, match="rejects our user and password"):
                 async with bot.running():
                     pass
             bot.settings["password"] = bot.account.password
@@ -185,7 +185,7 @@ def test_a_message_whose_key_comes_late_is_taken_in_then_also_after_a_restart(
 def test_somebody_whose_message_stays_unreadable_is_told_once(
     synapse: Synapse, bot: Bot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.platforms.matrix.adapter.MatrixAdapter.key_patience_s", 0.0)
+    monkeypatch.setattr("gateway.platforms.matrix.adapter.MatrixAdapter.key_timeout_s", 0.0)
 
     async def scenario() -> None:
         async with person(synapse, "ana", tmp_path) as ana:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gateway.platforms.matrix import media
-from gateway.platforms.matrix.answers import RequestFailed
 from gateway.platforms.matrix.client import Client
+from gateway.platforms.matrix.homeserver import RequestFailed
 from gateway.platforms.matrix.translate import Media
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
@@ -41,7 +41,7 @@ async def _fetched(folder: Path, *parts: bytes) -> bytes:
 def test_a_file_of_which_nothing_more_comes_is_given_up_and_not_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bytes
 ) -> None:
-    monkeypatch.setattr(media, "_STALLED_S", 0.1)
+    monkeypatch.setattr(media, "_PROGRESS_TIMEOUT_S", 0.1)
     with pytest.raises(RequestFailed, match="it took too long") as failed:
         asyncio.run(_fetched(tmp_path, given))
     assert not failed.value.is_transient

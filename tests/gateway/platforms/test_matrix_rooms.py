@@ -294,7 +294,7 @@ def test_a_room_that_cannot_be_entered_yet_holds_up_no_other_and_is_entered_late
             async with bot.running():
                 room = await ana.with_bot(bot)
                 with monkeypatch.context() as away:
-                    away.setattr(invitations, "_PATIENCE_S", 0.1)
+                    away.setattr(invitations, "_JOIN_TIMEOUT_S", 0.1)
                     away.setattr(Client, "join", silence)
                     others = [await ana.invite(bot.account.user_id) for _ in range(2)]
                     await ana.say(room, "still there?")

@@ -11,7 +11,7 @@ from gateway.platforms.base import MessageEvent, MessageType
 from gateway.platforms.matrix.translate import (
     Me,
     Media,
-    Place,
+    Room,
     Translated,
     since_arrival,
     text_of,
@@ -19,7 +19,7 @@ from gateway.platforms.matrix.translate import (
 )
 
 ME = Me("@hermes:example.org", "Hermes")
-PLACE = Place("!room:example.org", "Kitchen", "Cooking", False, "Ana")
+ROOM = Room("!room:example.org", "Kitchen", "Cooking", False, "Ana")
 
 
 def source(content: dict[str, Any], **about: Any) -> dict[str, Any]:
@@ -36,14 +36,14 @@ def text(body: str, **content: Any) -> dict[str, Any]:
     return source({"msgtype": "m.text", "body": body} | content)
 
 
-def translated(event: dict[str, Any], place: Place = PLACE) -> Translated:
-    found = translate(event, place, ME)
+def translated(event: dict[str, Any], room: Room = ROOM) -> Translated:
+    found = translate(event, room, ME)
     assert found is not None
     return found
 
 
-def message(event: dict[str, Any], place: Place = PLACE) -> MessageEvent:
-    return translated(event, place).event
+def message(event: dict[str, Any], room: Room = ROOM) -> MessageEvent:
+    return translated(event, room).event
 
 
 def test_a_text_has_its_place_and_its_sender() -> None:
@@ -65,7 +65,7 @@ def test_a_text_has_its_place_and_its_sender() -> None:
 
 
 def test_a_direct_chat_is_named_after_the_other_one() -> None:
-    event = message(text("hello"), PLACE._replace(is_direct=True))
+    event = message(text("hello"), ROOM._replace(is_direct=True))
     assert event.source is not None
     assert (event.source.chat_type, event.source.chat_name) == ("dm", "Ana")
 
@@ -87,7 +87,7 @@ def test_a_direct_chat_is_named_after_the_other_one() -> None:
     ids=lambda event: str(event.get("type", "nothing")),
 )
 def test_what_is_no_message_for_us_is_left_out(event: dict[str, Any]) -> None:
-    assert translate(event, PLACE, ME) is None
+    assert translate(event, ROOM, ME) is None
 
 
 def test_an_edit_has_the_new_text_and_names_the_old_message() -> None:
@@ -166,7 +166,7 @@ def test_our_name_before_a_text_goes_and_a_command_is_one(body: str, said: str) 
 
 
 def test_without_a_prefix_only_a_slash_makes_a_command() -> None:
-    found = translate(text("!new"), PLACE, Me("@hermes:example.org", "Hermes", ""))
+    found = translate(text("!new"), ROOM, Me("@hermes:example.org", "Hermes", ""))
     assert found is not None
     assert found.event.text == "!new"
 
@@ -253,6 +253,6 @@ _events = st.fixed_dictionaries(
 
 @given(_events)
 def test_whatever_a_client_writes_is_translated_or_left_out(event: dict[str, Any]) -> None:
-    found = translate(event, PLACE, ME)
+    found = translate(event, ROOM, ME)
     assert found is None or found.event.message_id == event["event_id"]
     since_arrival([event], ME.user_id)

@@ -308,7 +308,7 @@ def test_a_second_program_on_the_token_is_named_and_outlasted(
 
 def test_a_second_program_that_stays_is_reported(api: BotApi, ingress: Ingress) -> None:
     conflict = Fail(409, "Conflict: terminated by other getUpdates request")
-    api.fail("getUpdates", *[conflict] * polling.PATIENCE)
+    api.fail("getUpdates", *[conflict] * polling.MAX_FAILURES)
     with running(api, ingress) as bot:
         assert bot.is_lost.wait(10)
 
@@ -499,7 +499,7 @@ def test_a_webhook_that_somebody_takes_away_is_reported(
             assert json.load(rival)["ok"]
         assert bot.is_lost.wait(10)
 
-    assert "Another program took the webhook" in bot.lost[0].message
+    assert "Another program took over the webhook" in bot.lost[0].message
     assert not bot.lost[0].is_fatal
 
 
@@ -515,7 +515,7 @@ def test_a_webhook_that_telegram_cannot_reach_is_told_in_the_log(
         looks = api.count("getWebhookInfo")
         api.world.wait_for(lambda: api.count("getWebhookInfo") > looks + 5)
 
-    assert "Telegram does not get through to us" in caplog.text
+    assert "Telegram cannot reach the webhook" in caplog.text
     assert not bot.lost
 
 

@@ -154,7 +154,7 @@ def test_an_edit_whose_fate_is_unknown_may_be_made_again(api: BotApi, bot: Runni
 def test_a_server_that_is_silent_leaves_it_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wire, "_READ_S", 2.0)
+    monkeypatch.setattr(wire, "_READ_TIMEOUT_S", 2.0)
     answer = threading.Event()
     with BotApi() as api, running(api, Ingress()) as bot:
         api.world.write("hello")

@@ -371,7 +371,9 @@ def test_a_file_that_cannot_be_had_does_not_keep_the_message_back(ear: Ear) -> N
     ear.api.fail("getFile", *[Fail(500)] * 3)
     event = ear.attach("photo", caption="look")
 
-    assert event.text.startswith("look\n[The file photo.jpg was left out: Telegram did not give it")
+    assert event.text.startswith(
+        "look\n[The file photo.jpg was left out: Telegram did not deliver it"
+    )
 
 
 _PLACE = {"latitude": 52.5, "longitude": 13.4}

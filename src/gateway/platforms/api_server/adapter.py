@@ -1,4 +1,4 @@
-"""The API as a platform: its token, its listener, and that nothing is ever sent to it."""
+"""The API as a platform: its token and its listener. Nothing is ever sent to it."""
 
 import logging
 import secrets
@@ -20,7 +20,7 @@ from hermes_core.paths import write_private
 
 logger = logging.getLogger(__name__)
 
-_SHORTEST_TOKEN = 16
+_MIN_TOKEN_LENGTH = 16
 
 
 class ApiServerAdapter(BasePlatformAdapter):
@@ -37,28 +37,28 @@ class ApiServerAdapter(BasePlatformAdapter):
 
     @property
     def url(self) -> str:
-        """Where clients find it, once it is connected."""
+        """The address for clients, once it is connected."""
         host = self._settings.host
         port = self._listener.port if self._listener else self._settings.port
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
 
     @property
-    def _given(self) -> str:
+    def _configured_token(self) -> str:
         """The token of the settings."""
         return self._settings.token or self.config.token or ""
 
     def address(self) -> str:
-        token = "the token of the settings" if self._given else f"the token in {self._token_file}"
-        return f"Clients ask at {self.url} with {token}"
+        where = "the settings" if self._configured_token else self._token_file
+        return f"Clients connect to {self.url} with the token in {where}"
 
     def check(self) -> None:
-        if self._given:
-            _checked(self._given, "the setting `token` or HERMES_API_TOKEN")
+        if self._configured_token:
+            _checked(self._configured_token, "the setting `token` or HERMES_API_TOKEN")
 
     async def connect(self, *, is_reconnect: bool = False) -> bool:
         await self.disconnect()
         self.check()
-        token = self._given or self._kept()
+        token = self._configured_token or self._stored_token()
         known_secrets.register({"api_server.token": token})
         api = Api(self._settings, self.ingress)
         behind_door = application(api, self._settings, token)
@@ -85,20 +85,20 @@ class ApiServerAdapter(BasePlatformAdapter):
         del chat_id, content, reply_to, metadata
         return SendResult(
             success=False,
-            error="Clients of the API ask; nothing can be sent to them.",
+            error="Nothing can be sent to clients of the API.",
             error_kind="refused",
         )
 
-    def _kept(self) -> str:
-        """The token in our folder, which is made when there is none."""
+    def _stored_token(self) -> str:
+        """Return the token in our folder; create it when there is none."""
         try:
             if not self._token_file.exists():
                 write_private(self._token_file, secrets.token_urlsafe(32) + "\n")
-                logger.info("a token for the API was made: %s", self._token_file)
+                logger.info("created a token for the API: %s", self._token_file)
             token = self._token_file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise PlatformError(
-                f"The API's token cannot be kept in {self._token_file}: {error}.",
+                f"The token of the API cannot be stored in {self._token_file}: {error}.",
                 fix="Set HERMES_API_TOKEN, or make the folder writable.",
                 is_fatal=True,
             ) from error
@@ -106,11 +106,11 @@ class ApiServerAdapter(BasePlatformAdapter):
 
 
 def _checked(token: str, where: str) -> str:
-    """A token that is good; raises PlatformError."""
-    if len(token) >= _SHORTEST_TOKEN and token.isascii() and token.isprintable():
+    """Check that a token is long enough and can be sent; raises PlatformError."""
+    if len(token) >= _MIN_TOKEN_LENGTH and token.isascii() and token.isprintable():
         return token
     raise PlatformError(
-        f"The API's token in {where} is too easy to guess or cannot be sent.",
-        fix=f"Give it {_SHORTEST_TOKEN} plain characters or more, or remove it: one is made then.",
+        f"The token of the API in {where} is too short or cannot be sent.",
+        fix=f"Give it {_MIN_TOKEN_LENGTH} plain characters or more, or remove it to get a new one.",
         is_fatal=True,
     )

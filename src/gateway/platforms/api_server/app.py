@@ -129,14 +129,14 @@ def _model(name: str) -> dict[str, Any]:
 def _stored_response(turn_id: str, turn: StoredTurn) -> dict[str, Any]:
     """Build a response from its turn; what only the request had (`metadata`) is not in the store."""
     request = AgentRequest("", instructions=turn.instructions, model=turn.model)
-    made = ResponseFormat(turn_id, request, turn.accepted_at)
+    response = ResponseFormat(turn_id, request, turn.accepted_at)
     if turn.result is None:
-        return made.pending("in_progress")
+        return response.pending("in_progress")
     if turn.result.status == "answered":
-        return made.whole(exchange.reply_of(turn.result)._replace(tool_calls=turn.tool_calls))
+        return response.whole(exchange.reply_of(turn.result)._replace(tool_calls=turn.tool_calls))
     if turn.result.status == "interrupted":
-        return made.pending("cancelled")
-    return made.failed(turn.result.reason or turn.result.text)
+        return response.pending("cancelled")
+    return response.failed(turn.result.reason or turn.result.text)
 
 
 def application(api: Api, settings: ApiSettings, token: str) -> ASGIApp:

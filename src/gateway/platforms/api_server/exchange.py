@@ -143,8 +143,11 @@ class Exchange:
         keep_alive: Callable[[], Awaitable[None]] | None = None,
     ) -> T:
         """Await `work` while both sides are there; raises ClientGone and Closing."""
-        task, gone = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(receive))
-        awaited: set[asyncio.Future[Any]] = {task, gone, self._closing}
+        task, hung_up = (
+            asyncio.create_task(work),
+            asyncio.create_task(_wait_for_disconnect(receive)),
+        )
+        awaited: set[asyncio.Future[Any]] = {task, hung_up, self._closing}
         timeout = KEEP_ALIVE_S if keep_alive else None
         try:
             while True:
@@ -157,11 +160,11 @@ class Exchange:
                     await keep_alive()
             if task.done():
                 return task.result()
-            raise ClientGone if gone.done() else Closing
+            raise ClientGone if hung_up.done() else Closing
         finally:
             awaited.remove(self._closing)
             task.cancel()
-            gone.cancel()
+            hung_up.cancel()
             await asyncio.gather(*awaited, return_exceptions=True)
 
     async def _stream(self, receive: Receive, put: Put) -> None:

@@ -25,7 +25,7 @@ _ERRORS = {
     410: "The conversation was deleted, and the reply with it.",
     413: "The body is too large.",
     431: "The headers are too large.",
-    500: "Hermes has a fault; its log says more.",
+    500: "Hermes has an internal error; see its log.",
     502: "The turn failed.",
     503: "Hermes or its store is not available now; Retry-After says when to repeat the request.",
 }
@@ -95,7 +95,7 @@ def _body(schema: Json, kind: str = "application/json") -> Json:
 
 def _operation(summary: str, schema: Json, *errors: int) -> Json:
     statuses = sorted({*_READ_ERRORS, *errors})
-    failures = {str(one): _failure(one) for one in statuses}
+    failures = {str(status): _failure(status) for status in statuses}
     success = {"description": "Success.", "content": _body(schema)}
     return {"summary": summary, "responses": {"200": success, **failures}}
 
@@ -119,7 +119,8 @@ def _answer(summary: str, body: Json, name: str, example: Json) -> Json:
     success: Json = operation["responses"]["200"]
     success["content"] |= _body({}, "text/event-stream")
     success["headers"] = {
-        one: {"schema": _TEXT} for one in (exchange.TURN, parsing.SESSION, parsing.CONVERSATION)
+        header: {"schema": _TEXT}
+        for header in (exchange.TURN, parsing.SESSION, parsing.CONVERSATION)
     }
     return operation | {
         "requestBody": {

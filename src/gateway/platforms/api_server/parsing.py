@@ -55,7 +55,7 @@ class Target(NamedTuple):
 
     @property
     def has_history(self) -> bool:
-        """Whether the store has the history; otherwise the client sends it along."""
+        """Return whether the store has the history; otherwise the client sends it along."""
         return self.is_named or bool(self.session_id)
 
 
@@ -69,7 +69,7 @@ class Picture:
 
 @dataclass
 class AgentRequest:
-    """What a request wants from the agent, in either of the two formats."""
+    """A request to the agent, from either of the two formats."""
 
     text: str
     pictures: list[Picture] = field(default_factory=list[Picture])
@@ -174,7 +174,10 @@ def to_message(request: AgentRequest, target: Target, source: SessionSource) -> 
         source=source,
         message_id=target.message_id,
         named_within=f"keys of {source.user_id}" if target.has_key else None,
-        files=[IncomingFile(one.name, at_hand(one.content), True) for one in request.pictures],
+        files=[
+            IncomingFile(picture.name, at_hand(picture.content), True)
+            for picture in request.pictures
+        ],
         is_mention=True,
         # A question is shown in a stream, and answered by the conversation's name in another request.
         can_be_asked=target.is_named and request.is_stream,
@@ -213,7 +216,7 @@ def _parse(body: bytes, kind: type[T], field_name: str, *, ignores_tools: bool) 
 
 def _without_tools(messages: list[Any], ignores_tools: bool) -> list[Any]:
     """Leave out the items of our own tool calls, and those of a client's tools if these are ignored."""
-    return [one for one in messages if not _is_left_out(one, ignores_tools)]
+    return [message for message in messages if not _is_left_out(message, ignores_tools)]
 
 
 def _is_left_out(message: object, ignores_tools: bool) -> bool:
@@ -248,29 +251,29 @@ def _refuse(is_given: object, param: str, why: str) -> None:
         raise RefusedRequest(400, why, code="unsupported_parameter", param=param)
 
 
-def _refuse_format(wanted: Format | None, param: str) -> None:
-    is_other = wanted is not None and wanted.type != "text"
+def _refuse_format(requested: Format | None, param: str) -> None:
+    is_other = requested is not None and requested.type != "text"
     _refuse(is_other, param, "Replies are text; ask for another format in the message.")
 
 
 def _to_request(messages: Sequence[Message], where: str) -> AgentRequest:
     """Split messages into the last one, the history before it, and the instructions."""
-    spoken = [one for one in enumerate(messages) if one[1].role in ("user", "assistant")]
-    if not spoken or spoken[-1][1].role != "user":
+    exchanged = [(i, m) for i, m in enumerate(messages) if m.role in ("user", "assistant")]
+    if not exchanged or exchanged[-1][1].role != "user":
         raise _bad_value(f"{where} must end with a message of the user.", where)
-    *earlier, (number, last) = spoken
+    *earlier, (number, last) = exchanged
     request = AgentRequest(
         text=_text(last.content),
         pictures=_pictures(last.content, f"{where}[{number}].content"),
         history=[
-            {"role": one.role, "content": content}
-            for index, one in earlier
-            if (content := _history(one.content, f"{where}[{index}].content"))
+            {"role": message.role, "content": content}
+            for index, message in earlier
+            if (content := _history(message.content, f"{where}[{index}].content"))
         ],
         instructions="\n\n".join(
             text
-            for one in messages
-            if one.role in ("system", "developer") and (text := _text(one.content))
+            for message in messages
+            if message.role in ("system", "developer") and (text := _text(message.content))
         ),
     )
     if not request.text.strip() and not request.pictures:
@@ -281,7 +284,7 @@ def _to_request(messages: Sequence[Message], where: str) -> AgentRequest:
 def _text(content: str | list[Part] | None) -> str:
     if not isinstance(content, list):
         return content or ""
-    return "\n".join(text for one in content if (text := _part_text(one)))
+    return "\n".join(text for part in content if (text := _part_text(part)))
 
 
 def _part_text(part: Part) -> str:
@@ -323,8 +326,8 @@ def _urls(content: str | list[Part] | None, where: str) -> list[tuple[str, re.Ma
         param = f"{where}[{index}].image_url"
         found = _DATA_URL.match(url)
         if found is None:
-            wanted = "Send pictures inside the request: data:image/png;base64,…"
-            raise RefusedRequest(400, wanted, code="invalid_image_url", param=param)
+            text = "Send pictures inside the request: data:image/png;base64,…"
+            raise RefusedRequest(400, text, code="invalid_image_url", param=param)
         found_urls.append((url, found, param))
     return found_urls
 

@@ -26,7 +26,7 @@ _RESTARTED = "\n\n[The model broke off and starts again.]\n\n"
 
 
 class Reply(NamedTuple):
-    """What a client gets: the reply of the agent, or the output of a command."""
+    """The content of a reply: the text of the agent, or the output of a command."""
 
     text: str
     usage: Mapping[str, Any]

@@ -68,7 +68,7 @@ class Format(msgspec.Struct):
 
 
 class StreamOptions(msgspec.Struct):
-    """What a stream includes besides the reply."""
+    """Options of a stream."""
 
     include_usage: bool | None = None
 
@@ -88,7 +88,7 @@ class ChatBody(msgspec.Struct):
 
 
 class TextOptions(msgspec.Struct):
-    """How a response is written."""
+    """Options for the text of a response."""
 
     format: Format | None = None
 

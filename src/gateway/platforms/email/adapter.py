@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _ADDRESS = re.compile(r"[!-~]+@[A-Za-z0-9.-]+")
-_LONGEST_PAUSE_S = 30.0
+_MAX_PAUSE_S = 30.0
 
 
 class EmailAdapter(BasePlatformAdapter):
@@ -59,12 +59,12 @@ class EmailAdapter(BasePlatformAdapter):
         self._stopping = threading.Event()
         self._sent_folder = ""
         self._last_unsure = time.monotonic()
-        """When a mail may last have left without our knowledge, in this life or before it."""
+        """When a mail may last have left without our knowledge, also before this process."""
 
     async def connect(self, *, is_reconnect: bool = False) -> bool:
         await self.disconnect()
         self._loop = asyncio.get_running_loop()
-        if not is_reconnect:  # mail is taken in also while none can be sent
+        if not is_reconnect:  # mail is accepted also while none can be sent
             await post.check(self._settings)
         self._stopping = threading.Event()
         self._opening = asyncio.create_task(asyncio.to_thread(self._open, self._stopping))
@@ -72,14 +72,18 @@ class EmailAdapter(BasePlatformAdapter):
         return True
 
     def _open(self, stopping: threading.Event) -> Watch:
-        """Open the mailbox and watch it. A thread cannot be cancelled: what it opens must be looked
-        after by another one, which closes it when `stopping` is set, also if nobody waits any more.
+        """Open the mailbox and start watching it.
+
+        A thread cannot be cancelled, so the watching thread closes the mailbox once `stopping` is
+        set, even when no caller waits any more.
         """
         mailbox = Mailbox(self._settings)
         try:
             self._sent_folder = mailbox.sent_folder()
             cursor = CursorFile(self._cursor_path, self.mark)
-            watch = Watch(mailbox, self._settings, cursor, self._take, self._tell_lost, stopping)
+            watch = Watch(
+                mailbox, self._settings, cursor, self._receive, self._report_lost, stopping
+            )
             watch.start()
         except BaseException:
             mailbox.close()
@@ -95,15 +99,15 @@ class EmailAdapter(BasePlatformAdapter):
             if not opening.cancelled() and opening.exception() is None:
                 await asyncio.to_thread(opening.result().stop)
 
-    def _tell_lost(self, error: PlatformError) -> None:
+    def _report_lost(self, error: PlatformError) -> None:
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self.lost, error)
 
-    # In the watch's thread, down to the next line like this one.
+    # Runs in the thread of the watch, down to the next line like this one.
 
-    def _take(self, mailbox: Mailbox, uid: int, raw: bytes, size_bytes: int) -> None:
-        """Hand a mail in; returns when it is on disk, or not for us."""
+    def _receive(self, mailbox: Mailbox, uid: int, raw: bytes, size_bytes: int) -> None:
+        """Pass a mail on; return when it is on disk, or not for us."""
         try:
             mail = Mail.read(raw, size_bytes)
             is_copy = screening.is_own_copy(mail, self._settings.address)
@@ -114,11 +118,11 @@ class EmailAdapter(BasePlatformAdapter):
         if is_copy:
             mailbox.mark_seen(uid)
             mailbox.move(uid, self._sent_folder)
-        elif letter is not None and self._hand_in(letter) and self._settings.mark_seen:
+        elif letter is not None and self._accept(letter) and self._settings.mark_seen:
             mailbox.mark_seen(uid)
 
     def _read(self, mail: Mail) -> Letter | None:
-        """What a mail says; None when it must not be answered."""
+        """Translate a mail; return None when it must not be answered."""
         settings, (address, _) = self._settings, mail.sender
         reason = screening.reason_to_skip(mail, settings.address, settings.trusted_authserv)
         if reason:
@@ -129,8 +133,8 @@ class EmailAdapter(BasePlatformAdapter):
         self._threads.note(address, mail.message_id, letter.root, mail.subject)
         return letter
 
-    def _hand_in(self, letter: Letter) -> bool:
-        """Keep a mail; False when the gateway has no use for it. Tries until it is on disk."""
+    def _accept(self, letter: Letter) -> bool:
+        """Store a mail, retrying until it is on disk; return False when the gateway ignores it."""
         pause_s = 1.0
         while True:
             try:
@@ -140,7 +144,7 @@ class EmailAdapter(BasePlatformAdapter):
                 _log.warning("The mail %s cannot be stored now: %s", letter.event.message_id, error)
                 if self._stopping.wait(pause_s):
                     raise PlatformError("Stopped before a mail was stored.") from error
-                pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+                pause_s = min(_MAX_PAUSE_S, pause_s * 2)
 
     def _await(self, work: Coroutine[Any, Any, _T]) -> _T:
         assert self._loop is not None
@@ -161,35 +165,37 @@ class EmailAdapter(BasePlatformAdapter):
         root = about.get("thread_id", "")
         subject = about.get("subject") or self._threads.subject_of(to, root)
         files = about.get("files", [])
-        made = partial(
+        write = partial(
             compose,
             self._settings,
             to,
             key=about.get("key", ""),
-            references=[one for one in (root, reply_to) if one],
+            references=[name for name in (root, reply_to) if name],
             subject=subject,
             is_plain=about.get("plain", False),
         )
-        result = await self._deliver(await asyncio.to_thread(made, content, files=files), to)
+        result = await self._deliver(await asyncio.to_thread(write, content, files=files), to)
         if files and result.error_kind == "refused":
-            # It may be too large, or have a file that the server lets nobody send: the words still go.
+            # It may be too large, or have a file that the server rejects: send the text alone.
             words = without_files(content, files, f"could not be sent: {result.error}")
-            result = await self._deliver(made(words), to)
+            result = await self._deliver(write(words), to)
         if result.success:
             name = str(result.message_id)
             self._threads.note(to, name, root or name, subject)
         return result
 
     def _refusal(self, to: str) -> SendResult | None:
-        """Why nothing can be sent to an address, now or ever."""
+        """Return why nothing can be sent to an address, now or ever."""
         if self._watch is None:
             return SendResult(success=False, error="Not connected.", error_kind="network")
         if not _ADDRESS.fullmatch(to):
-            return SendResult(success=False, error=f"{to} is no address.", error_kind="refused")
-        if wait_s := self._pace.wait_s(to):
-            said = f"{to} had {self._settings.replies_per_hour} mails in this hour."
             return SendResult(
-                success=False, error=said, error_kind="rate_limited", retry_after=wait_s
+                success=False, error=f"{to} is not a valid address.", error_kind="refused"
+            )
+        if wait_s := self._pace.wait_s(to):
+            reason = f"{to} had {self._settings.replies_per_hour} mails in this hour."
+            return SendResult(
+                success=False, error=reason, error_kind="rate_limited", retry_after=wait_s
             )
         return None
 
@@ -212,15 +218,15 @@ class EmailAdapter(BasePlatformAdapter):
         The copy may be on its way for a moment, counted from the last time that one may have left.
         """
         del chat_id
-        wanted = message_id(key, self._settings.domain)
+        name = message_id(key, self._settings.domain)
         deadline = self._last_unsure + self._settings.find_sent_s
-        is_there = await asyncio.to_thread(self._look_for, wanted, deadline)
-        return wanted if is_there else None
+        is_there = await asyncio.to_thread(self._search, name, deadline)
+        return name if is_there else None
 
-    def _look_for(self, wanted: str, deadline: float) -> bool:
+    def _search(self, name: str, deadline: float) -> bool:
         mailbox = Mailbox(self._settings)
         try:
-            while not _is_in(mailbox, wanted, [self._settings.folder, self._sent_folder]):
+            while not _is_in(mailbox, name, [self._settings.folder, self._sent_folder]):
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     return False
@@ -231,10 +237,10 @@ class EmailAdapter(BasePlatformAdapter):
             mailbox.close()
 
 
-def _is_in(mailbox: Mailbox, wanted: str, folders: list[str]) -> bool:
-    """The inbox comes first: a copy that is moved between two looks is found at its new place."""
+def _is_in(mailbox: Mailbox, name: str, folders: list[str]) -> bool:
+    """Search the inbox first: a copy that is moved meanwhile is found in its new folder."""
     for folder in filter(None, folders):
         mailbox.select(folder)
-        if mailbox.has(wanted):
+        if mailbox.has(name):
             return True
     return False

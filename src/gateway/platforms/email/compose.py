@@ -1,4 +1,4 @@
-"""A mail of ours: a reply in its thread, as plain text and as HTML, under a name that never changes."""
+"""Composes a mail: a reply in its thread, as plain text and HTML, with a stable Message-ID."""
 
 import hashlib
 import mimetypes
@@ -30,8 +30,8 @@ def message_id(key: str, domain: str) -> str:
 
 
 def _subject(subject: str, *, is_reply: bool) -> str:
-    said = truncate(one_line(without_surrogates(subject)), _MAX_SUBJECT) or _NO_SUBJECT
-    return said if _REPLY.match(said) or not is_reply else f"Re: {said}"
+    line = truncate(one_line(without_surrogates(subject)), _MAX_SUBJECT) or _NO_SUBJECT
+    return line if _REPLY.match(line) or not is_reply else f"Re: {line}"
 
 
 def compose(
@@ -52,15 +52,15 @@ def compose(
     mail = EmailMessage(policy=SMTP)
     mail["From"] = formataddr((one_line(settings.name), settings.address))
     mail["To"] = to
-    known = list(dict.fromkeys(one for one in references if is_real_id(one)))
+    ids = list(dict.fromkeys(name for name in references if is_real_id(name)))
     # Also who wrote a mail without a name is answered.
     mail["Subject"] = _subject(subject, is_reply=any(references))
     mail["Date"] = formatdate(localtime=True)
     name = message_id(key, settings.domain) if key else make_msgid(domain=settings.domain)
     mail["Message-ID"] = mail[OWN_HEADER] = name
-    if known:
-        mail["In-Reply-To"] = known[-1]
-        mail["References"] = " ".join(known)
+    if ids:
+        mail["In-Reply-To"] = ids[-1]
+        mail["References"] = " ".join(ids)
     mail["Auto-Submitted"] = "auto-replied"
     mail["X-Auto-Response-Suppress"] = "All"
     _write(mail, content, files, is_plain=is_plain)
@@ -68,7 +68,7 @@ def compose(
 
 
 def without_files(content: str, files: Sequence[str], why: str) -> str:
-    """What is sent instead of a text with files: the text, and why they are not there."""
+    """Replace the files of a text by the reason why they are missing."""
     notes = "".join(f"\n\n[The file {Path(path).name} {one_line(why)}]" for path in files)
     return closed(content) + notes if notes else content
 
@@ -87,7 +87,7 @@ def _write(mail: EmailMessage, content: str, files: Sequence[str], *, is_plain: 
 
 
 def _kind(path: str) -> str:
-    """What a file is, by its name.
+    """Return the media type of a file by its name.
 
     Not a mail, which may not be encoded within another one, as it must be to arrive byte for byte.
     """

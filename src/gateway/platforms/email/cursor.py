@@ -1,4 +1,4 @@
-"""How far the mailbox was taken in: everything up to a mail is in a store, nothing after it is."""
+"""Stores the position in the mailbox: everything up to that mail is in a store, nothing after it."""
 
 import logging
 from pathlib import Path
@@ -18,42 +18,42 @@ class Cursor(msgspec.Struct, frozen=True):
     uidvalidity: int
     """The numbering: when the server changes it, `uid` says nothing any more."""
     uid: int
-    """The last mail that was dealt with."""
+    """The last mail that was processed."""
     begun_at: float
     """The newest mail there was when Hermes first saw the mailbox; that one and older are not for us."""
     dealt_at: float
-    """When the last mail that was dealt with had arrived."""
+    """When the last processed mail had arrived."""
     stuck: int = 0
-    """The mail that the server did not give when it was last asked for one in vain."""
+    """The mail that the server last failed to deliver."""
     failures: int = 0
-    """How often that was so, one time after the other."""
+    """How often it failed in a row."""
     stuck_in: int = 0
-    """The numbering that the number of this mail is of."""
+    """The numbering of this mail."""
 
     def fails_at(self, uidvalidity: int, uid: int) -> int:
-        """How often a mail was asked for in vain; of another numbering nothing is known."""
-        is_known = (self.stuck_in or self.uidvalidity, self.stuck) == (uidvalidity, uid)
-        return self.failures if is_known else 0
+        """Return how often the server failed to deliver a mail; 0 in another numbering."""
+        is_same = (self.stuck_in or self.uidvalidity, self.stuck) == (uidvalidity, uid)
+        return self.failures if is_same else 0
 
     def is_behind(self, other: "Cursor") -> bool:
-        """Whether the other one is further."""
+        """Return whether the other one is further."""
         if self.uidvalidity == other.uidvalidity:
             return self.uid < other.uid
         return self.dealt_at < other.dealt_at
 
 
 class CursorFile:
-    """The file that the cursor lies in, and the account's mark, which another home may have moved on."""
+    """The file of the cursor, and the mark of the account, which another home may have moved on."""
 
     def __init__(self, path: Path, mark: Mark) -> None:
         self._path = path
         self._mark = mark
 
     def read(self, mailbox: str) -> Cursor | None:
-        """Where we are in this mailbox; None when nobody ever was there.
+        """Return the position in this mailbox; None at the first time.
 
-        Of a file that cannot be read the account's mark knows the same, or a mail less, which is then
-        known when it comes again. Raises PlatformError when there is no mark either.
+        For a file that cannot be read, the mark of the account has the same position, or one mail less,
+        which is then recognized as a repeat. Raises PlatformError when there is no mark either.
         """
         accounts = self._of_account(mailbox)
         try:
@@ -71,7 +71,7 @@ class CursorFile:
         try:
             cursor = msgspec.json.decode(self._mark.read() or "null", type=Cursor | None)
         except msgspec.DecodeError as error:
-            _log.warning("How far the account was dealt with cannot be told: %s", error)
+            _log.warning("The position of the account cannot be read: %s", error)
             return None
         return cursor if cursor and cursor.mailbox == mailbox else None
 
@@ -82,13 +82,13 @@ class CursorFile:
             return None
         except msgspec.DecodeError as error:
             raise PlatformError(
-                f"The file {self._path}, which says what mail was taken in, cannot be read: {error}.",
+                f"The file {self._path}, with the position in the mailbox, cannot be read: {error}.",
                 fix="Delete it; Hermes then begins with the mail that arrives from now on.",
                 is_fatal=True,
             ) from error
         return cursor if cursor.mailbox == mailbox else None
 
     def write(self, cursor: Cursor) -> None:
-        said = msgspec.json.encode(cursor).decode()
-        write_private(self._path, said)
-        self._mark.write(said)
+        position = msgspec.json.encode(cursor).decode()
+        write_private(self._path, position)
+        self._mark.write(position)

@@ -1,4 +1,4 @@
-"""One mail as it arrived: who, what and about what, however broken its shape is."""
+"""Parses a mail as it arrived, however malformed it is."""
 
 import codecs
 import hashlib
@@ -26,13 +26,13 @@ _MESSAGE_ID = re.compile(r"<[^<>\s]{1,300}>")
 _NO_ID = "@no-message-id.invalid>"
 _MAX_NAME = 120
 _MAX_TEXT_BYTES = 1_000_000
-_SLOW = frozenset({"idna", "punycode"})
+_SLOW_CODECS = frozenset({"idna", "punycode"})
 """Codecs whose time grows with the square of the text; no mail is written in them."""
 
-_MEANT = {"iso8859-1": "cp1252"}
-"""What programs write that say they write something smaller."""
+_ACTUAL_CHARSETS = {"iso8859-1": "cp1252"}
+"""Charsets that programs declare, and the larger ones that they use."""
 _VARIANT = re.compile(r"^x-|-[ie]$", re.IGNORECASE)
-"""What some put around the name of a charset that is known without it."""
+"""Prefixes and suffixes that some programs add to the name of a charset."""
 
 
 class File(NamedTuple):
@@ -44,12 +44,12 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class Mail:
-    """A mail that can be asked about; asking never raises."""
+    """A parsed mail; none of its methods raises."""
 
     raw: bytes
     message: Message
     size_bytes: int
-    """What it is on the server; more than `raw` when only its beginning was fetched."""
+    """Its size on the server; more than `raw` when only its beginning was fetched."""
 
     @classmethod
     def read(cls, raw: bytes, size_bytes: int | None = None) -> "Mail":
@@ -61,11 +61,11 @@ class Mail:
 
     @property
     def is_cut(self) -> bool:
-        """Whether only its beginning is here."""
+        """Return whether only its beginning was fetched."""
         return self.size_bytes > len(self.raw)
 
     def header(self, name: str) -> str:
-        """The first header of this name in readable form, on one line; empty when there is none."""
+        """Return the first header of this name, decoded, on one line; empty when there is none."""
         values = self.headers(name)
         return one_line(_readable(values[0])) if values else ""
 
@@ -74,9 +74,9 @@ class Mail:
 
     @cached_property
     def sender(self) -> tuple[str, str]:
-        """Address (in small letters) and name; the address is empty unless there is exactly one.
+        """The address (in lower case) and the name; the address is empty unless there is exactly one.
 
-        It is taken from the header as it was sent: an encoded word may not smuggle an address in.
+        It is read from the raw header: an encoded word must not smuggle an address in.
         """
         values = self.headers("From")
         found = _SENDER.fullmatch(one_line(str(values[0]))) if len(values) == 1 else None
@@ -106,24 +106,24 @@ class Mail:
         found: list[str] = _MESSAGE_ID.findall(self.header("References"))
         if self.in_reply_to and self.in_reply_to not in found:
             found.append(self.in_reply_to)
-        return [one for one in dict.fromkeys(found) if one != self.message_id]
+        return [name for name in dict.fromkeys(found) if name != self.message_id]
 
     @cached_property
     def written_at(self) -> datetime:
-        """When it says it was written, in local time; now, when it says nothing readable."""
+        """Its date in local time; now, when the header cannot be read."""
         try:
             return parsedate_to_datetime(self.header("Date")).astimezone().replace(tzinfo=None)
         except (ValueError, TypeError, IndexError, OverflowError, OSError):
             return datetime.now()  # noqa: DTZ005 -- local, as MessageEvent has it
 
     def text(self) -> str:
-        """What is written in it."""
-        return without_surrogates("\n\n".join(one.said for one in self._texts)).strip()
+        """Return its text."""
+        return without_surrogates("\n\n".join(part.text for part in self._texts)).strip()
 
     @property
     def is_text_cut(self) -> bool:
-        """Whether a part of it is so long that `text` has only its beginning."""
-        return any(one.is_cut for one in self._texts)
+        """Return whether a part is so long that `text` has only its beginning."""
+        return any(part.is_cut for part in self._texts)
 
     @cached_property
     def _texts(self) -> "list[_Text]":
@@ -134,18 +134,18 @@ class Mail:
 
 
 def is_real_id(message_id: str) -> bool:
-    """Whether other programs know a mail by this id."""
+    """Return whether other programs know a mail by this id."""
     return bool(_MESSAGE_ID.fullmatch(message_id)) and not message_id.endswith(_NO_ID)
 
 
 def decode(content: bytes, charset: str | None) -> str:
-    """Bytes as text in the charset they claim, else in the one they look like."""
+    """Decode bytes in the declared charset, else in one that fits."""
     plain = _VARIANT.sub("", charset or "utf-8")
     for name in (charset or "utf-8", plain, "utf-8", "cp1252"):
         try:
-            known = codecs.lookup(name).name
-            if known not in _SLOW:
-                return content.decode(_MEANT.get(known, known))
+            codec = codecs.lookup(name).name
+            if codec not in _SLOW_CODECS:
+                return content.decode(_ACTUAL_CHARSETS.get(codec, codec))
         except (LookupError, ValueError):
             continue
     return content.decode("latin-1")
@@ -156,25 +156,25 @@ def _readable(value: str | Header) -> str:
         pieces = decode_header(value)
     except (HeaderParseError, ValueError):
         return without_surrogates(str(value))
-    said = (one if isinstance(one, str) else decode(one, charset) for one, charset in pieces)
-    return without_surrogates("".join(said))
+    texts = (text if isinstance(text, str) else decode(text, charset) for text, charset in pieces)
+    return without_surrogates("".join(texts))
 
 
 def _leaves(part: Message) -> Iterator[Message]:
-    """The parts that hold something; a mail within the mail is one of them."""
+    """Yield the parts with content; a mail within the mail is one of them."""
     inner = _inner(part)
-    for one in inner or ():
-        yield from _leaves(one)
+    for child in inner or ():
+        yield from _leaves(child)
     if inner is None:
         yield part
 
 
 def _inner(part: Message) -> list[Message] | None:
-    """The parts within a part; None when it has none."""
+    """Return the parts within a part; None when it has none."""
     # Asking a part without inner ones for them would decode it, in whatever charset it claims.
     if part.get_content_maintype() != "multipart" or not part.is_multipart():
         return None
-    return [one for one in cast("list[Any]", part.get_payload()) if isinstance(one, Message)]
+    return [inner for inner in cast("list[Any]", part.get_payload()) if isinstance(inner, Message)]
 
 
 def _is_file(part: Message) -> bool:
@@ -200,7 +200,7 @@ def _file(part: Message) -> File:
 
 
 def _as_bytes(mail: Message) -> bytes:
-    """A mail within the mail. (Of a broken one the library may have read what it cannot write again.)"""
+    """Serialize a mail within the mail. (The library cannot write every malformed one that it reads.)"""
     try:
         return mail.as_bytes()
     except (ValueError, LookupError):
@@ -213,37 +213,37 @@ def _content(part: Message) -> bytes:
 
 
 class _Text(NamedTuple):
-    """What a part says, or the beginning of it."""
+    """The text of a part, or its beginning."""
 
-    said: str
+    text: str
     is_cut: bool
 
 
 def _texts(part: Message) -> list[_Text]:
-    """What is written in a part and the parts within it."""
+    """Return the texts of a part and of the parts within it."""
     parts = _inner(part)
     if parts is None:
         return [] if _is_file(part) else _leaf_texts(part)
     if part.get_content_type() == "multipart/alternative":
         parts.sort(key=_is_html)  # plain text first; sorting keeps the order otherwise
-        found = (_texts(one) for one in parts)
+        found = (_texts(child) for child in parts)
         return next((texts for texts in found if texts), list[_Text]())
-    return [text for one in parts for text in _texts(one)]
+    return [text for child in parts for text in _texts(child)]
 
 
 def _leaf_texts(part: Message) -> list[_Text]:
     content = _content(part)
-    said = _leaf_text(part, content[:_MAX_TEXT_BYTES]).strip()
-    return [_Text(said, len(content) > _MAX_TEXT_BYTES)] if said else []
+    text = _leaf_text(part, content[:_MAX_TEXT_BYTES]).strip()
+    return [_Text(text, len(content) > _MAX_TEXT_BYTES)] if text else []
 
 
 def _leaf_text(part: Message, content: bytes) -> str:
-    said = decode(content, _charset(part)).replace("\r\n", "\n").replace("\0", "")
+    text = decode(content, _charset(part)).replace("\r\n", "\n").replace("\0", "")
     if part.get_content_type() == "text/html":
-        return text_of_html(said)
+        return text_of_html(text)
     if _parameter(part, "format") != "flowed":
-        return said
-    return _unflowed(said, is_space_extra=_parameter(part, "delsp") == "yes")
+        return text
+    return _unflowed(text, is_space_extra=_parameter(part, "delsp") == "yes")
 
 
 def _parameter(part: Message, name: str) -> str:
@@ -251,7 +251,7 @@ def _parameter(part: Message, name: str) -> str:
 
 
 def _is_html(part: Message) -> bool:
-    return any(one.get_content_type() == "text/html" for one in _leaves(part))
+    return any(leaf.get_content_type() == "text/html" for leaf in _leaves(part))
 
 
 def _charset(part: Message) -> str | None:

@@ -65,10 +65,10 @@ class Mailbox:
             except imaplib.IMAP4.abort:
                 raise
             except (MailboxLoginError, imaplib.IMAP4.error) as error:
-                said = _refusal(error)
-                if _PASSING.search(said):
+                reason = _refusal(error)
+                if _PASSING.search(reason):
                     raise
-                raise security.wrong_password(self._host, said) from error
+                raise security.wrong_password(self._host, reason) from error
             self.select(settings.folder)
             # What a server can do it says in full only after the login.
             _, found = self._client.capability()
@@ -90,8 +90,8 @@ class Mailbox:
 
     def _number(self, code: str) -> int:
         """A number that the server told when the folder was opened; 0: it did not."""
-        _, (said, *_) = self._client.response(code)
-        return int(said) if isinstance(said, bytes) and said.isdigit() else 0
+        _, (value, *_) = self._client.response(code)
+        return int(value) if isinstance(value, bytes) and value.isdigit() else 0
 
     def _last_uid(self) -> int:
         return max(self.search("ALL"), default=0)
@@ -103,7 +103,7 @@ class Mailbox:
 
     def uids_after(self, uid: int) -> list[int]:
         """The mails behind this one. A server names the last one even when nothing is behind it."""
-        return [one for one in self.search(f"UID {uid + 1}:*") if one > uid]
+        return [found for found in self.search(f"UID {uid + 1}:*") if found > uid]
 
     def uids_since(self, day: datetime) -> list[int]:
         """Mails that arrived on that day or later; one day more, for servers in other time zones."""
@@ -111,19 +111,19 @@ class Mailbox:
         return self.search(f"SINCE {before.day}-{_MONTHS[before.month - 1]}-{before.year}")
 
     def has(self, message_id: str) -> bool:
-        """Whether a mail that we gave this name is in the folder."""
+        """Return whether the folder has a mail of ours with this Message-ID."""
         return bool(
             self.search(f'OR HEADER Message-ID "{message_id}" HEADER {OWN_HEADER} "{message_id}"')
         )
 
     def had_news(self) -> bool:
-        """Whether the server said in passing that mail came; asking forgets it."""
+        """Return whether the server announced new mail since the last call."""
         return self._client.response("EXISTS")[1][0] is not None
 
     def about(self, uid: int) -> tuple[int, float] | None:
         """The size of a mail and when it arrived; None when somebody took it away."""
-        said = self._fetch(uid, "(RFC822.SIZE INTERNALDATE)")
-        size, arrived = _SIZE.search(said), _ARRIVED.search(said)
+        answer = self._fetch(uid, "(RFC822.SIZE INTERNALDATE)")
+        size, arrived = _SIZE.search(answer), _ARRIVED.search(answer)
         if size is None or arrived is None:
             return None
         return int(size[1]), _time_of(arrived[1])
@@ -142,38 +142,37 @@ class Mailbox:
             status, answer = self._client.uid("FETCH", str(uid), items)
             if status != "OK":
                 raise PlatformError(f"{self._host} does not give mail {uid}: {_words(answer)}")
-            for one in answer:
-                if isinstance(one, tuple):
-                    return bytes(cast("tuple[Any, ...]", one)[1])
-            return b"\n".join(one for one in answer if isinstance(one, bytes))
+            for item in answer:
+                if isinstance(item, tuple):
+                    return bytes(cast("tuple[Any, ...]", item)[1])
+            return b"\n".join(item for item in answer if isinstance(item, bytes))
 
     def mark_seen(self, uid: int) -> None:
-        # Not the library's way, which also expunges whatever anybody has marked as deleted.
+        # The library would also expunge every mail that is marked as deleted.
         with self._errors():
             self._client.uid("STORE", str(uid), "+FLAGS", r"(\Seen)")
 
     def move(self, uid: int, folder: str) -> None:
-        """Put a mail into another folder, where the server can do that by itself and does."""
+        """Move a mail to another folder, if the server supports that."""
         if "MOVE" not in self._abilities or folder in ("", self._settings.folder):
             return
-        # Not the library's way either: it looks at what the server said before the login, and then
-        # copies, deletes and expunges.
+        # The library looks at the capabilities before the login, and then copies, deletes and expunges.
         with self._errors():
             status, answer = self._client.uid("MOVE", str(uid), cast("Any", encode_folder(folder)))
         if status != "OK":
             _log.warning("Mail %s stays in its folder, not in %s: %s", uid, folder, _words(answer))
 
     def sent_folder(self) -> str:
-        """Where the account keeps what was sent; empty when there is no such folder."""
+        """Return the folder for sent mail; empty when there is none."""
         with self._errors():
-            folders = {one.name: one.flags for one in self._box.folder.list()}
-        wanted = self._settings.sent_folder
-        if wanted and wanted not in folders:
-            raise _no_folder(wanted, "sent_folder")
-        return wanted or next((name for name, flags in folders.items() if "\\Sent" in flags), "")
+            folders = {folder.name: folder.flags for folder in self._box.folder.list()}
+        folder = self._settings.sent_folder
+        if folder and folder not in folders:
+            raise _no_folder(folder, "sent_folder")
+        return folder or next((name for name, flags in folders.items() if "\\Sent" in flags), "")
 
     def wait(self, stop: Event, timeout_s: float | None = None) -> None:
-        """Until mail came, `stop` is set and the connection cut, or it is time to look anyway."""
+        """Wait for mail, for `stop` with the connection cut, or for the next regular check."""
         settings = self._settings
         with self._errors():
             if "IDLE" not in self._abilities:
@@ -186,7 +185,7 @@ class Mailbox:
             self._box.idle.stop()
 
     def _has_buffered(self) -> bool:
-        """Whether something came with the go-ahead: the poll does not see what was read already."""
+        """Return whether data came with the go-ahead: the poll does not see buffered data."""
         sock = self._client.socket()
         before = sock.gettimeout()
         sock.settimeout(0)
@@ -198,7 +197,7 @@ class Mailbox:
             sock.settimeout(before)
 
     def cut(self) -> None:
-        """End the connection under whoever uses it; the only method for another thread."""
+        """Cut the connection while another thread uses it; the only method for other threads."""
         with contextlib.suppress(OSError):
             self._client.socket().shutdown(socket.SHUT_RDWR)
 
@@ -256,7 +255,7 @@ def _connect(settings: EmailSettings) -> BaseMailBox:
 
 
 def _refusal(error: Exception) -> str:
-    """Why a login was refused; the two ways to log in tell it differently."""
+    """Return why a login was refused; the two login methods report it differently."""
     return _words(getattr(error, "command_result", (None, error.args))[1])
 
 
@@ -269,8 +268,8 @@ def _no_folder(folder: str, setting: str) -> PlatformError:
 
 
 def _words(answer: Sequence[Any]) -> str:
-    """What a server said, as text."""
-    return " ".join(one.decode("utf-8", "replace") for one in answer if isinstance(one, bytes))
+    """Decode the answer of a server."""
+    return " ".join(line.decode("utf-8", "replace") for line in answer if isinstance(line, bytes))
 
 
 def _time_of(internal_date: bytes) -> float:

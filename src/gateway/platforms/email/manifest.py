@@ -1,4 +1,4 @@
-"""The manifest of email: its settings, its account, and what holds when the process dies."""
+"""The manifest of email: its settings, its account and its delivery guarantee."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,48 +16,50 @@ _PORTS = {
 }
 
 
-def _says(text: str, **limits: Any) -> Any:  # noqa: ANN401 -- msgspec's own
+def _describe(text: str, **limits: Any) -> Any:  # noqa: ANN401 -- msgspec's own
     return msgspec.Meta(description=text, **limits)
 
 
 class EmailSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A mailbox of its own for Hermes."""
 
-    address: Annotated[str, _says("The address that Hermes has.", pattern=r"^[^\s@<>]+@[^\s@<>]+$")]
+    address: Annotated[str, _describe("The address of Hermes.", pattern=r"^[^\s@<>]+@[^\s@<>]+$")]
     password: Annotated[
-        str, _says("Its password or app password; better in EMAIL_PASSWORD.", min_length=1)
+        str, _describe("Its password or app password; better in EMAIL_PASSWORD.", min_length=1)
     ]
-    imap_host: Annotated[str, _says("The server that mail is read from.", min_length=1)]
-    smtp_host: Annotated[str, _says("The server that takes mail; empty: the IMAP one.")] = ""
-    username: Annotated[str, _says("The name to log in with; empty: the address.")] = ""
-    imap_port: Annotated[int, _says("0: the usual one.", ge=0, le=65535)] = 0
-    smtp_port: Annotated[int, _says("0: the usual one.", ge=0, le=65535)] = 0
-    imap_security: Annotated[Security, _says("plain is for a server on this machine.")] = "tls"
-    smtp_security: Annotated[Security, _says("plain is for a server on this machine.")] = "tls"
-    ca_file: Annotated[str, _says("Certificates to trust instead of the system's.")] = ""
-    name: Annotated[str, _says("The name that people see beside the address.")] = "Hermes"
-    folder: Annotated[str, _says("The folder that mail is read from.")] = "INBOX"
-    sent_folder: Annotated[
-        str, _says("Where copies of what was sent are kept; empty: where the server says.")
+    imap_host: Annotated[str, _describe("The server to read mail from.", min_length=1)]
+    smtp_host: Annotated[
+        str, _describe("The server to send mail through; empty: the IMAP one.")
     ] = ""
-    mark_seen: Annotated[bool, _says("Mark a mail as read once it was taken in.")] = False
+    username: Annotated[str, _describe("The name to log in with; empty: the address.")] = ""
+    imap_port: Annotated[int, _describe("0: the usual one.", ge=0, le=65535)] = 0
+    smtp_port: Annotated[int, _describe("0: the usual one.", ge=0, le=65535)] = 0
+    imap_security: Annotated[Security, _describe("plain is for a server on this machine.")] = "tls"
+    smtp_security: Annotated[Security, _describe("plain is for a server on this machine.")] = "tls"
+    ca_file: Annotated[str, _describe("Certificates to trust instead of the system's.")] = ""
+    name: Annotated[str, _describe("The name beside the address.")] = "Hermes"
+    folder: Annotated[str, _describe("The folder to read mail from.")] = "INBOX"
+    sent_folder: Annotated[
+        str, _describe("The folder for copies of sent mail; empty: the one that the server names.")
+    ] = ""
+    mark_seen: Annotated[bool, _describe("Mark a mail as read once it was accepted.")] = False
     trusted_authserv: Annotated[
-        str, _says("The server whose Authentication-Results say that a sender is no forgery.")
+        str, _describe("The server whose Authentication-Results confirm a sender.")
     ] = ""
     replies_per_hour: Annotated[
-        int, _says("Mails one address gets in an hour; more wait. Ends loops.", ge=1)
+        int, _describe("Mails per hour to one address; more wait. Ends loops.", ge=1)
     ] = 30
     mail_limit_mb: Annotated[
-        int, _says("Of a larger mail only the text is read.", ge=1, le=200)
+        int, _describe("Only the text of a larger mail is read.", ge=1, le=200)
     ] = 30
     idle_minutes: Annotated[
-        float, _says("How often the wait for mail is renewed.", gt=0, le=29)
+        float, _describe("Minutes after which the wait for mail is renewed.", gt=0, le=29)
     ] = 5.0
     poll_s: Annotated[
-        float, _says("How often to look where the server cannot say when mail comes.", gt=0)
+        float, _describe("Seconds between two checks, when the server cannot announce mail.", gt=0)
     ] = 60.0
     find_sent_s: Annotated[
-        float, _says("How long to look for the copy of a mail that may have been sent.", ge=0)
+        float, _describe("Seconds to search for the copy of a mail that may have been sent.", ge=0)
     ] = 10.0
 
     @property
@@ -104,6 +106,6 @@ MANIFEST = Manifest(
     greets_strangers=False,  # senders are forged, and machines write
     guarantee=(
         "Every reply has a Message-ID of its own and goes to our mailbox too, in the same SMTP"
-        " transaction: when the process dies while it sends, the copy says whether it was sent."
+        " transaction: after a crash the copy shows whether it was sent."
     ),
 )

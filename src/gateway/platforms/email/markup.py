@@ -21,10 +21,10 @@ _VOID = frozenset(
 def text_of_html(html: str) -> str:
     """Readable text; when all of it is marked, as if nothing were."""
     parts = [(kind, _text(part)) for kind, part in _parts(html)]
-    if not any(kind == "own" and said for kind, said in parts):
+    if not any(kind == "own" and text for kind, text in parts):
         return _text(html)
-    said = ((kind, text) for kind, text in parts if text and kind != "signature")
-    return "\n\n".join(text if kind == "own" else _quoted(text) for kind, text in said)
+    texts = ((kind, text) for kind, text in parts if text and kind != "signature")
+    return "\n\n".join(text if kind == "own" else _quoted(text) for kind, text in texts)
 
 
 def _quoted(text: str) -> str:
@@ -34,23 +34,23 @@ def _quoted(text: str) -> str:
 def _text(html: str) -> str:
     try:
         return readable.text_of(html).strip()
-    except AssertionError:  # what the parser says to a declaration it cannot read
+    except AssertionError:  # the parser cannot read a declaration
         return re.sub(r"<[^>]*>", " ", html).strip()
 
 
 def _parts(html: str) -> list[tuple[_Kind, str]]:
-    """The HTML in pieces, each with what it is."""
+    """Split the HTML into pieces, each with its kind."""
     parser = _Marking()
     try:
         parser.feed(html)
         parser.close()
     except AssertionError:
         return [("own", html)]
-    return [(kind, "".join(kept)) for kind, kept in parser.parts]
+    return [(kind, "".join(pieces)) for kind, pieces in parser.parts]
 
 
 class _Marking(HTMLParser):
-    """Tells the elements apart that hold what was said before, or a signature."""
+    """Finds the elements that hold quoted text or a signature."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -83,9 +83,9 @@ class _Marking(HTMLParser):
         self.parts[-1][1].append(data if self.cdata_elem else escape(data))
 
 
-def _kind(tag: str, given: dict[str, str | None]) -> _Kind:
-    classes = (given.get("class") or "").split()
+def _kind(tag: str, attributes: dict[str, str | None]) -> _Kind:
+    classes = (attributes.get("class") or "").split()
     if not _SIGNATURES.isdisjoint(classes):
         return "signature"
-    is_cited = tag == "blockquote" and (given.get("type") or "").lower() == "cite"
+    is_cited = tag == "blockquote" and (attributes.get("type") or "").lower() == "cite"
     return "quote" if is_cited or not _QUOTES.isdisjoint(classes) else "own"

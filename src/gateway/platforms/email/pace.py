@@ -1,4 +1,4 @@
-"""How many mails one address gets in an hour: two programs that answer each other must come to rest."""
+"""Limits the mails per hour to one address, so that two programs stop answering each other."""
 
 from collections import deque
 
@@ -16,7 +16,7 @@ class Pace:
         self._sent: dict[str, deque[float]] = {}
 
     def wait_s(self, address: str) -> float:
-        """How long the next mail to this address has to wait; 0: it may go."""
+        """Return how long the next mail to this address must wait; 0: it may go."""
         sent = self._sent.get(address, deque())
         while sent and sent[0] <= clock.now() - _HOUR_S:
             sent.popleft()

@@ -64,14 +64,14 @@ async def _send_text(client: SMTP, content: bytes, name: str) -> SendResult:
 
 
 def _refused(error: SMTPResponseException) -> SendResult:
-    said = f"{error.code} {error.message}"
+    answer = f"{error.code} {error.message}"
     if error.code == _CLOSING:
-        return SendResult(success=False, error=said, error_kind="network")
+        return SendResult(success=False, error=answer, error_kind="network")
     if error.code < 500:  # 4xx may pass, 5xx stays
         return SendResult(
-            success=False, error=said, error_kind="rate_limited", retry_after=_LATER_S
+            success=False, error=answer, error_kind="rate_limited", retry_after=_LATER_S
         )
-    return SendResult(success=False, error=said, error_kind="refused")
+    return SendResult(success=False, error=answer, error_kind="refused")
 
 
 @contextlib.asynccontextmanager

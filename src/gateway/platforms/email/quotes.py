@@ -1,7 +1,7 @@
-"""What is new in the text of a mail: without the history below or above it and without the signature.
+"""Finds the new text of a mail: without the history below or above it, and without the signature.
 
-History is what says of itself that we wrote it: all else may be what the mail is about. When in doubt a
-line stays: what is left in is read twice, what is taken out is lost.
+Only text that is marked as ours is history: all else may be what the mail is about. When in doubt a line
+stays: a line too many is read twice, a line too few is lost.
 """
 
 import re
@@ -16,7 +16,7 @@ _ATTRIBUTION = re.compile(
 _NAMING = re.compile(
     r".{0,200}<[^<>@\s]+@[^<>\s]+>.{0,40}[:：]|.{1,200}\s(schrieb am|napisał).{0,100}:"
 )
-"""What may be an attribution in any language, if quoted lines follow."""
+"""A possible attribution in any language, if quoted lines follow."""
 _WRAPPED_OVER = 3
 _ORIGINAL = re.compile(
     r"-{2,}\s*(original message|original appointment|ursprüngliche nachricht|originalnachricht"
@@ -48,18 +48,18 @@ _FOOTER = re.compile(
 _MAX_SIGNATURE = 20
 _SIGNATURE = "-- "
 _ADDRESS = re.compile(r"[^\s<>()\[\]:;,\"']+@[A-Za-z0-9.-]*[A-Za-z0-9]")
-_HEADERS = 7
-"""So many lines a copy of headers has at most."""
+_MAX_HEADERS = 7
+"""The most lines of a copy of headers."""
 
 
 class Writer(NamedTuple):
-    """Somebody who writes mails, as mails call them."""
+    """The author of mails, as mails name them."""
 
     address: str
     name: str
 
     def is_named_in(self, line: str) -> bool:
-        """Whether a line says that they wrote what follows: by the address, without one by the name."""
+        """Return whether a line names them, by the address, or without one by the name."""
         addresses = {found.lower() for found in _ADDRESS.findall(line)}
         if addresses or not self.name:
             return self.address.lower() in addresses
@@ -67,23 +67,23 @@ class Writer(NamedTuple):
 
 
 def is_forward(subject: str) -> bool:
-    """Whether a subject says that the mail below is what it is about."""
+    """Return whether it is the subject of a forwarded mail."""
     return bool(_FORWARD_SUBJECT.match(subject))
 
 
 def new_text(text: str, us: Writer) -> str:
-    """What was written for this mail; all of it when nothing else remains."""
+    """Return the new text of a mail; all of it when nothing else remains."""
     lines = text.split("\n")
     forwarded = next(
         (n for n, line in enumerate(lines) if _FORWARDED.fullmatch(line.strip())), None
     )
-    own, kept = lines[:forwarded], [] if forwarded is None else lines[forwarded:]
+    own, rest = lines[:forwarded], [] if forwarded is None else lines[forwarded:]
     new = "\n".join(without_signature(_without_history(own, us))).strip()
-    return "\n\n".join([new, "\n".join(kept)]).strip() or text.strip()
+    return "\n\n".join([new, "\n".join(rest)]).strip() or text.strip()
 
 
 def without_signature(lines: list[str]) -> list[str]:
-    """The lines above the last signature, and without the advertisement of a telephone."""
+    """Remove the last signature and the footer of a phone."""
     for position in range(len(lines) - 1, max(-1, len(lines) - 2 - _MAX_SIGNATURE), -1):
         if lines[position] == _SIGNATURE:
             lines = lines[:position]
@@ -99,9 +99,11 @@ def _without_history(lines: list[str], us: Writer) -> list[str]:
 
 
 def _cut_below_headers(lines: list[str], us: Writer) -> list[str]:
-    """Outlook's way: a copy of the headers, and the whole history below it."""
+    """Cut the history of Outlook: a copy of the headers, with everything below it."""
     for position in range(len(lines)):
-        if lines[position].strip() and _are_our_headers(lines[position : position + _HEADERS], us):
+        if lines[position].strip() and _are_our_headers(
+            lines[position : position + _MAX_HEADERS], us
+        ):
             above = lines[:position]
             while above and (not above[-1].strip() or _RULE.fullmatch(above[-1].strip())):
                 above.pop()
@@ -110,20 +112,20 @@ def _cut_below_headers(lines: list[str], us: Writer) -> list[str]:
 
 
 def _are_our_headers(lines: list[str], us: Writer) -> bool:
-    """Whether a copy of the headers of a mail of ours begins here."""
-    said = [line for line in lines if line.strip()]
-    is_marked = bool(said) and _ORIGINAL.fullmatch(lines[0].strip()) is not None
+    """Return whether a copy of the headers of a mail of ours begins here."""
+    filled = [line for line in lines if line.strip()]
+    is_marked = bool(filled) and _ORIGINAL.fullmatch(lines[0].strip()) is not None
     if is_marked:
-        said = said[1:]
-        if _attribution_at(said, 0, us):
+        filled = filled[1:]
+        if _attribution_at(filled, 0, us):
             return True
-    if not said or not _FROM.match(said[0]) or not us.is_named_in(said[0]):
+    if not filled or not _FROM.match(filled[0]) or not us.is_named_in(filled[0]):
         return False
-    return is_marked or sum(bool(_FIELD.match(line)) for line in said[1:]) >= 2
+    return is_marked or sum(bool(_FIELD.match(line)) for line in filled[1:]) >= 2
 
 
 def _cut_below_attribution(lines: list[str], us: Writer) -> list[str]:
-    """Where the history follows its attribution without any mark, it goes on to the end."""
+    """Cut the history that follows its attribution without quote marks, up to the end."""
     for position in range(len(lines)):
         length = _attribution_at(lines, position, us)
         if length and any(line.strip() for line in lines[:position]):
@@ -137,7 +139,7 @@ def _cut_below_attribution(lines: list[str], us: Writer) -> list[str]:
 
 
 def _attribution_at(lines: list[str], position: int, us: Writer) -> int:
-    """How many lines from here on say that we wrote what follows, wrapped perhaps; 0: they do not."""
+    """Return how many lines from here are an attribution to us, perhaps wrapped; 0: none."""
     for length in range(1, _WRAPPED_OVER + 1):
         part = [line.strip() for line in lines[position : position + length]]
         if len(part) < length or not all(part) or any(line.startswith(">") for line in part):
@@ -156,23 +158,23 @@ def _without_quotes(lines: list[str], us: Writer) -> list[str]:
     answered = [end for _, end in blocks if any(line.strip() for line in lines[end:])]
     if len(answered) > 1:
         return lines
-    kept: list[str] = []
+    remaining: list[str] = []
     before = 0
     for start, end in blocks:
         head = _attribution_before(lines, start, us)
         if head < start or _is_attributed_inside(lines[start:end], us):
-            kept += lines[before:head]
+            remaining += lines[before:head]
             before = end
-    return [*kept, *lines[before:]]
+    return [*remaining, *lines[before:]]
 
 
 def _blocks(lines: list[str]) -> list[tuple[int, int]]:
-    """Where runs of quoted lines start and end; blank lines between two runs belong to one block."""
+    """Return the ranges of quoted lines; blank lines between two runs belong to one block."""
     blocks: list[tuple[int, int]] = []
     for position, line in enumerate(lines):
         if not line.lstrip().startswith(">"):
             continue
-        if blocks and not any(one.strip() for one in lines[blocks[-1][1] : position]):
+        if blocks and not any(line.strip() for line in lines[blocks[-1][1] : position]):
             blocks[-1] = (blocks[-1][0], position + 1)
         else:
             blocks.append((position, position + 1))
@@ -180,7 +182,7 @@ def _blocks(lines: list[str]) -> list[tuple[int, int]]:
 
 
 def _attribution_before(lines: list[str], start: int, us: Writer) -> int:
-    """Where the words begin that say of a block that it is ours; its own start when there are none."""
+    """Return where the attribution of a block to us begins; its own start without one."""
     end = start
     while end > 0 and not lines[end - 1].strip():
         end -= 1
@@ -192,8 +194,8 @@ def _attribution_before(lines: list[str], start: int, us: Writer) -> int:
 
 
 def _is_attributed_inside(block: list[str], us: Writer) -> bool:
-    """Whether a block begins with the words that say that it is ours."""
+    """Return whether a block begins with an attribution to us."""
     lines = [re.sub(r"^\s*>\s?", "", line) for line in block]
     while lines and (not lines[0].strip() or _RULE.fullmatch(lines[0].strip())):
         lines = lines[1:]
-    return bool(_attribution_at(lines, 0, us)) or _are_our_headers(lines[:_HEADERS], us)
+    return bool(_attribution_at(lines, 0, us)) or _are_our_headers(lines[:_MAX_HEADERS], us)

@@ -1,4 +1,4 @@
-"""Which mails are never answered: machines, mailing lists, bounces, ourselves, and forged senders."""
+"""Decides which mails are never answered: from machines, lists, ourselves and forged senders."""
 
 import re
 from collections.abc import Iterator
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from gateway.platforms.email.mail import Mail
 
 OWN_ID = "<hermes."
-"""How the Message-IDs that we give begin."""
+"""The beginning of our own Message-IDs."""
 OWN_HEADER = "X-Hermes-Piece"
-"""Says the same as the Message-ID, which some servers replace."""
+"""Marks our own mails, as the Message-ID does, which some servers replace."""
 
 _MACHINES = re.compile(
     r"(mailer-daemon|postmaster|no-?reply|do-?not-?reply|bounces?|auto-?reply)([+.-].*)?@.*"
 )
 _BULK = frozenset({"bulk", "list", "junk", "auto_reply"})
-_ASIDE = re.compile(r'"(?:[^"\\]|\\.)*"|\((?:[^()"\\]|\\.)*\)')
+_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|\((?:[^()"\\]|\\.)*\)')
 """Comments and quoted strings, which may repeat what a sender chose."""
 _RESULT = re.compile(r"(?P<method>[a-z][a-z0-9-]*)(?:\s*/\s*\d+)?\s*=\s*(?P<result>[a-z]+)")
 _PROPERTY = re.compile(r"(?P<name>[a-z]+\.[a-z0-9_-]+)\s*=\s*(?P<value>[^\s;]+)")
@@ -22,7 +22,7 @@ _MAX_HEADER = 10_000
 
 
 def reason_to_skip(mail: Mail, own_address: str, trusted_authserv: str = "") -> str:
-    """Why a mail must not be answered; empty when it may be."""
+    """Return why a mail must not be answered; empty when it may be."""
     address, _ = mail.sender
     if not address:
         return "it has no single readable sender"
@@ -34,7 +34,7 @@ def reason_to_skip(mail: Mail, own_address: str, trusted_authserv: str = "") -> 
 
 
 def is_own_copy(mail: Mail, own_address: str) -> bool:
-    """Whether a mail is the copy of one that we sent."""
+    """Return whether a mail is the copy of one that we sent."""
     return mail.sender[0] == own_address.lower() and bool(mail.headers(OWN_HEADER))
 
 
@@ -54,7 +54,7 @@ def _reason_of_machines(mail: Mail, address: str) -> str:
 
 
 def is_authentic(mail: Mail, authserv: str) -> bool:
-    """Whether the server that took the mail in confirms its sender.
+    """Return whether the receiving server confirms the sender of a mail.
 
     The uppermost result of each method counts: a server writes above what the sender wrote. DMARC
     decides where the sender's domain has it; else SPF or DKIM must have passed for that domain.
@@ -64,33 +64,33 @@ def is_authentic(mail: Mail, authserv: str) -> bool:
     for header in mail.headers("Authentication-Results"):
         found = list(_results(str(header), authserv))
         for method in {method for method, _, _ in found} - results.keys():
-            results[method] = [(said, about) for one, said, about in found if one == method]
+            results[method] = [(result, about) for name, result, about in found if name == method]
     dmarc = results.get("dmarc", [])
-    if any(said != "none" for said, _ in dmarc):
-        return any(said == "pass" and about in ("", domain) for said, about in dmarc)
+    if any(result != "none" for result, _ in dmarc):
+        return any(result == "pass" and about in ("", domain) for result, about in dmarc)
     checked = [*results.get("spf", []), *results.get("dkim", [])]
-    return any(said == "pass" and _is_aligned(domain, about) for said, about in checked)
+    return any(result == "pass" and _is_aligned(domain, about) for result, about in checked)
 
 
 def _results(header: str, authserv: str) -> Iterator[tuple[str, str, str]]:
-    """Method, result and the domain it is about, if the header is that server's."""
-    server, *parts = _without_asides(" ".join(header.split()).lower()).split(";")
+    """Yield methods, results and their domains, if the header is from that server."""
+    server, *parts = _without_comments(" ".join(header.split()).lower()).split(";")
     if not server.split() or server.split()[0] != authserv.lower():
         return
     for part in parts:
         found = _RESULT.match(part.strip())
         if found:
-            given = {one["name"]: one["value"] for one in _PROPERTY.finditer(part)}
+            values = {match["name"]: match["value"] for match in _PROPERTY.finditer(part)}
             names = ("header.from", "smtp.mailfrom", "header.d", "header.i")
-            about = next((given[name] for name in names if name in given), "")
+            about = next((values[name] for name in names if name in values), "")
             yield found["method"], found["result"], about.rpartition("@")[2]
 
 
-def _without_asides(text: str) -> str:
-    """The bare results; nothing when it cannot be told where an aside ends."""
+def _without_comments(text: str) -> str:
+    """Remove comments; return nothing when one has no end."""
     count = len(text) < _MAX_HEADER
     while count:
-        text, count = _ASIDE.subn(" ", text)
+        text, count = _COMMENT.subn(" ", text)
     return "" if set(text) & set('()"') else text
 
 

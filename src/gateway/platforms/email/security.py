@@ -1,4 +1,4 @@
-"""How connections to mail servers are protected: no password leaves the machine in the clear."""
+"""Protects connections to mail servers: no password leaves the machine unencrypted."""
 
 import ipaddress
 import ssl
@@ -8,7 +8,7 @@ from gateway.platforms.email.manifest import EmailSettings
 
 
 def tls_context(settings: EmailSettings) -> ssl.SSLContext:
-    """What certificates are checked against."""
+    """Return the TLS context that checks certificates."""
     try:
         return ssl.create_default_context(cafile=settings.ca_file or None)
     except (OSError, ssl.SSLError) as error:
@@ -20,7 +20,7 @@ def tls_context(settings: EmailSettings) -> ssl.SSLContext:
 
 
 def refuse_plain_abroad(host: str, setting: str) -> None:
-    """Without encryption the password would be read on the way; only this machine may have it so."""
+    """Refuse a connection without encryption, except to this machine."""
     if not _is_loopback(host):
         raise PlatformError(
             f"{host} is not this machine, and {setting} is plain.",
@@ -29,9 +29,9 @@ def refuse_plain_abroad(host: str, setting: str) -> None:
         )
 
 
-def wrong_password(host: str, said: str) -> PlatformError:
+def wrong_password(host: str, reason: str) -> PlatformError:
     return PlatformError(
-        f"{host} refuses the name or the password: {said}",
+        f"{host} refuses the name or the password: {reason}",
         fix="Set EMAIL_PASSWORD (often an app password), or password and username in"
         " [gateway.platforms.email].",
         is_fatal=True,
@@ -39,7 +39,7 @@ def wrong_password(host: str, said: str) -> PlatformError:
 
 
 def bad_certificate(host: str, error: ssl.SSLError) -> PlatformError:
-    """Not fatal: a certificate may have run out and be renewed tomorrow."""
+    """Return an error that is not fatal: an expired certificate may be renewed."""
     return PlatformError(
         f"The certificate of {host} cannot be trusted: {error.reason or error}.",
         fix="Check the host's name; for a server of your own set ca_file in [gateway.platforms.email].",

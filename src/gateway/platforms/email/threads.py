@@ -1,7 +1,7 @@
-"""What is known of mail threads: which mail belongs to which, and what each is about.
+"""Remembers mail threads: which mail belongs to which, and their subjects.
 
-A notebook, not the truth: without it a thread is told by its References header alone. One line a mail,
-and only the newest ones are kept.
+It is only a cache: without it a thread is found by its References header alone. One line per mail, and
+only the newest ones are kept.
 """
 
 import json
@@ -13,7 +13,7 @@ from threading import Lock
 from hermes_core.paths import make_folder, write_private
 
 _log = logging.getLogger(__name__)
-_KEPT = 20_000
+_MAX_MAILS = 20_000
 
 
 class Threads:
@@ -30,8 +30,8 @@ class Threads:
     def _read(self) -> None:
         is_there = self._path.exists()
         lines = self._path.read_text("utf-8", "replace").splitlines() if is_there else []
-        if len(lines) > 2 * _KEPT:
-            lines = lines[-_KEPT:]
+        if len(lines) > 2 * _MAX_MAILS:
+            lines = lines[-_MAX_MAILS:]
             write_private(self._path, "\n".join(lines) + "\n")
         for line in lines:
             try:
@@ -41,24 +41,24 @@ class Threads:
                 continue  # cut off by a crash, or damaged
 
     def root_of(self, address: str, message_ids: list[str]) -> str | None:
-        """The thread with this person that one of these mails belongs to."""
+        """Return the thread with this person that one of these mails belongs to."""
         with self._lock:
-            known = (self._roots.get((address, one)) for one in reversed(message_ids))
-            return next(filter(None, known), None)
+            roots = (self._roots.get((address, name)) for name in reversed(message_ids))
+            return next(filter(None, roots), None)
 
     def subject_of(self, address: str, root: str) -> str:
         with self._lock:
             return self._subjects.get((address, root), "")
 
     def note(self, address: str, message_id: str, root: str, subject: str) -> None:
-        """A mail from or to this person belongs to a thread."""
+        """Store that a mail from or to this person belongs to a thread."""
         with self._lock:
             if self._roots.get((address, message_id)) == root:
                 return
             self._remember(address, message_id, root, subject)
             try:
                 self._append(json.dumps([address, message_id, root, subject]) + "\n")
-            except OSError as error:  # no mail may wait or be lost for it
+            except OSError as error:  # a mail must not wait or get lost for it
                 _log.warning("The thread of %s cannot be noted: %s", message_id, error)
 
     def _append(self, line: str) -> None:
@@ -70,5 +70,5 @@ class Threads:
         self._roots[address, message_id] = root
         self._subjects.setdefault((address, root), subject)
         for table in (self._roots, self._subjects):
-            if len(table) > _KEPT:
+            if len(table) > _MAX_MAILS:
                 del table[next(iter(table))]

@@ -1,4 +1,4 @@
-"""A mail as the gateway sees it: a person, a thread, a text."""
+"""Translates a mail to a message of the gateway. No I/O."""
 
 from typing import NamedTuple
 
@@ -23,18 +23,18 @@ class Letter(NamedTuple):
 
 
 def translate(mail: Mail, known_root: str | None, us: Writer) -> Letter:
-    """A mail as an event; `known_root` is the thread it continues, as far as we took part in it.
+    """Translate a mail; `known_root` is the thread that it continues, if we took part in it.
 
-    Of a thread that we know, what we wrote is left out: it is in the conversation.
+    Our own text in such a thread is left out: it is in the conversation.
     """
     address, name = mail.sender
     root = known_root or (mail.references or [mail.message_id])[0]
     files, notes = _files(mail)
-    said = _text(mail, us if known_root is not None else None) or "[This mail has no text.]"
-    if len(said) > _MAX_TEXT or mail.is_text_cut:
-        said = said[:_MAX_TEXT].rstrip()
-        notes = ["[The text of this mail goes on; what follows was left out.]", *notes]
-    text = "\n\n".join([said, *notes])
+    body = _text(mail, us if known_root is not None else None) or "[This mail has no text.]"
+    if len(body) > _MAX_TEXT or mail.is_text_cut:
+        body = body[:_MAX_TEXT].rstrip()
+        notes = ["[The text of this mail is longer; the rest was left out.]", *notes]
+    text = "\n\n".join([body, *notes])
     event = MessageEvent(
         text=text,
         message_type=MessageType.COMMAND if text.startswith("/") else MessageType.TEXT,
@@ -50,7 +50,7 @@ def translate(mail: Mail, known_root: str | None, us: Writer) -> Letter:
             message_id=mail.message_id,
         ),
         message_id=mail.message_id,
-        files=[IncomingFile(one.name, at_hand(one.content)) for one in files],
+        files=[IncomingFile(file.name, at_hand(file.content)) for file in files],
         reply_to_message_id=mail.in_reply_to,
         reply_to_is_own_message=(mail.in_reply_to or "").startswith(OWN_ID),
         metadata={"subject": mail.subject},
@@ -60,7 +60,7 @@ def translate(mail: Mail, known_root: str | None, us: Writer) -> Letter:
 
 
 def _files(mail: Mail) -> tuple[list[File], list[str]]:
-    """The files of a mail, and what must be said about those that are left out."""
+    """Return the files of a mail, and notes about those that are left out."""
     if mail.is_cut:
         size = mail.size_bytes // 1_000_000
         return [], [f"[This mail has {size} MB; only its beginning was read, and no attachment.]"]
@@ -71,16 +71,16 @@ def _files(mail: Mail) -> tuple[list[File], list[str]]:
 
 
 def _text(mail: Mail, us: Writer | None) -> str:
-    """What a mail says; with us, without what we wrote in its thread."""
+    """Return the text of a mail; with `us`, without our own text in its thread."""
     whole = mail.text()
     unsigned = "\n".join(quotes.without_signature(whole.split("\n"))).strip()
     if not unsigned and mail.subject.startswith("/"):
         return mail.subject
     if us is not None and not quotes.is_forward(mail.subject):
-        said = quotes.new_text(whole, us)
+        text = quotes.new_text(whole, us)
     else:
-        said = unsigned or whole
-    # A subject is a part of what is said only once; and a command must stay the first thing.
-    if us is not None or said.startswith("/") or not mail.subject:
-        return said
-    return f"{mail.subject}\n\n{said}".strip()
+        text = unsigned or whole
+    # The subject is a part of the text only once, and a command must come first.
+    if us is not None or text.startswith("/") or not mail.subject:
+        return text
+    return f"{mail.subject}\n\n{text}".strip()

@@ -1,4 +1,4 @@
-"""The thread that watches a mailbox: hands new mail on, in order, and remembers how far it came."""
+"""The thread that watches a mailbox: passes new mail on, in order, and stores the position."""
 
 import logging
 import threading
@@ -15,12 +15,11 @@ from hermes_core import clock
 
 _log = logging.getLogger(__name__)
 
-_TRIES = 10
-"""So many connections, over some minutes, a mail may cost before those behind it have their turn."""
+_MAX_ATTEMPTS = 10
+"""After so many connections, over some minutes, a mail that cannot be fetched is skipped."""
 
-Take = Callable[[Mailbox, int, bytes, int], None]
-"""Deals with a mail, given its UID, what was fetched of it, and its size; then it is on disk or not
-for us."""
+Receive = Callable[[Mailbox, int, bytes, int], None]
+"""Processes a mail, given its UID, fetched content and size; then it is on disk or not for us."""
 
 
 class Watch:
@@ -31,14 +30,14 @@ class Watch:
         mailbox: Mailbox,
         settings: EmailSettings,
         cursor_file: CursorFile,
-        take: Take,
+        receive: Receive,
         on_lost: Callable[[PlatformError], None],
         stopping: threading.Event,
     ) -> None:
         self._mailbox = mailbox
         self._name = f"{settings.login}@{settings.imap_host}/{settings.folder}"
         self._file = cursor_file
-        self._take = take
+        self._receive = receive
         self._on_lost = on_lost
         self._stopping = stopping
         self._cursor = self._file.read(self._name) or self._begin()
@@ -48,13 +47,13 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop and wait for the end; what is being handed in is finished first."""
+        """Stop and wait for the end; a mail under way is finished first."""
         self._stopping.set()
         self._mailbox.cut()
         self._thread.join()
 
     def _begin(self) -> Cursor:
-        """The first time ever: what is in the mailbox was written before Hermes was there."""
+        """Start after the mails that are in the mailbox at the first time."""
         last = self._mailbox.uidnext - 1
         about = self._mailbox.about(last) if last > 0 else None
         begun_at = about[1] if about else clock.now()
@@ -70,9 +69,9 @@ class Watch:
                 self._mailbox.wait(self._stopping)
         except PlatformError as error:
             self._report(error)
-        except Exception:  # noqa: BLE001 -- the thread's boundary: nobody above would hear of it
+        except Exception:  # noqa: BLE001 -- the boundary of a thread
             _log.exception("Watching the mailbox failed.")
-            self._report(PlatformError("Watching the mailbox failed; the log says why."))
+            self._report(PlatformError("Watching the mailbox failed; the log has the reason."))
         finally:
             self._mailbox.close()
 
@@ -81,54 +80,54 @@ class Watch:
             self._on_lost(error)
 
     def _catch_up(self) -> None:
-        """The server numbered its mails anew: look at all that may have come since the last known one.
+        """Process all mails since the last known one, after the server has numbered them anew.
 
-        Those that were dealt with before have the same Message-ID and are recognised by it.
+        Mails that were processed before are recognized by their Message-ID.
         """
         cursor, mailbox = self._cursor, self._mailbox
         if cursor.uidvalidity == mailbox.uidvalidity:
             return
         _log.warning(
-            "The mail server numbered its mails anew; the latest ones are looked at again."
+            "The mail server numbered its mails anew; the latest ones are processed again."
         )
         last = mailbox.uidnext - 1
         since = mailbox.uids_since(datetime.fromtimestamp(cursor.dealt_at).astimezone())
         uids = [uid for uid in since if uid <= last]
         for uid in uids:
-            if not self._is_not_to_be_had(uid, uids[-1]):
-                self._deal_with(uid, after=cursor.begun_at)
+            if not self._is_undeliverable(uid, uids[-1]):
+                self._process(uid, after=cursor.begun_at)
         self._advance(uidvalidity=mailbox.uidvalidity, uid=last)
 
     def _scan(self) -> None:
-        """Deal with everything behind the cursor, also what comes meanwhile."""
+        """Process everything after the cursor, also mails that arrive meanwhile."""
         while not self._stopping.is_set():
             self._mailbox.had_news()
             uids = self._mailbox.uids_after(self._cursor.uid)
             for uid in uids:
                 if self._stopping.is_set():
                     return
-                is_lost = self._is_not_to_be_had(uid, uids[-1])
-                arrived_at = 0.0 if is_lost else self._deal_with(uid)
+                is_lost = self._is_undeliverable(uid, uids[-1])
+                arrived_at = 0.0 if is_lost else self._process(uid)
                 self._advance(uid=uid, dealt_at=max(arrived_at, self._cursor.dealt_at))
             if not self._mailbox.had_news():
                 return
 
-    def _is_not_to_be_had(self, uid: int, newest: int) -> bool:
-        """Whether the server failed at this mail again and again, and gives others all the same.
+    def _is_undeliverable(self, uid: int, newest: int) -> bool:
+        """Return whether the server fails again and again to deliver this mail, but delivers others.
 
-        It is waited for as long as nobody is behind it; raises PlatformError when the server gives none.
+        The newest mail is waited for; raises PlatformError when the server delivers none.
         """
-        if newest == uid or self._failures(uid) < _TRIES:
+        if newest == uid or self._failures(uid) < _MAX_ATTEMPTS:
             return False
         self._fetch(newest)
-        _log.error("The server does not give the mail with UID %s; it is left unread.", uid)
+        _log.error("The server does not deliver the mail with UID %s; it is skipped.", uid)
         return True
 
     def _failures(self, uid: int) -> int:
         return self._cursor.fails_at(self._mailbox.uidvalidity, uid)
 
-    def _deal_with(self, uid: int, after: float = -1.0) -> float:
-        """Hand one mail on, unless it had arrived before; returns when it arrived."""
+    def _process(self, uid: int, after: float = -1.0) -> float:
+        """Pass one mail on, unless it arrived before `after`; return when it arrived."""
         try:
             size_bytes, arrived_at, raw = self._fetch(uid, after)
         except PlatformError:
@@ -137,14 +136,14 @@ class Watch:
                 self._advance(stuck=uid, failures=failures, stuck_in=numbering)
             raise
         if raw:
-            self._take(self._mailbox, uid, raw, size_bytes)
+            self._receive(self._mailbox, uid, raw, size_bytes)
         return arrived_at
 
     def _fetch(self, uid: int, after: float = -1.0) -> tuple[int, float, bytes]:
-        """The size of a mail, when it arrived, and what is in it, unless it had arrived before."""
+        """Fetch the size of a mail, its arrival, and its content unless it arrived before `after`."""
         size_bytes, arrived_at = self._mailbox.about(uid) or (0, 0.0)
-        is_wanted = size_bytes > 0 and arrived_at > after
-        return size_bytes, arrived_at, self._mailbox.content(uid, size_bytes) if is_wanted else b""
+        is_new = size_bytes > 0 and arrived_at > after
+        return size_bytes, arrived_at, self._mailbox.content(uid, size_bytes) if is_new else b""
 
     def _advance(self, **changes: float) -> None:
         self._cursor = msgspec.structs.replace(self._cursor, **changes)

@@ -1,4 +1,4 @@
-"""Who we are on the homeserver, and that a restart is the same device as before."""
+"""Logs in to the homeserver, as the same device after every restart."""
 
 import hashlib
 import logging
@@ -9,8 +9,8 @@ import msgspec
 from nio.responses import LoginResponse, WhoamiResponse
 
 from gateway.platforms.base import PlatformError
-from gateway.platforms.matrix.answers import RequestFailed, answered
 from gateway.platforms.matrix.client import KEYS, Client
+from gateway.platforms.matrix.homeserver import RequestFailed, request
 from gateway.platforms.matrix.manifest import MatrixSettings
 from hermes_core import secrets
 from hermes_core.paths import write_private
@@ -20,14 +20,14 @@ _WHERE = "[gateway.platforms.matrix] in config.toml"
 
 
 class _Device(msgspec.Struct):
-    """The device of an account with a password; the token is empty until we are logged in."""
+    """The device of an account with a password; its token is empty before the login."""
 
     homeserver: str
     user: str
     device_id: str
     access_token: str = ""
     tried: str = ""
-    """The password that the token was given for, as a digest: another one is tried first."""
+    """A digest of the password that the token belongs to; a new password is tried first."""
 
 
 async def log_in(client: Client, settings: MatrixSettings, folder: Path) -> None:
@@ -46,14 +46,14 @@ async def log_in(client: Client, settings: MatrixSettings, folder: Path) -> None
 
 async def _with_token(client: Client, token: str) -> None:
     client.access_token = token
-    said = await answered(WhoamiResponse, client.whoami())
-    if not said.device_id:
+    identity = await request(WhoamiResponse, client.whoami())
+    if not identity.device_id:
         raise PlatformError(
             "The access token of Matrix belongs to no device, so nothing can be encrypted.",
             fix=f"Use the token of a login, or set user and password under {_WHERE}.",
             is_fatal=True,
         )
-    client.restore_login(said.user_id, said.device_id, token)
+    client.restore_login(identity.user_id, identity.device_id, token)
 
 
 async def _with_password(client: Client, settings: MatrixSettings, path: Path) -> None:
@@ -64,9 +64,9 @@ async def _with_password(client: Client, settings: MatrixSettings, path: Path) -
         except RequestFailed as error:
             if not error.is_logged_out:
                 raise
-            _log.warning("Matrix: the login of the last time has ended; logging in again.")
+            _log.warning("Matrix: the previous login has ended; logging in again.")
             client.access_token = ""
-            if not error.is_device_kept:  # people's clients do not take its keys any more
+            if not error.is_device_kept:  # other clients no longer accept its keys
                 device = _new_device(settings)
         else:
             return
@@ -74,25 +74,25 @@ async def _with_password(client: Client, settings: MatrixSettings, path: Path) -
     # The name of the device is on disk before it exists: a crash does not leave a second one.
     write_private(path, msgspec.json.encode(device).decode())
     login = client.login(settings.password, settings.device_name)
-    said = await answered(LoginResponse, login)
-    device.access_token, device.tried = said.access_token, tried
+    answer = await request(LoginResponse, login)
+    device.access_token, device.tried = answer.access_token, tried
     secrets.register({"MATRIX_ACCESS_TOKEN": device.access_token})
     write_private(path, msgspec.json.encode(device).decode())
 
 
 def _load(path: Path, settings: MatrixSettings) -> _Device:
     try:
-        known = msgspec.json.decode(path.read_bytes(), type=_Device)
+        device = msgspec.json.decode(path.read_bytes(), type=_Device)
     except FileNotFoundError:
         return _new_device(settings)
     except msgspec.DecodeError:
         _log.warning("Matrix: %s cannot be read; this is a new device.", path)
         return _new_device(settings)
-    secrets.register({"MATRIX_ACCESS_TOKEN": known.access_token})
-    is_same = (known.homeserver, known.user) == (settings.homeserver, settings.user)
-    # A device that people know cannot come back with other keys.
-    has_keys = not known.access_token or path.with_name(KEYS).stat().st_size > 0
-    return known if is_same and has_keys else _new_device(settings)
+    secrets.register({"MATRIX_ACCESS_TOKEN": device.access_token})
+    is_same = (device.homeserver, device.user) == (settings.homeserver, settings.user)
+    # A device that others know cannot return with other keys.
+    has_keys = not device.access_token or path.with_name(KEYS).stat().st_size > 0
+    return device if is_same and has_keys else _new_device(settings)
 
 
 def _digest(settings: MatrixSettings) -> str:
@@ -117,7 +117,7 @@ def _unusable(error: RequestFailed, settings: MatrixSettings) -> PlatformError:
         else ("user and password", "user and password (MATRIX_PASSWORD)")
     )
     return PlatformError(
-        f"Matrix does not take our {what}. {error}",
+        f"Matrix rejects our {what}. {error}",
         fix=f"Correct {name} under {_WHERE}.",
         is_fatal=True,
     )

@@ -1,4 +1,4 @@
-"""The Matrix adapter: one account, its rooms read in the background, pieces sent on request."""
+"""The Matrix adapter: reads the rooms of an account in the background, and sends."""
 
 import asyncio
 import contextlib
@@ -19,32 +19,32 @@ from gateway.platforms.base import (
     SendMetadata,
     SendResult,
 )
-from gateway.platforms.matrix import content as made
-from gateway.platforms.matrix import media, upgrades
+from gateway.platforms.matrix import content as contents
+from gateway.platforms.matrix import media, room_upgrades
 from gateway.platforms.matrix.account import log_in
-from gateway.platforms.matrix.answers import RequestFailed, answered
 from gateway.platforms.matrix.client import Client
 from gateway.platforms.matrix.cursor import Cursor
-from gateway.platforms.matrix.intake import Intake
+from gateway.platforms.matrix.homeserver import RequestFailed, request
 from gateway.platforms.matrix.invitations import Invitations
-from gateway.platforms.matrix.locked import LockedMessages
 from gateway.platforms.matrix.manifest import MatrixSettings
 from gateway.platforms.matrix.reader import Reader
+from gateway.platforms.matrix.receiving import Receiver
 from gateway.platforms.matrix.translate import Me
+from gateway.platforms.matrix.undecrypted import UndecryptedMessages
 from hermes_core.paths import make_folder
 
 _log = logging.getLogger(__name__)
 
 _TYPING_MS = 30_000
-_LOOK_FOR_ROOM_S = 30.0
+_ROOM_RETRY_S = 30.0
 
 
 class MatrixAdapter(BasePlatformAdapter):
     """A device of an account on a homeserver."""
 
     abilities = Abilities(
-        text_limit=made.TEXT_LIMIT,
-        measure=made.measure,
+        text_limit=contents.TEXT_LIMIT,
+        measure=contents.measure,
         resend="same",
         can_edit=True,
         edit_every_s=1.5,
@@ -52,8 +52,8 @@ class MatrixAdapter(BasePlatformAdapter):
         typing_every_s=_TYPING_MS / 1000 * 0.7,
         can_send_files=True,
     )
-    key_patience_s = 60.0
-    """How long the key of a message may take before its room is told."""
+    key_timeout_s = 60.0
+    """How long the key of a message may take before we report it in the room."""
 
     def __init__(self, config: PlatformConfig, settings: MatrixSettings, folder: Path) -> None:
         super().__init__(config, Platform.MATRIX)
@@ -70,43 +70,43 @@ class MatrixAdapter(BasePlatformAdapter):
         try:
             client = Client(self._settings.homeserver, make_folder(self._folder))
             try:
-                await self._begin(client)
+                await self._start(client)
             except BaseException:
                 await client.close()
                 raise
         except (OSError, PeeweeException) as error:
             raise PlatformError(
-                f"What Matrix keeps in {self._folder} cannot be used: {error}",
-                fix="Check the disk and the rights of that folder.",
+                f"The files of Matrix in {self._folder} cannot be used: {error}",
+                fix="Check the disk and the permissions of that folder.",
             ) from error
         return True
 
-    async def _begin(self, client: Client) -> None:
+    async def _start(self, client: Client) -> None:
         settings = self._settings
         if not settings.ignore_unverified_devices:
-            client.verified = {"".join(one.split()) for one in settings.verified_devices}
+            client.verified = {"".join(key.split()) for key in settings.verified_devices}
         await log_in(client, settings, self._folder)
         try:
-            profile = await answered(ProfileGetDisplayNameResponse, client.get_displayname())
+            profile = await request(ProfileGetDisplayNameResponse, client.get_displayname())
             me = Me(client.user_id, profile.displayname or "", settings.command_prefix)
             reader = Reader(
                 client,
-                Intake(client, self.ingress, me),
+                Receiver(client, self.ingress, me),
                 Cursor(self._folder, client.user_id, self.mark),
-                LockedMessages(self._folder),
+                UndecryptedMessages(self._folder),
                 Invitations(client, self._folder),
                 auto_join=settings.auto_join,
-                key_patience_s=self.key_patience_s,
+                key_timeout_s=self.key_timeout_s,
             )
             first = await reader.begin()
         except RequestFailed as error:
-            raise PlatformError(f"Matrix did not let us in. {error}") from error
+            raise PlatformError(f"Matrix refused the first sync. {error}") from error
         self._client = client
         self._reading = asyncio.create_task(reader.run(first))
         self._reading.add_done_callback(self._reading_ended)
 
     def _reading_ended(self, task: asyncio.Task[None]) -> None:
-        """Tell the gateway why nothing comes any more, also when it is a bug of ours."""
+        """Report to the gateway why reading ended, also after a bug of ours."""
         error = None if task.cancelled() else task.exception()
         if isinstance(error, PlatformError):
             self.lost(error)
@@ -136,13 +136,13 @@ class MatrixAdapter(BasePlatformAdapter):
             client = self._connected()
             ids: list[str] = []
             if content.strip():
-                words = made.message(content, is_plain=about.get("plain", False))
-                said = made.related(words, reply_to, about.get("thread_id"))
-                ids.append(await client.post(chat_id, said, key))
+                words = contents.message(content, is_plain=about.get("plain", False))
+                text = contents.related(words, reply_to, about.get("thread_id"))
+                ids.append(await client.post(chat_id, text, key))
             for number, path in enumerate(about.get("files", []), start=1):
-                said = await self._file(client, chat_id, Path(path))
-                said = made.related(said, None, about.get("thread_id"))
-                ids.append(await client.post(chat_id, said, f"{key}.{number}"))
+                file = await self._file(client, chat_id, Path(path))
+                file = contents.related(file, None, about.get("thread_id"))
+                ids.append(await client.post(chat_id, file, f"{key}.{number}"))
         except RequestFailed as error:
             return await self._failed(chat_id, error)
         return SendResult(
@@ -152,21 +152,21 @@ class MatrixAdapter(BasePlatformAdapter):
         )
 
     async def _failed(self, chat_id: str, error: RequestFailed) -> SendResult:
-        """What became of a piece; one for a room that was replaced waits until we are in the new one."""
+        """Return the outcome of a send; one to a replaced room waits until we are in the new one."""
         client, result = self._client, error.as_result()
-        if client and error.kind == "refused" and await upgrades.is_replaced(client, chat_id):
-            result.error_kind, result.retry_after = "network", _LOOK_FOR_ROOM_S
+        if client and error.kind == "refused" and await room_upgrades.is_replaced(client, chat_id):
+            result.error_kind, result.retry_after = "network", _ROOM_RETRY_S
         return result
 
     async def _file(self, client: Client, chat_id: str, path: Path) -> dict[str, Any]:
-        """The message of a file; one that cannot be sent becomes a sentence that says so."""
+        """Build the message of a file; a sentence stands for one that cannot be sent."""
         room = client.rooms.get(chat_id)
         try:
             return await media.upload(client, path, encrypt=room is not None and room.encrypted)
         except RequestFailed as error:
             if error.is_transient:
                 raise
-            return made.message(f"The file {path.name} could not be sent. {error}")
+            return contents.message(f"The file {path.name} could not be sent. {error}")
 
     async def edit_message(
         self, chat_id: str, message_id: str, content: str, metadata: SendMetadata | None = None
@@ -174,7 +174,9 @@ class MatrixAdapter(BasePlatformAdapter):
         del metadata
         try:
             # An edit that arrives twice changes nothing, and two edits must never be taken for one.
-            await self._connected().post(chat_id, made.edit(content, message_id), uuid.uuid4().hex)
+            await self._connected().post(
+                chat_id, contents.edit(content, message_id), uuid.uuid4().hex
+            )
         except RequestFailed as error:
             return error.as_result()
         return SendResult(success=True, message_id=message_id)
@@ -188,9 +190,9 @@ class MatrixAdapter(BasePlatformAdapter):
         await self._type(chat_id, is_typing=False)
 
     async def _type(self, chat_id: str, *, is_typing: bool) -> None:
-        with contextlib.suppress(RequestFailed):  # an ornament
+        with contextlib.suppress(RequestFailed):  # not worth an error
             client = self._connected()
-            await answered(Response, client.room_typing(chat_id, is_typing, _TYPING_MS))
+            await request(Response, client.room_typing(chat_id, is_typing, _TYPING_MS))
 
     async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
         room = self._client.rooms.get(chat_id) if self._client else None

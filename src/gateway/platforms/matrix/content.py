@@ -1,4 +1,4 @@
-"""What we send: the content of Matrix events, made of Markdown."""
+"""Builds the content of Matrix events from Markdown."""
 
 import json
 import re
@@ -19,31 +19,31 @@ Content = dict[str, Any]
 TEXT_LIMIT = 20_000
 """An event may have 65,536 bytes. Encryption makes it a third larger, and the text is in it twice."""
 
-_ROOM_FOR_CONTENT = 44_000
+_MAX_CONTENT_BYTES = 44_000
 _FALLBACK_LENGTH = 200
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
 def measure(text: str) -> int:
-    """The bytes that a text takes inside an event, where other letters than ASCII are escaped."""
+    """Return the bytes of a text in an event, where characters beyond ASCII are escaped."""
     return len(json.dumps(text)) - 2
 
 
 def message(text: str, *, kind: str = "m.text", is_plain: bool = False) -> Content:
-    """A message that shows Markdown, unless it is plain or the markup would not fit."""
+    """Build a message that shows Markdown, unless it is plain or the markup would not fit."""
     body = _CONTROL.sub("�", text)
     content: Content = {"msgtype": kind, "body": body}
     if is_plain:
         return content
     html = to_html(body)
     if html != f"<p>{escape(body, quote=False)}</p>":
-        dressed = content | {"format": "org.matrix.custom.html", "formatted_body": html}
-        content = dressed if measure_content(dressed) <= _ROOM_FOR_CONTENT else content
+        formatted = content | {"format": "org.matrix.custom.html", "formatted_body": html}
+        content = formatted if measure_content(formatted) <= _MAX_CONTENT_BYTES else content
     return content
 
 
 def edit(text: str, event_id: str) -> Content:
-    """A new version of a message; what stands outside is for clients that know no edits."""
+    """Build a new version of a message; the outer body is for clients without edits."""
     new = message(text)
     return {
         "msgtype": "m.text",
@@ -54,7 +54,7 @@ def edit(text: str, event_id: str) -> Content:
 
 
 def related(content: Content, reply_to: str | None, thread_id: str | None) -> Content:
-    """The content as a reply, in a thread, or both."""
+    """Make the content a reply, put it into a thread, or both."""
     relation: Content = {}
     if thread_id:
         relation = {"rel_type": "m.thread", "event_id": thread_id, "is_falling_back": not reply_to}
@@ -64,7 +64,7 @@ def related(content: Content, reply_to: str | None, thread_id: str | None) -> Co
 
 
 def file(name: str, media_type: str, size: int, uploaded: Content) -> Content:
-    """A message that is a file; `uploaded` says where it lies and how it is decrypted."""
+    """Build the message of a file; `uploaded` has its address and its key."""
     main = media_type.partition("/")[0]
     kind = f"m.{main}" if main in ("image", "audio", "video") else "m.file"
     info = {"mimetype": media_type, "size": size}
@@ -76,15 +76,15 @@ def measure_content(content: Content) -> int:
 
 
 def to_html(text: str) -> str:
-    """Markdown as the HTML that Matrix clients show; HTML in it is shown as it was written."""
+    """Render Markdown as the HTML of Matrix; HTML in it is shown as text."""
     return _markdown().render(text).strip()
 
 
 @cache
 def _markdown() -> MarkdownIt:
-    made = reader(breaks=True, xhtmlOut=True)
-    made.add_render_rule("image", _image_as_link)
-    return made
+    markdown = reader(breaks=True, xhtmlOut=True)
+    markdown.add_render_rule("image", _image_as_link)
+    return markdown
 
 
 def _image_as_link(
@@ -94,7 +94,7 @@ def _image_as_link(
     _options: OptionsDict,
     _env: EnvType,
 ) -> str:
-    """Clients show pictures of the homeserver alone, so that reading a message tells nobody."""
+    """Render a picture as a link: clients show only those of the homeserver, for privacy."""
     picture = tokens[index]
     address = str(picture.attrs.get("src", ""))
     return f'<a href="{escape(address)}">{escape(picture.content or address)}</a>'

@@ -1,4 +1,4 @@
-"""How far we have read, kept from one run to the next, and from one home to the next."""
+"""Stores the position in the sync stream, between runs and between homes."""
 
 import logging
 from pathlib import Path
@@ -20,7 +20,7 @@ class _Position(msgspec.Struct):
 
 
 class Cursor:
-    """The token of the last sync whose messages have all been taken in; None before the first."""
+    """The token of the last sync whose messages were all accepted; None before the first."""
 
     def __init__(self, folder: Path, user_id: str, mark: Mark) -> None:
         self._path = folder / "cursor.json"
@@ -28,7 +28,7 @@ class Cursor:
         self._mark = mark
         own, accounts = self._load(), self._of_account()
         self.own = own.since if own else None
-        """How far this device has read; what was sent to it alone lies behind that."""
+        """The position of this device; events for it alone come after that."""
         self.is_behind = accounts is not None and (own is None or own.at < accounts.at)
         """Whether another device read for the account after this one."""
         self.since = accounts.since if accounts and self.is_behind else self.own
@@ -36,31 +36,31 @@ class Cursor:
     def save(self, since: str) -> None:
         if since == self.since:
             return
-        said = msgspec.json.encode(_Position(self._user_id, since, clock.now())).decode()
-        write_private(self._path, said)
-        self._mark.write(said)
+        position = msgspec.json.encode(_Position(self._user_id, since, clock.now())).decode()
+        write_private(self._path, position)
+        self._mark.write(position)
         self.since = self.own = since
 
     def forget(self) -> None:
-        """Begin anew, after the server no longer knows the token."""
+        """Start again, after the server has forgotten the token."""
         self._path.unlink(missing_ok=True)
         self.since = self.own = None
 
     def _load(self) -> _Position | None:
         try:
-            known = msgspec.json.decode(self._path.read_bytes(), type=_Position)
+            position = msgspec.json.decode(self._path.read_bytes(), type=_Position)
         except FileNotFoundError:
             return None
         except msgspec.DecodeError:
             _log.error("Matrix: %s cannot be read; older messages stay unanswered.", self._path)
             return None
-        return known if known.user_id == self._user_id else None
+        return position if position.user_id == self._user_id else None
 
     def _of_account(self) -> _Position | None:
-        """Where the account is, whoever read for it."""
+        """Return the position of the account, whichever device read for it."""
         try:
-            known = msgspec.json.decode(self._mark.read() or "null", type=_Position | None)
+            position = msgspec.json.decode(self._mark.read() or "null", type=_Position | None)
         except msgspec.DecodeError:
-            _log.error("Matrix: how far the account was read cannot be told.")
+            _log.error("Matrix: the position of the account cannot be read.")
             return None
-        return known if known and known.user_id == self._user_id else None
+        return position if position and position.user_id == self._user_id else None

@@ -1,4 +1,4 @@
-"""Rooms that we go into: beside the reading of the others when that takes long, as it may.
+"""Joins rooms on invitation, in the background when that takes long.
 
 A room may be on a server that does not answer, and anybody can invite us there.
 """
@@ -10,23 +10,23 @@ from pathlib import Path
 import msgspec
 from nio.responses import Response
 
-from gateway.platforms.matrix.answers import RequestFailed, answered
 from gateway.platforms.matrix.client import Client
+from gateway.platforms.matrix.homeserver import RequestFailed, request
 from hermes_core import clock
 from hermes_core.paths import write_private
 
 _log = logging.getLogger(__name__)
 
-_PATIENCE_S = 5.0
-"""How long the reading waits for a room."""
-_WITHIN_S = 300.0
+_JOIN_TIMEOUT_S = 5.0
+"""How long the reader waits for a room."""
+_TIMEOUT_S = 300.0
 _FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 600.0
+_MAX_PAUSE_S = 600.0
 _GIVE_UP_AFTER_S = 24 * 3600.0
 
 
 class Invitations:
-    """The rooms that we are not in yet; on disk, because the server does not invite us again."""
+    """The rooms to join; on disk, because the server does not invite us again."""
 
     def __init__(self, client: Client, folder: Path) -> None:
         self._client = client
@@ -35,14 +35,14 @@ class Invitations:
         self._entering: dict[str, asyncio.Task[None]] = {}
 
     def resume(self) -> None:
-        """Go on with what an earlier run did not get into."""
+        """Continue with the rooms that an earlier run did not join."""
         for room_id in self._since:
             self._begin(room_id)
 
     async def enter(self, room_id: str) -> None:
-        """Go into a room, or at least have that noted and tried."""
+        """Join a room; store the invitation when that takes long."""
         task = self._entering.get(room_id) or self._begin(room_id)
-        await asyncio.wait([task], timeout=_PATIENCE_S)
+        await asyncio.wait([task], timeout=_JOIN_TIMEOUT_S)
         if not task.done() and room_id not in self._since:
             self._since[room_id] = clock.now()
             self._save()
@@ -59,7 +59,7 @@ class Invitations:
 
     async def _enter(self, room_id: str) -> None:
         try:
-            await self._insist(room_id)
+            await self._join(room_id)
         except RequestFailed as error:
             _log.warning("Matrix: the room %s cannot be joined: %s", room_id, error)
         else:
@@ -68,18 +68,18 @@ class Invitations:
         if self._since.pop(room_id, None) is not None:
             self._save()
 
-    async def _insist(self, room_id: str) -> None:
-        """Ask until we are in; raises RequestFailed when we are refused, or nothing helped for a day."""
+    async def _join(self, room_id: str) -> None:
+        """Retry until we are in; raises RequestFailed for a refusal, or after a day."""
         give_up_at = self._since.get(room_id, clock.now()) + _GIVE_UP_AFTER_S
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                await answered(Response, self._client.join(room_id), within_s=_WITHIN_S)
+                await request(Response, self._client.join(room_id), timeout_s=_TIMEOUT_S)
             except RequestFailed as error:
                 if not error.is_transient or clock.now() > give_up_at:
                     raise
                 await asyncio.sleep(error.retry_after or pause_s)
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                pause_s = min(pause_s * 2, _MAX_PAUSE_S)
             else:
                 return
 
@@ -92,5 +92,7 @@ class Invitations:
         except FileNotFoundError:
             return {}
         except msgspec.DecodeError:
-            _log.error("Matrix: %s cannot be read; who invited us must do it again.", self._path)
+            _log.error(
+                "Matrix: %s cannot be read; whoever invited us must do it again.", self._path
+            )
             return {}

@@ -1,4 +1,4 @@
-"""What the gateway knows about Matrix before anything of it is loaded."""
+"""The manifest of Matrix: its settings, its account and its delivery guarantee."""
 
 import hashlib
 from pathlib import Path
@@ -13,30 +13,34 @@ if TYPE_CHECKING:
     from gateway.platforms.matrix.adapter import MatrixAdapter
 
 
-def _says(text: str) -> Any:  # noqa: ANN401 -- msgspec's own
+def _describe(text: str) -> Any:  # noqa: ANN401 -- msgspec's own
     return msgspec.Meta(description=text)
 
 
 class MatrixSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One account on a homeserver: with a password, or with an access token."""
 
-    homeserver: Annotated[str, _says("Address of the server, for example https://matrix.org.")]
-    user: Annotated[str, _says("The account, for example @hermes:matrix.org.")] = ""
-    password: Annotated[str, _says("Its password; better kept in the environment variable.")] = ""
-    access_token: Annotated[
-        str, _says("A token of a device of its own, instead of user and password.")
+    homeserver: Annotated[str, _describe("Address of the server, for example https://matrix.org.")]
+    user: Annotated[str, _describe("The account, for example @hermes:matrix.org.")] = ""
+    password: Annotated[
+        str, _describe("Its password; better kept in the environment variable.")
     ] = ""
-    device_name: Annotated[str, _says("How the device is listed in people's clients.")] = "Hermes"
-    auto_join: Annotated[bool, _says("Go into rooms when somebody invites us.")] = True
+    access_token: Annotated[
+        str, _describe("A token of a device of its own, instead of user and password.")
+    ] = ""
+    device_name: Annotated[str, _describe("How the device is listed in people's clients.")] = (
+        "Hermes"
+    )
+    auto_join: Annotated[bool, _describe("Join rooms on invitation.")] = True
     command_prefix: Annotated[
-        str, _says("What stands for the slash of a command; clients keep slashes for themselves.")
+        str, _describe("Replaces the slash of a command; clients keep slashes for themselves.")
     ] = "!"
     ignore_unverified_devices: Annotated[
-        bool, _says("Let every device of a room's members read what we send, verified or not.")
+        bool, _describe("Let every device of a room's members read what we send, verified or not.")
     ] = True
     verified_devices: Annotated[
         list[str],
-        _says("Fingerprints (session keys) of the devices that may, when the former is false."),
+        _describe("Fingerprints (session keys) of the devices that may, when the former is false."),
     ] = []
 
     def __post_init__(self) -> None:
@@ -55,7 +59,7 @@ def _make(config: PlatformConfig, settings: MatrixSettings, folder: Path) -> "Ma
 
 
 def _identity(settings: MatrixSettings) -> str:
-    """The account; a token that comes without one is told apart by its hash."""
+    """Return the account; the hash of its token stands for an account without a name."""
     who = settings.user or hashlib.sha256(settings.access_token.encode()).hexdigest()[:16]
     return f"{who}|{settings.homeserver.rstrip('/')}"
 

@@ -1,4 +1,4 @@
-"""Files on the homeserver: fetched and uploaded, in encrypted rooms never readable to the server."""
+"""Downloads and uploads files; in encrypted rooms the server cannot read them."""
 
 import asyncio
 import io
@@ -13,29 +13,29 @@ from nio.exceptions import EncryptionError
 from nio.responses import UploadResponse
 
 from gateway.platforms.matrix import content
-from gateway.platforms.matrix.answers import RequestFailed, answered
 from gateway.platforms.matrix.client import Client
+from gateway.platforms.matrix.homeserver import RequestFailed, request
 from gateway.platforms.matrix.translate import Json, Media
 
-_LARGEST = 200 * 1024 * 1024
-"""What is held in memory at most; the ingress has a limit of its own."""
-_WITHIN_S = 600.0
-_STALLED_S = 60.0
-"""How long nothing of a file may come: all rooms wait for it, and its server may be away."""
+_MAX_BYTES = 200 * 1024 * 1024
+"""The limit in memory; the ingress has a limit of its own."""
+_TIMEOUT_S = 600.0
+_PROGRESS_TIMEOUT_S = 60.0
+"""How long a download may stall: all rooms wait for it, and its server may be away."""
 _CHUNK = 64 * 1024
 TOO_LONG = "timeout"
 
 
 async def fetch(client: Client, media: Media) -> bytes:
-    """The file as its sender had it; raises RequestFailed."""
+    """Download and decrypt a file; raises RequestFailed."""
     where = urlsplit(media.url)
     path = (
         f"/_matrix/client/v1/media/download/{where.netloc}/{quote(where.path.strip('/'), safe='')}"
     )
     try:
-        async with asyncio.timeout(_WITHIN_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             headers = {"Authorization": f"Bearer {client.access_token}"}
-            async with asyncio.timeout(_STALLED_S):
+            async with asyncio.timeout(_PROGRESS_TIMEOUT_S):
                 response = await client.send("GET", path, headers=headers)
             async with response:
                 data = await _read(response)
@@ -47,7 +47,7 @@ async def fetch(client: Client, media: Media) -> bytes:
 
 
 async def upload(client: Client, path: Path, *, encrypt: bool) -> dict[str, Any]:
-    """Put a file on the server and return the content of its message; raises RequestFailed."""
+    """Upload a file and return the content of its message; raises RequestFailed."""
     try:
         data = await asyncio.to_thread(path.read_bytes)
     except OSError as error:
@@ -71,7 +71,7 @@ async def _upload(
         keys.update(found or {})
         return response
 
-    response = await answered(UploadResponse, send(), within_s=_WITHIN_S)
+    response = await request(UploadResponse, send(), timeout_s=_TIMEOUT_S)
     return response.content_uri, keys
 
 
@@ -80,19 +80,19 @@ async def _read(response: ClientResponse) -> bytes:
         is_transient = response.status >= 500 or response.status == 429
         raise RequestFailed(
             "network" if is_transient else "refused",
-            f"the server did not give it ({response.status})",
+            f"the server did not deliver it ({response.status})",
             code="M_UNKNOWN_TOKEN" if response.status == 401 else f"{response.status}",
         )
     data = bytearray()
     while chunk := await _next(response):
         data += chunk
-        if len(data) > _LARGEST:
+        if len(data) > _MAX_BYTES:
             raise RequestFailed("too_long", "it is too large")
     return bytes(data)
 
 
 async def _next(response: ClientResponse) -> bytes:
-    async with asyncio.timeout(_STALLED_S):
+    async with asyncio.timeout(_PROGRESS_TIMEOUT_S):
         return await response.content.read(_CHUNK)
 
 

@@ -1,4 +1,4 @@
-"""Reading: one sync after the other, none acknowledged before all of it has been taken in."""
+"""Reads the rooms of an account: one sync after the other, acknowledged when all of it is stored."""
 
 import asyncio
 import hashlib
@@ -10,28 +10,28 @@ from nio.responses import Response, RoomInfo, RoomMessagesResponse, SyncResponse
 
 from gateway.platforms.base import PlatformError
 from gateway.platforms.matrix import content
-from gateway.platforms.matrix.answers import RequestFailed, answered, persistently
 from gateway.platforms.matrix.client import Client
 from gateway.platforms.matrix.cursor import Cursor
-from gateway.platforms.matrix.intake import Intake
+from gateway.platforms.matrix.homeserver import RequestFailed, request, with_retries
 from gateway.platforms.matrix.invitations import Invitations
-from gateway.platforms.matrix.locked import Locked, LockedMessages
+from gateway.platforms.matrix.receiving import Receiver
+from gateway.platforms.matrix.room_upgrades import RoomUpgrades
 from gateway.platforms.matrix.translate import since_arrival
-from gateway.platforms.matrix.upgrades import Upgrades
+from gateway.platforms.matrix.undecrypted import Undecrypted, UndecryptedMessages
 
 _log = logging.getLogger(__name__)
 
-_POLL_S = 30.0
-_ANSWER_S = 20.0
-_FIRST_WITHIN_S = 300.0
-_PAGE = 50
-_MOST_PAGES = 50
+_POLL_TIMEOUT_S = 30.0
+_RESPONSE_TIMEOUT_S = 20.0
+_FIRST_TIMEOUT_S = 300.0
+_PAGE_SIZE = 50
+_MAX_PAGES = 50
 _FILTER: dict[str, Any] = {
-    "room": {"timeline": {"limit": _PAGE}, "ephemeral": {"types": []}},
+    "room": {"timeline": {"limit": _PAGE_SIZE}, "ephemeral": {"types": []}},
     "presence": {"types": []},
     "account_data": {"types": []},
 }
-_KEYS_ALONE: dict[str, Any] = _FILTER | {"room": {"rooms": []}}
+_ONLY_KEYS: dict[str, Any] = _FILTER | {"room": {"rooms": []}}
 _UNREADABLE = (
     "I cannot read your last message: its key has not reached me. If I do not answer soon, please "
     "send it again."
@@ -44,53 +44,54 @@ class Reader:
     def __init__(
         self,
         client: Client,
-        intake: Intake,
+        receiver: Receiver,
         cursor: Cursor,
-        locked: LockedMessages,
+        undecrypted: UndecryptedMessages,
         invitations: Invitations,
         *,
         auto_join: bool = True,
-        key_patience_s: float = 60.0,
+        key_timeout_s: float = 60.0,
     ) -> None:
         self._client = client
-        self._intake = intake
+        self._receiver = receiver
         self._cursor = cursor
-        self._locked = locked
+        self._undecrypted = undecrypted
         self._invitations = invitations
         self._auto_join = auto_join
-        self._key_patience_s = key_patience_s
-        self._has_complained = False
-        self._upgrades = Upgrades(client, self._join, intake.moved)
+        self._key_timeout_s = key_timeout_s
+        self._has_reported_keys = False
+        self._upgrades = RoomUpgrades(client, self._join, receiver.moved)
 
     async def begin(self) -> SyncResponse:
-        """The first sync, with the state of all rooms; raises RequestFailed."""
+        """Run the first sync, with the state of all rooms; raises RequestFailed."""
         if self._cursor.is_behind:
-            await self._take_keys()
+            await self._fetch_keys()
             self._client.next_batch = ""  # nio leaves out a sync that ends where its last one did
         try:
             first = await self._sync(full_state=True)
         except RequestFailed as error:
             if not self._cursor.since or error.kind != "refused":
                 raise
-            _log.error("Matrix: the server forgot where we were (%s); reading from now on.", error)
+            _log.error("Matrix: the server forgot our position (%s); reading from now on.", error)
             self._cursor.forget()
             first = await self._sync(full_state=True)
-        await self._tend_keys()
+        await self._maintain_keys()
         return first
 
-    async def _take_keys(self) -> None:
-        """Have what was sent to this device while another one read for the account, such as the keys of
-        rooms: the server forgets what lies before the place that is read from.
+    async def _fetch_keys(self) -> None:
+        """Fetch the keys sent to this device while another one read for the account.
+
+        The server forgets them once we read from a later position.
         """
         since = self._cursor.own
         while True:
-            ask = self._client.sync(timeout=0, sync_filter=_KEYS_ALONE, since=since)
+            ask = self._client.sync(timeout=0, sync_filter=_ONLY_KEYS, since=since)
             try:
-                news = await answered(SyncResponse, ask, within_s=_FIRST_WITHIN_S)
+                news = await request(SyncResponse, ask, timeout_s=_FIRST_TIMEOUT_S)
             except RequestFailed as error:
                 if error.kind != "refused":
                     raise
-                _log.warning("Matrix: the keys that came meanwhile are not to be had: %s", error)
+                _log.warning("Matrix: the keys sent meanwhile cannot be fetched: %s", error)
                 return
             if not news.to_device_events:
                 return
@@ -101,81 +102,82 @@ class Reader:
         news = first
         self._invitations.resume()
         try:
-            await self._unlock()
+            await self._decrypt()
             while True:
-                await self._take(news)
+                await self._process(news)
                 news = await self._next()
         except RequestFailed as error:
-            raise PlatformError(f"Matrix {_why(error)}. {error}") from error
+            raise PlatformError(f"Matrix {_reason(error)}. {error}") from error
         finally:
             await self._invitations.close()
 
     async def _next(self) -> SyncResponse:
-        """The next sync; raises RequestFailed when the server is away, and is to be looked for anew."""
-        await persistently(self._tend_keys)
-        await self._tell_overdue()
-        return await persistently(self._sync)
+        """Wait for the next sync; raises RequestFailed when the server stays away."""
+        await with_retries(self._maintain_keys)
+        await self._report_overdue()
+        return await with_retries(self._sync)
 
-    async def _tend_keys(self) -> None:
+    async def _maintain_keys(self) -> None:
         try:
-            await self._client.tend_keys()
+            await self._client.maintain_keys()
         except RequestFailed as error:
             if error.kind != "refused":
                 raise
-            self._complain_about_keys(error)
+            self._report_keys(error)
 
-    def _complain_about_keys(self, error: RequestFailed) -> None:
-        if not self._has_complained:
-            self._has_complained = True
+    def _report_keys(self, error: RequestFailed) -> None:
+        if not self._has_reported_keys:
+            self._has_reported_keys = True
             _log.error(
-                "Matrix: the server does not take the keys of our device: %s. In encrypted rooms we "
-                "are deaf. Log in as a new device: set another access_token.",
+                "Matrix: the server rejects the keys of our device: %s. Encrypted rooms cannot be "
+                "read. Log in as a new device: set another access_token.",
                 error,
             )
 
     async def _sync(self, *, full_state: bool = False) -> SyncResponse:
-        poll = 0.0 if full_state else _POLL_S
+        poll = 0.0 if full_state else _POLL_TIMEOUT_S
         ask = self._client.sync(
             timeout=int(poll * 1000),
             sync_filter=_FILTER,
             since=self._cursor.since,
             full_state=full_state,
         )
-        within_s = _FIRST_WITHIN_S if full_state else poll + _ANSWER_S
-        return await answered(SyncResponse, ask, within_s=within_s)
+        timeout_s = _FIRST_TIMEOUT_S if full_state else poll + _RESPONSE_TIMEOUT_S
+        return await request(SyncResponse, ask, timeout_s=timeout_s)
 
-    async def _take(self, news: SyncResponse) -> None:
-        """All that is new, and only then the note that we have it."""
+    async def _process(self, news: SyncResponse) -> None:
+        """Process a sync, and only then store its token."""
         for room_id in news.rooms.leave:
             self._client.rooms.pop(room_id, None)
         await asyncio.gather(*(self._join(room_id) for room_id in news.rooms.invite))
-        if self._cursor.since:  # what was said before we came is not for us
+        if self._cursor.since:  # messages from before our arrival are not for us
             for room_id, info in news.rooms.join.items():
-                await self._take_room(room_id, info)
+                await self._process_room(room_id, info)
         if any(
-            isinstance(one, RoomKeyEvent | ForwardedRoomKeyEvent) for one in news.to_device_events
+            isinstance(event, RoomKeyEvent | ForwardedRoomKeyEvent)
+            for event in news.to_device_events
         ):
-            await self._unlock()
+            await self._decrypt()
         self._cursor.save(news.next_batch)
 
-    async def _take_room(self, room_id: str, info: RoomInfo) -> None:
+    async def _process_room(self, room_id: str, info: RoomInfo) -> None:
         events = [*await self._gap(room_id, info), *cast("list[Any]", info.timeline.events)]
-        sources = [one.source for one in (*cast("list[Any]", info.state), *events)]
-        await self._upgrades.look(room_id, sources)
-        start = since_arrival([one.source for one in events], self._client.user_id)
+        sources = [event.source for event in (*cast("list[Any]", info.state), *events)]
+        await self._upgrades.check(room_id, sources)
+        start = since_arrival([event.source for event in events], self._client.user_id)
         for event in events[start:]:
             if isinstance(event, MegolmEvent):
-                await self._lock(room_id, event)
+                await self._keep_undecrypted(room_id, event)
             elif event.source.get("type") == "m.room.encrypted":
-                _log.error("Matrix: a message in %s has an encryption we do not know.", room_id)
+                _log.error("Matrix: a message in %s has an unknown encryption.", room_id)
             else:
-                await self._intake.take(room_id, event.source)
+                await self._receiver.accept(room_id, event.source)
 
     async def _gap(self, room_id: str, info: RoomInfo) -> list[Any]:
-        """What the sync left out, because too much happened since the last one; oldest first."""
+        """Fetch the events that a sync left out because there were too many; oldest first."""
         missed: list[Any] = []
         start = info.timeline.prev_batch if info.timeline.limited else None
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             if not start:
                 break
             page = await self._page(room_id, start)
@@ -184,22 +186,22 @@ class Reader:
             missed += page.chunk
             start = page.end
         else:
-            _log.warning("Matrix: more was said in %s than can be read back.", room_id)
+            _log.warning("Matrix: %s has more new messages than can be fetched.", room_id)
         return missed[::-1]
 
     async def _page(self, room_id: str, start: str) -> RoomMessagesResponse | None:
         since = self._cursor.since
 
         async def ask() -> RoomMessagesResponse:
-            page = self._client.room_messages(room_id, start, since, limit=_PAGE)
-            return await answered(RoomMessagesResponse, page)
+            page = self._client.room_messages(room_id, start, since, limit=_PAGE_SIZE)
+            return await request(RoomMessagesResponse, page)
 
         try:
-            return await persistently(ask)
+            return await with_retries(ask)
         except RequestFailed as error:
             if error.ends_reading:
                 raise
-            _log.error("Matrix: what was said in %s meanwhile is not read: %s", room_id, error)
+            _log.error("Matrix: missed messages in %s cannot be fetched: %s", room_id, error)
             return None
 
     async def _join(self, room_id: str) -> None:
@@ -208,44 +210,46 @@ class Reader:
             return
         await self._invitations.enter(room_id)
 
-    async def _lock(self, room_id: str, event: MegolmEvent) -> None:
-        """Keep a message that cannot be read, and ask our other devices for its key."""
-        if event.sender == self._client.user_id or not self._locked.add(room_id, event):
+    async def _keep_undecrypted(self, room_id: str, event: MegolmEvent) -> None:
+        """Store a message that cannot be read, and ask our other devices for its key."""
+        if event.sender == self._client.user_id or not self._undecrypted.add(room_id, event):
             return
-        _log.warning("Matrix: the key of %s in %s has not come yet.", event.event_id, room_id)
+        _log.warning("Matrix: the key of %s in %s has not arrived yet.", event.event_id, room_id)
         if event.session_id in self._client.outgoing_key_requests:
             return
         event.room_id = room_id
         try:
-            await answered(Response, self._client.request_room_key(event))
+            await request(Response, self._client.request_room_key(event))
         except RequestFailed as error:
-            _log.info("Matrix: the key was not asked for: %s", error)
+            _log.info("Matrix: the key could not be requested: %s", error)
 
-    async def _unlock(self) -> None:
-        for one, source in self._locked.unlocked(self._client):
-            await self._intake.take(one.room_id, source)
-            self._locked.remove(one)
+    async def _decrypt(self) -> None:
+        for message, source in self._undecrypted.decrypted(self._client):
+            await self._receiver.accept(message.room_id, source)
+            self._undecrypted.remove(message)
 
-    async def _tell_overdue(self) -> None:
-        """Say in direct chats that a message was not readable; once for each key that is missing."""
-        for one in self._locked.overdue(self._key_patience_s):
-            if not self._intake.is_direct(one.room_id) or await self._tell(one):
-                self._locked.mark_told(one)
+    async def _report_overdue(self) -> None:
+        """Write to direct chats that a message was not readable; once per missing key."""
+        for message in self._undecrypted.overdue(self._key_timeout_s):
+            if not self._receiver.is_direct(message.room_id) or await self._report(message):
+                self._undecrypted.mark_told(message)
 
-    async def _tell(self, one: Locked) -> bool:
-        """Whether it was said, or never will be."""
-        said = content.related(content.message(_UNREADABLE, kind="m.notice"), one.event_id, None)
-        key = hashlib.sha256(f"locked {one.room_id} {one.session_id}".encode()).hexdigest()[:32]
+    async def _report(self, message: Undecrypted) -> bool:
+        """Return whether the report was sent, or never can be."""
+        notice = content.message(_UNREADABLE, kind="m.notice")
+        notice = content.related(notice, message.event_id, None)
+        name = f"locked {message.room_id} {message.session_id}"
+        key = hashlib.sha256(name.encode()).hexdigest()[:32]
         try:
-            await self._client.post(one.room_id, said, key)
+            await self._client.post(message.room_id, notice, key)
         except RequestFailed as error:
-            _log.warning("Matrix: %s was not told: %s", one.room_id, error)
+            _log.warning("Matrix: could not write to %s: %s", message.room_id, error)
             return not error.is_transient
         return True
 
 
-def _why(error: RequestFailed) -> str:
-    """Why nothing can be read, in words."""
+def _reason(error: RequestFailed) -> str:
+    """Describe why nothing can be read."""
     if error.is_logged_out:
         return "has logged us out"
     return "is away" if error.is_unreached else "cannot be read"

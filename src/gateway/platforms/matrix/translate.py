@@ -1,7 +1,7 @@
-"""Matrix events as the gateway sees them; no input or output happens here.
+"""Translates Matrix events to messages of the gateway. No I/O.
 
-An event is taken as the JSON it is, because people's clients write more kinds than any library names,
-and what is missing or of the wrong type must not stop the others.
+An event is read as JSON, because clients write more kinds than any library names, and a field that is
+missing or of the wrong type must not stop the others.
 """
 
 import re
@@ -16,7 +16,7 @@ from gateway.source import SessionSource
 Json = Mapping[str, Any]
 
 CREATE, TOMBSTONE = "m.room.create", "m.room.tombstone"
-"""The first event of a room, and the one that says that another room takes its place."""
+"""The first event of a room, and the one that names the room that replaces it."""
 
 _NOTHING: Json = {}
 _KINDS = {
@@ -29,7 +29,7 @@ _KINDS = {
     "m.file": MessageType.DOCUMENT,
     "m.sticker": MessageType.STICKER,
 }
-_OF_MACHINES = ("m.notice", "m.server_notice", "m.key.")
+_FROM_PROGRAMS = ("m.notice", "m.server_notice", "m.key.")
 _WITH_FILE = {"m.image", "m.video", "m.audio", "m.file", "m.sticker"}
 _VOICE = ("m.voice", "org.matrix.msc3245.voice")
 _QUOTE = re.compile(r"> (?:\* )?<@[^>\n]+>")
@@ -43,8 +43,8 @@ class Me(NamedTuple):
     command_prefix: str = "!"
 
 
-class Place(NamedTuple):
-    """The room of an event, and how its sender is called there."""
+class Room(NamedTuple):
+    """The room of an event, and the name of its sender there."""
 
     room_id: str
     name: str = ""
@@ -62,14 +62,14 @@ class Media(NamedTuple):
 
 
 class Translated(NamedTuple):
-    """A message, and the file that is still to be fetched for it."""
+    """A message, and the file to fetch for it."""
 
     event: MessageEvent
     media: Media | None = None
 
 
-def translate(source: Json, place: Place, me: Me) -> Translated | None:
-    """The message in an event; None when there is none, or none that is meant to be answered."""
+def translate(source: Json, room: Room, me: Me) -> Translated | None:
+    """Translate an event; return None when it has no message for us."""
     sender, event_id = _text(source, "sender"), _text(source, "event_id")
     if not sender or not event_id or sender == me.user_id or "state_key" in source:
         return None
@@ -81,12 +81,12 @@ def translate(source: Json, place: Place, me: Me) -> Translated | None:
     if kind is None:
         return None
     reply_to = None if is_edit else _reply_to(relation)
-    quoted, text = _without_quote(_said(content, kind, place), has_quote=reply_to is not None)
+    quoted, text = _without_quote(_words(content, kind, room), has_quote=reply_to is not None)
     text = _as_command(_without_address(text, me), me.command_prefix)
     event = MessageEvent(
         text=text,
         message_type=_message_type(kind, content, text),
-        source=_source(place, sender, event_id, thread_of(source)),
+        source=_source(room, sender, event_id, thread_of(source)),
         raw_message=source,
         message_id=event_id,
         reply_to_message_id=reply_to,
@@ -99,18 +99,18 @@ def translate(source: Json, place: Place, me: Me) -> Translated | None:
 
 
 def relation_of(source: Json) -> Json:
-    """How an event stands to another one."""
+    """Return the relation of an event to another one."""
     return _table(_table(source, "content"), "m.relates_to")
 
 
 def thread_of(source: Json) -> str | None:
-    """The first message of the thread that an event is in."""
+    """Return the first message of the thread that an event is in."""
     relation = relation_of(source)
     return _text(relation, "event_id") or None if relation.get("rel_type") == "m.thread" else None
 
 
 def text_of(source: Json) -> str:
-    """What an event says, without what it quotes; of a new version, what is said now."""
+    """Return the text of an event without its quote; of an edit, the new text."""
     content = _table(source, "content")
     if relation_of(source).get("rel_type") == "m.replace":
         content = _table(content, "m.new_content")
@@ -119,25 +119,25 @@ def text_of(source: Json) -> str:
 
 
 def version_of(source: Json) -> str:
-    """The event that is the newest version of this one; empty when it was not changed."""
+    """Return the newest version of an event; empty when it was not edited."""
     relations = _table(_table(source, "unsigned"), "m.relations")
     return _text(_table(relations, "m.replace"), "event_id")
 
 
 def predecessor(source: Json) -> str:
-    """The room that a room takes the place of, when this is its first event and says so."""
+    """Return the room that a new room replaces, if its first event names one."""
     about = _table(_table(source, "content"), "predecessor")
     return _text(about, "room_id") if source.get("type") == CREATE else ""
 
 
 def replacement(source: Json) -> str:
-    """The room that takes the place of a room, when this event says so."""
+    """Return the room that replaces this one, if this event names one."""
     content = _table(source, "content")
     return _text(content, "replacement_room") if source.get("type") == TOMBSTONE else ""
 
 
 def since_arrival(sources: Sequence[Json], user_id: str) -> int:
-    """Where the events of a room begin to be for us: after we were invited, or came by ourselves."""
+    """Return the index of the first event for us: after our invitation or our arrival."""
     for index in range(len(sources) - 1, -1, -1):
         source = sources[index]
         if source.get("type") != "m.room.member" or source.get("state_key") != user_id:
@@ -155,8 +155,8 @@ def _kind(source: Json, content: Json) -> str | None:
     kind = _text(content, "msgtype") if source.get("type") == "m.room.message" else ""
     if kind in _KINDS:
         return kind
-    # Whatever kinds there will be, the body says the same in words; what machines say is not for us.
-    is_for_us = kind and not kind.startswith(_OF_MACHINES) and _text(content, "body")
+    # The body of an unknown kind describes it in words; messages of programs are not for us.
+    is_for_us = kind and not kind.startswith(_FROM_PROGRAMS) and _text(content, "body")
     return "m.text" if is_for_us else None
 
 
@@ -166,15 +166,15 @@ def _message_type(kind: str, content: Json, text: str) -> MessageType:
     return MessageType.COMMAND if text.startswith("/") else _KINDS[kind]
 
 
-def _said(content: Json, kind: str, place: Place) -> str:
+def _words(content: Json, kind: str, room: Room) -> str:
     body = _text(content, "body")
     if kind == "m.emote":
-        return f"* {place.sender_name} {body}"
+        return f"* {room.sender_name} {body}"
     if kind == "m.location":
         return f"{body} ({_text(content, 'geo_uri')})".strip()
     if kind in _WITH_FILE and kind != "m.sticker":
         name = _text(content, "filename")
-        return body if name and body != name else ""  # without a name of its own, the body is it
+        return body if name and body != name else ""  # otherwise the body is the file name
     return body
 
 
@@ -186,14 +186,14 @@ def _media(content: Json) -> Media | None:
 
 
 def _reply_to(relation: Json) -> str | None:
-    """The message that is replied to; in a thread the last one is named only for old clients."""
+    """Return the message that is replied to; a thread names its last one only for old clients."""
     if relation.get("rel_type") == "m.thread" and relation.get("is_falling_back") is True:
         return None
     return _text(_table(relation, "m.in_reply_to"), "event_id") or None
 
 
 def _without_quote(body: str, *, has_quote: bool) -> tuple[str, str]:
-    """What old clients put before a reply, and the reply."""
+    """Separate the quote that old clients put before a reply from the reply."""
     if not has_quote or not _QUOTE.match(body):
         return "", body
     lines = body.split("\n")
@@ -203,7 +203,7 @@ def _without_quote(body: str, *, has_quote: bool) -> tuple[str, str]:
 
 
 def _without_address(text: str, me: Me) -> str:
-    """The text without our name before it, as in "Hermes: hello"."""
+    """Remove our name before a text, as in "Hermes: hello"."""
     names = "|".join(re.escape(name) for name in (me.user_id, me.display_name) if name)
     found = re.match(rf"\s*@?(?:{names})(\s*[:,])?\s+(?=\S)", text, re.IGNORECASE)
     if not found:
@@ -215,7 +215,7 @@ def _without_address(text: str, me: Me) -> str:
 
 
 def _as_command(text: str, prefix: str) -> str:
-    """`!new` is `/new`: most clients take a slash for one of their own commands."""
+    """Translate `!new` to `/new`: most clients keep the slash for their own commands."""
     if prefix and text.startswith(prefix) and text[len(prefix) : len(prefix) + 1].isalpha():
         return f"/{text[len(prefix) :]}"
     return text
@@ -232,17 +232,17 @@ def _names(content: Json, me: Me) -> bool:
     return bool(name) and bool(re.search(rf"(?<!\w){name}(?!\w)", body, re.IGNORECASE))
 
 
-def _source(place: Place, sender: str, event_id: str, thread_id: str | None) -> SessionSource:
-    name = place.sender_name if place.is_direct else place.name
+def _source(room: Room, sender: str, event_id: str, thread_id: str | None) -> SessionSource:
+    name = room.sender_name if room.is_direct else room.name
     return SessionSource(
         platform=Platform.MATRIX,
-        chat_id=place.room_id,
+        chat_id=room.room_id,
         chat_name=name or None,
-        chat_type="dm" if place.is_direct else "group",
+        chat_type="dm" if room.is_direct else "group",
         user_id=sender,
-        user_name=place.sender_name or sender,
+        user_name=room.sender_name or sender,
         thread_id=thread_id,
-        chat_topic=place.topic or None,
+        chat_topic=room.topic or None,
         message_id=event_id,
     )
 

@@ -30,11 +30,11 @@ from gateway.platforms.base import (
     SendResult,
 )
 from gateway.platforms.telegram import failures
-from gateway.platforms.telegram.intake import Intake
 from gateway.platforms.telegram.keyboard import keyboard
 from gateway.platforms.telegram.manifest import TelegramSettings
 from gateway.platforms.telegram.markdown import Formatted, render, utf16
 from gateway.platforms.telegram.polling import Poller
+from gateway.platforms.telegram.receiving import Receiver
 from gateway.platforms.telegram.wire import KINDS, Wire
 from hermes_core import secrets
 from hermes_core.errors import StoreError
@@ -48,9 +48,8 @@ _GENERAL_TOPIC = "1"
 _COMMANDS_LIMIT = 100
 _DESCRIPTION_LIMIT = 256
 _MENU_BYTES = 4000
-"""The most that the menu may come to. Nothing says so, but of more than some 5,300 bytes Telegram takes
-none at all."""
-_LONGEST_WAIT_S = 60.0
+"""The limit of the whole menu. It is undocumented: Telegram rejects about 5,300 bytes and more."""
+_MAX_WAIT_S = 60.0
 _TOKEN = re.compile(r"\d+:[\w-]{20,}")
 _COMMAND = re.compile(r"[a-z0-9_]{1,32}")
 _MESSAGE_ID = re.compile(r"\d+")
@@ -78,18 +77,18 @@ class TelegramAdapter(BasePlatformAdapter):
         self.pause_s = 1.0
         """The pause after a first failure; it doubles with each further one."""
         self.watch_s = 60.0
-        """How often a webhook is looked after."""
+        """Seconds between two checks of a webhook."""
         self._settings = settings
         self._wire: Wire | None = None
         self._stop: Callable[[], Awaitable[None]] | None = None
-        self._hearing: asyncio.Task[None] | None = None
+        self._receiving: asyncio.Task[None] | None = None
 
     def check(self) -> None:
         if not _TOKEN.fullmatch(self._settings.token):
             raise failures.missing_token()
 
     async def connect(self, *, is_reconnect: bool = False) -> bool:
-        """Check the token and begin to hear; raises PlatformError."""
+        """Check the token and start receiving; raises PlatformError."""
         del is_reconnect
         await self.disconnect()
         self.check()
@@ -106,33 +105,37 @@ class TelegramAdapter(BasePlatformAdapter):
         return True
 
     async def disconnect(self) -> None:
-        """Stop hearing; what is being taken in is finished and confirmed first."""
+        """Stop receiving, after finishing and confirming the updates under way."""
         stop, self._stop = self._stop, None
         if stop is not None:
             await stop()
-        if self._hearing is not None:
-            await self._hearing
-            self._hearing = None
+        if self._receiving is not None:
+            await self._receiving
+            self._receiving = None
         wire, self._wire = self._wire, None
         if wire is not None:
             await wire.shutdown()
 
     async def _poll(self, wire: Wire) -> None:
-        # What waits for a webhook stays, and comes with the first poll.
+        # Updates that wait for a webhook stay, and come with the first poll.
         await wire.delete_webhook()
-        intake = Intake(wire, self.ingress, self.pause_s)
-        poller = Poller(wire, intake.take, self._settings.poll_s, self.pause_s)
+        receiver = Receiver(wire, self.ingress, self.pause_s)
+        poller = Poller(wire, receiver.accept, self._settings.poll_s, self.pause_s)
         self._stop = poller.stop
-        self._hearing = asyncio.create_task(self._until_lost(poller.run()))
+        self._receiving = asyncio.create_task(self._until_lost(poller.run()))
 
-    async def _until_lost(self, hearing: Coroutine[Any, Any, None]) -> None:
+    async def _until_lost(self, receiving: Coroutine[Any, Any, None]) -> None:
         try:
-            await hearing
+            await receiving
         except PlatformError as error:
             self.lost(error)
         except Exception:  # noqa: BLE001 -- the boundary: the gateway is told, and connects again
-            _log.exception("Hearing from Telegram broke off.")
-            self.lost(PlatformError("Hearing from Telegram broke off.", fix="The log says why."))
+            _log.exception("The connection to Telegram broke off.")
+            self.lost(
+                PlatformError(
+                    "The connection to Telegram broke off.", fix="The log has the reason."
+                )
+            )
 
     async def _listen(self, wire: Wire) -> None:
         from gateway.platforms.listener import Listener  # noqa: PLC0415 -- a web server: 10 MB
@@ -147,8 +150,8 @@ class TelegramAdapter(BasePlatformAdapter):
             )
         secret = randomness.token_urlsafe(32)
         secrets.register({"TELEGRAM_WEBHOOK_SECRET": secret})
-        intake = Intake(wire, self.ingress, self.pause_s)
-        webhook = Webhook(urlsplit(url).path or "/", secret, intake.take)
+        receiver = Receiver(wire, self.ingress, self.pause_s)
+        webhook = Webhook(urlsplit(url).path or "/", secret, receiver.accept)
         listener = Listener(webhook, self._settings.webhook_host, self._settings.webhook_port)
         watch = Watch(wire, url, self.watch_s)
 
@@ -160,7 +163,7 @@ class TelegramAdapter(BasePlatformAdapter):
         await listener.start()
         # One connection, so that the messages of a chat keep their order.
         await wire.set_webhook(url, secret_token=secret, allowed_updates=KINDS, max_connections=1)
-        self._hearing = asyncio.create_task(self._until_lost(watch.run()))
+        self._receiving = asyncio.create_task(self._until_lost(watch.run()))
 
     async def send(
         self,
@@ -170,24 +173,24 @@ class TelegramAdapter(BasePlatformAdapter):
         metadata: SendMetadata | None = None,
     ) -> SendResult:
         """Send a text, then its files; a file that fails is named in the chat, the text stays sent."""
-        known: SendMetadata = metadata or {}
-        files = [Path(one) for one in known.get("files", [])]
-        place: dict[str, Any] = {
-            "message_thread_id": _thread(known),
+        more: SendMetadata = metadata or {}
+        files = [Path(path) for path in more.get("files", [])]
+        target: dict[str, Any] = {
+            "message_thread_id": _thread(more),
             "reply_parameters": _reply(reply_to),
         }
         first: SendResult | None = None
         if content.strip() or not files:
-            first = await self._send_text(chat_id, content, place, known)
+            first = await self._send_text(chat_id, content, target, more)
             if not first.success:
                 return first
-            place["reply_parameters"] = None
-        return await self._send_files(chat_id, files, place, first)
+            target["reply_parameters"] = None
+        return await self._send_files(chat_id, files, target, first)
 
     async def _send_text(
-        self, chat_id: str, content: str, place: dict[str, Any], known: SendMetadata
+        self, chat_id: str, content: str, target: dict[str, Any], more: SendMetadata
     ) -> SendResult:
-        markup = keyboard(known.get("question", ""), known.get("buttons", []))
+        markup = keyboard(more.get("question", ""), more.get("buttons", []))
 
         def call(written: Formatted, wire: Wire, chat: int | str) -> Awaitable[Message]:
             return wire.send_message(
@@ -196,10 +199,10 @@ class TelegramAdapter(BasePlatformAdapter):
                 entities=_entities(written),
                 reply_markup=markup,
                 link_preview_options=_NO_PREVIEW,
-                **place,
+                **target,
             )
 
-        return await self._attempt_text(chat_id, content, call, is_plain=known.get("plain", False))
+        return await self._attempt_text(chat_id, content, call, is_plain=more.get("plain", False))
 
     async def _attempt_text(
         self,
@@ -209,28 +212,28 @@ class TelegramAdapter(BasePlatformAdapter):
         *,
         is_plain: bool = False,
     ) -> SendResult:
-        """Make one call for a text; as it stands, where Telegram does not take its looks."""
+        """Make one call for a text; without entities where Telegram does not accept them."""
         written = plain(content) if is_plain else formatted(content)
         if utf16(written.text) > TEXT_LIMIT:
             return SendResult(success=False, error="The text is too long.", error_kind="too_long")
         result = await self._attempt(chat_id, partial(call, written))
-        if written.entities and failures.is_about_looks(result):
+        if written.entities and failures.is_about_entities(result):
             result = await self._attempt(chat_id, partial(call, plain(content)))
         return result
 
     async def _send_files(
-        self, chat_id: str, files: Sequence[Path], place: dict[str, Any], first: SendResult | None
+        self, chat_id: str, files: Sequence[Path], target: dict[str, Any], first: SendResult | None
     ) -> SendResult:
         sent: list[str] = []
         for path in files:
-            result = await self._send_file(chat_id, path, place)
+            result = await self._send_file(chat_id, path, target)
             if result.retryable and (first or sent):
                 # The rest of the piece is there: waiting here is the only way to repeat nothing of it.
-                await asyncio.sleep(min(result.retry_after or self.pause_s, _LONGEST_WAIT_S))
+                await asyncio.sleep(min(result.retry_after or self.pause_s, _MAX_WAIT_S))
                 chat_id = (
                     result.raw_response or chat_id
                 )  # the chat may be another one since the text
-                result = await self._send_file(chat_id, path, place)
+                result = await self._send_file(chat_id, path, target)
             if result.success:
                 sent.append(str(result.message_id))
                 continue
@@ -239,9 +242,9 @@ class TelegramAdapter(BasePlatformAdapter):
                 return result  # nothing of the piece has arrived: it is tried again as a whole
             note = f"The file {path.name} could not be sent: {result.error}"
             _log.warning("%s", note)
-            told = await self._send_text(chat_id, note, place, {})
+            notice = await self._send_text(chat_id, note, target, {})
             if first is None and not sent:
-                first = told
+                first = notice
         if first is None:
             return SendResult(
                 success=True, message_id=sent[0], continuation_message_ids=tuple(sent[1:])
@@ -249,7 +252,7 @@ class TelegramAdapter(BasePlatformAdapter):
         first.continuation_message_ids = tuple(sent)
         return first
 
-    async def _send_file(self, chat_id: str, path: Path, place: dict[str, Any]) -> SendResult:
+    async def _send_file(self, chat_id: str, path: Path, target: dict[str, Any]) -> SendResult:
         try:
             content = await asyncio.to_thread(path.read_bytes)
         except OSError as error:
@@ -258,24 +261,24 @@ class TelegramAdapter(BasePlatformAdapter):
         file = InputFile(content, filename=path.name)
 
         if kind in _PHOTOS and len(content) <= _PHOTO_LIMIT:
-            shown = await self._attempt(
-                chat_id, lambda wire, chat: wire.send_photo(chat, file, **place)
+            result = await self._attempt(
+                chat_id, lambda wire, chat: wire.send_photo(chat, file, **target)
             )
-            if shown.error_kind != "refused":
-                return shown
-            # Telegram does not show every picture, as one that is very long; it takes it as a file.
+            if result.error_kind != "refused":
+                return result
+            # Telegram does not show every picture, such as a very long one; it accepts it as a file.
         return await self._attempt(
-            chat_id, lambda wire, chat: wire.send_document(chat, file, **place)
+            chat_id, lambda wire, chat: wire.send_document(chat, file, **target)
         )
 
     async def edit_message(
         self, chat_id: str, message_id: str, content: str, metadata: SendMetadata | None = None
     ) -> SendResult:
-        """Give a message another text; without buttons in `metadata` it has none from then on."""
-        known: SendMetadata = metadata or {}
+        """Replace the text of a message, and its buttons by those in `metadata`."""
+        more: SendMetadata = metadata or {}
         if not message_id.isdecimal():
             return SendResult(False, error=f"No message: {message_id}.", error_kind="refused")
-        markup = keyboard(known.get("question", ""), known.get("buttons", []))
+        markup = keyboard(more.get("question", ""), more.get("buttons", []))
 
         def call(written: Formatted, wire: Wire, chat: int | str) -> Awaitable[Message | bool]:
             return wire.edit_message_text(
@@ -305,27 +308,27 @@ class TelegramAdapter(BasePlatformAdapter):
         try:
             done = await call(wire, chat)
         except ChatMigrated as error:
-            return await self._left(chat_id, str(error.new_chat_id))
+            return await self._report_move(chat_id, str(error.new_chat_id))
         except TelegramError as error:
             if failures.is_unchanged(error):
                 return SendResult(success=True)
             return failures.send_result(error)
-        known = isinstance(done, Message) and done.message_id
-        return SendResult(True, str(known) if known else None)
+        message_id = isinstance(done, Message) and done.message_id
+        return SendResult(True, str(message_id) if message_id else None)
 
-    async def _left(self, old: str, new: str) -> SendResult:
-        """Nothing was done, because the chat is another one now; who tries again finds it there."""
+    async def _report_move(self, old: str, new: str) -> SendResult:
+        """Report that a chat has a new id; nothing was sent, and a retry finds the new one."""
         try:
             await self.ingress.moved(self.platform, old, new)
         except StoreError as error:
             return SendResult(success=False, error=str(error), error_kind="network")
-        said = f"The chat is {new} now."
+        text = f"The chat is {new} now."
         return SendResult(
-            False, error=said, raw_response=new, retry_after=0.0, error_kind="network"
+            False, error=text, raw_response=new, retry_after=0.0, error_kind="network"
         )
 
     async def send_typing(self, chat_id: str, metadata: SendMetadata | None = None) -> None:
-        """Show for five seconds that something is being written."""
+        """Show the typing indicator for five seconds."""
         if self._wire is None:
             return
         try:
@@ -342,11 +345,11 @@ class TelegramAdapter(BasePlatformAdapter):
         try:
             await self._wire.set_my_commands(_menu(commands))
         except TelegramError as error:
-            said = redact(error.message)
-            raise PlatformError(f"The commands could not be announced: {said}.") from error
+            reason = redact(error.message)
+            raise PlatformError(f"The commands could not be announced: {reason}.") from error
 
     async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
-        """The name and the type of a chat; the id for a name where Telegram does not tell."""
+        """Return the name and the type of a chat; the id stands for an unknown name."""
         unknown = await super().get_chat_info(chat_id)
         if self._wire is None:
             return unknown
@@ -359,48 +362,48 @@ class TelegramAdapter(BasePlatformAdapter):
 
 
 def _menu(commands: Sequence[tuple[str, str]]) -> list[BotCommand]:
-    """As many commands as Telegram shows; the longest descriptions are cut until it takes them."""
-    named = [(name.replace("-", "_"), said) for name, said in commands]
+    """Build the menu of commands; the longest descriptions are cut until Telegram accepts it."""
+    named = [(name.replace("-", "_"), text) for name, text in commands]
     listed = [
-        (name, without_surrogates(said) or name) for name, said in named if _COMMAND.fullmatch(name)
+        (name, without_surrogates(text) or name) for name, text in named if _COMMAND.fullmatch(name)
     ]
     menu: list[tuple[str, str]] = []
     for length in range(_DESCRIPTION_LIMIT, 0, -1):
-        menu = [(name, truncate(said, length)) for name, said in listed[:_COMMANDS_LIMIT]]
-        if len("".join(name + said for name, said in menu).encode()) <= _MENU_BYTES:
+        menu = [(name, truncate(text, length)) for name, text in listed[:_COMMANDS_LIMIT]]
+        if len("".join(name + text for name, text in menu).encode()) <= _MENU_BYTES:
             break
-    return [BotCommand(name, said) for name, said in menu]
+    return [BotCommand(name, text) for name, text in menu]
 
 
 def formatted(content: str) -> Formatted:
-    """The content as Telegram draws it, or as it stands where that would be too long or nothing."""
+    """Format Markdown for Telegram; leave it as it stands when that would be too long or empty."""
     content = without_surrogates(content)
-    made = render(content)
-    if made.text.strip() and utf16(made.text) <= TEXT_LIMIT:
-        return made
+    rendered = render(content)
+    if rendered.text.strip() and utf16(rendered.text) <= TEXT_LIMIT:
+        return rendered
     return plain(content)
 
 
 def plain(content: str) -> Formatted:
-    """The content as it stands."""
+    """Return the content as it stands."""
     return Formatted(without_surrogates(content), ())
 
 
 def _entities(written: Formatted) -> list[MessageEntity]:
     return [
-        MessageEntity(one.type, one.offset, one.length, url=one.url, language=one.language)
-        for one in written.entities
+        MessageEntity(e.type, e.offset, e.length, url=e.url, language=e.language)
+        for e in written.entities
     ]
 
 
-def _thread(known: SendMetadata) -> int | None:
-    """The topic; the first one of a forum goes without saying."""
-    thread = known.get("thread_id", "")
+def _thread(more: SendMetadata) -> int | None:
+    """Return the topic; the general one of a forum is left out."""
+    thread = more.get("thread_id", "")
     return int(thread) if thread.isdecimal() and thread != _GENERAL_TOPIC else None
 
 
 def _reply(reply_to: str | None) -> ReplyParameters | None:
-    """The message to reply to; of an edit the message, of a pressed button none."""
+    """Return the message to reply to: the original of an edit, none for a pressed button."""
     found = _MESSAGE_ID.match(reply_to or "")
     if found is None:
         return None

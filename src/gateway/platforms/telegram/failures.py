@@ -1,4 +1,4 @@
-"""What Telegram's errors mean: for a piece that was to be sent, and for the connection."""
+"""Translate Telegram's errors, for a piece that was to be sent and for the connection."""
 
 import httpx
 from telegram.error import (
@@ -32,7 +32,7 @@ _TOKEN_FIX = (
 
 
 def send_result(error: TelegramError) -> SendResult:
-    """What became of a piece whose sending ended so."""
+    """Return the outcome of a send that raised this error."""
     return SendResult(
         success=False,
         error=redact(error.message),
@@ -54,17 +54,17 @@ def _kind(error: TelegramError) -> ErrorKind:
 
 
 def is_unchanged(error: TelegramError) -> bool:
-    """Whether an edit failed because the message reads like that already."""
+    """Return whether an edit failed because the message has this text already."""
     return isinstance(error, BadRequest) and "not modified" in error.message.lower()
 
 
-def is_about_looks(result: SendResult) -> bool:
-    """Whether a text was refused for what is drawn on it, as for too many links."""
+def is_about_entities(result: SendResult) -> bool:
+    """Return whether a text was refused for its entities, as for too many links."""
     return result.error_kind in ("refused", "too_long") and "entit" in (result.error or "").lower()
 
 
 def connection_error(error: TelegramError) -> PlatformError:
-    """Why the bot cannot be used now, for a person."""
+    """Explain to a person why the bot cannot be used now."""
     if isinstance(error, InvalidToken):
         return PlatformError(
             "Telegram does not know this bot token.", fix=_TOKEN_FIX, is_fatal=True
@@ -81,7 +81,7 @@ def connection_error(error: TelegramError) -> PlatformError:
 
 
 def missing_token() -> PlatformError:
-    """There is no token, or something that cannot be one."""
+    """Return the error for a missing or malformed token."""
     return PlatformError(
         "The Telegram bot token is missing or malformed.", fix=_TOKEN_FIX, is_fatal=True
     )

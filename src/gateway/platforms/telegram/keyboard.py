@@ -1,4 +1,4 @@
-"""Buttons under a message, and what a pressed one says: the question and the choice.
+"""Buttons under a message, and the question and choice that a pressed one stands for.
 
 Everything that a press needs travels with the button, so that it can be answered after any restart. A
 choice that is too long for that is the button's label instead, which comes back with the message.
@@ -16,12 +16,12 @@ _ROW_WIDTH = 30
 
 
 def keyboard(question: str, buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
-    """The buttons in one row when they are short, else one in each; None when there are none."""
-    made = [_button(question, number, one) for number, one in enumerate(buttons)]
-    if not made:
+    """Put short buttons into one row, others into one row each; None when there are none."""
+    keys = [_button(question, number, button) for number, button in enumerate(buttons)]
+    if not keys:
         return None
-    is_short = sum(len(one.text) for one in made) <= _ROW_WIDTH
-    return InlineKeyboardMarkup([made] if is_short else [[one] for one in made])
+    is_short = sum(len(key.text) for key in keys) <= _ROW_WIDTH
+    return InlineKeyboardMarkup([keys] if is_short else [[key] for key in keys])
 
 
 def _button(question: str, number: int, button: Button) -> InlineKeyboardButton:
@@ -34,7 +34,7 @@ def _button(question: str, number: int, button: Button) -> InlineKeyboardButton:
 
 
 def pressed(query: CallbackQuery) -> tuple[str, str] | None:
-    """The question and the choice; None when the button is not one of ours or cannot be read."""
+    """Return the question and the choice; None when the button is not ours or not readable."""
     kind, _, rest = (query.data or "").partition(":")
     question, found, choice = rest.partition(":")
     if kind not in ("c", "n") or not found or not question:
@@ -47,5 +47,5 @@ def pressed(query: CallbackQuery) -> tuple[str, str] | None:
 
 def _label(query: CallbackQuery) -> str | None:
     markup = query.message.reply_markup if isinstance(query.message, Message) else None
-    buttons = [one for row in markup.inline_keyboard for one in row] if markup else []
-    return next((one.text for one in buttons if one.callback_data == query.data), None)
+    keys = [key for row in markup.inline_keyboard for key in row] if markup else []
+    return next((key.text for key in keys if key.callback_data == query.data), None)

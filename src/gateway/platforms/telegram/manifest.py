@@ -1,4 +1,4 @@
-"""Telegram before anything of it is loaded: its settings and what it promises."""
+"""The manifest of Telegram: its settings and its delivery guarantee."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -23,10 +23,10 @@ class TelegramSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = ""
     mode: Annotated[
         Literal["polling", "webhook"],
-        msgspec.Meta(description="How messages come: fetched by us, or sent to webhook_url."),
+        msgspec.Meta(description="How messages arrive: polled by us, or sent to webhook_url."),
     ] = "polling"
     poll_s: Annotated[
-        int, msgspec.Meta(ge=0, le=50, description="How long Telegram holds a request for news.")
+        int, msgspec.Meta(ge=0, le=50, description="Seconds that Telegram holds a poll.")
     ] = 25
     webhook_url: Annotated[
         str,
@@ -46,7 +46,7 @@ class TelegramSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def account(settings: TelegramSettings) -> str:
-    """The id of the bot: the part of the token that is no secret."""
+    """Return the id of the bot: the part of the token that is not secret."""
     return settings.token.partition(":")[0]
 
 
@@ -66,7 +66,7 @@ MANIFEST = Manifest(
     variables={"TELEGRAM_BOT_TOKEN": "token"},
     extra="telegram",
     guarantee=(
-        "Incoming messages are taken in once. A reply whose sending a crash cut off is sent again with "
-        "a mark that it may be a repeat, because Telegram cannot tell us whether it arrived."
+        "Incoming messages are accepted once. A reply whose sending a crash cut off is sent again with "
+        "a mark that it may be a repeat, because Telegram cannot say whether it arrived."
     ),
 )

@@ -24,7 +24,7 @@ _LANGUAGE_LIMIT = 30
 
 
 class Entity(NamedTuple):
-    """A stretch of the text that is drawn in a certain way."""
+    """A stretch of the text with a style or a link."""
 
     type: str
     offset: int
@@ -41,25 +41,25 @@ class Entity(NamedTuple):
 
 
 class Formatted(NamedTuple):
-    """What Telegram is sent."""
+    """A text and its entities, as Telegram gets them."""
 
     text: str
     entities: tuple[Entity, ...]
 
 
 def utf16(text: str) -> int:
-    """The length as Telegram counts it."""
+    """Return the length as Telegram counts it."""
     return len(text) + sum(char > "\uffff" for char in text)
 
 
 def render(markdown: str) -> Formatted:
-    """The text with its entities, outer ones first."""
+    """Render Markdown as a text with its entities, outer ones first."""
     page = _Page()
     page.blocks(SyntaxTreeNode(_parser().parse(without_surrogates(markdown))))
     text = "".join(page.parts).rstrip()
-    cut = (_within(one, utf16(text)) for one in _untangled(page.entities))
-    entities = [one for one in cut if one.length > 0]
-    return Formatted(text, tuple(sorted(entities, key=lambda one: (one.offset, -one.length))))
+    cut = (_within(entity, utf16(text)) for entity in _untangled(page.entities))
+    entities = [entity for entity in cut if entity.length > 0]
+    return Formatted(text, tuple(sorted(entities, key=lambda e: (e.offset, -e.length))))
 
 
 @cache
@@ -102,12 +102,12 @@ class _Page:
         self._leave(1 if node.hidden else 2)
 
     def _heading(self, node: SyntaxTreeNode) -> None:
-        with self._drawn("bold"):
+        with self._styled("bold"):
             self.inline(node)
         self._leave(2)
 
     def _quotation(self, node: SyntaxTreeNode) -> None:
-        with self._drawn("blockquote"):
+        with self._styled("blockquote"):
             self.blocks(node)
         self._leave(2)
 
@@ -153,7 +153,7 @@ class _Page:
     def _block_of_code(self, code: str, language: str) -> None:
         self._leave(1)
         indent, self._indent = self._indent, ""
-        with self._drawn("pre", language=language or None):
+        with self._styled("pre", language=language or None):
             self._write(code)
         self._indent = indent
         self._leave(2)
@@ -161,14 +161,14 @@ class _Page:
     def inline(self, node: SyntaxTreeNode) -> None:
         for child in node.children:
             if child.type in _STYLES:
-                with self._drawn(_STYLES[child.type]):
+                with self._styled(_STYLES[child.type]):
                     self.inline(child)
             elif child.type == "link":
                 self._link(child, str(child.attrs.get("href", "")))
             elif child.type == "image":
                 self._link(child, str(child.attrs.get("src", "")))
             elif child.type == "code_inline":
-                with self._drawn("code"):
+                with self._styled("code"):
                     self._write(child.content)
             elif child.type in ("softbreak", "hardbreak"):
                 self._write("\n")
@@ -178,9 +178,9 @@ class _Page:
                 self._write(child.content)
 
     def _link(self, node: SyntaxTreeNode, url: str) -> None:
-        """A label that leads somewhere; where Telegram cannot follow, the address stands beside it."""
+        """Write a link; when Telegram cannot follow it, the address stands beside its label."""
         if _can_follow(url) and not self._shows_addresses:
-            with self._drawn("text_link", url=url):
+            with self._styled("text_link", url=url):
                 self._label(node, url)
             return
         start = len(self.parts)
@@ -195,10 +195,10 @@ class _Page:
             self.inline(node)
 
     @contextmanager
-    def _drawn(
+    def _styled(
         self, kind: str, url: str | None = None, language: str | None = None
     ) -> Generator[None]:
-        """What is written meanwhile becomes an entity, unless it is in one of the same kind."""
+        """Make an entity of the text written meanwhile, unless it is in one of the same kind."""
         if kind in self._open:
             yield
             return
@@ -229,14 +229,14 @@ class _Page:
 
 
 def _untangled(entities: list[Entity]) -> Iterator[Entity]:
-    """The entities with nothing but quotations around code; code in a link is a link."""
-    links = [one for one in entities if one.type == "text_link"]
-    codes = [one for one in entities if one.type in _CODE and not any(map(one.is_in, links))]
-    for one in entities:
-        if one.type in ("blockquote", "text_link"):
-            yield one
-        elif one.type not in _CODE:
-            yield from _around(one, [code for code in codes if code.is_in(one)])
+    """Yield the entities with nothing but quotations around code; code in a link is a link."""
+    links = [entity for entity in entities if entity.type == "text_link"]
+    codes = [code for code in entities if code.type in _CODE and not any(map(code.is_in, links))]
+    for entity in entities:
+        if entity.type in ("blockquote", "text_link"):
+            yield entity
+        elif entity.type not in _CODE:
+            yield from _around(entity, [code for code in codes if code.is_in(entity)])
     yield from codes
 
 

@@ -1,7 +1,7 @@
 """The long poll: asks for updates, and moves on only when everything before is on disk.
 
 Telegram forgets an update when it is asked for a later one. So the offset is the acknowledgement, and it
-goes up after the ingress took the updates in: a crash anywhere before brings them again.
+goes up after the ingress accepted the updates: a crash anywhere before brings them again.
 """
 
 import asyncio
@@ -22,49 +22,49 @@ from hermes_core.errors import StoreError
 
 Raw = dict[str, Any]
 
-PATIENCE = 5
-"""Failures in a row after which the gateway is told that the connection is lost."""
+MAX_FAILURES = 5
+"""After so many failures in a row the connection counts as lost."""
 
-_LONGEST_PAUSE = 60
+_MAX_PAUSE_FACTOR = 60
 _TICK_S = 5.0
-_NAP_S = 20.0
-_CONFIRM_S = 5.0
-_LOOK_AGAIN_S = 0.5
-"""How long the other chats wait while one is taken in."""
+_SLEEP_THRESHOLD_S = 20.0
+_CONFIRM_TIMEOUT_S = 5.0
+_POLL_INTERVAL_S = 0.5
+"""How long other chats wait while the messages of one are accepted."""
 _log = logging.getLogger(__name__)
 
 
 class Poller:
-    """Fetches the updates of one bot and hands them on, those of each chat in order.
+    """Fetches the updates of one bot and passes them on, those of each chat in order.
 
-    Chats do not wait for each other. While one takes long, as with a large file, the offset stays, every
-    poll brings what was fetched before again, and of it what is new is handed on.
+    Chats do not wait for each other. While one takes long, as with a large file, the offset stays, and
+    every poll returns earlier updates again; only new ones are passed on.
     """
 
     def __init__(
         self,
         wire: Wire,
-        take: Callable[[Sequence[Raw]], Awaitable[None]],
+        deliver: Callable[[Sequence[Raw]], Awaitable[None]],
         timeout_s: int,
         pause_s: float = 1.0,
     ) -> None:
         self.offset = 0
         self._wire = wire
-        self._take = take
+        self._deliver = deliver
         self._timeout_s = timeout_s
         self._pause_s = pause_s
         self._stopping = asyncio.Event()
         self._is_over = asyncio.Event()
-        self._lanes: dict[str, deque[Raw]] = {}
-        """What is to be taken in, by chat; a chat is there as long as it is at work."""
+        self._queues: dict[str, deque[Raw]] = {}
+        """The updates to accept, by chat; a chat is here as long as it has some."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_taken: dict[int, bool] = {}
+        self._is_stored: dict[int, bool] = {}
         """Every update that was fetched and not acknowledged, in order, and whether it is on disk."""
         self._former: dict[str, str] = {}
         """Chats that are the continuation of others, whose updates come first."""
 
     async def run(self) -> None:
-        """Poll until stopped; raises PlatformError when that is no use any more."""
+        """Poll until stopped; raises PlatformError when the connection is lost."""
         try:
             async with asyncio.TaskGroup() as group:
                 refusal = await self._poll(group)
@@ -74,7 +74,7 @@ class Poller:
             raise refusal
 
     async def _poll(self, group: asyncio.TaskGroup) -> PlatformError | None:
-        """Poll until stopped; returns why it is no use any more, when that is so."""
+        """Poll until stopped; return the error that ended it, if one did."""
         failures = 0
         while not self._stopping.is_set():
             try:
@@ -83,26 +83,26 @@ class Poller:
                 failures += 1
                 if (refusal := _refusal(error, failures)) is not None:
                     return refusal
-                await self._bear(error, failures)
+                await self._wait_after(error, failures)
             else:
                 failures = 0
-                self._hand_on(updates, group)
+                self._pass_on(updates, group)
                 if self._tasks:
-                    await asyncio.wait(self._tasks, timeout=_LOOK_AGAIN_S)
+                    await asyncio.wait(self._tasks, timeout=_POLL_INTERVAL_S)
         return None
 
     async def stop(self) -> None:
-        """Let what is being taken in be finished, and confirm it."""
+        """Finish accepting what was fetched, and confirm it."""
         self._stopping.set()
         await self._is_over.wait()
         if self.offset:
             with contextlib.suppress(TelegramError, TimeoutError):
-                async with asyncio.timeout(_CONFIRM_S):
+                async with asyncio.timeout(_CONFIRM_TIMEOUT_S):
                     await self._wire.updates(self.offset, timeout_s=0, limit=1)
 
     async def _fetch_whole(self) -> list[Raw]:
-        """What is new, and the rest of an album: its pictures come one by one, a moment apart."""
-        updates = await self._fetch(0 if self._lanes else self._timeout_s)
+        """Fetch new updates, and the rest of an album: its pictures come one by one."""
+        updates = await self._fetch(0 if self._queues else self._timeout_s)
         while pictures := self._album_pictures(updates):
             await self._pause(1)
             more = await self._fetch(0)
@@ -112,10 +112,10 @@ class Poller:
         return updates
 
     def _album_pictures(self, updates: Sequence[Raw]) -> int:
-        return sum(bool(album(one)) for one in self._fresh(updates))
+        return sum(bool(album(update)) for update in self._fresh(updates))
 
     async def _fetch(self, timeout_s: int) -> list[Raw]:
-        """What is new; nothing when we are stopped, or when the machine slept and the poll is stale."""
+        """Fetch new updates; none when we are stopped, or when the machine slept during the poll."""
         poll = asyncio.create_task(self._wire.updates(self.offset, timeout_s))
         others = [asyncio.create_task(self._stopping.wait()), asyncio.create_task(_woken())]
         try:
@@ -126,64 +126,64 @@ class Poller:
                 task.cancel()
             await asyncio.gather(poll, *others, return_exceptions=True)
 
-    async def _bear(self, error: TelegramError, failures: int) -> None:
+    async def _wait_after(self, error: TelegramError, failures: int) -> None:
         """Wait after a failure."""
         _log.warning("%s Attempt %d follows.", connection_error(error).message, failures + 1)
         wait = error.retry_after if isinstance(error, FloodError) else None
         # Telegram ends the older of two polls: a quick retry would only throw the other one out.
         await self._pause(failures + isinstance(error, Conflict), wait)
 
-    # -- what was fetched, on its way to the ingress ------------------------------------------------
+    # -- updates on their way to the ingress ---------------------------------------------------------
 
-    def _hand_on(self, updates: Sequence[Raw], group: asyncio.TaskGroup) -> None:
-        """Put updates that are new behind those of their chat; a group that moved is one chat."""
+    def _pass_on(self, updates: Sequence[Raw], group: asyncio.TaskGroup) -> None:
+        """Queue new updates behind those of their chat; a group that moved is one chat."""
         fresh = self._fresh(updates)
         self._former |= {new: old for old, new in filter(None, map(moved, fresh))}
-        for one in fresh:
-            self._is_taken[one["update_id"]] = False
-            chat = _chat(one)
+        for update in fresh:
+            self._is_stored[update["update_id"]] = False
+            chat = _chat(update)
             chat = self._former.get(chat, chat)
-            if chat in self._lanes:
-                self._lanes[chat].append(one)
+            if chat in self._queues:
+                self._queues[chat].append(update)
             else:
-                self._lanes[chat] = deque([one])
-                task = group.create_task(self._take_lane(chat))
+                self._queues[chat] = deque([update])
+                task = group.create_task(self._accept_queue(chat))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
     def _fresh(self, updates: Sequence[Raw]) -> list[Raw]:
-        """Those that were not fetched before: what is not acknowledged comes with every poll."""
-        return [one for one in updates if one["update_id"] not in self._is_taken]
+        """Return those that were not fetched before: unacknowledged ones come with every poll."""
+        return [update for update in updates if update["update_id"] not in self._is_stored]
 
-    async def _take_lane(self, chat: str) -> None:
-        """Take the updates of one chat in, one after the other, until there are no more."""
-        lane = self._lanes[chat]
-        while lane:
-            parts = _whole(lane)
-            for one in parts:
-                lane.remove(one)
-            if not await self._taken(parts):
+    async def _accept_queue(self, chat: str) -> None:
+        """Accept the updates of one chat, one after the other, until there are no more."""
+        queue = self._queues[chat]
+        while queue:
+            parts = _whole(queue)
+            for update in parts:
+                queue.remove(update)
+            if not await self._accept(parts):
                 return
-            self._is_taken |= {one["update_id"]: True for one in parts}
+            self._is_stored |= {update["update_id"]: True for update in parts}
             self._acknowledge()
-        del self._lanes[chat]
-        if not self._lanes:
+        del self._queues[chat]
+        if not self._queues:
             self._former.clear()
 
     def _acknowledge(self) -> None:
-        """Have the next poll forget what is on disk, up to the first update that is not."""
-        for number, is_taken in list(self._is_taken.items()):
-            if not is_taken:
+        """Let the next poll acknowledge the updates on disk, up to the first that is not there."""
+        for number, is_stored in list(self._is_stored.items()):
+            if not is_stored:
                 return
             self.offset = number + 1
-            del self._is_taken[number]
+            del self._is_stored[number]
 
-    async def _taken(self, updates: Sequence[Raw]) -> bool:
-        """Take updates in, however long the store refuses; False when we are stopped before."""
+    async def _accept(self, updates: Sequence[Raw]) -> bool:
+        """Accept updates, however long the store refuses; return False when stopped before."""
         failures = 0
         while True:
             try:
-                await self._take(updates)
+                await self._deliver(updates)
             except StoreError as error:
                 failures += 1
                 _log.warning("A message of Telegram waits for the store: %s", error)
@@ -195,15 +195,15 @@ class Poller:
 
     async def _pause(self, failures: int, wait_s: float | None = None) -> None:
         """Wait longer after each failure; a stop ends it."""
-        longer = self._pause_s * min(2 ** (failures - 1), _LONGEST_PAUSE)
+        longer = self._pause_s * min(2 ** (failures - 1), _MAX_PAUSE_FACTOR)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(longer if wait_s is None else wait_s):
                 await self._stopping.wait()
 
 
 def _refusal(error: TelegramError, failures: int) -> PlatformError | None:
-    """Why it is no use to go on after a failure; None: it may go away by itself."""
-    is_final = isinstance(error, InvalidToken) or failures >= PATIENCE
+    """Return the error that ends polling; None for a failure that may pass."""
+    is_final = isinstance(error, InvalidToken) or failures >= MAX_FAILURES
     return connection_error(error) if is_final else None
 
 
@@ -212,23 +212,25 @@ async def _woken() -> None:
     while True:
         before = clock.now()
         await asyncio.sleep(_TICK_S)
-        if clock.now() - before > _TICK_S + _NAP_S:
+        if clock.now() - before > _TICK_S + _SLEEP_THRESHOLD_S:
             return
 
 
 def album(raw: Raw) -> str:
-    """The album that an update is a picture of; empty when it is of none."""
+    """Return the album that an update is a picture of; empty when there is none."""
     return table(raw.get("message") or raw.get("channel_post")).get("media_group_id") or ""
 
 
-def _whole(lane: Sequence[Raw]) -> list[Raw]:
-    """The next update; with an album all of it, though others may have spoken between its pictures."""
-    first = lane[0]
-    return [one for one in lane if album(one) == album(first)] if album(first) else [first]
+def _whole(queue: Sequence[Raw]) -> list[Raw]:
+    """Return the next update; of an album all pictures, even with other messages between them."""
+    first = queue[0]
+    return (
+        [update for update in queue if album(update) == album(first)] if album(first) else [first]
+    )
 
 
 def _chat(raw: Raw) -> str:
-    """The chat that an update is about; its updates must keep their order."""
-    told = next((found for part in raw.values() if (found := table(part))), raw)
-    place = table(told.get("chat")) or table(table(told.get("message")).get("chat"))
-    return str(place.get("id", ""))
+    """Return the chat that an update is about; its updates must keep their order."""
+    payload = next((found for part in raw.values() if (found := table(part))), raw)
+    chat = table(payload.get("chat")) or table(table(payload.get("message")).get("chat"))
+    return str(chat.get("id", ""))

@@ -1,7 +1,7 @@
-"""Rich messages, which the library does not know, told as the plain ones that say the same.
+"""Translates rich messages, which the library does not know, to plain ones with the same content.
 
 A rich message is made of blocks, and these of texts: a string, a list of texts, or an object with one.
-Blocks of a kind that nobody has heard of are read as far as they are made like the others.
+Blocks of an unknown kind are read as far as their fields are known.
 """
 
 from collections.abc import Sequence
@@ -21,27 +21,27 @@ _FILES = {
     "voice_note": "voice",
     "document": "document",
 }
-"""The files that a block may be, and what they are called in a message."""
+"""The files that a block may be, and their names in a message."""
 _MARKED = ("mention", "text_mention", "bot_command")
 
 
-def as_plain(said: Any) -> Any:  # noqa: ANN401 -- whatever JSON holds
-    """What Telegram delivered, with every rich message in it as a plain one."""
-    if isinstance(said, list):
-        return [as_plain(one) for one in cast("list[Any]", said)]
-    if not isinstance(said, dict):
-        return said
-    known = {key: as_plain(value) for key, value in cast("Json", said).items()}
-    rich = table(known.pop("rich_message", None))
+def as_plain(payload: Any) -> Any:  # noqa: ANN401 -- whatever JSON holds
+    """Replace every rich message in a payload by a plain one."""
+    if isinstance(payload, list):
+        return [as_plain(item) for item in cast("list[Any]", payload)]
+    if not isinstance(payload, dict):
+        return payload
+    fields = {key: as_plain(value) for key, value in cast("Json", payload).items()}
+    rich = table(fields.pop("rich_message", None))
     if not rich:
-        return known
+        return fields
     text = _Text()
     text.blocks(_listed(rich.get("blocks")), "\n\n")
-    return text.files | known | {"text": text.said or UNREADABLE, "entities": text.entities}
+    return text.files | fields | {"text": text.content or UNREADABLE, "entities": text.entities}
 
 
 class _Text:
-    """The text as it grows, with those of its marks that somebody goes by."""
+    """The text as it grows, with the entities that matter to the translation."""
 
     def __init__(self) -> None:
         self.entities: list[Json] = []
@@ -51,7 +51,7 @@ class _Text:
         self._length = 0
 
     @property
-    def said(self) -> str:
+    def content(self) -> str:
         return "".join(self._parts).rstrip()
 
     def blocks(self, blocks: Sequence[Any], between: str = "\n") -> None:
@@ -92,31 +92,31 @@ class _Text:
                 self._inline(cell.get("text"))
 
     def _file(self, block: Json) -> None:
-        if place := table(block.get("location")):
-            self._add(f"Location: {place.get('latitude')}, {place.get('longitude')}")
-        for name, called in _FILES.items():
+        if location := table(block.get("location")):
+            self._add(f"Location: {location.get('latitude')}, {location.get('longitude')}")
+        for name, kind in _FILES.items():
             if block.get(name):
-                self._add(f"[{called}]")
-                self.files = self.files or {called: block[name]}
+                self._add(f"[{kind}]")
+                self.files = self.files or {kind: block[name]}
 
     def _inline(self, text: object) -> None:
         if isinstance(text, str):
             self._add(text)
-        for one in _listed(text):
-            self._inline(one)
-        made, start = table(text), self._length
+        for part in _listed(text):
+            self._inline(part)
+        span, start = table(text), self._length
         for name in ("text", "alternative_text", "expression"):
-            if name in made:
-                self._inline(made[name])
-        marked = {"offset": start, "length": self._length - start}
-        if made.get("type") in _MARKED and marked["length"]:
-            self.entities.append({**made, **marked})
-        elif made.get("url") and marked["length"]:
-            self.entities.append({"type": "text_link", "url": made["url"], **marked})
+            if name in span:
+                self._inline(span[name])
+        place = {"offset": start, "length": self._length - start}
+        if span.get("type") in _MARKED and place["length"]:
+            self.entities.append({**span, **place})
+        elif span.get("url") and place["length"]:
+            self.entities.append({"type": "text_link", "url": span["url"], **place})
 
-    def _add(self, said: str) -> None:
-        self._parts.append(said)
-        self._length += utf16(said)
+    def _add(self, text: str) -> None:
+        self._parts.append(text)
+        self._length += utf16(text)
 
 
 def _listed(value: object) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What Telegram delivers, as the gateway sees it. No input or output happens here."""
+"""Translate the updates of Telegram to messages of the gateway. No I/O."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,29 +28,29 @@ from hermes_core.text import one_line
 
 _CHAT_TYPES = {"private": "dm", "group": "group", "supergroup": "group", "channel": "channel"}
 _BRACKETS = str.maketrans("[]", "()")
-"""Nobody ends a note of ours early with their name."""
-_NOT_FOR_READING = ("invoice", "successful_payment", "passport_data")
-_SENT = ("story", "checklist", "giveaway", "giveaway_winners")
-"""What people send and the library counts for nothing that is attached."""
+"""A name must not end a note of ours early."""
+_WITHOUT_TEXT = ("invoice", "successful_payment", "passport_data")
+_UNATTACHED = ("story", "checklist", "giveaway", "giveaway_winners")
+"""Fields that people send and the library does not count as an attachment."""
 
 
 class FileRef(NamedTuple):
-    """A file that lies at Telegram."""
+    """A file at Telegram."""
 
     id: str
     name: str
     size: int | None
 
 
-class Heard(NamedTuple):
-    """A message, and the files that have to be fetched for it."""
+class Received(NamedTuple):
+    """A message, and the files to fetch for it."""
 
     event: MessageEvent
     files: tuple[FileRef, ...] = ()
 
 
-def translate(update: Update, me: User) -> Heard | None:
-    """The message in an update; None when there is nothing for us in it."""
+def translate(update: Update, me: User) -> Received | None:
+    """Translate an update; return None when it has no message for us."""
     if update.callback_query is not None:
         return _pressed(update, me)
     message = update.effective_message
@@ -61,14 +61,14 @@ def translate(update: Update, me: User) -> Heard | None:
         return None  # a live location is an edit every few seconds
     if message.chat.type != Chat.PRIVATE and _is_for_another_bot(message, me):
         return None
-    return _heard(update, message, me, is_edit=is_edit)
+    return _received(update, message, me, is_edit=is_edit)
 
 
 def moved(raw: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The chat that an update tells to have become another one, and that one; None: it tells no such.
+    """Return the old and the new id of a chat that moved; None when the update is about none.
 
-    Telegram says it twice, in the old chat and in the new one. No library reads this, so that what it
-    cannot read moves nevertheless.
+    Telegram reports it twice, in the old chat and in the new one. The library does not read this, so
+    a chat moves even when the library cannot read the update.
     """
     message = table(raw.get("message"))
     here = table(message.get("chat")).get("id")
@@ -79,25 +79,25 @@ def moved(raw: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def together(parts: Sequence[Heard]) -> Heard:
-    """The pictures of an album, which Telegram delivers one by one, as one message.
+def join_album(parts: Sequence[Received]) -> Received:
+    """Join the pictures of an album, which Telegram delivers one by one, to one message.
 
-    Its name has the last one in it: should a picture come late, the album is not taken for known.
+    Its id contains the last one: with a late picture the album does not count as a repeat.
     """
     if len(parts) == 1:
         return parts[0]
-    events = [one.event for one in parts]
+    events = [part.event for part in parts]
     event = replace(
         events[0],
-        text="\n".join(dict.fromkeys(one.text for one in events if one.text)),
+        text="\n".join(dict.fromkeys(event.text for event in events if event.text)),
         message_id=f"{events[0].message_id}-{events[-1].message_id}",
-        parts=[one.message_id or "" for one in events],
-        is_mention=any(one.is_mention for one in events),
+        parts=[event.message_id or "" for event in events],
+        is_mention=any(event.is_mention for event in events),
     )
-    return Heard(event, tuple(file for one in parts for file in one.files))
+    return Received(event, tuple(file for part in parts for file in part.files))
 
 
-def _heard(update: Update, message: Message, me: User, *, is_edit: bool) -> Heard:
+def _received(update: Update, message: Message, me: User, *, is_edit: bool) -> Received:
     kind, file = _media(message)
     forwarded = _forwarded(message)
     text = f"{forwarded}\n{_text(message, me)}".strip()
@@ -114,7 +114,7 @@ def _heard(update: Update, message: Message, me: User, *, is_edit: bool) -> Hear
         message_type=kind,
         source=_source(message),
         raw_message=message,
-        # The update's number tells two edits within a second apart, and is the same when it comes again.
+        # The id of the update tells two edits within a second apart, and is the same in a repeat.
         message_id=f"{original}:e{update.update_id}" if is_edit else original,
         platform_update_id=update.update_id,
         reply_to_message_id=str(replied.message_id) if replied else None,
@@ -126,13 +126,13 @@ def _heard(update: Update, message: Message, me: User, *, is_edit: bool) -> Hear
         edits=original if is_edit else None,
         timestamp=message.date.astimezone().replace(tzinfo=None),
     )
-    return Heard(event, tuple(one for one in (replied_file, file) if one))
+    return Received(event, tuple(found for found in (replied_file, file) if found))
 
 
-def _pressed(update: Update, me: User) -> Heard | None:
+def _pressed(update: Update, me: User) -> Received | None:
     query = update.callback_query
-    said = pressed(query) if query else None
-    if query is None or said is None or query.message is None:
+    answer = pressed(query) if query else None
+    if query is None or answer is None or query.message is None:
         return None
     del me
     message = query.message
@@ -148,21 +148,21 @@ def _pressed(update: Update, me: User) -> Heard | None:
         is_bot=query.from_user.is_bot,
     )
     event = MessageEvent(
-        text=said[1],
+        text=answer[1],
         source=source,
         raw_message=query,
         message_id=f"cb:{query.id}",
         platform_update_id=update.update_id,
         is_mention=True,
-        answers=said[0],
+        answers=answer[0],
     )
-    return Heard(event)
+    return Received(event)
 
 
 def _source(message: Message) -> SessionSource:
-    """The chat and the account that speaks: for posts in the name of a chat, that chat.
+    """Return the chat and the sender: for posts in the name of a chat, that chat.
 
-    What stands as `from` in such posts is an account that all anonymous admins of Telegram share.
+    The `from` of such posts is an account that all anonymous admins of Telegram share.
     """
     chat, speaker = message.chat, message.sender_chat
     user = None if speaker else message.from_user
@@ -186,21 +186,21 @@ def _name(chat: Chat) -> str | None:
 
 
 def _thread(message: Message) -> str | None:
-    """The topic of a forum. (A number without `is_topic_message` is a thread of replies, no topic.)"""
+    """Return the topic of a forum. (Without `is_topic_message` the id is a thread of replies.)"""
     return str(message.message_thread_id) if message.is_topic_message else None
 
 
 def _is_service(message: Message) -> bool:
-    """Whether Telegram speaks here: somebody joined, a title changed, a group moved."""
+    """Return whether it is a service message: somebody joined, a title changed, a group moved."""
     if message.text or message.caption:
         return False
     if message.effective_attachment is None:
-        return not any(getattr(message, name) for name in _SENT) and not _is_new(message)
-    return any(getattr(message, name) for name in _NOT_FOR_READING)
+        return not any(getattr(message, name) for name in _UNATTACHED) and not _is_new(message)
+    return any(getattr(message, name) for name in _WITHOUT_TEXT)
 
 
 def _is_new(message: Message) -> bool:
-    """Whether there is nothing in a message but what the library has not heard of yet."""
+    """Return whether a message has only fields that the library does not know yet."""
     is_known = any(getattr(message, kind.value, None) for kind in MessageKind)
     return bool(message.api_kwargs) and not is_known
 
@@ -213,39 +213,35 @@ def _text(message: Message, me: User) -> str:
         return text
     address = re.match(rf"@{me.username}(?!\w)[ ,:\n]*", text, re.IGNORECASE)
     rest = text[address.end() :] if address else text
-    return rest or text  # who says our name alone has said that
+    return rest or text  # our name alone is a message too
 
 
 def _with_addresses(text: str, entities: tuple[MessageEntity, ...]) -> str:
-    """The text with the address behind each word that is a link."""
+    """Put the address of each link behind its words."""
     coded = text.encode("utf-16-le")
-    for one in sorted(entities, key=lambda entity: entity.offset, reverse=True):
-        end = (one.offset + one.length) * 2
-        if one.type == MessageEntity.TEXT_LINK and one.url:
-            coded = coded[:end] + f" ({one.url})".encode("utf-16-le") + coded[end:]
+    for entity in sorted(entities, key=lambda entity: entity.offset, reverse=True):
+        end = (entity.offset + entity.length) * 2
+        if entity.type == MessageEntity.TEXT_LINK and entity.url:
+            coded = coded[:end] + f" ({entity.url})".encode("utf-16-le") + coded[end:]
     return coded.decode("utf-16-le", "replace")
 
 
 def _in_words(message: Message) -> str:
-    """What was sent instead of a text."""
-    place = message.location
+    """Describe the content of a message without text."""
     if message.venue:
         return f"Location: {message.venue.title}, {message.venue.address} ({_at(message)})"
-    if place:
+    if message.location:
         return f"Location: {_at(message)}"
-    if message.contact:
-        one = message.contact
-        return f"Contact: {one.first_name} {one.last_name or ''} {one.phone_number}".replace(
-            "  ", " "
-        )
+    if contact := message.contact:
+        names = (contact.first_name, contact.last_name, contact.phone_number)
+        return f"Contact: {' '.join(filter(None, names))}"
     if message.poll:
         return f"Poll: {message.poll.question}" + "".join(
             f"\n- {o.text}" for o in message.poll.options
         )
-    if message.checklist:
-        one = message.checklist
-        tasks = (f"\n- [{'x' if task.completion_date else ' '}] {task.text}" for task in one.tasks)
-        return f"Checklist: {one.title}" + "".join(tasks)
+    if checklist := message.checklist:
+        tasks = (f"\n- [{'x' if t.completion_date else ' '}] {t.text}" for t in checklist.tasks)
+        return f"Checklist: {checklist.title}" + "".join(tasks)
     if message.dice:
         return f"{message.dice.emoji} {message.dice.value}"
     if message.sticker:
@@ -254,19 +250,18 @@ def _in_words(message: Message) -> str:
 
 
 def _at(message: Message) -> str:
-    place = message.location or (message.venue.location if message.venue else None)
-    return f"{place.latitude}, {place.longitude}" if place else ""
+    location = message.location or (message.venue.location if message.venue else None)
+    return f"{location.latitude}, {location.longitude}" if location else ""
 
 
 def _media(message: Message) -> tuple[MessageType, FileRef | None]:
-    """What kind of message it is, and its file."""
+    """Return the type of a message, and its file."""
     if message.photo:
         largest = message.photo[-1]
         return MessageType.PHOTO, FileRef(largest.file_id, "photo.jpg", largest.file_size)
-    if message.sticker:
-        one = message.sticker
-        ending = "tgs" if one.is_animated else "webm" if one.is_video else "webp"
-        return MessageType.STICKER, FileRef(one.file_id, f"sticker.{ending}", one.file_size)
+    if sticker := message.sticker:
+        ending = "tgs" if sticker.is_animated else "webm" if sticker.is_video else "webp"
+        return MessageType.STICKER, FileRef(sticker.file_id, f"sticker.{ending}", sticker.file_size)
     if message.location or message.venue:
         return MessageType.LOCATION, None
     named = {
@@ -283,25 +278,25 @@ def _media(message: Message) -> tuple[MessageType, FileRef | None]:
 
 
 def _replied(message: Message) -> tuple[Message | None, str | None]:
-    """The message that this one replies to, and its text or the part of it that is quoted."""
+    """Return the message that this one replies to, and its text or the quoted part of it."""
     replied = message.reply_to_message
     if replied is not None and replied.forum_topic_created is not None:
         replied = None  # every message of a topic refers to the topic's beginning
     quoted = message.quote.text if message.quote else None
-    return replied, quoted or (_shown(replied) if replied else None) or None
+    return replied, quoted or (_description(replied) if replied else None) or None
 
 
-def _shown(message: Message) -> str:
-    """A message in words: its text, or what was sent instead of one."""
+def _description(message: Message) -> str:
+    """Describe a message: its file and its text."""
     if _is_service(message):
         return ""
     kind, file = _media(message)
-    said = message.text or message.caption or _in_words(message)
-    return "\n".join(one for one in (f"[{kind.value}: {file.name}]" if file else "", said) if one)
+    text = message.text or message.caption or _in_words(message)
+    return "\n".join(filter(None, (f"[{kind.value}: {file.name}]" if file else "", text)))
 
 
 def _forwarded(message: Message) -> str:
-    """Whose words these are, when they are not those of who sent them."""
+    """Name the author of a forwarded message; empty when it was not forwarded."""
     origin = message.forward_origin
     if isinstance(origin, MessageOriginUser):
         name = origin.sender_user.full_name
@@ -321,7 +316,7 @@ def _marked(message: Message) -> Mapping[MessageEntity, str]:
 
 
 def _names_me(message: Message, me: User) -> bool:
-    """Whether the bot is named, also in a command."""
+    """Return whether the bot is named, also in a command."""
     name = f"@{me.username}".lower()
     if (_command(message) or "").lower().endswith(name):
         return True
@@ -334,7 +329,7 @@ def _names_me(message: Message, me: User) -> bool:
 
 
 def _command(message: Message) -> str | None:
-    """The command that a message begins with, with the bot it is for."""
+    """Return the command that a message begins with, with the name of its bot."""
     for entity, words in _marked(message).items():
         if entity.type == MessageEntity.BOT_COMMAND and entity.offset == 0:
             return words

@@ -22,19 +22,19 @@ from gateway.platforms.telegram.wire import Wire, table
 from hermes_core.errors import StoreError
 
 SECRET_HEADER = "x-telegram-bot-api-secret-token"
-_LARGEST = 1 << 20
+_MAX_BODY_BYTES = 1 << 20
 _log = logging.getLogger(__name__)
 
 
 class Webhook:
-    """What listens on the port: one path, and only for who knows the secret."""
+    """The ASGI application: one path, only for requests that bring the secret."""
 
     def __init__(
-        self, path: str, secret: str, take: Callable[[Sequence[dict[str, Any]]], Awaitable[None]]
+        self, path: str, secret: str, deliver: Callable[[Sequence[dict[str, Any]]], Awaitable[None]]
     ) -> None:
         self._path = path
         self._secret = secret.encode()
-        self._take = take
+        self._deliver = deliver
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -44,64 +44,64 @@ class Webhook:
         await Response(status_code=status)(scope, receive, send)
 
     async def _answer(self, request: Request) -> int:
-        """200 when the update is on disk, or was skipped for good."""
+        """Return 200 when the update is on disk, or was skipped for good."""
         if request.method != "POST" or request.url.path != self._path:
             return HTTPStatus.NOT_FOUND
         if not hmac.compare_digest(request.headers.get(SECRET_HEADER, "").encode(), self._secret):
             return HTTPStatus.FORBIDDEN
         try:
-            update = table(json.loads(await read_body(request, _LARGEST)))
+            update = table(json.loads(await read_body(request, _MAX_BODY_BYTES)))
         except ValueError:
             return HTTPStatus.BAD_REQUEST
-        return await self._taken(update) if "update_id" in update else HTTPStatus.BAD_REQUEST
+        return await self._accept(update) if "update_id" in update else HTTPStatus.BAD_REQUEST
 
-    async def _taken(self, update: dict[str, Any]) -> int:
+    async def _accept(self, update: dict[str, Any]) -> int:
         try:
-            await self._take([update])
+            await self._deliver([update])
         except StoreError as error:
             _log.warning("A message of Telegram waits for the store: %s", error)
             return HTTPStatus.SERVICE_UNAVAILABLE
         except Exception:  # noqa: BLE001 -- the boundary: Telegram is told, and delivers again
-            _log.exception("An update of Telegram could not be taken in.")
+            _log.exception("An update of Telegram could not be accepted.")
             return HTTPStatus.INTERNAL_SERVER_ERROR
         return HTTPStatus.OK
 
 
 class Watch:
-    """Looks now and then whether Telegram still sends to us, and whether it gets through."""
+    """Checks periodically whether Telegram still sends to us, and whether it gets through."""
 
-    def __init__(self, wire: Wire, url: str, every_s: float) -> None:
+    def __init__(self, wire: Wire, url: str, interval_s: float) -> None:
         self._wire = wire
         self._url = url
-        self._every_s = every_s
-        self._told: object = None
+        self._interval_s = interval_s
+        self._reported: object = None
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Look until stopped; raises PlatformError when the webhook is not ours any more."""
+        """Check until stopped; raises PlatformError when the webhook is not ours any more."""
         while not self._stopping.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._every_s):
+                async with asyncio.timeout(self._interval_s):
                     await self._stopping.wait()
                 return
-            await self._look()
+            await self._check()
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         try:
             info = await self._wire.get_webhook_info()
         except InvalidToken as error:
             raise connection_error(error) from None
         except TelegramError as error:
-            _log.debug("The webhook could not be looked at: %s", type(error).__name__)
+            _log.debug("The webhook could not be checked: %s", type(error).__name__)
             return
         if info.url != self._url:
             raise PlatformError(
-                "Another program took the webhook of this Telegram bot away.",
+                "Another program took over the webhook of this Telegram bot.",
                 fix="Let only one program use the token, or revoke it with @BotFather.",
             )
-        if info.pending_update_count and info.last_error_date != self._told:
-            self._told = info.last_error_date
-            _log.warning("Telegram does not get through to us: %s", info.last_error_message)
+        if info.pending_update_count and info.last_error_date != self._reported:
+            self._reported = info.last_error_date
+            _log.warning("Telegram cannot reach the webhook: %s", info.last_error_message)

@@ -1,4 +1,4 @@
-"""Webhooks as a platform: the listener that takes deliveries in, and the posts that replies are."""
+"""The webhook platform: a listener that accepts deliveries, and replies that are posted."""
 
 import logging
 import re
@@ -29,11 +29,11 @@ from hermes_core import secrets
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_SHORTEST_SECRET = 8
+_MIN_SECRET_LENGTH = 8
 
 
 class WebhookAdapter(BasePlatformAdapter):
-    """Takes signed deliveries in, and posts replies to where a hook says."""
+    """Accepts signed deliveries, and posts replies to the address of the hook."""
 
     abilities = Abilities(text_limit=1_000_000, resend="same")
 
@@ -43,13 +43,13 @@ class WebhookAdapter(BasePlatformAdapter):
         self._hooks = {name: _checked(name, settings) for name in settings.hooks}
         if not self._hooks:
             raise _unusable("There is no hook.", "Add [gateway.platforms.webhook.hooks.NAME].")
-        secrets.register({f"webhook.{name}": one.secret for name, one in self._hooks.items()})
+        secrets.register({f"webhook.{name}": hook.secret for name, hook in self._hooks.items()})
         self._listener: Listener | None = None
         self._poster = Poster()
 
     @property
     def url(self) -> str:
-        """Where senders find it, once it is connected."""
+        """The address for senders, once it is connected."""
         host = self._settings.host
         port = self._listener.port if self._listener else self._settings.port
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/hooks"
@@ -91,14 +91,14 @@ class WebhookAdapter(BasePlatformAdapter):
         key = (metadata or {}).get("key") or f"{chat_id}/{reply_to}"
         if hook.deliver == "none":
             return SendResult(success=True, message_id=key)
-        said = {"conversation": chat_id, "reply_to": reply_to, "text": content}
-        return await self._poster.post(hook, key, msgspec.json.encode(said))
+        payload = {"conversation": chat_id, "reply_to": reply_to, "text": content}
+        return await self._poster.post(hook, key, msgspec.json.encode(payload))
 
     async def _health(self, _request: Request) -> Response:
         return await health(self.ingress)
 
     async def _receive(self, request: Request) -> Response:
-        """Take a delivery in, and say so only when it is on disk."""
+        """Accept a delivery; answer only when it is on disk."""
         name = request.path_params["name"]
         hook = self._hooks.get(name)
         if hook is None:
@@ -107,34 +107,34 @@ class WebhookAdapter(BasePlatformAdapter):
         delivery = signature.checked(
             hook.style, hook.secret, self._settings.window_s, request.headers, body
         )
-        said = translate.payload(body)
+        payload = translate.payload(body)
         kind = request.headers.get("X-GitHub-Event", "") if hook.style == "github" else ""
         if kind == "ping":
             return json({"outcome": "pong"})
-        receipt = await self.ingress.accept(translate.event(name, hook, delivery, said, kind))
-        told = {
+        receipt = await self.ingress.accept(translate.event(name, hook, delivery, payload, kind))
+        outcome = {
             "outcome": receipt.outcome,
             "is_new": receipt.is_new,
             "turn_id": receipt.turn_id,
             "session_id": receipt.session_id,
         }
-        return json(told, 202)
+        return json(outcome, 202)
 
 
 def _checked(name: str, settings: WebhookSettings) -> HookSettings:
-    """A hook that can be used, with its secret; raises PlatformError."""
+    """Return a hook with its secret; raises PlatformError when it cannot be used."""
     hook = settings.hooks[name]
     if not _NAME.fullmatch(name):
-        raise _unusable(f"{name!r} is no name for a hook.", "Use a-z, 0-9, - and _.")
+        raise _unusable(f"{name!r} is not a valid name for a hook.", "Use a-z, 0-9, - and _.")
     secret = hook.secret or settings.secret
-    if len(secret) < _SHORTEST_SECRET:
+    if len(secret) < _MIN_SECRET_LENGTH:
         raise _unusable(
-            f"The hook {name} has no secret of {_SHORTEST_SECRET} characters or more.",
+            f"The hook {name} has no secret of {_MIN_SECRET_LENGTH} characters or more.",
             "Give it `secret`, or set HERMES_WEBHOOK_SECRET for all hooks.",
         )
     if hook.deliver != "none" and not _is_address(hook.deliver):
         raise _unusable(
-            f"What the hook {name} delivers to is no address.",
+            f"The hook {name} delivers to something that is not an address.",
             "Set `deliver` to https://… or to none.",
         )
     return msgspec.structs.replace(hook, secret=secret)

@@ -1,4 +1,4 @@
-"""What webhooks are called and can be told, before anything of them is loaded."""
+"""The manifest of webhooks: their names and settings, before anything of them is loaded."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,7 +9,7 @@ from gateway.config import PlatformConfig
 from gateway.platforms.base import BasePlatformAdapter, Manifest
 
 
-def _says(text: str, **limits: Any) -> Any:  # noqa: ANN401 -- msgspec's own
+def _describe(text: str, **limits: Any) -> Any:  # noqa: ANN401 -- msgspec's own
     return msgspec.Meta(description=text, **limits)
 
 
@@ -19,29 +19,34 @@ Style = Literal["hermes", "github"]
 class HookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[gateway.platforms.webhook.hooks.NAME]`."""
 
-    secret: Annotated[str, _says("What its requests are signed with; empty: the general one.")] = ""
+    secret: Annotated[str, _describe("Signs its requests; empty: the general secret.")] = ""
     style: Annotated[
-        Style, _says("How they are signed: with our headers, or with X-Hub-Signature-256.")
+        Style, _describe("How they are signed: with our headers, or with X-Hub-Signature-256.")
     ] = "hermes"
     prompt: Annotated[
-        str, _says("What the agent is told, with {field.path} from the JSON; empty: the JSON.")
+        str,
+        _describe("The message for the agent, with {field.path} from the JSON; empty: the JSON."),
     ] = ""
     conversation: Annotated[
-        str, _says("What belongs together, as {field.path}; empty: each delivery is by itself.")
+        str,
+        _describe("Groups deliveries into conversations, as {field.path}; empty: each is its own."),
     ] = ""
-    deliver: Annotated[str, _says("Where the reply is posted to: an address, or none.")] = "none"
+    deliver: Annotated[str, _describe("The address to post the reply to, or none.")] = "none"
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[gateway.platforms.webhook]`."""
 
-    secret: Annotated[str, _says("The secret of hooks that have none of their own.")] = ""
-    host: Annotated[str, _says("Address to listen on.", min_length=1)] = "127.0.0.1"
-    port: Annotated[int, _says("Port to listen on; 0: any that is free.", ge=0, le=65535)] = 8644
-    window_s: Annotated[float, _says("How old a signed request may be.", gt=0)] = 300.0
-    body_limit_mb: Annotated[int, _says("Largest request.", ge=1, le=1024)] = 5
+    secret: Annotated[str, _describe("The secret of hooks that have none of their own.")] = ""
+    host: Annotated[str, _describe("Address to listen on.", min_length=1)] = "127.0.0.1"
+    port: Annotated[int, _describe("Port to listen on; 0: any that is free.", ge=0, le=65535)] = (
+        8644
+    )
+    window_s: Annotated[float, _describe("How old a signed request may be.", gt=0)] = 300.0
+    body_limit_mb: Annotated[int, _describe("Largest request.", ge=1, le=1024)] = 5
     hooks: Annotated[
-        dict[str, HookSettings], _says("One table a hook; its name is the end of its address.")
+        dict[str, HookSettings],
+        _describe("One table per hook; its name is the end of its address."),
     ] = {}
 
 

@@ -1,4 +1,4 @@
-"""The poster: brings a reply to where a hook wants it, and says what became of it."""
+"""Posts a reply to the address of a hook, and reports the outcome."""
 
 import hashlib
 import re
@@ -12,19 +12,19 @@ from gateway.platforms.webhook.manifest import HookSettings
 from hermes_agent.models.proxy import proxy_for
 from hermes_core import config
 
-_WITHIN_S = 20.0
-_WAIT_S = 30.0
+_TIMEOUT_S = 20.0
+_RETRY_AFTER_S = 30.0
 _PLAIN = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
 
 class Poster:
-    """Posts, over connections that are kept as long as the adapter is connected."""
+    """Posts over connections that stay open as long as the adapter is connected."""
 
     def __init__(self) -> None:
         self._clients: dict[str, httpx2.AsyncClient] = {}
 
     async def post(self, hook: HookSettings, key: str, body: bytes) -> SendResult:
-        """Post one piece. Its key is the delivery's id, so a receiver knows a piece that comes again."""
+        """Post one piece. Its key is the delivery id, so a receiver recognizes a repeat."""
         delivery = key if _PLAIN.fullmatch(key) else hashlib.sha256(key.encode()).hexdigest()
         headers = signature.sign(hook.style, hook.secret, delivery, body)
         headers["Content-Type"] = "application/json"
@@ -46,29 +46,29 @@ class Poster:
         proxy = proxy_for(url, config.proxies())
         if proxy not in self._clients:
             self._clients[proxy] = httpx2.AsyncClient(
-                timeout=_WITHIN_S, follow_redirects=False, trust_env=False, proxy=proxy or None
+                timeout=_TIMEOUT_S, follow_redirects=False, trust_env=False, proxy=proxy or None
             )
         return self._clients[proxy]
 
 
 def _receiver(hook: HookSettings) -> str:
-    """Where replies go, as a log may say it: without what lets one in there, as a password or a path."""
+    """Return the receiver as a log may name it: without passwords and paths."""
     return urlsplit(hook.deliver).hostname or ""
 
 
 def _outcome(answer: httpx2.Response, delivery: str) -> SendResult:
     if answer.is_success:
         return SendResult(success=True, message_id=delivery)
-    status, said = answer.status_code, f"The receiver answered {answer.status_code}."
+    status, message = answer.status_code, f"The receiver answered {answer.status_code}."
     if status == 429 or (status == 503 and "retry-after" in answer.headers):
-        return _failed("rate_limited", said, _seconds(answer.headers.get("retry-after", "")))
+        return _failed("rate_limited", message, _seconds(answer.headers.get("retry-after", "")))
     if status == 413:
-        return _failed("too_long", said)
-    return _failed("unsure" if status == 408 or status >= 500 else "refused", said)
+        return _failed("too_long", message)
+    return _failed("unsure" if status == 408 or status >= 500 else "refused", message)
 
 
 def _seconds(text: str) -> float:
-    return float(text) if text.isdecimal() else _WAIT_S
+    return float(text) if text.isdecimal() else _RETRY_AFTER_S
 
 
 def _failed(kind: ErrorKind, message: str, retry_after: float | None = None) -> SendResult:

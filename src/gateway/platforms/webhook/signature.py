@@ -1,8 +1,8 @@
-"""Signatures: that a request comes from who knows the secret, now, and under which name.
+"""Signatures: they prove that a request is recent and that its sender knows the secret.
 
 Ours is HMAC-SHA256 over `timestamp.delivery.body`, or `timestamp.body` without a delivery id, as
 `sha256=HEX`. The body is a JSON object or list, so one can never be read as the other. GitHub's covers
-the body alone: it has no time, and its delivery id could be changed by who replays it.
+the body alone: it has no time, and whoever replays it can change its delivery id.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _SECONDS = re.compile(r"\d{1,12}", re.ASCII)
 
 
 def sign(style: Style, secret: str, delivery: str, body: bytes) -> dict[str, str]:
-    """The headers that make a request of ours believed."""
+    """Return the headers that sign a request of ours."""
     if style == "github":
         return {GITHUB_SIGNATURE: _digest(secret, body), DELIVERY: delivery}
     timestamp = str(int(clock.now()))
@@ -39,13 +39,13 @@ def sign(style: Style, secret: str, delivery: str, body: bytes) -> dict[str, str
 def checked(
     style: Style, secret: str, window_s: float, headers: Mapping[str, str], body: bytes
 ) -> str:
-    """The name of a delivery, once its signature has been found right; raises RefusedRequest."""
+    """Check the signature of a delivery and return its id; raises RefusedRequest."""
     delivery = headers.get(DELIVERY) or (
         headers.get(GITHUB_DELIVERY, "") if style == "github" else ""
     )
     if delivery and not _DELIVERY_ID.fullmatch(delivery):
         raise RefusedRequest(
-            400, "The delivery id is no id.", code="invalid_delivery", param=DELIVERY
+            400, "The delivery id is not valid.", code="invalid_delivery", param=DELIVERY
         )
     if style == "github":
         _compare(headers.get(GITHUB_SIGNATURE, ""), _digest(secret, body), GITHUB_SIGNATURE)
@@ -63,14 +63,14 @@ def _prefix(timestamp: str, delivery: str) -> bytes:
 
 
 def _digest(secret: str, *parts: bytes) -> str:
-    made = hmac.new(secret.encode(), digestmod=hashlib.sha256)
+    mac = hmac.new(secret.encode(), digestmod=hashlib.sha256)
     for part in parts:
-        made.update(part)
-    return f"sha256={made.hexdigest()}"
+        mac.update(part)
+    return f"sha256={mac.hexdigest()}"
 
 
-def _compare(given: str, wanted: str, header: str) -> None:
-    if not hmac.compare_digest(given.encode(), wanted.encode()):
+def _compare(signature: str, expected: str, header: str) -> None:
+    if not hmac.compare_digest(signature.encode(), expected.encode()):
         raise _refused("The signature is missing or wrong.", header)
 
 

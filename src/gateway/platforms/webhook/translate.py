@@ -1,4 +1,4 @@
-"""From the JSON of a delivery to the message that the gateway takes in. No I/O."""
+"""Translate the JSON of a delivery to the message that the gateway accepts. No I/O."""
 
 import hashlib
 import re
@@ -12,28 +12,28 @@ from gateway.platforms.refusal import RefusedRequest
 from gateway.platforms.webhook.manifest import HookSettings
 from gateway.source import SessionSource
 
-_PLACE = re.compile(r"\{([\w-]+(?:\.[\w-]+)*)\}")
-_ODD = re.compile(r"[^\w@+:=~#-]+", re.ASCII)
-_LONGEST = 80
+_FIELD = re.compile(r"\{([\w-]+(?:\.[\w-]+)*)\}")
+_UNSAFE = re.compile(r"[^\w@+:=~#-]+", re.ASCII)
+_MAX_NAME_LENGTH = 80
 
 
 def payload(body: bytes) -> dict[str, Any] | list[Any]:
-    """The JSON of a delivery: an object or a list; raises RefusedRequest."""
+    """Parse the JSON of a delivery, an object or a list; raises RefusedRequest."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any] | list[Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        text = f"The body must be a JSON object or list, as application/json: {error}."
+        text = f"The request body is not a JSON object or list: {error}."
         raise RefusedRequest(400, text, code="invalid_json") from error
 
 
-def event(name: str, hook: HookSettings, delivery: str, said: Any, kind: str = "") -> MessageEvent:  # noqa: ANN401 -- JSON
-    """The message of a delivery. `kind` is what its sender calls the event."""
-    together = render(hook.conversation, said).strip()
+def event(name: str, hook: HookSettings, delivery: str, value: Any, kind: str = "") -> MessageEvent:  # noqa: ANN401 -- JSON
+    """Build the message of a delivery. `kind` is the name of the event at its sender."""
+    group = render(hook.conversation, value).strip()
     return MessageEvent(
-        text=_text(name, hook, said, kind),
+        text=_text(name, hook, value, kind),
         source=SessionSource(
             Platform.WEBHOOK,
-            chat_id=f"{name}/{_safe(together) if together else delivery}",
+            chat_id=f"{name}/{_safe(group) if group else delivery}",
             chat_name=name,
             user_id=name,
             user_name=name,
@@ -43,45 +43,45 @@ def event(name: str, hook: HookSettings, delivery: str, said: Any, kind: str = "
         named_within=f"deliveries of {name}",
         is_mention=True,
         can_be_asked=False,
-        options={} if together else {"is_single": True},
+        options={} if group else {"is_single": True},
     )
 
 
 def hook_of(chat_id: str) -> str:
-    """The hook that a chat belongs to."""
+    """Return the hook that a chat belongs to."""
     return chat_id.partition("/")[0]
 
 
-def render(template: str, said: Any) -> str:  # noqa: ANN401 -- JSON
-    """A template with its places filled; what the JSON does not have is left empty."""
-    return _PLACE.sub(lambda found: _written(_at(said, found[1])), template)
+def render(template: str, value: Any) -> str:  # noqa: ANN401 -- JSON
+    """Fill the fields of a template; a field that the JSON does not have is empty."""
+    return _FIELD.sub(lambda found: _as_text(_at(value, found[1])), template)
 
 
-def _text(name: str, hook: HookSettings, said: Any, kind: str) -> str:  # noqa: ANN401 -- JSON
+def _text(name: str, hook: HookSettings, value: Any, kind: str) -> str:  # noqa: ANN401 -- JSON
     title = f"Webhook {name}{f', event {kind}' if kind else ''}:"
-    text = render(hook.prompt, said) if hook.prompt else f"{title}\n{_written(said)}"
+    text = render(hook.prompt, value) if hook.prompt else f"{title}\n{_as_text(value)}"
     # What others write must not become a command of ours.
     return f"{title}\n{text}" if text.lstrip().startswith("/") or not text.strip() else text
 
 
-def _at(said: Any, path: str) -> Any:  # noqa: ANN401 -- JSON
+def _at(value: Any, path: str) -> Any:  # noqa: ANN401 -- JSON
     for step in path.split("."):
-        if isinstance(said, dict):
-            said = cast("dict[str, Any]", said).get(step)
-        elif isinstance(said, list) and step.isdecimal() and int(step) < len(said):  # pyright: ignore[reportUnknownArgumentType] -- JSON
-            said = cast("list[Any]", said)[int(step)]
+        if isinstance(value, dict):
+            value = cast("dict[str, Any]", value).get(step)
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):  # pyright: ignore[reportUnknownArgumentType] -- JSON
+            value = cast("list[Any]", value)[int(step)]
         else:
             return None
-    return said
+    return value
 
 
-def _written(value: Any) -> str:  # noqa: ANN401 -- JSON
+def _as_text(value: Any) -> str:  # noqa: ANN401 -- JSON
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _safe(text: str) -> str:
-    """A name for what belongs together; two that differ stay different when letters are lost."""
-    clean = _ODD.sub("_", text)[:_LONGEST]
+    """Return a name that a chat id can hold; two that differ stay different."""
+    clean = _UNSAFE.sub("_", text)[:_MAX_NAME_LENGTH]
     return clean if clean == text else f"{clean}~{hashlib.sha256(text.encode()).hexdigest()[:12]}"

@@ -1,4 +1,4 @@
-"""The way of one event to the ingress: translated, with its file and what it refers to."""
+"""Translates an event, with its file and the messages it refers to, and passes it to the ingress."""
 
 import asyncio
 import logging
@@ -12,13 +12,13 @@ from nio.responses import RoomGetEventResponse, WhoamiResponse
 from gateway.config import Platform
 from gateway.platforms.base import IncomingFile, Ingress, MessageEvent, PlatformError
 from gateway.platforms.matrix import media
-from gateway.platforms.matrix.answers import RequestFailed, answered, persistently
 from gateway.platforms.matrix.client import Client
+from gateway.platforms.matrix.homeserver import RequestFailed, request, with_retries
 from gateway.platforms.matrix.translate import (
     Json,
     Me,
     Media,
-    Place,
+    Room,
     text_of,
     thread_of,
     translate,
@@ -29,20 +29,20 @@ from hermes_core.errors import StoreError
 _log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 30.0
+_MAX_PAUSE_S = 30.0
 
 
-class Intake:
-    """Hands messages in, and comes back only when the ingress has them on disk."""
+class Receiver:
+    """Passes messages on, and returns only when the ingress has them on disk."""
 
     def __init__(self, client: Client, ingress: Ingress, me: Me) -> None:
         self._client = client
         self._ingress = ingress
         self._me = me
 
-    async def take(self, room_id: str, source: Json) -> None:
-        """Hand in the message of an event, if there is one."""
-        found = translate(source, self._place(room_id, source), self._me)
+    async def accept(self, room_id: str, source: Json) -> None:
+        """Pass on the message of an event, if there is one."""
+        found = translate(source, self._room(room_id, source), self._me)
         if found is None:
             return
         if found.media:
@@ -55,12 +55,12 @@ class Intake:
         room = self._client.rooms.get(room_id)
         return room is None or room.member_count <= 2
 
-    def _place(self, room_id: str, source: Json) -> Place:
+    def _room(self, room_id: str, source: Json) -> Room:
         room: MatrixRoom | None = self._client.rooms.get(room_id)
         if room is None:
-            return Place(room_id)
+            return Room(room_id)
         sender = str(source.get("sender", ""))
-        return Place(
+        return Room(
             room_id,
             name=room.display_name,
             topic=room.topic or "",
@@ -68,10 +68,10 @@ class Intake:
             sender_name=room.user_name(sender) or sender,
         )
 
-    async def _fetch(self, one: Media) -> bytes:
-        """A file that lies on the homeserver; raises PlatformError when it is not to be had."""
+    async def _fetch(self, file: Media) -> bytes:
+        """Fetch a file from the homeserver; raises PlatformError."""
         try:
-            return await persistently(lambda: media.fetch(self._client, one))
+            return await with_retries(lambda: media.fetch(self._client, file))
         except RequestFailed as error:
             if error.is_logged_out:
                 raise
@@ -79,19 +79,19 @@ class Intake:
             if is_silent and not await self._is_server_there():
                 # The message is not acknowledged, and comes again.
                 raise RequestFailed("network", str(error)) from error
-            _log.warning("Matrix: the file %s is not to be had: %s", one.url, error)
+            _log.warning("Matrix: the file %s cannot be fetched: %s", file.url, error)
             raise PlatformError(str(error)) from error
 
     async def _is_server_there(self) -> bool:
-        """Whether the homeserver answers at all; a file of another one may be out of reach for ever."""
+        """Return whether the homeserver answers; a file of another one may never be reachable."""
         try:
-            await answered(WhoamiResponse, self._client.whoami())
+            await request(WhoamiResponse, self._client.whoami())
         except RequestFailed as error:
             return not error.ends_reading
         return True
 
     async def _look_up(self, room_id: str, event: MessageEvent) -> None:
-        """Add what only the message knows that this one replies to, or is a new version of."""
+        """Complete a message from the one that it replies to, or is a new version of."""
         if event.reply_to_message_id:
             replied = await self._find(room_id, event.reply_to_message_id)
             newest = await self._newest(room_id, replied)
@@ -102,17 +102,18 @@ class Intake:
             event.source.thread_id = thread_of(await self._find(room_id, event.edits))
 
     async def _newest(self, room_id: str, source: Json) -> Json:
-        """The last version of an event by its own sender, which its server names with it."""
+        """Return the last version of an event by its own sender."""
         name = version_of(source)
         found: Json = await self._find(room_id, name) if name else {}
         return found if found.get("sender") == source.get("sender") else source
 
     async def _find(self, room_id: str, event_id: str) -> Json:
-        """An event of a room; nothing when it is not to be had."""
+        """Fetch an event of a room; empty when that fails."""
         get = self._client.room_get_event
         try:
-            ask = lambda: answered(RoomGetEventResponse, get(room_id, event_id))  # noqa: E731
-            found = (await persistently(ask)).event
+            found = (
+                await with_retries(lambda: request(RoomGetEventResponse, get(room_id, event_id)))
+            ).event
         except RequestFailed as error:
             if error.ends_reading:
                 raise
@@ -128,19 +129,19 @@ class Intake:
             return found.source
 
     async def moved(self, old_room: str, new_room: str) -> None:
-        """Hand in that a room takes the place of another one."""
+        """Report that a room replaces another one."""
         await _until_stored(lambda: self._ingress.moved(Platform.MATRIX, old_room, new_room))
 
 
-async def _until_stored(hand_in: Callable[[], Awaitable[object]]) -> None:
-    """Hand something in, however long the store does not take it: what follows must wait."""
+async def _until_stored(write: Callable[[], Awaitable[object]]) -> None:
+    """Repeat a write until the store accepts it: later events must wait."""
     pause = _PAUSE_S
     while True:
         try:
-            await hand_in()
+            await write()
         except StoreError as error:
-            _log.warning("Matrix: news are not stored yet: %s", error)
+            _log.warning("Matrix: an event cannot be stored now: %s", error)
             await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_S)
+            pause = min(pause * 2, _MAX_PAUSE_S)
         else:
             return

@@ -1,7 +1,7 @@
-"""Upgrades: a room that another one took the place of, when both say so.
+"""Room upgrades: one room replaces another, when both say so.
 
-Anybody can make a room that says it follows another one, and who may write in the old room can point at
-any other; only both together are a move.
+Anybody can create a room that claims to follow another one, and whoever may write in the old room can
+point at any other; only both together are an upgrade.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -9,8 +9,8 @@ from typing import cast
 
 from nio.responses import RoomGetStateEventResponse
 
-from gateway.platforms.matrix.answers import RequestFailed, answered, persistently
 from gateway.platforms.matrix.client import Client
+from gateway.platforms.matrix.homeserver import RequestFailed, request, with_retries
 from gateway.platforms.matrix.translate import (
     CREATE,
     TOMBSTONE,
@@ -20,21 +20,21 @@ from gateway.platforms.matrix.translate import (
 )
 
 
-class Upgrades:
-    """Finds out which rooms take the place of which."""
+class RoomUpgrades:
+    """Finds out which rooms replace which."""
 
     def __init__(
         self,
         client: Client,
         join: Callable[[str], Awaitable[None]],
-        note: Callable[[str, str], Awaitable[None]],
+        report: Callable[[str, str], Awaitable[None]],
     ) -> None:
         self._client = client
         self._join = join
-        self._note = note
+        self._report = report
 
-    async def look(self, room_id: str, sources: Iterable[Json]) -> None:
-        """Note what the events of a room say about it; a new room that we are not in is joined."""
+    async def check(self, room_id: str, sources: Iterable[Json]) -> None:
+        """Report the upgrades in the events of a room; join a new room that we are not in."""
         for source in sources:
             if old := predecessor(source):
                 await self._follow(old, room_id)
@@ -48,11 +48,11 @@ class Upgrades:
             replacement(await self._state(old, TOMBSTONE)) == new
             and predecessor(await self._state(new, CREATE)) == old
         ):
-            await self._note(old, new)
+            await self._report(old, new)
 
     async def _state(self, room_id: str, kind: str) -> Json:
         try:
-            return await persistently(lambda: _state(self._client, room_id, kind))
+            return await with_retries(lambda: _state(self._client, room_id, kind))
         except RequestFailed as error:
             if error.ends_reading:
                 raise
@@ -60,7 +60,7 @@ class Upgrades:
 
 
 async def is_replaced(client: Client, room_id: str) -> bool:
-    """Whether a room was replaced, so that nobody can write there any more."""
+    """Return whether a room was replaced, so that nobody can write there any more."""
     try:
         return bool(replacement(await _state(client, room_id, TOMBSTONE)))
     except RequestFailed:
@@ -68,7 +68,7 @@ async def is_replaced(client: Client, room_id: str) -> bool:
 
 
 async def _state(client: Client, room_id: str, kind: str) -> Json:
-    """A state of a room in the shape of the event that set it; raises RequestFailed."""
-    ask = client.room_get_state_event(room_id, kind)
-    found = await answered(RoomGetStateEventResponse, ask)
+    """Return a state of a room as the event that set it; raises RequestFailed."""
+    call = client.room_get_state_event(room_id, kind)
+    found = await request(RoomGetStateEventResponse, call)
     return {"type": kind, "content": cast("Json", found.content)}

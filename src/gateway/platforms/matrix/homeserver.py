@@ -1,4 +1,4 @@
-"""Requests to the homeserver, and what its refusals and its silence mean."""
+"""Requests to the homeserver: timeouts, retries, and the meaning of its errors."""
 
 import asyncio
 import logging
@@ -16,16 +16,16 @@ from hermes_core.errors import HermesError
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_ATTEMPTS = 5
-_AWAY_AFTER = 3
-"""So many attempts, over some seconds, and a server that does not answer is taken to be away."""
-_LONGEST_PAUSE_S = 60.0
+_MAX_ATTEMPTS = 5
+_MAX_UNREACHED = 3
+"""After so many attempts, over some seconds, a server that does not answer counts as away."""
+_MAX_PAUSE_S = 60.0
 _TOO_LARGE = 413
 _NOT_LOGGED_IN = {"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"}
 
 
 class RequestFailed(HermesError):
-    """The server did not do what it was asked; `kind` says whether asking again is of use."""
+    """A request failed; `kind` says whether a retry may help."""
 
     def __init__(
         self, kind: ErrorKind, text: str, *, code: str = "", retry_after: float | None = None
@@ -33,10 +33,10 @@ class RequestFailed(HermesError):
         super().__init__(text)
         self.kind: ErrorKind = kind
         self.code = code
-        """The server's own word for it, such as M_FORBIDDEN."""
+        """The error code of the server, such as M_FORBIDDEN."""
         self.retry_after = retry_after
         self.is_device_kept = False
-        """Whether who is logged out may come back as the same device."""
+        """Whether a login after being logged out may use the same device."""
 
     @property
     def is_logged_out(self) -> bool:
@@ -44,12 +44,12 @@ class RequestFailed(HermesError):
 
     @property
     def is_unreached(self) -> bool:
-        """Whether nobody was there to answer."""
+        """Return whether the server did not answer."""
         return self.kind == "network" and not self.code
 
     @property
     def ends_reading(self) -> bool:
-        """Whether nothing more can be asked for now, whatever it is."""
+        """Return whether no other request can succeed now either."""
         return self.is_logged_out or self.is_unreached
 
     @property
@@ -62,58 +62,59 @@ class RequestFailed(HermesError):
         )
 
 
-async def answered(kind: type[T], call: Awaitable[object], *, within_s: float = 60.0) -> T:
-    """What the server answered; raises RequestFailed when it refused, or did not answer in time."""
-    response = await reached(call, within_s=within_s)
+async def request(kind: type[T], call: Awaitable[object], *, timeout_s: float = 60.0) -> T:
+    """Return the response of the server; raises RequestFailed for an error or a timeout."""
+    response = await response_of(call, timeout_s=timeout_s)
     if isinstance(response, ErrorResponse):
         raise _refusal(response)
     if not isinstance(response, kind):
-        raise RequestFailed("network", "The homeserver answered what nobody asked.")
+        raise RequestFailed("network", "The homeserver sent an unexpected response.")
     return response
 
 
-async def reached(call: Awaitable[T], *, within_s: float = 60.0) -> T:
-    """Whatever the server answered; raises RequestFailed when it did not.
+async def response_of(call: Awaitable[T], *, timeout_s: float = 60.0) -> T:
+    """Return any response of the server; raises RequestFailed when there is none.
 
-    A request that was cut off is `network`, though it may have arrived: whatever we send has a
-    transaction id, and a second one with the same id changes nothing.
+    A request that was cut off is `network`, though it may have arrived: everything we send has a
+    transaction id, and a repeat with the same id changes nothing.
     """
     try:
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(timeout_s):
             return await call
     except ProtocolError as error:
-        raise RequestFailed("network", f"Nothing was asked: {error}", code="client") from error
+        raise RequestFailed(
+            "network", f"The request was not sent: {error}", code="client"
+        ) from error
     except (ClientError, OSError) as error:
-        said = str(error) or type(error).__name__
-        raise RequestFailed("network", f"The homeserver was not reached: {said}.") from error
+        reason = str(error) or type(error).__name__
+        raise RequestFailed("network", f"The homeserver was not reached: {reason}.") from error
 
 
-async def persistently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask again when the answer is lost or put off; whoever is limited waits as long as they are told.
+async def with_retries(send: Callable[[], Awaitable[T]]) -> T:
+    """Send a request, and repeat it after failures that may pass; rate limits are waited out.
 
-    Raises RequestFailed when the server refuses, logs us out, is away for longer than a moment, or is
-    there and fails at this one again and again.
+    Raises RequestFailed when the server refuses, logs us out, stays away, or fails again and again.
     """
     failures = 0
     while True:
         try:
-            return await ask()
+            return await send()
         except RequestFailed as error:
             failures += 1
-            if not _is_worth_another(error, failures):
+            if not _may_retry(error, failures):
                 raise
             if failures == 1:
-                _log.warning("Matrix: %s Trying again.", error)
-            pause = min(2.0**failures / 2, _LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)
+                _log.warning("Matrix: %s Retrying.", error)
+            pause = min(2.0**failures / 2, _MAX_PAUSE_S) * random.uniform(0.5, 1.0)
             await asyncio.sleep(error.retry_after or pause)
 
 
-def _is_worth_another(error: RequestFailed, failures: int) -> bool:
+def _may_retry(error: RequestFailed, failures: int) -> bool:
     if error.is_logged_out or not error.is_transient:
         return False
     if error.kind == "rate_limited":
         return True
-    return failures < (_AWAY_AFTER if error.is_unreached else _ATTEMPTS)
+    return failures < (_MAX_UNREACHED if error.is_unreached else _MAX_ATTEMPTS)
 
 
 def _refusal(response: ErrorResponse) -> RequestFailed:
@@ -126,10 +127,10 @@ def _refusal(response: ErrorResponse) -> RequestFailed:
         return RequestFailed(
             "rate_limited", text, code=code, retry_after=wait / 1000 if wait else 5.0
         )
-    # Before the homeserver there is often something that takes less than it does, and has no code.
+    # A proxy before the homeserver often has a smaller limit, and sends no code.
     if code == "M_TOO_LARGE" or status == _TOO_LARGE:
         return RequestFailed("too_long", text, code=code)
-    # Without a code it was not the homeserver that answered, but something before it.
+    # Without a code it was a proxy that request, not the homeserver.
     if code in _NOT_LOGGED_IN or not code or status >= 500:
         failed = RequestFailed("network", text, code=code)
         failed.is_device_kept = response.soft_logout

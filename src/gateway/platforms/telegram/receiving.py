@@ -1,4 +1,4 @@
-"""Taking an update in: translated, with the way to its files, on disk; only then is it acknowledged."""
+"""Accepts updates: translates them and passes them to the gateway, which stores them."""
 
 import asyncio
 import logging
@@ -14,61 +14,63 @@ from gateway.platforms.base import IncomingFile, Ingress, MessageEvent, Platform
 from gateway.platforms.telegram.rich import UNREADABLE, as_plain
 from gateway.platforms.telegram.translate import (
     FileRef,
-    Heard,
+    Received,
+    join_album,
     moved,
-    together,
     translate,
 )
 from gateway.platforms.telegram.wire import FloodError, Wire, table
 from hermes_core.secrets import redact
 
 FILE_LIMIT = 20_000_000
-"""The largest file that the Bot API hands out."""
+"""The largest file that the Bot API delivers."""
 
 _ATTEMPTS = 3
-_BARE = (
+_BASIC_FIELDS = (
     "message_id", "date", "chat", "from", "sender_chat", "text", "message_thread_id", "is_topic_message"
 )  # fmt: skip
 _log = logging.getLogger(__name__)
 
 
-class Intake:
-    """Hands what a bot hears to the gateway's ingress."""
+class Receiver:
+    """Passes the updates of a bot to the ingress of the gateway."""
 
     def __init__(self, wire: Wire, ingress: Ingress, pause_s: float = 1.0) -> None:
         self._wire = wire
         self._ingress = ingress
         self._pause_s = pause_s
 
-    async def take(self, updates: Sequence[dict[str, Any]]) -> None:
-        """Take in an update, or those of an album as one message; what says nothing to us is skipped.
+    async def accept(self, updates: Sequence[dict[str, Any]]) -> None:
+        """Accept an update, or those of an album as one message; skip what is not for us.
 
-        Raises StoreError when they have to come again.
+        Raises StoreError when they must be delivered again.
         """
         for move in filter(None, map(moved, updates)):
             await self._ingress.moved(Platform.TELEGRAM, *move)
-        heard = [one for one in map(self._understand, updates) if one is not None]
-        if heard:
-            await self._ingress.accept(self._with_files(together(heard)))
-        for one in updates:
-            await self._release(table(one.get("callback_query")).get("id"))
+        received = [message for message in map(self._translate, updates) if message is not None]
+        if received:
+            await self._ingress.accept(self._with_files(join_album(received)))
+        for update in updates:
+            await self._release(table(update.get("callback_query")).get("id"))
 
-    def _understand(self, raw: dict[str, Any]) -> Heard | None:
-        """What an update says; of what the library cannot read, that something was sent."""
-        for one in (raw, _bare(raw)):
+    def _translate(self, raw: dict[str, Any]) -> Received | None:
+        """Translate an update; one that the library cannot read becomes a note that something came."""
+        for version in (raw, _basic(raw)):
             try:
-                return translate(Update.de_json(as_plain(one), self._wire), self._wire.bot)
-            except Exception:  # noqa: BLE001 -- the boundary: an update nobody foresaw stops no other
+                return translate(Update.de_json(as_plain(version), self._wire), self._wire.bot)
+            except Exception:  # noqa: BLE001 -- the boundary: an update that cannot be read must not stop others
                 _log.exception("Update %s of Telegram cannot be read.", raw.get("update_id"))
         return None
 
-    def _with_files(self, heard: Heard) -> MessageEvent:
-        event = heard.event
-        event.files = [IncomingFile(one.name, partial(self._fetch, one)) for one in heard.files]
+    def _with_files(self, received: Received) -> MessageEvent:
+        event = received.event
+        event.files = [
+            IncomingFile(file.name, partial(self._fetch, file)) for file in received.files
+        ]
         return event
 
     async def _fetch(self, file: FileRef) -> bytes:
-        """A file that lies at Telegram; raises PlatformError when it is not to be had."""
+        """Fetch a file from Telegram; raises PlatformError."""
         if file.size is not None and file.size > FILE_LIMIT:
             raise _too_large(file.size)
         for attempt in range(1, _ATTEMPTS + 1):
@@ -79,7 +81,7 @@ class Intake:
                     raise _too_large(file.size) from None
                 if attempt == _ATTEMPTS:
                     raise PlatformError(
-                        f"Telegram did not give it ({redact(error.message)})."
+                        f"Telegram did not deliver it ({redact(error.message)})."
                     ) from None
                 wait = (
                     error.retry_after if isinstance(error, FloodError) else self._pause_s * attempt
@@ -90,7 +92,7 @@ class Intake:
         raise AssertionError("The last attempt returns or raises.")
 
     async def _release(self, query_id: str | None) -> None:
-        """Let a pressed button look pressed no more."""
+        """End the progress indicator of a pressed button."""
         if query_id is None:
             return
         try:
@@ -99,10 +101,10 @@ class Intake:
             _log.debug("A button could not be released: %s", redact(error.message))
 
 
-def _bare(raw: dict[str, Any]) -> dict[str, Any]:
-    """An update of which only the place, the person and the text are left."""
+def _basic(raw: dict[str, Any]) -> dict[str, Any]:
+    """Reduce an update to its chat, person and text."""
     return {
-        key: {"text": UNREADABLE} | {name: part[name] for name in _BARE if name in part}
+        key: {"text": UNREADABLE} | {name: part[name] for name in _BASIC_FIELDS if name in part}
         if (part := table(value))
         else value
         for key, value in raw.items()
@@ -110,5 +112,5 @@ def _bare(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _too_large(size: int | None) -> PlatformError:
-    known = f" with {size / 1e6:.0f} MB" if size else ""
-    return PlatformError(f"it is too large{known}; Telegram gives bots files of up to 20 MB.")
+    amount = f" with {size / 1e6:.0f} MB" if size else ""
+    return PlatformError(f"it is too large{amount}; Telegram gives bots files of up to 20 MB.")
