@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -161,9 +161,6 @@ class _Following(BasePlatformAdapter):
     async def stop_typing(self, chat_id: str, metadata: SendMetadata | None = None) -> None:
         place = self._now(chat_id)
         await called(self._adapter.stop_typing, place.id, place.known(metadata))
-
-    async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
-        return await called(self._adapter.get_chat_info, self._now(chat_id).id)
 
     async def announce_commands(self, commands: Sequence[tuple[str, str]]) -> None:
         await called(self._adapter.announce_commands, commands)

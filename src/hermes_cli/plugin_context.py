@@ -158,15 +158,13 @@ def _both(
 class PluginContext:
     """What a plugin's `register(ctx)` is handed; it may register until that function returns."""
 
-    def __init__(
-        self, name: str, home: Home, settings: Mapping[str, Any], *, is_bundled: bool = False
-    ) -> None:
+    def __init__(self, name: str, home: Home, settings: Mapping[str, Any]) -> None:
         self.name = name
         self.settings = settings
         """The table [plugins.settings.<name>] of config.toml; empty when there is none."""
         self.registered = Registrations()
         self.is_open = True
-        self._is_bundled = is_bundled
+        self.is_bundled = False  # True: may register reserved names
         self._folder = home.root / "plugin-data" / name
 
     @property
@@ -288,7 +286,7 @@ class PluginContext:
         self._check_open()
         if not pattern.fullmatch(record.name):
             raise PluginError(f"{record.name!r} is no name for a {kind}.")
-        if not self._is_bundled and record.name in plugin_names.reserved(kind):
+        if not self.is_bundled and record.name in plugin_names.reserved(kind):
             raise PluginError(
                 f"The {kind} {record.name!r} belongs to Hermes.", fix="Choose another name."
             )

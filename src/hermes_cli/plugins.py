@@ -68,7 +68,6 @@ class PluginHost:
     """Loaded plugins and their registrations; a process has one, a test may have its own."""
 
     def __init__(self, *, is_bundled: bool = False) -> None:
-        """`is_bundled`: its plugins come with Hermes and may register reserved names."""
         self._is_bundled = is_bundled
         self._loading = threading.RLock()
         """Held while a plugin's code runs, so that no plugin is loaded twice."""
@@ -134,7 +133,8 @@ class PluginHost:
             self._seen.add(plugin.name)
             if plugin.error:
                 raise PluginError(plugin.error)
-            context = PluginContext(plugin.name, home, settings, is_bundled=self._is_bundled)
+            context = PluginContext(plugin.name, home, settings)
+            context.is_bundled = self._is_bundled
             try:
                 _register(plugin, context)
                 self._take_over(context.registered)

@@ -18,6 +18,7 @@ import msgspec
 from gateway.config import Platform, PlatformConfig
 from gateway.source import SessionSource
 from hermes_agent.turn.events import Event
+from hermes_cli.plugin_context import PluginContext
 from hermes_core.errors import HermesError
 
 ErrorKind = Literal["", "rate_limited", "network", "unsure", "refused", "too_long"]
@@ -322,7 +323,7 @@ class Mark(Protocol):
         """Return the last position, in the format of the platform; None when there is none."""
         ...
 
-    def write(self, position: str) -> None:
+    def write(self, position: str, /) -> None:
         """Write it. Does not raise: with an old position, messages are only read again."""
         ...
 
@@ -333,7 +334,7 @@ class _NullMark:
     def read(self) -> str | None:
         return None
 
-    def write(self, position: str) -> None:
+    def write(self, position: str, /) -> None:
         """Store nothing."""
 
 
@@ -391,10 +392,6 @@ class BasePlatformAdapter(ABC):
     def address(self) -> str:
         """Describe its address for programs, once it is connected; empty where people write to a bot."""
         return ""
-
-    async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
-        """The name and the type of a chat."""
-        return {"name": chat_id, "type": "dm"}
 
     async def edit_message(
         self, chat_id: str, message_id: str, content: str, metadata: SendMetadata | None = None
@@ -459,3 +456,12 @@ class Manifest:
     """Whether a stranger may be answered at all; where senders can be forged, they must not be."""
     guarantee: str = ""
     """One sentence for people: the guarantee when the process dies while it sends."""
+
+    def register(self, ctx: PluginContext) -> None:
+        """Register the platform; the `register(ctx)` of a plugin that has no more to do."""
+        ctx.platform(self.name, lambda: self)
+
+
+def describe(text: str, **limits: Any) -> Any:  # noqa: ANN401 -- msgspec's own
+    """Return the description of a setting, with its limits, for `Annotated`."""
+    return msgspec.Meta(description=text, **limits)

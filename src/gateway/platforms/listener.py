@@ -131,6 +131,11 @@ class Listener:
         """The port that it listens on, once it has started."""
         return self._socket.getsockname()[1] if self._socket else self._requested_port
 
+    @property
+    def url(self) -> str:
+        """The address of its root."""
+        return f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self.port}"
+
     async def start(self) -> None:
         """Listen; raises PlatformError when the address cannot be had."""
         self._socket = _bound(self._host, self._requested_port)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 import gateway.platforms
-from gateway.config import Platform, PlatformConfig
+from gateway.config import PlatformConfig
 from gateway.platforms.base import BasePlatformAdapter, Manifest, PlatformError
 from hermes_cli import plugins
 from hermes_cli.plugin_calls import contained
@@ -236,8 +236,3 @@ def _secret_values(settings: Any) -> dict[str, str]:  # noqa: ANN401 -- the plat
         for name, value in values.items()
         if isinstance(value, str) and config.is_secret_name(name) and len(value) >= 8
     }
-
-
-def platform_of(manifest: Manifest) -> Platform:
-    """Return the platform as messages name it."""
-    return Platform.register(manifest.name)

@@ -15,7 +15,7 @@ from gateway.platforms.email.compose import compose
 from gateway.platforms.email.cursor import Cursor, CursorFile
 from gateway.platforms.email.mail import Mail
 from gateway.platforms.email.manifest import MANIFEST, EmailSettings
-from gateway.platforms.email.pace import Pace
+from gateway.platforms.email.post import Pace
 from gateway.platforms.email.quotes import Writer
 from gateway.platforms.email.screening import is_authentic, reason_to_skip
 from gateway.platforms.email.threads import Threads

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -311,17 +310,6 @@ def test_a_menu_of_many_commands_is_taken_with_shorter_descriptions(
     assert len(api.world.commands) == 100
     assert api.world.commands[0] == {"command": "new", "description": "Start afresh"}
     assert api.world.commands[99]["description"].startswith("What this skill is")
-
-
-def test_a_chat_is_described(api: BotApi, bot: Running) -> None:
-    api.world.add_chat(-5, "channel", "News")
-
-    def info(chat: str) -> dict[str, Any]:
-        return bot.loop.run(bot.adapter.get_chat_info(chat))
-
-    assert info(CHAT) == {"name": "Anna", "type": "dm"}
-    assert info("-5") == {"name": "News", "type": "channel"}
-    assert info("-6") == {"name": "-6", "type": "dm"}
 
 
 @pytest.fixture

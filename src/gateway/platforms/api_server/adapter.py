@@ -37,10 +37,8 @@ class ApiServerAdapter(BasePlatformAdapter):
 
     @property
     def url(self) -> str:
-        """The address for clients, once it is connected."""
-        host = self._settings.host
-        port = self._listener.port if self._listener else self._settings.port
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
+        """Its address for clients; empty until it is connected."""
+        return f"{self._listener.url}/v1" if self._listener else ""
 
     @property
     def _configured_token(self) -> str:

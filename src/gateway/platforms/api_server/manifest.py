@@ -1,40 +1,34 @@
 """The manifest of the HTTP API: its settings and its guarantee."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from gateway.config import PlatformConfig
-from gateway.platforms.base import BasePlatformAdapter, Manifest
-
-
-def _describe(text: str, **limits: Any) -> Any:  # noqa: ANN401 -- msgspec's own
-    return msgspec.Meta(description=text, **limits)
+from gateway.platforms.base import BasePlatformAdapter, Manifest, describe
 
 
 class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[gateway.platforms.api_server]`."""
 
     token: Annotated[
-        str, _describe("The API key of clients; empty: created and stored in a file.")
+        str, describe("The API key of clients; empty: created and stored in a file.")
     ] = ""
-    user: Annotated[str, _describe("The person who uses it, as in `allow` and `owners`.")] = "owner"
-    host: Annotated[str, _describe("Address to listen on.", min_length=1)] = "127.0.0.1"
-    port: Annotated[int, _describe("Port to listen on; 0: any that is free.", ge=0, le=65535)] = (
-        8642
-    )
+    user: Annotated[str, describe("The person who uses it, as in `allow` and `owners`.")] = "owner"
+    host: Annotated[str, describe("Address to listen on.", min_length=1)] = "127.0.0.1"
+    port: Annotated[int, describe("Port to listen on; 0: any that is free.", ge=0, le=65535)] = 8642
     hosts: Annotated[
-        list[str], _describe("Host names to accept besides localhost and addresses.")
+        list[str], describe("Host names to accept besides localhost and addresses.")
     ] = []
     origins: Annotated[
-        list[str], _describe("Web pages that may send requests, as https://example.org.")
+        list[str], describe("Web pages that may send requests, as https://example.org.")
     ] = []
     client_tools: Annotated[
         Literal["refuse", "ignore"],
-        _describe("How to treat requests with tools; the agent has its own."),
+        describe("How to treat requests with tools; the agent has its own."),
     ] = "refuse"
-    body_limit_mb: Annotated[int, _describe("Largest request.", ge=1, le=1024)] = 32
+    body_limit_mb: Annotated[int, describe("Largest request.", ge=1, le=1024)] = 32
 
 
 def _make(config: PlatformConfig, settings: ApiSettings, folder: Path) -> BasePlatformAdapter:

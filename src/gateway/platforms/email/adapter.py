@@ -26,7 +26,6 @@ from gateway.platforms.email.cursor import CursorFile
 from gateway.platforms.email.mail import Mail
 from gateway.platforms.email.mailbox import Mailbox
 from gateway.platforms.email.manifest import EmailSettings
-from gateway.platforms.email.pace import Pace
 from gateway.platforms.email.quotes import Writer
 from gateway.platforms.email.threads import Threads
 from gateway.platforms.email.translate import Letter, translate
@@ -52,7 +51,7 @@ class EmailAdapter(BasePlatformAdapter):
         self._settings = settings
         self._cursor_path = folder / "cursor.json"
         self._threads = Threads(folder / "threads.jsonl")
-        self._pace = Pace(settings.replies_per_hour)
+        self._pace = post.Pace(settings.replies_per_hour)
         self._watch: Watch | None = None
         self._opening: asyncio.Task[Watch] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

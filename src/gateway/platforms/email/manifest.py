@@ -1,12 +1,12 @@
 """The manifest of email: its settings, its account and its delivery guarantee."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from gateway.config import PlatformConfig
-from gateway.platforms.base import BasePlatformAdapter, Manifest
+from gateway.platforms.base import BasePlatformAdapter, Manifest, describe
 
 Security = Literal["tls", "starttls", "plain"]
 
@@ -16,50 +16,46 @@ _PORTS = {
 }
 
 
-def _describe(text: str, **limits: Any) -> Any:  # noqa: ANN401 -- msgspec's own
-    return msgspec.Meta(description=text, **limits)
-
-
 class EmailSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A mailbox of its own for Hermes."""
 
-    address: Annotated[str, _describe("The address of Hermes.", pattern=r"^[^\s@<>]+@[^\s@<>]+$")]
+    address: Annotated[str, describe("The address of Hermes.", pattern=r"^[^\s@<>]+@[^\s@<>]+$")]
     password: Annotated[
-        str, _describe("Its password or app password; better in EMAIL_PASSWORD.", min_length=1)
+        str, describe("Its password or app password; better in EMAIL_PASSWORD.", min_length=1)
     ]
-    imap_host: Annotated[str, _describe("The server to read mail from.", min_length=1)]
-    smtp_host: Annotated[
-        str, _describe("The server to send mail through; empty: the IMAP one.")
-    ] = ""
-    username: Annotated[str, _describe("The name to log in with; empty: the address.")] = ""
-    imap_port: Annotated[int, _describe("0: the usual one.", ge=0, le=65535)] = 0
-    smtp_port: Annotated[int, _describe("0: the usual one.", ge=0, le=65535)] = 0
-    imap_security: Annotated[Security, _describe("plain is for a server on this machine.")] = "tls"
-    smtp_security: Annotated[Security, _describe("plain is for a server on this machine.")] = "tls"
-    ca_file: Annotated[str, _describe("Certificates to trust instead of the system's.")] = ""
-    name: Annotated[str, _describe("The name beside the address.")] = "Hermes"
-    folder: Annotated[str, _describe("The folder to read mail from.")] = "INBOX"
+    imap_host: Annotated[str, describe("The server to read mail from.", min_length=1)]
+    smtp_host: Annotated[str, describe("The server to send mail through; empty: the IMAP one.")] = (
+        ""
+    )
+    username: Annotated[str, describe("The name to log in with; empty: the address.")] = ""
+    imap_port: Annotated[int, describe("0: the usual one.", ge=0, le=65535)] = 0
+    smtp_port: Annotated[int, describe("0: the usual one.", ge=0, le=65535)] = 0
+    imap_security: Annotated[Security, describe("plain is for a server on this machine.")] = "tls"
+    smtp_security: Annotated[Security, describe("plain is for a server on this machine.")] = "tls"
+    ca_file: Annotated[str, describe("Certificates to trust instead of the system's.")] = ""
+    name: Annotated[str, describe("The name beside the address.")] = "Hermes"
+    folder: Annotated[str, describe("The folder to read mail from.")] = "INBOX"
     sent_folder: Annotated[
-        str, _describe("The folder for copies of sent mail; empty: the one that the server names.")
+        str, describe("The folder for copies of sent mail; empty: the one that the server names.")
     ] = ""
-    mark_seen: Annotated[bool, _describe("Mark a mail as read once it was accepted.")] = False
+    mark_seen: Annotated[bool, describe("Mark a mail as read once it was accepted.")] = False
     trusted_authserv: Annotated[
-        str, _describe("The server whose Authentication-Results confirm a sender.")
+        str, describe("The server whose Authentication-Results confirm a sender.")
     ] = ""
     replies_per_hour: Annotated[
-        int, _describe("Mails per hour to one address; more wait. Ends loops.", ge=1)
+        int, describe("Mails per hour to one address; more wait. Ends loops.", ge=1)
     ] = 30
     mail_limit_mb: Annotated[
-        int, _describe("Only the text of a larger mail is read.", ge=1, le=200)
+        int, describe("Only the text of a larger mail is read.", ge=1, le=200)
     ] = 30
     idle_minutes: Annotated[
-        float, _describe("Minutes after which the wait for mail is renewed.", gt=0, le=29)
+        float, describe("Minutes after which the wait for mail is renewed.", gt=0, le=29)
     ] = 5.0
     poll_s: Annotated[
-        float, _describe("Seconds between two checks, when the server cannot announce mail.", gt=0)
+        float, describe("Seconds between two checks, when the server cannot announce mail.", gt=0)
     ] = 60.0
     find_sent_s: Annotated[
-        float, _describe("Seconds to search for the copy of a mail that may have been sent.", ge=0)
+        float, describe("Seconds to search for the copy of a mail that may have been sent.", ge=0)
     ] = 10.0
 
     @property

@@ -194,13 +194,6 @@ class MatrixAdapter(BasePlatformAdapter):
             client = self._connected()
             await request(Response, client.room_typing(chat_id, is_typing, _TYPING_MS))
 
-    async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
-        room = self._client.rooms.get(chat_id) if self._client else None
-        if room is None:
-            return {"name": chat_id, "type": "dm"}
-        kind = "dm" if room.member_count <= 2 else "group"
-        return {"name": room.display_name, "type": kind}
-
     def _connected(self) -> Client:
         if self._client is None:
             raise RequestFailed("network", "Matrix is not connected.")

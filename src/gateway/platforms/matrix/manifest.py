@@ -2,45 +2,41 @@
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from gateway.config import PlatformConfig
-from gateway.platforms.base import Manifest
+from gateway.platforms.base import Manifest, describe
 
 if TYPE_CHECKING:
     from gateway.platforms.matrix.adapter import MatrixAdapter
 
 
-def _describe(text: str) -> Any:  # noqa: ANN401 -- msgspec's own
-    return msgspec.Meta(description=text)
-
-
 class MatrixSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One account on a homeserver: with a password, or with an access token."""
 
-    homeserver: Annotated[str, _describe("Address of the server, for example https://matrix.org.")]
-    user: Annotated[str, _describe("The account, for example @hermes:matrix.org.")] = ""
-    password: Annotated[
-        str, _describe("Its password; better kept in the environment variable.")
-    ] = ""
+    homeserver: Annotated[str, describe("Address of the server, for example https://matrix.org.")]
+    user: Annotated[str, describe("The account, for example @hermes:matrix.org.")] = ""
+    password: Annotated[str, describe("Its password; better kept in the environment variable.")] = (
+        ""
+    )
     access_token: Annotated[
-        str, _describe("A token of a device of its own, instead of user and password.")
+        str, describe("A token of a device of its own, instead of user and password.")
     ] = ""
-    device_name: Annotated[str, _describe("How the device is listed in people's clients.")] = (
+    device_name: Annotated[str, describe("How the device is listed in people's clients.")] = (
         "Hermes"
     )
-    auto_join: Annotated[bool, _describe("Join rooms on invitation.")] = True
+    auto_join: Annotated[bool, describe("Join rooms on invitation.")] = True
     command_prefix: Annotated[
-        str, _describe("Replaces the slash of a command; clients keep slashes for themselves.")
+        str, describe("Replaces the slash of a command; clients keep slashes for themselves.")
     ] = "!"
     ignore_unverified_devices: Annotated[
-        bool, _describe("Let every device of a room's members read what we send, verified or not.")
+        bool, describe("Let every device of a room's members read what we send, verified or not.")
     ] = True
     verified_devices: Annotated[
         list[str],
-        _describe("Fingerprints (session keys) of the devices that may, when the former is false."),
+        describe("Fingerprints (session keys) of the devices that may, when the former is false."),
     ] = []
 
     def __post_init__(self) -> None:

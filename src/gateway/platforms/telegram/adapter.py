@@ -348,18 +348,6 @@ class TelegramAdapter(BasePlatformAdapter):
             reason = redact(error.message)
             raise PlatformError(f"The commands could not be announced: {reason}.") from error
 
-    async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
-        """Return the name and the type of a chat; the id stands for an unknown name."""
-        unknown = await super().get_chat_info(chat_id)
-        if self._wire is None:
-            return unknown
-        try:
-            chat = await self._wire.get_chat(chat_id)
-        except TelegramError:
-            return unknown
-        kind = "dm" if chat.type == "private" else "channel" if chat.type == "channel" else "group"
-        return {"name": chat.title or chat.full_name or chat_id, "type": kind}
-
 
 def _menu(commands: Sequence[tuple[str, str]]) -> list[BotCommand]:
     """Build the menu of commands; the longest descriptions are cut until Telegram accepts it."""

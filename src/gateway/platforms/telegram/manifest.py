@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from gateway.config import PlatformConfig
-from gateway.platforms.base import Manifest
+from gateway.platforms.base import Manifest, describe
 
 if TYPE_CHECKING:
     from gateway.platforms.telegram.adapter import TelegramAdapter
@@ -16,33 +16,19 @@ class TelegramSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A bot on Telegram."""
 
     token: Annotated[
-        str,
-        msgspec.Meta(
-            description="The bot's token from @BotFather; better kept in TELEGRAM_BOT_TOKEN."
-        ),
+        str, describe("The bot's token from @BotFather; better kept in TELEGRAM_BOT_TOKEN.")
     ] = ""
     mode: Annotated[
         Literal["polling", "webhook"],
-        msgspec.Meta(description="How messages arrive: polled by us, or sent to webhook_url."),
+        describe("How messages arrive: polled by us, or sent to webhook_url."),
     ] = "polling"
-    poll_s: Annotated[
-        int, msgspec.Meta(ge=0, le=50, description="Seconds that Telegram holds a poll.")
-    ] = 25
+    poll_s: Annotated[int, describe("Seconds that Telegram holds a poll.", ge=0, le=50)] = 25
     webhook_url: Annotated[
-        str,
-        msgspec.Meta(
-            description="The public https address that leads to webhook_port, with a path."
-        ),
+        str, describe("The public https address that leads to webhook_port, with a path.")
     ] = ""
-    webhook_host: Annotated[str, msgspec.Meta(description="Where the webhook listens.")] = (
-        "127.0.0.1"
-    )
-    webhook_port: Annotated[
-        int, msgspec.Meta(ge=0, le=65535, description="The port it listens on.")
-    ] = 8443
-    api_url: Annotated[str, msgspec.Meta(description="The Bot API server.")] = (
-        "https://api.telegram.org"
-    )
+    webhook_host: Annotated[str, describe("Where the webhook listens.")] = "127.0.0.1"
+    webhook_port: Annotated[int, describe("The port it listens on.", ge=0, le=65535)] = 8443
+    api_url: Annotated[str, describe("The Bot API server.")] = "https://api.telegram.org"
 
 
 def account(settings: TelegramSettings) -> str:

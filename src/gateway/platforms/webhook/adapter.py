@@ -49,10 +49,8 @@ class WebhookAdapter(BasePlatformAdapter):
 
     @property
     def url(self) -> str:
-        """The address for senders, once it is connected."""
-        host = self._settings.host
-        port = self._listener.port if self._listener else self._settings.port
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}/hooks"
+        """Its address for senders; empty until it is connected."""
+        return f"{self._listener.url}/hooks" if self._listener else ""
 
     def address(self) -> str:
         return "Deliveries are posted to " + ", ".join(f"{self.url}/{name}" for name in self._hooks)

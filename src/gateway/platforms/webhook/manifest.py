@@ -1,17 +1,12 @@
 """The manifest of webhooks: their names and settings, before anything of them is loaded."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from gateway.config import PlatformConfig
-from gateway.platforms.base import BasePlatformAdapter, Manifest
-
-
-def _describe(text: str, **limits: Any) -> Any:  # noqa: ANN401 -- msgspec's own
-    return msgspec.Meta(description=text, **limits)
-
+from gateway.platforms.base import BasePlatformAdapter, Manifest, describe
 
 Style = Literal["hermes", "github"]
 
@@ -19,34 +14,32 @@ Style = Literal["hermes", "github"]
 class HookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[gateway.platforms.webhook.hooks.NAME]`."""
 
-    secret: Annotated[str, _describe("Signs its requests; empty: the general secret.")] = ""
+    secret: Annotated[str, describe("Signs its requests; empty: the general secret.")] = ""
     style: Annotated[
-        Style, _describe("How they are signed: with our headers, or with X-Hub-Signature-256.")
+        Style, describe("How they are signed: with our headers, or with X-Hub-Signature-256.")
     ] = "hermes"
     prompt: Annotated[
         str,
-        _describe("The message for the agent, with {field.path} from the JSON; empty: the JSON."),
+        describe("The message for the agent, with {field.path} from the JSON; empty: the JSON."),
     ] = ""
     conversation: Annotated[
         str,
-        _describe("Groups deliveries into conversations, as {field.path}; empty: each is its own."),
+        describe("Groups deliveries into conversations, as {field.path}; empty: each is its own."),
     ] = ""
-    deliver: Annotated[str, _describe("The address to post the reply to, or none.")] = "none"
+    deliver: Annotated[str, describe("The address to post the reply to, or none.")] = "none"
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[gateway.platforms.webhook]`."""
 
-    secret: Annotated[str, _describe("The secret of hooks that have none of their own.")] = ""
-    host: Annotated[str, _describe("Address to listen on.", min_length=1)] = "127.0.0.1"
-    port: Annotated[int, _describe("Port to listen on; 0: any that is free.", ge=0, le=65535)] = (
-        8644
-    )
-    window_s: Annotated[float, _describe("How old a signed request may be.", gt=0)] = 300.0
-    body_limit_mb: Annotated[int, _describe("Largest request.", ge=1, le=1024)] = 5
+    secret: Annotated[str, describe("The secret of hooks that have none of their own.")] = ""
+    host: Annotated[str, describe("Address to listen on.", min_length=1)] = "127.0.0.1"
+    port: Annotated[int, describe("Port to listen on; 0: any that is free.", ge=0, le=65535)] = 8644
+    window_s: Annotated[float, describe("How old a signed request may be.", gt=0)] = 300.0
+    body_limit_mb: Annotated[int, describe("Largest request.", ge=1, le=1024)] = 5
     hooks: Annotated[
         dict[str, HookSettings],
-        _describe("One table per hook; its name is the end of its address."),
+        describe("One table per hook; its name is the end of its address."),
     ] = {}
 
 
