@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
+from tests.support.loopback.server import LoopbackServer
+
 from bench import gateway_home
 from bench.gateway_home import running
 from bench.gateway_process import Gateway, free_port
 from bench.result import Result, ToolContext
-from gateway.platforms.testing.loopback.server import LoopbackServer
 from hermes_agent.testing.faults import Hold
 from hermes_agent.testing.scripted import Quiet
 from hermes_agent.testing.server import ScriptedServer

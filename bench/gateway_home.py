@@ -11,8 +11,10 @@ from tests.gateway.servers.telegram import TOKEN as BOT
 from bench.gateway_process import TOKEN
 from hermes_core.paths import Home
 
-_PLUGIN = """
-from gateway.platforms.testing.loopback.manifest import MANIFEST
+_PLUGIN = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from tests.support.loopback.manifest import MANIFEST
 
 
 def register(ctx):

@@ -2,7 +2,7 @@
 
 import threading
 
-from gateway.platforms.testing.loopback.server import LoopbackServer
+from tests.support.loopback.server import LoopbackServer
 
 
 def main() -> None:

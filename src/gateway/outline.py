@@ -155,7 +155,7 @@ class Outline:
 
 
 def closed(text: str) -> str:
-    """Close the code that a text leaves open, so that what is put below it is no code."""
+    """Close the code that a text leaves open, so that text below it is not code."""
     blocks = markdown.blocks(text.rstrip())
     if not blocks or not blocks[-1].is_open:
         return text
@@ -200,7 +200,7 @@ def _plain(text: str, start: int, end: int) -> Line:
 
 
 def _fence(text: str, block: Block, start: int) -> Construct:
-    """How a block of code that begins at `start` is opened and closed where it stands."""
+    """Return how a block of code at `start` is opened and closed where it stands."""
     prefix = _PREFIX.match(text, start)
     assert prefix  # every part of it may be empty
     # Behind the mark of a list only its width counts from here on.

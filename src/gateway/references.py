@@ -1,7 +1,6 @@
 """Reference links: `[words][1]` with `[1]: address` elsewhere, put where they are used.
 
-So each part of a text has its links, and nothing that is no address is taken for one: `[Note]: soon` is
-something to read.
+So each part of a text has its links. Only addresses count: `[Note]: soon` stays as text.
 """
 
 import re

@@ -640,7 +640,7 @@ def configured(settings: config.GatewaySettings) -> list[Manifest]:
     One whose plugin fails is left out, as the log says: the others are not to be silent for it.
     """
     on = [name for name, table in settings.platforms.items() if table.get("enabled", True)]
-    on += [name for name in registry.given() if name not in settings.platforms]
+    on += [name for name in registry.in_environment() if name not in settings.platforms]
     left_out = registry.unusable()
     return [registry.find(name) for name in sorted(on) if name not in left_out]
 

@@ -42,11 +42,11 @@ class Piece(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where the next piece could begin."""
+    """A possible beginning of the next piece."""
 
     at: int
     rank: int
-    """How good a place it is; 0: not at all."""
+    """The quality of the place; 0: unusable."""
 
 
 def split(text: str, limit: int, measure: Measure = len) -> list[str]:

@@ -7,9 +7,9 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
-from gateway.platforms.testing.loopback.server import LoopbackServer, Shown
 from gateway.run import GatewayRunner
 from gateway.services import Services
 from gateway.session import SessionEntry
@@ -19,12 +19,15 @@ from hermes_agent.testing.server import Play, Recorded, ScriptedServer
 from hermes_core import config
 from hermes_core.paths import Home
 from hermes_state import SessionDB
+from tests.support.loopback.server import LoopbackServer, Shown
 
 PATIENCE_S = 30.0
 T = TypeVar("T")
 
-_PLUGIN = """
-from gateway.platforms.testing.loopback.manifest import MANIFEST
+_PLUGIN = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.support.loopback.manifest import MANIFEST
 
 
 def register(ctx):

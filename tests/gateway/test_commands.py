@@ -8,7 +8,6 @@ import pytest
 
 from gateway.commands import TABLE
 from gateway.platforms.base import SendMetadata, SendResult
-from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_cli import plugins
 from hermes_state import SessionDB
@@ -16,6 +15,7 @@ from hermes_state.ledger import inbox, routes, turns
 from hermes_state.values import InboundMessage
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import disk_full_at, eventually
+from tests.support.loopback.adapter import LoopbackAdapter
 
 _PATIENCE_S = 10
 

@@ -8,7 +8,6 @@ import pytest
 from gateway.commands import TABLE
 from gateway.config import Platform
 from gateway.platforms.base import MessageEvent, PlatformError, SendResult
-from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
 from gateway.source import SessionSource
 from hermes_agent.testing.faults import Refuse
 from hermes_agent.testing.scripted import Quiet, call, say, silence
@@ -16,6 +15,7 @@ from hermes_state import SessionDB
 from hermes_state.ledger import messages, people, sessions
 from tests.gateway.living import Inside, World
 from tests.support.faults import eventually
+from tests.support.loopback.adapter import LoopbackAdapter
 
 
 def test_a_message_is_answered_in_its_chat(world: World) -> None:

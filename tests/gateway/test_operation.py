@@ -25,14 +25,14 @@ from gateway.config import PlatformConfig
 from gateway.health import PortTakenError, serving
 from gateway.locks import AccountLock
 from gateway.platforms.base import PlatformError
-from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
-from gateway.platforms.testing.loopback.manifest import MANIFEST, LoopbackSettings
 from gateway.supervision import Supervisor, end
 from hermes_agent.testing.scripted import Quiet, silence
 from hermes_core.errors import ConfigError, UsageError
 from tests.gateway.living import PATIENCE_S, Inside, Process, World
 from tests.gateway.servers.ports import free_port
 from tests.support.faults import eventually
+from tests.support.loopback.adapter import LoopbackAdapter
+from tests.support.loopback.manifest import MANIFEST, LoopbackSettings
 from tests.support.plugins import enable
 
 pytestmark = pytest.mark.e2e
@@ -298,7 +298,7 @@ def test_a_platform_of_a_plugin_is_described_once_per_start(world: World, tmp_pa
     code = f"""
 from pathlib import Path
 from dataclasses import replace
-from gateway.platforms.testing.loopback.manifest import MANIFEST
+from tests.support.loopback.manifest import MANIFEST
 def pigeon():
     with Path({str(calls)!r}).open("a") as file:
         file.write("x")
@@ -1000,8 +1000,8 @@ def test_a_platform_that_raises_what_is_no_error_is_connected_again(
 _QUITTING = """
 import asyncio
 from dataclasses import replace
-from gateway.platforms.testing.loopback.adapter import KINDS
-from gateway.platforms.testing.loopback.manifest import MANIFEST
+from tests.support.loopback.adapter import KINDS
+from tests.support.loopback.manifest import MANIFEST
 
 class Quitting(KINDS["same"]):
     first = True

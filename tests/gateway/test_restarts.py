@@ -214,7 +214,7 @@ def test_a_restart_knows_the_platforms_of_plugins_that_were_enabled_since_the_st
 ) -> None:
     code = """
 from dataclasses import replace
-from gateway.platforms.testing.loopback.manifest import MANIFEST
+from tests.support.loopback.manifest import MANIFEST
 
 def register(ctx):
     ctx.platform("pigeon", lambda: replace(MANIFEST, name="pigeon"))

@@ -8,7 +8,6 @@ import pytest
 
 from gateway.config import Platform, PlatformConfig
 from gateway.platforms.base import Abilities, BasePlatformAdapter, SendMetadata, SendResult
-from gateway.platforms.testing.loopback.adapter import LoopbackAdapter
 from gateway.reply_target import ReplyTarget
 from gateway.streams import Streams
 from hermes_agent.testing.faults import Cut
@@ -20,6 +19,7 @@ from hermes_state.ledger import outbox, turns
 from hermes_state.ledger import outbox as outbox_ledger
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import eventually
+from tests.support.loopback.adapter import LoopbackAdapter
 
 _BEGUN = "This is a beginning that is long enough to be shown. "
 

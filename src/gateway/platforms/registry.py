@@ -154,8 +154,8 @@ def find(name: str) -> Manifest:
     return found.usable[name]
 
 
-def given() -> list[str]:
-    """The platforms for which the environment alone gives all that they need."""
+def in_environment() -> list[str]:
+    """Return the platforms whose settings the environment gives completely."""
     named = [m for m in manifests().values() if any(map(config.variable, m.variables))]
     return [manifest.name for manifest in named if _is_enough(manifest)]
 

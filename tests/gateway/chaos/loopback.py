@@ -6,12 +6,12 @@ from pathlib import Path
 
 from gateway.config import Platform, PlatformConfig
 from gateway.platforms.base import BasePlatformAdapter, Manifest, Resend
-from gateway.platforms.testing.loopback.manifest import MANIFEST, LoopbackSettings
-from gateway.platforms.testing.loopback.server import LoopbackServer
 from gateway.platforms.testing.network import Proxy
 from hermes_cli.plugin_context import PluginContext
 from hermes_core.paths import Home
 from tests.gateway.chaos.place import Link, Place, Seen
+from tests.support.loopback.manifest import MANIFEST, LoopbackSettings
+from tests.support.loopback.server import LoopbackServer
 
 WAYS: tuple[Resend, ...] = ("same", "checked", "marked")
 PLUGIN = "chaos"

@@ -21,16 +21,16 @@ from gateway.platforms.base import (
     SendResult,
 )
 from gateway.platforms.testing.conformance import PlatformConformance
-from gateway.platforms.testing.loopback import translate, wire
-from gateway.platforms.testing.loopback.adapter import (
+from hermes_core.errors import StoreError
+from tests.support.loopback import translate, wire
+from tests.support.loopback.adapter import (
     CheckedLoopbackAdapter,
     LoopbackAdapter,
     MarkedLoopbackAdapter,
 )
-from gateway.platforms.testing.loopback.manifest import LoopbackSettings
-from gateway.platforms.testing.loopback.server import LoopbackServer
-from gateway.platforms.testing.loopback.world import LoopbackWorld
-from hermes_core.errors import StoreError
+from tests.support.loopback.manifest import LoopbackSettings
+from tests.support.loopback.server import LoopbackServer
+from tests.support.loopback.world import LoopbackWorld
 
 
 class LoopbackFixture:

@@ -13,16 +13,16 @@ from gateway.config import PlatformConfig
 from gateway.platforms.base import Button
 from gateway.platforms.testing.background import Background
 from gateway.platforms.testing.host import Host
-from gateway.platforms.testing.loopback.manifest import MANIFEST, LoopbackSettings
-from gateway.platforms.testing.loopback.server import LoopbackServer
-from gateway.platforms.testing.loopback.world import LoopbackWorld
 from gateway.platforms.testing.network import Proxy
+from tests.support.loopback.manifest import MANIFEST, LoopbackSettings
+from tests.support.loopback.server import LoopbackServer
+from tests.support.loopback.world import LoopbackWorld
 
 _VICTIM = """
 import asyncio, sys
 from pathlib import Path
 from gateway.config import PlatformConfig
-from gateway.platforms.testing.loopback.manifest import MANIFEST, LoopbackSettings
+from tests.support.loopback.manifest import MANIFEST, LoopbackSettings
 
 class Ingress:
     async def accept(self, event):

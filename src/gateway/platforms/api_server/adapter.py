@@ -108,7 +108,7 @@ def _checked(token: str, where: str) -> str:
     if len(token) >= _MIN_TOKEN_LENGTH and token.isascii() and token.isprintable():
         return token
     raise PlatformError(
-        f"The token of the API in {where} is too short or cannot be sent.",
+        f"The token of the API in {where} cannot be used.",
         fix=f"Give it {_MIN_TOKEN_LENGTH} plain characters or more, or remove it to get a new one.",
         is_fatal=True,
     )

@@ -77,16 +77,15 @@ class EmailAdapter(BasePlatformAdapter):
         set, even when no caller waits any more.
         """
         mailbox = Mailbox(self._settings)
-        try:
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(mailbox.close)
             self._sent_folder = mailbox.sent_folder()
             cursor = CursorFile(self._cursor_path, self.mark)
             watch = Watch(
                 mailbox, self._settings, cursor, self._receive, self._report_lost, stopping
             )
             watch.start()
-        except BaseException:
-            mailbox.close()
-            raise
+            on_failure.pop_all()
         return watch
 
     async def disconnect(self) -> None:

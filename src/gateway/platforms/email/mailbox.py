@@ -49,11 +49,10 @@ class Mailbox:
         with self._errors():
             # The library leaves the types of its answers open.
             self._box: Any = _connect(settings)
-        try:
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(self.close)
             self._log_in()
-        except BaseException:
-            self.close()
-            raise
+            on_failure.pop_all()
 
     def _log_in(self) -> None:
         settings = self._settings
@@ -230,11 +229,10 @@ class _StartTls(BaseMailBox):
 
     def _get_mailbox_client(self) -> imaplib.IMAP4:
         client = imaplib.IMAP4(self._host, self._port, _TIMEOUT_S)
-        try:
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(_hang_up, client)
             client.starttls(self._context)
-        except BaseException:
-            _hang_up(client)
-            raise
+            on_failure.pop_all()
         return client
 
 

@@ -69,11 +69,10 @@ class MatrixAdapter(BasePlatformAdapter):
         await self.disconnect()
         try:
             client = Client(self._settings.homeserver, make_folder(self._folder))
-            try:
+            async with contextlib.AsyncExitStack() as on_failure:
+                on_failure.push_async_callback(client.close)
                 await self._start(client)
-            except BaseException:
-                await client.close()
-                raise
+                on_failure.pop_all()
         except (OSError, PeeweeException) as error:
             raise PlatformError(
                 f"The files of Matrix in {self._folder} cannot be used: {error}",

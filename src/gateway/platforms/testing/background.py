@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 """How long anything is waited for, unless a test says otherwise."""
 
 _T = TypeVar("_T")
@@ -46,20 +46,20 @@ class Background:
         """Stop in the middle of everything, as a killed process does: only the sockets are shut."""
         self._freeze()
         for key in list(self._selector.get_map().values()):
-            with socket.socket(fileno=os.dup(key.fd)) as one, contextlib.suppress(OSError):
-                if one.family not in (socket.AF_INET, socket.AF_INET6):
+            with socket.socket(fileno=os.dup(key.fd)) as connection, contextlib.suppress(OSError):
+                if connection.family not in (socket.AF_INET, socket.AF_INET6):
                     continue  # the loop's own
-                if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                     self.loop.remove_reader(key.fd)
-                one.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def _freeze(self) -> None:
         self.call(self.loop.stop)
         if self._thread:
-            self._thread.join(PATIENCE_S)
+            self._thread.join(TIMEOUT_S)
 
-    def run(self, work: Coroutine[Any, Any, _T], timeout: float = PATIENCE_S) -> _T:
-        """Have the loop do something and wait for it; raises TimeoutError."""
+    def run(self, work: Coroutine[Any, Any, _T], timeout: float = TIMEOUT_S) -> _T:
+        """Run a coroutine in the loop and wait for it; raises TimeoutError."""
         done = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return done.result(timeout)
@@ -67,16 +67,16 @@ class Background:
             done.cancel()
             raise
 
-    def call(self, do: Callable[..., object], *given: object) -> None:
-        """Have the loop call something, soon."""
-        self.loop.call_soon_threadsafe(do, *given)
+    def call(self, do: Callable[..., object], *arguments: object) -> None:
+        """Call a function in the loop, soon."""
+        self.loop.call_soon_threadsafe(do, *arguments)
 
     def tasks(self) -> set[str]:
         """The names of what goes on in the loop."""
 
         async def running() -> set[str]:
             mine = asyncio.current_task()
-            return {repr(one) for one in asyncio.all_tasks() if one is not mine}
+            return {repr(task) for task in asyncio.all_tasks() if task is not mine}
 
         return self.run(running())
 
@@ -87,7 +87,7 @@ class Background:
         self.loop.close()
 
     async def _cancel(self) -> None:
-        rest = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+        rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What every platform must do, as tests that any adapter can run.
+"""The rules for every platform, as tests that any adapter can run.
 
 Subclass `PlatformConformance` in a test module and give the tests a fresh `world`, for instance with a
 fixture of that name; `docs/guide/platforms/writing-one.md` shows it. No test framework is needed.
@@ -116,7 +116,7 @@ class PlatformConformance:
             world.attach(PICTURE, "picture.png", "let me in")
             event = host.ingress.wait_for("let me in")
             assert len(event.files) == 1, "It can be fetched, by the ingress."
-            assert (event.attachments, host.ingress.kept()) == ([], [])
+            assert (event.attachments, host.ingress.stored_files()) == ([], [])
             assert world.fetched() == before
 
     def test_odd_content_does_not_stop_what_follows(self, world: World):
@@ -403,8 +403,8 @@ class PlatformConformance:
             _needs(host.adapter.abilities.has_buttons, "buttons")
             self._meet(world, host)
             buttons = [Button("Yes, do it", "approve"), Button("No", "deny")]
-            asked: SendMetadata = {"question": "q-17", "buttons": buttons}
-            assert host.send("May I?", asked).success
+            options: SendMetadata = {"question": "q-17", "buttons": buttons}
+            assert host.send("May I?", options).success
             host.until(lambda: _has(world, "May I?"), "The question")
             world.press("Yes, do it")
             event = host.ingress.wait_for("approve")
@@ -435,7 +435,7 @@ class PlatformConformance:
 
 
 def _finds(world: World, host: Host, key: str) -> bool:
-    """Whether a piece is found by its key; while the platform cannot be asked, nobody knows."""
+    """Return whether a piece is found by its key; repeats while the platform is unreachable."""
     try:
         return host.run(host.adapter.find_sent(world.chat, key)) is not None
     except PlatformError:
@@ -449,7 +449,7 @@ def _needs(ability: object, what: str) -> None:
 
 def _threads() -> set[threading.Thread]:
     """The threads that would keep a process alive."""
-    return {one for one in threading.enumerate() if not one.daemon}
+    return {thread for thread in threading.enumerate() if not thread.daemon}
 
 
 def _document(size: int) -> str:
@@ -457,7 +457,7 @@ def _document(size: int) -> str:
     parts: list[str] = []
     number = 0
     while sum(map(len, parts)) < size:
-        words = [f"w{one}" for one in range(number, number + 24)]
+        words = [f"w{index}" for index in range(number, number + 24)]
         number += len(words)
         parts.append(" ".join(words[:10]) + ".")
         parts.append(f"**{' '.join(words[10:14])}** and `{words[14]}`.")
@@ -471,7 +471,7 @@ def _words(world: World) -> list[str]:
 
 
 def _count(world: World, text: str) -> int:
-    return sum(text in one for one in world.shown())
+    return sum(text in message for message in world.shown())
 
 
 def _has(world: World, text: str) -> bool:

@@ -30,7 +30,7 @@ from hermes_core.errors import StoreBusyError
 
 _GLANCE_S = 0.02
 _NOTICED_S = 0.3
-_LONGEST_WAIT_S = 2.0
+_MAX_WAIT_S = 2.0
 _FILE_LIMIT = 5 * 1024 * 1024
 _T = TypeVar("_T")
 Identity = tuple[str, str]
@@ -46,7 +46,7 @@ class KeepingIngress:
         """What was taken in, each message once."""
         self.moves: dict[str, str] = {}
         """The chats that got another id, and that one."""
-        self._known: set[Identity] = set()
+        self._accepted_before: set[Identity] = set()
         self._refusals = 0
         self._holds = False
         self._turns_away = False
@@ -70,15 +70,15 @@ class KeepingIngress:
             loop.call_soon_threadsafe(event.set)
 
     def turn_away(self) -> None:
-        """Have everybody be a stranger from now on."""
+        """Treat every sender as a stranger from now on."""
         self._turns_away = True
 
-    def kept(self) -> list[Path]:
+    def stored_files(self) -> list[Path]:
         """The files of people that are on disk."""
         return list(self._folder.iterdir())
 
     async def accept(self, event: MessageEvent) -> Receipt:
-        if not self._turns_away and identity(event) not in self._known:
+        if not self._turns_away and identity(event) not in self._accepted_before:
             await self._attachments.collect(event)
         is_new = self._take(event)
         if self._holds:
@@ -97,9 +97,9 @@ class KeepingIngress:
             if self._refusals:
                 self._refusals -= 1
                 raise StoreBusyError("The store is locked.")
-            is_new = name not in self._known
+            is_new = name not in self._accepted_before
             if is_new:
-                self._known.add(name)
+                self._accepted_before.add(name)
                 self.accepted.append(event)
             return is_new
 
@@ -150,7 +150,7 @@ class KeepingIngress:
 
 
 def identity(event: MessageEvent) -> Identity:
-    """What names a message: a second delivery has the same."""
+    """Return the identity of a message: a second delivery has the same."""
     assert event.source, f"{event.text!r} comes from nowhere."
     assert event.message_id, f"{event.text!r} has no id."
     return event.source.chat_id, event.message_id
@@ -236,16 +236,16 @@ class Host:
         return self._background.run(work, self._world.patience_s)
 
     def tasks(self) -> set[str]:
-        """What still goes on in the loop."""
+        """Return the tasks that still run in the loop."""
         return self._background.tasks()
 
     def send(
         self, text: str, metadata: SendMetadata | None = None, chat: str | None = None
     ) -> SendResult:
         """Send a piece, under a key of its own unless one is given."""
-        known: SendMetadata = {"key": uuid4().hex}
-        known.update(metadata or {})
-        return self.run(self.adapter.send(chat or self._world.chat, text, None, known))
+        options: SendMetadata = {"key": uuid4().hex}
+        options.update(metadata or {})
+        return self.run(self.adapter.send(chat or self._world.chat, text, None, options))
 
     def until(self, met: Callable[[], object], what: str) -> None:
         """Wait until something has become so; raises TimeoutError.
@@ -265,7 +265,7 @@ class Host:
         def is_through() -> bool:
             results.append(self.send(text, {"key": key}))
             if wait_s := results[-1].retry_after:
-                threading.Event().wait(min(wait_s, _LONGEST_WAIT_S))
+                threading.Event().wait(min(wait_s, _MAX_WAIT_S))
             return not results[-1].retryable
 
         self.until(is_through, "A send that gets through")

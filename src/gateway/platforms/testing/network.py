@@ -144,8 +144,8 @@ class Proxy:
         self._background.run(work)
 
     async def _cut(self) -> None:
-        for one in self._connections:
-            one.reset()
+        for connection in self._connections:
+            connection.reset()
 
     async def _refuse(self) -> None:
         if self._listening:
@@ -158,9 +158,9 @@ class Proxy:
             self._port = self._listening.sockets[0].getsockname()[1]
 
     async def _half_close(self) -> None:
-        for one in self._connections:
-            one.is_half_closed = True
-            _end(one.client)
+        for connection in self._connections:
+            connection.is_half_closed = True
+            _end(connection.client)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -168,58 +168,58 @@ class Proxy:
         except OSError:
             reset(writer)
             return
-        one = _Connection(writer, server)
-        self._connections.add(one)
+        connection = _Connection(writer, server)
+        self._connections.add(connection)
         try:
-            await asyncio.gather(self._ask(reader, one), self._answer(there, one))
+            await asyncio.gather(self._ask(reader, connection), self._answer(there, connection))
         except (OSError, RuntimeError):
-            one.reset()  # the other end is to see what this one did
+            connection.reset()  # both ends must see the failure
         finally:
-            self._connections.discard(one)
+            self._connections.discard(connection)
             writer.close()
             server.close()
 
-    async def _ask(self, reader: asyncio.StreamReader, one: _Connection) -> None:
+    async def _ask(self, reader: asyncio.StreamReader, connection: _Connection) -> None:
         while data := await self._read(reader):
-            self._set_trap(one, data)
-            one.server.write(data)
-            await one.server.drain()
-        _end(one.server)
+            self._set_trap(connection, data)
+            connection.server.write(data)
+            await connection.server.drain()
+        _end(connection.server)
 
-    async def _answer(self, reader: asyncio.StreamReader, one: _Connection) -> None:
+    async def _answer(self, reader: asyncio.StreamReader, connection: _Connection) -> None:
         while data := await self._read(reader):
-            if one.trap:
-                data = data[: one.trap.passes]
-                one.trap.passes -= len(data)
-            if not one.is_half_closed:
-                one.client.write(data)
-                await one.client.drain()
-            if one.trap and not one.trap.passes:
-                self._spring(one.trap, one)
+            if connection.trap:
+                data = data[: connection.trap.passes]
+                connection.trap.passes -= len(data)
+            if not connection.is_half_closed:
+                connection.client.write(data)
+                await connection.client.drain()
+            if connection.trap and not connection.trap.passes:
+                self._spring(connection.trap, connection)
                 return
-        if not one.is_half_closed:
-            _end(one.client)
+        if not connection.is_half_closed:
+            _end(connection.client)
 
     async def _read(self, reader: asyncio.StreamReader) -> bytes:
-        """What is to be passed on now; raises ConnectionError when it was cut off."""
+        """Read the data to pass on now; raises ConnectionError when it was cut off."""
         rate = self._bytes_a_second
         data = await reader.read(max(1, rate // _TRICKLES_A_SECOND) if rate else _CHUNK)
         await self._passes.wait()
         await asyncio.sleep(1 / _TRICKLES_A_SECOND if self._bytes_a_second else self._delay_s)
         return data
 
-    def _set_trap(self, one: _Connection, data: bytes) -> None:
+    def _set_trap(self, connection: _Connection, data: bytes) -> None:
         trap = self._trap
-        asked, one.seen = one.seen + data, data[-1024:]
-        if trap and trap.request in asked:
-            one.trap, self._trap = trap, None
+        request, connection.seen = connection.seen + data, data[-1024:]
+        if trap and trap.request in request:
+            connection.trap, self._trap = trap, None
 
-    def _spring(self, trap: _Trap, one: _Connection) -> None:
+    def _spring(self, trap: _Trap, connection: _Connection) -> None:
         if trap.is_partial:
-            one.client.close()  # a reset could overtake what is to arrive
+            connection.client.close()  # a reset could overtake what is to arrive
         else:
-            reset(one.client)
-        reset(one.server)
+            reset(connection.client)
+        reset(connection.server)
         trap.sprung.set()
 
 
@@ -242,9 +242,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target", help="host:port of the server")
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0: any")
-    given = parser.parse_args()
-    host, _, port = given.target.rpartition(":")
-    with Proxy(host, int(port), given.port) as proxy:
+    arguments = parser.parse_args()
+    host, _, port = arguments.target.rpartition(":")
+    with Proxy(host, int(port), arguments.port) as proxy:
         sys.stdout.write(f"{proxy.address}\n")
         sys.stdout.flush()
         for line in sys.stdin:
@@ -253,12 +253,12 @@ def main() -> None:
 
 
 def _obey(proxy: Proxy, line: str) -> str:
-    name, *given = line.split() or [""]
+    name, *arguments = line.split() or [""]
     fault = getattr(proxy, name, None)
     if name.startswith("_") or not inspect.ismethod(fault):
         return f"There is no fault {name!r}."
     try:
-        fault(*map(float if name == "delay" else int, given))
+        fault(*map(float if name == "delay" else int, arguments))
     except (TypeError, ValueError) as error:
         return f"{name}: {error}"
     return "done"

@@ -40,7 +40,7 @@ class World(ABC):
         self._lacks("files from people")
 
     def fetched(self) -> int:
-        """How often a file of a person was fetched; none is where files come with their messages."""
+        """Return how often a file of a person was fetched; 0 where files come with their messages."""
         return 0
 
     def press(self, label: str) -> None:
@@ -54,7 +54,7 @@ class World(ABC):
         self._lacks("second deliveries")
 
     def write_out_of_order(self, texts: Sequence[str]) -> None:
-        """Have messages written in this order, and delivered in another one."""
+        """Write messages in this order, and deliver them in another one."""
         self._lacks("deliveries out of order")
 
     def write_odd(self) -> None:
@@ -68,7 +68,7 @@ class World(ABC):
         """The texts of the gateway's messages in the chat, oldest first, as they read now."""
 
     def typed(self) -> int:
-        """How often it was shown that the gateway writes."""
+        """Return how often the typing indicator was shown."""
         self._lacks("signs of typing")
 
     def files(self) -> list[bytes]:

@@ -7,8 +7,8 @@ import msgspec
 from gateway.attachments import kind_of
 from gateway.config import Platform
 from gateway.platforms.base import IncomingFile, MessageEvent, MessageType, at_hand
-from gateway.platforms.testing.loopback.wire import Incoming
 from gateway.source import SessionSource
+from tests.support.loopback.wire import Incoming
 
 
 def understand(message: msgspec.Raw) -> Incoming | None:

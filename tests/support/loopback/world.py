@@ -5,9 +5,9 @@ from pathlib import Path
 
 from gateway.config import PlatformConfig
 from gateway.platforms.base import BasePlatformAdapter, Resend
-from gateway.platforms.testing.loopback.manifest import MANIFEST, LoopbackSettings
-from gateway.platforms.testing.loopback.server import LoopbackServer
 from gateway.platforms.testing.world import World
+from tests.support.loopback.manifest import MANIFEST, LoopbackSettings
+from tests.support.loopback.server import LoopbackServer
 
 
 class LoopbackWorld(World):

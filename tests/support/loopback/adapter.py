@@ -20,9 +20,9 @@ from gateway.platforms.base import (
     SendMetadata,
     SendResult,
 )
-from gateway.platforms.testing.loopback import translate, wire
-from gateway.platforms.testing.loopback.manifest import LoopbackSettings
 from hermes_core.errors import StoreError
+from tests.support.loopback import translate, wire
+from tests.support.loopback.manifest import LoopbackSettings
 
 _log = logging.getLogger(__name__)
 

@@ -117,5 +117,5 @@ requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
 news: msgspec.json.Decoder[Reply | Delivery] = msgspec.json.Decoder(Reply | Delivery)
 
 
-def line(said: Any) -> bytes:  # noqa: ANN401 -- any of the structs
+def line(said: Any) -> bytes:
     return msgspec.json.encode(said) + b"\n"

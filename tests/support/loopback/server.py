@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.platforms.testing.background import PATIENCE_S, Background
-from gateway.platforms.testing.loopback import wire
+from gateway.platforms.testing.background import TIMEOUT_S, Background
 from gateway.platforms.testing.network import reset
 from hermes_core import clock
+from tests.support.loopback import wire
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class LoopbackServer:
 
     # What people do.
 
-    def say(  # noqa: PLR0913 -- a message has many sides
+    def say(
         self,
         chat: str,
         text: str,
@@ -185,14 +185,14 @@ class LoopbackServer:
             return list(self._chats.get(chat, {}).values())
 
     def wait_for(
-        self, chat: str, met: Callable[[list[Shown]], bool], timeout: float = PATIENCE_S
+        self, chat: str, met: Callable[[list[Shown]], bool], timeout: float = TIMEOUT_S
     ) -> list[Shown]:
         """Wait until a chat shows what is wanted; raises TimeoutError with what it shows."""
         self.wait_until(lambda: met(self.shown(chat)), f"chat {chat}", timeout)
         return self.shown(chat)
 
     def wait_until(
-        self, met: Callable[[], bool], what: str = "this", timeout: float = PATIENCE_S
+        self, met: Callable[[], bool], what: str = "this", timeout: float = TIMEOUT_S
     ) -> None:
         """Wait for anything that a change of the server makes true; raises TimeoutError."""
         with self._changed:

@@ -25,7 +25,7 @@ class LoopbackSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _make(config: PlatformConfig, settings: LoopbackSettings, folder: Path) -> BasePlatformAdapter:
-    from gateway.platforms.testing.loopback import adapter  # noqa: PLC0415 -- loaded when used
+    from tests.support.loopback import adapter  # noqa: PLC0415 -- loaded when used
 
     del folder  # the server remembers everything
     return adapter.KINDS[settings.resend](config, settings)
