@@ -324,7 +324,7 @@ def _resume(context: Context, name: str) -> str:
 
 def _search(context: Context, query: str) -> str:
     if not query:
-        raise UsageError("What is to be searched for?", fix="Write /search and some words.")
+        raise UsageError("There is nothing to search for.", fix="Write /search and some words.")
     hits = context.conversation.store.search_messages(
         query, limit=_MAX_LISTED, scope=_scope(context)
     )
@@ -511,7 +511,7 @@ def _deny(context: Context, remark: str) -> str:
 def _answer(context: Context, answer: str) -> str:
     waiting, here = _approvals(context), context.conversation
     if not waiting:
-        return "No question waits for an answer."
+        return "There is no open question."
     rights.answer(
         here.store,
         waiting[0]["id"],

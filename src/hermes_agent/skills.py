@@ -146,7 +146,7 @@ def _read(path: Path, _changed: int, size: int) -> Skill | ConfigError:
             raise ConfigError(f"The skill {path} is not a file.", fix="Put a text file there.")
         if size > LARGEST:
             raise ConfigError(
-                f"The skill {path} has {size:,} bytes, and {LARGEST:,} are the most.",
+                f"The skill {path} has {size:,} bytes; the maximum is {LARGEST:,}.",
                 fix="Keep the instructions, and move the rest into files beside it that they name.",
             )
         return _parsed(path, path.read_text("utf-8-sig"))
@@ -168,7 +168,7 @@ def _parsed(path: Path, text: str) -> Skill:
             fix="Give it a `name:` that begins with a letter, a to z.",
         )
     if not instructions:
-        raise ConfigError(f"The skill {path} says nothing.", fix="Write what is to be done.")
+        raise ConfigError(f"The skill {path} is empty.", fix="Write instructions into it.")
     described = one_line(visible(fields.get("description") or instructions.partition("\n")[0]))
     return Skill(command, truncate(described.lstrip("# "), _MAX_DESCRIPTION), instructions, path)
 

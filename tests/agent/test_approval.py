@@ -101,7 +101,7 @@ def test_with_nobody_to_ask_a_dangerous_call_does_not_run(make_chat: MakeChat) -
     chat = make_chat([call("count"), "ok"], [tool.tool()])
     chat.say()
     assert tool.runs == []
-    assert "Nobody is here" in chat.transcript()[2][1]
+    assert "No one can allow this here" in chat.transcript()[2][1]
     assert chat.store.read(questions.pending) == []
 
 
@@ -169,7 +169,7 @@ def test_a_tool_that_calls_a_tool_passes_the_same_gate(make_chat: MakeChat) -> N
     chat = make_chat([call("outer"), "ok"], [outer.tool(), inner.tool()])
     chat.say()
     assert inner.runs == []
-    assert "Nobody is here" in chat.transcript()[2][1]
+    assert "No one can allow this here" in chat.transcript()[2][1]
 
 
 def test_the_model_may_ask_the_user(make_chat: MakeChat, store: SessionDB) -> None:

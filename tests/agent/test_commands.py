@@ -408,7 +408,7 @@ def test_an_approval_that_waits_is_answered_by_a_command(make_chat: MakeChat) ->
         [call("push"), "Pushed.", call("push"), "Not pushed."], [push.tool()], can_ask=True
     )
     surface = Surface(chat, make_chat)
-    assert surface.type("/approve") == "No question waits for an answer."
+    assert surface.type("/approve") == "There is no open question."
     for line in ("/approve", "/deny not today"):
         chat.sink.events.clear()
         turn = threading.Thread(target=chat.agent.run_conversation, args=("push",))

@@ -288,7 +288,7 @@ def test_a_file_of_the_users_own_that_went_away_is_no_longer_there(
 def test_a_name_of_the_catalog_is_kept_for_its_file(home: Home, tmp_path: Path) -> None:
     path = tmp_path / "mine.gguf"
     path.write_bytes(OWN)
-    with pytest.raises(UsageError, match="sha256 is another"):
+    with pytest.raises(UsageError, match="SHA-256 differs"):
         pull.pull("qwen2.5-coder-0.5b", home, gguf=path)
 
 

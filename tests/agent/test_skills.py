@@ -88,10 +88,10 @@ def test_a_file_that_has_not_changed_is_not_read_again(home: Home) -> None:
     ("text", "reason"),
     [
         ("---\nname: endless\n", "has no end"),
-        ("---\nname: empty\n---\n", "says nothing"),
+        ("---\nname: empty\n---\n", "is empty"),
         ("---\nname: 3d printing\n---\nPrint.", "cannot be typed as a command: '3d printing'"),
         (b"\xff\xfe\x00", "is not UTF-8 text"),
-        ("x" * (skills.LARGEST + 1), "65,537 bytes, and 65,536 are the most"),
+        ("x" * (skills.LARGEST + 1), "65,537 bytes; the maximum is 65,536"),
     ],
 )
 def test_a_broken_skill_is_left_out_with_one_warning_that_names_file_and_fix(

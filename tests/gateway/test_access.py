@@ -326,7 +326,7 @@ def _look_through_every_door(surface: Surface, talks: list[Talk], seen: list[Tal
                 conversations=[surface.agent.conversation_id],
                 permissions=surface.permissions,
             )
-    assert surface.type("/approve always") == "No question waits for an answer."
+    assert surface.type("/approve always") == "There is no open question."
     with suppress(SessionNotFoundError):
         surface.type("/resume 2026_")
         assert surface.opened == [talk.id for talk in seen], "only when there is exactly one"

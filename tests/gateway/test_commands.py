@@ -558,7 +558,7 @@ def test_what_waits_for_a_yes_is_approved_or_denied_in_words(world: World) -> No
         world.wait_for_text("a", "left it")
         assert "not today" in _told(world)
         world.platform.say("a", "/approve")
-        world.wait_for_text("a", "No question waits for an answer.")
+        world.wait_for_text("a", "There is no open question.")
 
 
 def test_background_is_answered_beside_the_conversation(world: World) -> None:

@@ -117,8 +117,8 @@ def test_who_is_asked_in_a_group_answers_without_naming_the_bot(world: World) ->
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
-        (call("clarify", question="Which one?"), "Nobody is here to be asked."),
-        (call("terminal", command="rm -rf /nonexistent/hermes-test"), "needs a yes"),
+        (call("clarify", question="Which one?"), "No one can answer questions here."),
+        (call("terminal", command="rm -rf /nonexistent/hermes-test"), "No one can allow this here"),
     ],
     ids=["a question", "an approval"],
 )

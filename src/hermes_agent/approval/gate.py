@@ -131,7 +131,7 @@ class Gate:
         self._tell_answer(row, tool, who, choice, by)
         if choice == "expired":
             raise ToolDeniedError(
-                "Nobody answered the question whether this may run, so it did not run."
+                "The approval request was not answered in time, so this did not run."
             )
         if choice == "deny":
             comment = f" They said: {remark.strip()}" if remark.strip() else ""

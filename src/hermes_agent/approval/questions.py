@@ -18,9 +18,9 @@ _LOOK_AGAIN_S = 0.1
 def _nobody_here(question: Question) -> ToolError:
     if question.kind == "clarify":
         return ToolError(
-            "Nobody is here to be asked.", fix="Go on with your best guess, and say so."
+            "No one can answer questions here.", fix="Go on with your best guess, and say so."
         )
-    return ToolDeniedError(f"Nobody is here to be asked, and this needs a yes: {question.text}.")
+    return ToolDeniedError(f"No one can allow this here: {question.text}.")
 
 
 class Asker:

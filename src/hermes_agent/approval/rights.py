@@ -58,7 +58,7 @@ def answer(
         who = permissions.person if permissions else by
         store.write(questions.answer, question_id, text, by=who)
     except IllegalTransitionError:
-        raise UsageError("This question was answered just now.") from None
+        raise UsageError("This question has already been answered.") from None
     return question
 
 
@@ -71,11 +71,11 @@ def _check(store: Store, question: Row, text: str, permissions: Permissions | No
         permissions.scope.user_id,
     )
     if permissions.role == "guest" or permissions.scope.user_id is None or not is_theirs:
-        raise UsageError("Only an owner may allow this.", fix="/deny says no to it.")
+        raise UsageError("Only an owner may allow this.", fix="Use /deny to refuse it.")
     if _choice(text) == "always":
         raise UsageError(
-            "Only an owner may allow something for all times.",
-            fix="Write /approve or /approve session.",
+            "Only an owner may always allow a command.",
+            fix="Use /approve or /approve session.",
         )
 
 

@@ -32,7 +32,7 @@ class Line:
     def receive(self) -> Any:  # noqa: ANN401 -- whatever JSON is
         line = self._incoming.readline()
         if not line:
-            raise ToolError("Hermes is gone.")
+            raise ToolError("The connection to Hermes is closed.")
         return json.loads(line)
 
     def call(self, name: str, arguments: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ class DuckDuckGo:
         if page.status != _OK or (not parser.hits and b"no-results" not in page.body):
             raise ToolError(
                 f"The search engine did not answer as expected (status {page.status}).",
-                fix="Try again later, or have tools.search_url set to a SearXNG server.",
+                fix="Try again later, or set tools.search_url to a SearXNG server.",
             )
         return parser.hits[:limit]
 

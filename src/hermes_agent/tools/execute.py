@@ -190,7 +190,7 @@ class Executor(msgspec.Struct):
             )
             answer, _ = self.asker.wait(row, stop, turn.report)
             if answer is None:
-                raise ToolError("Nobody answered.", fix="Go on with your best guess, and say so.")
+                raise ToolError("No one answered.", fix="Go on with your best guess, and say so.")
             return answer
 
         def run_tool(name: str, arguments: Args) -> Result:

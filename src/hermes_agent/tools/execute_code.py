@@ -96,7 +96,7 @@ class Calls:
         self._count += 1
         try:
             if self._count > _MAX_CALLS:
-                raise ToolError(f"More than {_MAX_CALLS} calls of tools.")
+                raise ToolError(f"More than {_MAX_CALLS} tool calls.")
             question = msgspec.json.decode(line, type=_Question)
             result = self._call.run_tool(question.tool, question.arguments)
         except msgspec.MsgspecError as error:

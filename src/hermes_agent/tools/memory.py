@@ -29,7 +29,7 @@ def _run(args: Args, call: Call) -> Result:
         after = "".join(f"- {note}\n" for note in notes)
         if len(after) > most:
             raise ToolError(
-                f"{name} would have {len(after)} characters, and {most} is the most.",
+                f"{name} would have {len(after)} characters; the maximum is {most}.",
                 fix="Remove or shorten notes first; show lists them.",
             )
         write_private(path, after)
@@ -85,7 +85,7 @@ def _position(notes: list[str], args: Args) -> int:
     """The one note that has the words of `old` in it."""
     words = one_line(args.get("old", ""))
     if not words:
-        raise ToolError("Which note is not said.", fix="Give words of it in old.")
+        raise ToolError("No note is named.", fix="Give words of it in old.")
     found = [at for at, note in enumerate(notes) if words in note]
     if len(found) != 1:
         what = f"{len(found)} notes have" if found else "No note has"

@@ -96,7 +96,7 @@ def test_large_answers_and_large_output_do_not_block(make_desk: MakeDesk) -> Non
 def test_too_many_calls_are_refused(desk: Desk) -> None:
     code = "from hermes import tool\nfor n in range(201):\n    tool('x', n=n)\n"
     result = desk.run(TOOL, code=code)
-    assert "More than 200 calls" in result.text
+    assert "More than 200 tool calls" in result.text
     assert len(desk.nested) == 200
 
 

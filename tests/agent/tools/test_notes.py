@@ -154,7 +154,7 @@ def test_full_notes_refuse_more_and_stay_as_they_are(desk: Desk) -> None:
         note(desk, action="add", text=f"{number} " + "x" * 480)
     before = note(desk, action="show")
     message = desk.error(MEMORY, action="add", text="y" * 400)
-    assert "4000 is the most" in message
+    assert "the maximum is 4000" in message
     assert note(desk, action="show") == before
 
 

@@ -469,7 +469,7 @@ def test_who_gets_a_whole_answer_is_not_asked_in_between(
     world.play(call("clarify", question="Which one?"), say("I took the red one."))
     answer = gateway.ask("choose", extra_headers=headers)
     assert answer.choices[0].message.content == "I took the red one."
-    assert "Nobody is here to be asked." in str(world.model.asked[-1].json["messages"][-1])
+    assert "No one can answer questions here." in str(world.model.asked[-1].json["messages"][-1])
 
 
 def test_what_a_named_stream_asks_is_answered_by_another_request(

@@ -161,7 +161,7 @@ def _name_for(name: str | None, path: Path, entry: Entry | None) -> str:
     expected = catalog.find(name) if name else None
     if expected and expected != entry:
         raise UsageError(
-            f"{path} is not {expected.title}: its sha256 is another.",
+            f"{path} is not {expected.title}: its SHA-256 differs.",
             fix="Leave the name out, or give another one.",
         )
     if entry:
