@@ -16,6 +16,7 @@ from hermes_state import SessionDB
 from hermes_state.engines.sqlite import connection
 from hermes_state.engines.sqlite.index import index_path
 from hermes_state.ledger import messages, routes
+from hermes_state.values import Route
 
 SIZE_MESSAGES = 40_000
 CONVERSATION = 10_000
@@ -164,7 +165,7 @@ def route(bench: ToolContext) -> list[Result]:
     with SessionDB(folder / "state.db") as db:
 
         def ours(position: int) -> None:
-            db.write(routes.save, f"key:{position}", f"new{position}", entry)
+            db.write(routes.save, Route(f"key:{position}", entry), f"new{position}")
 
         def limit(position: int) -> None:
             bare.execute("BEGIN IMMEDIATE")

@@ -15,10 +15,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
+import msgspec
+
 from gateway import replies
 from gateway.blocking import run_blocking
 from gateway.platforms.base import (
     BasePlatformAdapter,
+    Button,
     PlatformError,
     Resend,
     SendMetadata,
@@ -352,8 +355,9 @@ def _metadata(row: Row, extra: replies.Extra) -> SendMetadata:
     metadata: SendMetadata = {"key": _key(row), "final": True}
     if row["thread_id"]:
         metadata["thread_id"] = row["thread_id"]
-    if extra.question and extra.buttons:
-        metadata["question"], metadata["buttons"] = extra.question, extra.buttons
+    if row["question_id"] and row["buttons"]:
+        metadata["question"] = row["question_id"]
+        metadata["buttons"] = msgspec.json.decode(row["buttons"], type=list[Button])
     if extra.subject:
         metadata["subject"] = extra.subject
     if extra.files:

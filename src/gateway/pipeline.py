@@ -280,7 +280,7 @@ class Pipeline:
         return text
 
     def _ignore(self, delivery: InboundMessage) -> Receipt:
-        self.store.write(inbox.receive, delivery._replace(payload="{}"))
+        self.store.write(inbox.receive, InboundMessage(*delivery.key))
         self.store.write(inbox.settle, delivery, "ignored")
         return Receipt("ignored")
 

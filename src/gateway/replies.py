@@ -45,8 +45,6 @@ class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
     """What goes along with a piece."""
 
     reply_to: str | None = None
-    question: str | None = None
-    buttons: list[Button] = []
     subject: str = ""
     files: list[str] = []
     session_id: str = ""
@@ -178,9 +176,7 @@ class Replies:
         abilities = self.abilities(platform)
         along = extra or Extra(reply_to=target.message_id, subject=target.subject)
         parts = split(text, _room(abilities), abilities.measure)
-        first = encode(along)
-        others = encode(msgspec.structs.replace(along, question=None, buttons=[]))
-        last = len(parts) - 1 if along.buttons else 0
+        along_text = encode(along)
         return [
             OutboundPart(
                 platform,
@@ -188,7 +184,7 @@ class Replies:
                 part,
                 place.thread_id,
                 f"{name}:{number}",
-                first if number == last else others,
+                along_text,
             )
             for number, part in enumerate(parts)
         ]
@@ -249,9 +245,13 @@ class Replies:
             lines += [self.as_typed(target, one) for one in how] if is_approval else how
         if is_beside and not is_approval:
             lines.append("Reply to this message to answer it.")
-        extra = Extra(reply_to=target.message_id, question=asked.question_id, buttons=buttons)
+        extra = Extra(reply_to=target.message_id)
         name = questions.name(asked.question_id)
-        return self.pieces(target, "\n".join(lines), name=name, extra=extra)
+        parts = self.pieces(target, "\n".join(lines), name=name, extra=extra)
+        if parts and buttons:
+            text = msgspec.json.encode(buttons).decode()
+            parts[-1] = parts[-1]._replace(question_id=asked.question_id, buttons=text)
+        return parts
 
 
 def notice_name(conversation_id: str, notice: Notice) -> str:

@@ -81,13 +81,15 @@ def inbound_message(
         instructions=str(event.options.get("instructions") or ""),
     )
     payload = encode(msgspec.to_builtins(target))
-    return named(event, source, payload)
+    return named(event, source)._replace(
+        payload=payload, session_key=session_key, edits=event.edits, parts=event.parts
+    )
 
 
-def named(event: MessageEvent, source: SessionSource, payload: str = "{}") -> InboundMessage:
+def named(event: MessageEvent, source: SessionSource) -> InboundMessage:
     """A message by the name that its repeats have too."""
     within = event.named_within or source.chat_id
-    return InboundMessage(source.platform.value, within, event.message_id or "", payload)
+    return InboundMessage(source.platform.value, within, event.message_id or "")
 
 
 def digest(text: str) -> str:

@@ -544,10 +544,11 @@ class SessionStore:
             if gone:
                 self._db.write(routes.delete, gone, scope=self._scope)
                 self._stored -= gone
-        rows = {key: self._row(key) for key in changed if key in self._entries}
-        if rows:
-            self._db.write(routes.save_all, rows, scope=self._scope)
-        self._noted(rows)
+        entries = [self._entries[key] for key in changed if key in self._entries]
+        if entries:
+            pairs = [(self._route(entry), entry.session_id) for entry in entries]
+            self._db.write(routes.save_all, pairs)
+        self._noted([entry.session_key for entry in entries])
         self._changed.difference_update(list(changed))
 
     def _noted(self, keys: Collection[str]) -> None:
@@ -558,11 +559,8 @@ class SessionStore:
             self._routes_file.soon()
 
     def _route(self, entry: SessionEntry) -> Route:
-        return Route(entry.session_key, encode(entry.to_dict()), self._scope)
-
-    def _row(self, key: str) -> tuple[str, str]:
-        entry = self._entries[key]
-        return entry.session_id, encode(entry.to_dict())
+        said = encode(entry.to_dict())
+        return Route(entry.session_key, said, self._scope, expired=entry.expiry_finalized)
 
     def save_changes(self) -> None:
         """Tell the store of small changes that were not worth a write of their own."""
@@ -589,7 +587,8 @@ def _said(row: Row) -> dict[str, Any]:
     """A stored route in the form of the file; its columns count."""
     said = msgspec.json.decode(row["entry"], type=dict[str, Any])
     moment = _local(row["updated_at"]).isoformat()
-    return {"created_at": moment, "updated_at": moment, **said, "session_id": row["session_id"]}
+    columns = {"session_id": row["session_id"], "expiry_finalized": bool(row["expired"])}
+    return {"created_at": moment, "updated_at": moment, **said, **columns}
 
 
 def _none(_session_key: str) -> bool:

@@ -74,6 +74,8 @@ class Route(NamedTuple):
     session_key: str
     entry: str = "{}"
     scope: str = ""
+    expired: bool = False
+    """Whether the conversation is over, as the chat was silent for too long."""
 
 
 Outcome = Literal["turn", "command", "ignored"]
@@ -86,6 +88,12 @@ class InboundMessage(NamedTuple):
     chat_id: str
     message_id: str
     payload: str = "{}"
+    session_key: str | None = None
+    """The key of the chat that it came from."""
+    edits: str | None = None
+    """The message that this is a new version of."""
+    parts: Sequence[str] = ()
+    """The messages that it was put together from, if there were several."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -103,6 +111,10 @@ class OutboundPart(NamedTuple):
     """Its name: a second piece of the same name is not put."""
     extra: str | None = None
     """What goes along with the text, as JSON of the gateway's own."""
+    question_id: str | None = None
+    """The question that it asks."""
+    buttons: str | None = None
+    """The buttons below it, as JSON of the gateway's own."""
     failure: str | None = None
     """Why it is not to be sent: it is on record as failed from the beginning."""
     is_said: bool = False

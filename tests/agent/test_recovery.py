@@ -308,7 +308,7 @@ def test_what_its_chat_took_along_is_left_to_the_conversation_that_it_is_in(
 ) -> None:
     store.create_session("s", "cli")
     said = {"role": "user", "content": "go"}
-    delivery = InboundMessage("p", "c", "1", '{"session_key": "key"}')
+    delivery = InboundMessage("p", "c", "1", session_key="key")
     moves = store.write(turns.accept, "s", said, delivery=delivery).turn_id
     stays = store.write(turns.accept, "s", said).turn_id
     chat = make_chat(["here I am"], session_id="s")

@@ -3,12 +3,13 @@
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.config import Platform
 from gateway.platforms.base import Abilities, MessageEvent
 from gateway.platforms.telegram import markdown
-from gateway.replies import Extra, Replies, decode
+from gateway.replies import Replies
 from gateway.reply_attachments import ReplyAttachments
 from gateway.reply_target import ReplyTarget
 from gateway.source import SessionSource
@@ -18,7 +19,6 @@ from hermes_agent.turn.events import QuestionAsked
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.ledger import questions
-from hermes_state.values import OutboundPart
 from tests.gateway.living import Inside, World
 
 _GROUP: dict[str, Any] = {"chat_type": "group", "mention": False}
@@ -56,7 +56,8 @@ def _shown(home: Home, text: str, command: str) -> str:
         replies = Replies(store, lambda _: able, ReplyAttachments(home, 0, _standing), home.root)
         pieces = replies.question(target, asked)
         drawn = [markdown.render(one.content) for one in pieces]
-    assert [len(_extra(one).buttons) for one in pieces] == [*[0] * (len(pieces) - 1), 3]
+    assert [one.buttons is not None for one in pieces] == [*[False] * (len(pieces) - 1), True]
+    assert len(msgspec.json.decode(pieces[-1].buttons or "")) == 3
     first = drawn[0].text.partition("\n")[0]
     assert first == f"🔐 May this run? {' '.join(text.split())}"
     outside = [
@@ -71,10 +72,6 @@ def _shown(home: Home, text: str, command: str) -> str:
         for entity in one.entities
         if entity.type == "pre"
     )
-
-
-def _extra(piece: OutboundPart) -> Extra:
-    return decode(piece.extra)
 
 
 def test_an_approval_shows_all_that_would_run(home: Home) -> None:

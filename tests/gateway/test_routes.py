@@ -19,7 +19,7 @@ from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.ledger import routes as route_ledger
 from hermes_state.ledger import turns
-from hermes_state.values import NewSession
+from hermes_state.values import NewSession, Route
 from tests.support.faults import disk_full_at
 
 _NOON = datetime.fromisoformat("2026-07-20T12:00").timestamp()
@@ -283,8 +283,8 @@ def test_the_route_of_a_platform_that_is_switched_off_is_kept(db: SessionDB, hom
         "platform": "gone_plugin",
         "origin": {"platform": "gone_plugin", "chat_id": "c"},
     }
-    db.write(route_ledger.save, "agent:main:gone_plugin:dm:c", "s1", json.dumps(entry))
-    db.write(route_ledger.save, "agent:main:odd:dm:c", "s2", "not JSON")
+    db.write(route_ledger.save, Route("agent:main:gone_plugin:dm:c", json.dumps(entry)), "s1")
+    db.write(route_ledger.save, Route("agent:main:odd:dm:c", "not JSON"), "s2")
     routes = _routes(db, home)
     assert [one.session_id for one in routes.list_sessions()] == ["s1"]
     routes.prune_old_entries(1)

@@ -7,6 +7,7 @@ import pytest
 
 from hermes_state import SessionDB
 from hermes_state.ledger import routes
+from hermes_state.values import Route
 from tests.state import kills, workload
 from tests.state.kills import Pass
 from tests.state.workload import Expectation
@@ -115,7 +116,7 @@ class TestTheMatrixCanFail:
 
     def test_a_half_done_rotation_is_found(self) -> None:
         store = self._store()
-        store.write(routes.save, "r0w0t0c0:key", "r0w0t0c0:elsewhere", "{}")
+        store.write(routes.save, Route("r0w0t0c0:key"), "r0w0t0c0:elsewhere")
         assert self._found(store).half_rotations == 1
 
     def test_a_wrong_state_is_found(self) -> None:

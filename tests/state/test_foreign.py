@@ -28,6 +28,7 @@ from hermes_state.ledger import lineage, listing
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import routes as route_ledger
 from hermes_state.ledger import sessions as session_ledger
+from hermes_state.values import Route
 from tests.support.examples import examples
 
 SESSION_22 = """
@@ -688,7 +689,7 @@ def test_a_route_that_is_used_here_stays(db: SessionDB, foreign: Foreign) -> Non
     foreign.route("used", "a")
     take(db, foreign.path)
     db.create_session("mine", "telegram")
-    db.write(route_ledger.save, "used", "mine")
+    db.write(route_ledger.save, Route("used"), "mine")
     foreign.run(
         "UPDATE gateway_routing SET updated_at = 1e12,"
         " entry_json = json_set(entry_json, '$.session_id', 'b')"

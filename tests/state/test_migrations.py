@@ -13,7 +13,8 @@ from hermes_state import SessionDB, transitions
 from hermes_state.engines.sqlite import schema as migrations
 from hermes_state.engines.sqlite import triggers
 from hermes_state.engines.sqlite.triggers import normalized
-from hermes_state.ledger import lineage, meta, titles, turns
+from hermes_state.ledger import inbox, lineage, meta, outbox, routes, titles, turns
+from hermes_state.values import InboundMessage
 
 FILES = Path(__file__).parent / "files"
 
@@ -44,6 +45,23 @@ def test_a_stored_file_of_each_old_version_is_brought_up_to_date(
         accepted = store.write(turns.accept, "child", {"role": "user", "content": "a turn"})
         assert store.write(turns.start, accepted.turn_id) == 1
     assert schema(old) == schema(new)
+
+
+def test_what_queries_ask_for_becomes_columns_of_the_rows_that_are_there(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    shutil.copy(FILES / "v8.db", path)
+    with SessionDB(path) as store:
+        for edited, found in (("1", ["2"]), ("3", ["3-4"]), ("6", ["6"])):
+            message = InboundMessage("telegram", "room", edited)
+            rows = store.read(inbox.versions, message)
+            assert [row["message_id"] for row in rows] == found
+        keys = store.read(lambda tx: tx.tuples("SELECT message_id, session_key FROM inbox"))
+        assert dict(keys) == {"2": "key", "3-4": "key", "5": None, "6": None}
+        part = store.read(outbox.find, "question:q1:0")
+        assert part is not None and part["extra"] == '{"reply_to":"2"}'
+        assert (part["question_id"], part["buttons"]) == ("q1", '[["Yes","once"]]')
+        assert store.read(routes.keys_of, "child") == {"open", "odd"}
+        assert store.check() == []
 
 
 def test_there_is_a_stored_file_for_every_version_but_this_one() -> None:
@@ -84,6 +102,7 @@ RELEASED = {
     "m006_turns_cut_short": "edbf77660fbab80e",
     "m007_messages_compacted": "eb03dd2dc33aa397",
     "m008_workers": "a7e07d38326694a5",
+    "m009_columns": "f933306d54c4293c",
 }
 """A hash per step. Stores have taken these steps: a change is a new step, never an edit."""
 

@@ -25,6 +25,7 @@ from hermes_state.engines.sqlite.maintenance import DAY_S
 from hermes_state.ledger import lineage, sessions
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import routes as route_ledger
+from hermes_state.values import Route
 from tests.support.examples import examples
 
 choices = st.integers(min_value=0, max_value=10_000)
@@ -251,7 +252,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.create_session(name, source)
         self.model.create(name, source)
         if source == "cli":
-            self.store.write(route_ledger.save, f"key {name}", name)
+            self.store.write(route_ledger.save, Route(f"key {name}"), name)
             self.model.routes[f"key {name}"] = name
 
     @precondition(lambda self: self.model.sessions)

@@ -27,7 +27,16 @@ from hermes_state.ledger import (
     usage,
 )
 from hermes_state.store import Tx
-from hermes_state.values import Accepted, Call, InboundMessage, Lease, OutboundPart, Spent, Stranger
+from hermes_state.values import (
+    Accepted,
+    Call,
+    InboundMessage,
+    Lease,
+    OutboundPart,
+    Route,
+    Spent,
+    Stranger,
+)
 from tests.support import findings
 
 View = dict[str, tuple[tuple[Any, ...], ...]]
@@ -42,7 +51,7 @@ def conversation(store: SessionDB, name: str) -> Iterator[None]:
     yield
     store.set_session_title(chat, f"{name}: a chat")
     yield
-    store.write(routes.save, f"{name}:key", chat, f'{{"session_id": "{chat}"}}')
+    store.write(routes.save, Route(f"{name}:key", '{"kept": 1}'), chat)
     yield
     said: list[int] = []
     for number in range(4):

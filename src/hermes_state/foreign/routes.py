@@ -12,7 +12,7 @@ from hermes_state.foreign.source import reading
 from hermes_state.ledger import lineage, routes, sessions
 from hermes_state.ledger.records import encode
 from hermes_state.store import Transactional, Tx
-from hermes_state.values import Row
+from hermes_state.values import Route, Row
 
 _SLICE = 500
 
@@ -109,8 +109,9 @@ def _take_one(tx: Tx, entry: Entry) -> str:
     present = routes.find(tx, entry.session_key)
     if present is not None and not _is_outdated(tx, present, tip, entry):
         return KEPT
-    # The entry is the gateway's own; only the session in it must be the one the route leads to.
-    routes.save(tx, entry.session_key, tip, encode({**entry.said, "session_id": tip}))
+    is_over = entry.said.get("expiry_finalized") is True
+    route = Route(entry.session_key, encode({**entry.said, "session_id": tip}), expired=is_over)
+    routes.save(tx, route, tip)
     return TAKEN
 
 

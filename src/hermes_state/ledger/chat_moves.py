@@ -40,7 +40,7 @@ def succeed(
     if waiting and sessions.find(tx, session_id) is None:
         turns.begin(tx, session_id, opening)
     moved = {turn["id"]: turns.say_again(tx, turn, session_id) for turn in waiting}
-    routes.save(tx, route.session_key, session_id, route.entry, scope=route.scope)
+    routes.save(tx, route, session_id)
     return moved
 
 
@@ -48,7 +48,7 @@ def _waiting(tx: Tx, session_id: str, session_key: str) -> Sequence[Row]:
     """The turns of a conversation that came from a chat and have not begun, in their order."""
     return tx.rows(
         "SELECT turns.* FROM turns JOIN inbox ON inbox.turn_id = turns.id"
-        " WHERE turns.state = 'accepted' AND inbox.payload ->> '$.session_key' = ?"
+        " WHERE turns.state = 'accepted' AND inbox.session_key = ?"
         " AND turns.session_id IN (SELECT id FROM sessions WHERE conversation_id ="
         " (SELECT conversation_id FROM sessions WHERE id = ?))"
         " ORDER BY turns.user_message_id",

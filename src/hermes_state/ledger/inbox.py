@@ -10,12 +10,24 @@ from hermes_state.values import InboundMessage, Outcome, Row
 def receive(tx: Tx, delivery: InboundMessage) -> bool:
     """Note a delivery; False when it was noted before."""
     changed = tx.run(
-        "INSERT INTO inbox (platform, chat_id, message_id, payload, received_at)"
-        " VALUES (?, ?, ?, ?, ?) ON CONFLICT (platform, chat_id, message_id) DO NOTHING",
-        *delivery,
+        "INSERT INTO inbox (platform, chat_id, message_id, payload, session_key, edits, received_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (platform, chat_id, message_id) DO NOTHING",
+        *delivery[:6],
         tx.now,
     )
+    if changed:
+        _insert_parts(tx, delivery)
     return changed > 0
+
+
+def _insert_parts(tx: Tx, delivery: InboundMessage) -> None:
+    for part in delivery.parts:
+        tx.run(
+            "INSERT INTO inbox_parts (platform, chat_id, message_id, part_id) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (platform, chat_id, part_id, message_id) DO NOTHING",
+            *delivery.key,
+            part,
+        )
 
 
 def settle(tx: Tx, delivery: InboundMessage, outcome: Outcome, turn_id: str | None = None) -> None:
@@ -34,14 +46,15 @@ def make_turn(tx: Tx, delivery: InboundMessage, turn_id: str) -> None:
     """Note a delivery, if it was not noted before, as one that has become a turn."""
     now = tx.now
     tx.run(
-        "INSERT INTO inbox (platform, chat_id, message_id, payload, outcome, turn_id, received_at,"
-        " settled_at) VALUES (?1, ?2, ?3, ?4, 'turn', ?5, ?6, ?6)"
+        "INSERT INTO inbox (platform, chat_id, message_id, payload, session_key, edits, outcome,"
+        " turn_id, received_at, settled_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'turn', ?7, ?8, ?8)"
         " ON CONFLICT (platform, chat_id, message_id) DO UPDATE SET outcome = excluded.outcome,"
         " turn_id = excluded.turn_id, settled_at = excluded.settled_at",
-        *delivery,
+        *delivery[:6],
         turn_id,
         now,
     )
+    _insert_parts(tx, delivery)
 
 
 @one_statement
@@ -58,8 +71,8 @@ def versions(tx: Tx, delivery: InboundMessage) -> list[Row]:
     """
     return tx.rows(
         "SELECT * FROM inbox WHERE platform = ?1 AND chat_id = ?2 AND (message_id = ?3"
-        " OR instr(payload, json_quote(?3)) AND (payload ->> '$.edits' = ?3"
-        " OR ?3 IN (SELECT value FROM json_each(payload, '$.parts')))) ORDER BY received_at",
+        " OR edits = ?3 OR message_id IN (SELECT message_id FROM inbox_parts"
+        " WHERE platform = ?1 AND chat_id = ?2 AND part_id = ?3)) ORDER BY received_at",
         *delivery.key,
     )
 

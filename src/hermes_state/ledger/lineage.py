@@ -273,9 +273,7 @@ def _copy(tx: Tx, session_id: str, message_id: int) -> None:
 def _follow(tx: Tx, old_id: str, new_id: str) -> None:
     """Everything that points to where the conversation is now points to the new session."""
     tx.run(
-        "UPDATE routes SET session_id = ?1,"
-        " entry = CASE WHEN json_valid(entry) THEN json_set(entry, '$.session_id', ?1) ELSE entry END,"
-        " updated_at = ?2 WHERE session_id = ?3",
+        "UPDATE routes SET session_id = ?, updated_at = ? WHERE session_id = ?",
         new_id,
         tx.now,
         old_id,

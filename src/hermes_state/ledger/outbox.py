@@ -17,7 +17,8 @@ from hermes_state.values import OutboundPart, Row
 
 _COLUMNS = (
     "id", "turn_id", "platform", "chat_id", "thread_id", "piece", "content", "state", "attempts",
-    "platform_message_id", "error", "created_at", "due_at", "ended_at", "key", "extra",
+    "platform_message_id", "error", "created_at", "due_at", "ended_at", "key", "extra", "question_id",
+    "buttons",
 )  # fmt: skip
 _ALL = ", ".join(_COLUMNS)
 
@@ -29,7 +30,7 @@ def put(tx: Tx, pieces: Sequence[OutboundPart], *, turn_id: str | None = None) -
     for number, piece in enumerate(pieces):
         id_: int | None = tx.value(
             "INSERT INTO outbox (turn_id, platform, chat_id, thread_id, piece, content, key, extra,"
-            " created_at, due_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            " question_id, buttons, created_at, due_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (key) WHERE key IS NOT NULL DO NOTHING RETURNING id",
             turn_id,
             piece.platform,
@@ -39,6 +40,8 @@ def put(tx: Tx, pieces: Sequence[OutboundPart], *, turn_id: str | None = None) -
             redact(piece.content),
             piece.key,
             piece.extra,
+            piece.question_id,
+            piece.buttons,
             now,
             now,
         )
@@ -145,7 +148,7 @@ def sent(
 
 def without_buttons(tx: Tx, piece_id: int) -> None:
     """Note that the message of a piece has nothing to press any more."""
-    tx.run("UPDATE outbox SET extra = json_remove(extra, '$.buttons') WHERE id = ?", piece_id)
+    tx.run("UPDATE outbox SET buttons = NULL WHERE id = ?", piece_id)
 
 
 def _may_be_shown(piece: Row) -> bool:
@@ -202,8 +205,7 @@ def is_seen(tx: Tx, session_id: str, chat_id: str, message_id: str) -> bool:
     the model. Replies that a shortening or a rewind took away do not.
     """
     found = tx.value(
-        "SELECT 1 FROM turns JOIN outbox"
-        " ON outbox.key >= 'turn:' || turns.id || ':' AND outbox.key < 'turn:' || turns.id || ';'"
+        "SELECT 1 FROM turns JOIN outbox ON outbox.turn_id = turns.id"
         " WHERE turns.session_id IN (SELECT id FROM sessions WHERE conversation_id ="
         " (SELECT conversation_id FROM sessions WHERE id = ?1))"
         " AND outbox.chat_id = ?2 AND outbox.platform_message_id = ?3"

@@ -100,10 +100,9 @@ def still_shown(tx: Tx, since: float = 0.0) -> list[Row]:
     return tx.rows(
         "SELECT outbox.*, questions.state AS question_state, questions.answer,"
         " turns.ended_at IS NOT NULL AS is_turn_over FROM outbox"
-        " JOIN questions ON questions.id = outbox.extra ->> '$.question'"
+        " JOIN questions ON questions.id = outbox.question_id"
         " JOIN turns ON turns.id = questions.turn_id"
-        " WHERE outbox.key >= 'question:' AND outbox.key < 'question;'"
-        " AND outbox.extra -> '$.buttons' IS NOT NULL AND outbox.state <> 'failed'"
+        " WHERE outbox.buttons IS NOT NULL AND outbox.state <> 'failed'"
         " AND questions.ended_at > ? ORDER BY outbox.id",
         since,
     )

@@ -3,42 +3,29 @@
 The gateway's truth. `entry` is the gateway's own JSON; the store only keeps its session id in step.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from hermes_state.store import Tx
-from hermes_state.values import Row
+from hermes_state.values import Route, Row
 
 
-def save(tx: Tx, session_key: str, session_id: str, entry: str = "{}", *, scope: str = "") -> None:
+def save(tx: Tx, route: Route, session_id: str) -> None:
     """Set one route; the others are not touched."""
     tx.run(
-        "INSERT INTO routes (scope, session_key, session_id, entry, updated_at)"
-        " VALUES (?, ?, ?, ?, ?) ON CONFLICT (scope, session_key) DO UPDATE SET"
-        " session_id = excluded.session_id,"
-        " entry = excluded.entry, updated_at = excluded.updated_at",
-        scope,
-        session_key,
+        "INSERT INTO routes (session_key, entry, scope, expired, session_id, updated_at)"
+        " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (scope, session_key) DO UPDATE SET"
+        " session_id = excluded.session_id, entry = excluded.entry, expired = excluded.expired,"
+        " updated_at = excluded.updated_at",
+        *route,
         session_id,
-        entry,
         tx.now,
     )
 
 
-def replace(tx: Tx, entries: Mapping[str, tuple[str, str]], *, scope: str = "") -> None:
-    """Make these (session key to session id and entry) the only routes of a scope."""
-    keys = tx.many(entries)
-    tx.run(
-        f"DELETE FROM routes WHERE scope = ? AND NOT {tx.among('session_key')}",
-        scope,
-        keys,
-    )
-    save_all(tx, entries, scope=scope)
-
-
-def save_all(tx: Tx, entries: Mapping[str, tuple[str, str]], *, scope: str = "") -> None:
-    """Set these routes (session key to session id and entry); the others are not touched."""
-    for session_key, (session_id, entry) in entries.items():
-        save(tx, session_key, session_id, entry, scope=scope)
+def save_all(tx: Tx, routes: Iterable[tuple[Route, str]]) -> None:
+    """Set these routes, each to the session of this id; the others are not touched."""
+    for route, session_id in routes:
+        save(tx, route, session_id)
 
 
 def load(tx: Tx, scope: str = "") -> dict[str, Row]:
@@ -57,12 +44,12 @@ def keys_of(tx: Tx, session_id: str, scope: str = "") -> set[str]:
 
     A chat whose time in it is up is in it no more, though its route stays until somebody writes there.
     """
-    # The plus keeps it off the primary key, which would read every route of the scope.
+    # Written so, it stays off the primary key, which would read every route of the scope.
     found = tx.tuples(
-        "SELECT session_key FROM routes WHERE +scope = ?2 AND session_id IN (SELECT ?1 UNION"
+        "SELECT session_key FROM routes WHERE scope || '' = ?2 AND session_id IN (SELECT ?1 UNION"
         " SELECT id FROM sessions WHERE conversation_id ="
         " (SELECT conversation_id FROM sessions WHERE id = ?1))"
-        " AND iif(json_valid(entry), entry, '{}') ->> '$.expiry_finalized' IS NOT 1",
+        " AND expired = 0",
         session_id,
         scope,
     )

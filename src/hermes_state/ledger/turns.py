@@ -193,7 +193,7 @@ def begin(tx: Tx, session_id: str, opening: NewSession) -> None:
     for message in opening.messages:
         insert_message(tx, session_id, message_from(message))
     if (route := opening.route) is not None:
-        routes.save(tx, route.session_key, session_id, route.entry, scope=route.scope)
+        routes.save(tx, route, session_id)
 
 
 def begin_once(tx: Tx, session_id: str, opening: NewSession) -> bool:
@@ -507,7 +507,7 @@ def open_from_chat(tx: Tx, session_key: str) -> list[Row]:
     return tx.rows(
         "SELECT turns.*, sessions.conversation_id FROM turns"
         " JOIN sessions ON sessions.id = turns.session_id JOIN inbox ON inbox.turn_id = turns.id"
-        " WHERE turns.state IN ('accepted', 'running') AND inbox.payload ->> '$.session_key' = ?"
+        " WHERE turns.state IN ('accepted', 'running') AND inbox.session_key = ?"
         " ORDER BY turns.user_message_id",
         session_key,
     )
@@ -635,8 +635,8 @@ def cut_short(tx: Tx, user_message_ids: Collection[int]) -> list[Row]:
         " SELECT * FROM turns WHERE state IN ('failed', 'interrupted')"
         " AND user_message_id IN (SELECT id FROM asked)"
         # What a turn answers may have been said before a compaction that came in its middle.
-        # The plus keeps it off the index of sessions, which would read every turn of a long one.
-        " AND +session_id IN (SELECT id FROM sessions WHERE conversation_id IN"
+        # Written so, it stays off the index of sessions, which would read every turn of a long one.
+        " AND session_id || '' IN (SELECT id FROM sessions WHERE conversation_id IN"
         " (SELECT conversation_id FROM sessions WHERE id IN (SELECT session_id FROM asked)))",
         tx.many(user_message_ids),
     )

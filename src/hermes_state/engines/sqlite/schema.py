@@ -485,6 +485,41 @@ CREATE TABLE workers (
 ) STRICT, WITHOUT ROWID;
 """
 
+_COLUMNS = """
+-- What a query asks for is a column; the JSON beside it is the gateway's own.
+-- Of an inbound message: the key of the chat it came from, the message it is a new version of, and the
+-- messages that it was put together from.
+ALTER TABLE inbox ADD COLUMN session_key TEXT;
+ALTER TABLE inbox ADD COLUMN edits TEXT;
+CREATE TABLE inbox_parts (
+    platform   TEXT NOT NULL,
+    chat_id    TEXT NOT NULL,
+    part_id    TEXT NOT NULL,
+    message_id TEXT NOT NULL,
+    PRIMARY KEY (platform, chat_id, part_id, message_id),
+    FOREIGN KEY (platform, chat_id, message_id) REFERENCES inbox ON DELETE CASCADE
+) STRICT, WITHOUT ROWID;
+UPDATE inbox SET session_key = payload ->> '$.session_key', edits = payload ->> '$.edits'
+    WHERE json_valid(payload);
+INSERT INTO inbox_parts SELECT DISTINCT platform, chat_id, part.value, message_id
+    FROM inbox, json_each(CASE WHEN json_valid(payload) THEN payload ELSE '{}' END, '$.parts') AS part
+    WHERE part.type = 'text';
+CREATE INDEX inbox_edits ON inbox (platform, chat_id, edits) WHERE edits IS NOT NULL;
+
+-- The question that a part asks, and its buttons (JSON) while they are to be shown.
+ALTER TABLE outbox ADD COLUMN question_id TEXT;
+ALTER TABLE outbox ADD COLUMN buttons TEXT;
+UPDATE outbox SET question_id = extra ->> '$.question', buttons = extra -> '$.buttons',
+    extra = json_remove(extra, '$.question', '$.buttons')
+    WHERE key >= 'question:' AND key < 'question;' AND json_valid(extra);
+CREATE INDEX outbox_buttons ON outbox (question_id) WHERE buttons IS NOT NULL;
+
+-- Whether the conversation of a route is over, as its chat was silent for too long.
+ALTER TABLE routes ADD COLUMN expired INTEGER NOT NULL DEFAULT 0 CHECK (expired IN (0, 1));
+UPDATE routes SET expired = 1
+    WHERE json_valid(entry) AND json_type(entry, '$.expiry_finalized') = 'true';
+"""
+
 STEPS: tuple[Step, ...] = (
     Step("m001_sessions_and_messages", _SESSIONS),
     Step("m002_ledger", _LEDGER),
@@ -494,6 +529,7 @@ STEPS: tuple[Step, ...] = (
     Step("m006_turns_cut_short", _CUT_SHORT),
     Step("m007_messages_compacted", _COMPACTED),
     Step("m008_workers", _WORKERS),
+    Step("m009_columns", _COLUMNS),
 )
 
 SCHEMA_VERSION = len(STEPS)

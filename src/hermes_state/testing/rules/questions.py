@@ -56,9 +56,9 @@ class QuestionRules:
 
     def test_buttons_are_told_of_until_they_are_off(self, store: SessionDB) -> None:
         row = store.write(questions.ask, self._question(running(store)))
-        extra = f'{{"question": "{row["id"]}", "buttons": [["Yes", "yes"]]}}'
         key = f"question:{row['id']}:0"
-        store.write(outbox.put, [OutboundPart("p", "c", "Run it?", key=key, extra=extra)])
+        part = OutboundPart("p", "c", "Run it?", key=key, question_id=row["id"], buttons="[]")
+        store.write(outbox.put, [part])
         assert store.read(questions.still_shown) == []
         store.write(questions.answer, row["id"], "yes")
         (shown,) = store.read(questions.still_shown)

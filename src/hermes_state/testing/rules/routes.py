@@ -11,9 +11,9 @@ class RouteRules:
     """Where a chat's conversation is."""
 
     def test_a_route_is_saved_found_and_forgotten(self, store: SessionDB) -> None:
-        store.write(routes.save, "key", "a", '{"x": 1}')
-        store.write(routes.save, "key", "b", '{"x": 2}')
-        store.write(routes.save, "key", "c", scope="other")
+        store.write(routes.save, Route("key", '{"x": 1}'), "a")
+        store.write(routes.save, Route("key", '{"x": 2}'), "b")
+        store.write(routes.save, Route("key", scope="other"), "c")
         row = store.read(routes.find, "key")
         assert row is not None
         assert (row["session_id"], row["entry"]) == ("b", '{"x": 2}')
@@ -23,15 +23,19 @@ class RouteRules:
         assert store.read(routes.load) == {}
         assert list(store.read(routes.load, "other")) == ["key"]
 
-    def test_all_routes_of_a_scope_can_be_replaced(self, store: SessionDB) -> None:
-        store.write(routes.save, "old", "a")
-        store.write(routes.save, "kept", "a")
-        store.write(routes.save, "elsewhere", "a", scope="other")
-        store.write(routes.replace, {"kept": ("b", "{}"), "new": ("c", "{}")})
+    def test_several_routes_are_saved_at_once(self, store: SessionDB) -> None:
+        store.write(routes.save, Route("old"), "a")
+        store.write(routes.save, Route("kept"), "a")
+        store.write(routes.save_all, [(Route("kept"), "b"), (Route("new"), "c")])
         assert {k: row["session_id"] for k, row in store.read(routes.load).items()} == {
-            "kept": "b", "new": "c"
+            "old": "a", "kept": "b", "new": "c"
         }  # fmt: skip
-        assert list(store.read(routes.load, "other")) == ["elsewhere"]
+
+    def test_a_chat_with_an_expired_route_has_left(self, store: SessionDB) -> None:
+        store.create_session("s", "cli")
+        store.write(routes.save, Route("here"), "s")
+        store.write(routes.save, Route("away", expired=True), "s")
+        assert store.read(routes.keys_of, "s") == {"here"}
 
     def test_a_chat_whose_route_was_forgotten_has_the_conversation_it_had_last(
         self, store: SessionDB
@@ -49,9 +53,9 @@ class RouteRules:
 
     def test_a_chat_that_goes_on_elsewhere_takes_along_what_waits(self, store: SessionDB) -> None:
         store.create_session("s", "cli")
-        runs = accepted(store, delivery=InboundMessage("p", "c", "1", '{"session_key": "key"}'))
-        waits = accepted(store, delivery=InboundMessage("p", "c", "2", '{"session_key": "key"}'))
-        other = accepted(store, delivery=InboundMessage("p", "d", "3", '{"session_key": "d"}'))
+        runs = accepted(store, delivery=InboundMessage("p", "c", "1", session_key="key"))
+        waits = accepted(store, delivery=InboundMessage("p", "c", "2", session_key="key"))
+        other = accepted(store, delivery=InboundMessage("p", "d", "3", session_key="d"))
         typed = accepted(store)
         store.write(turn_ledger.start, runs)
         moved = store.write(
@@ -84,7 +88,7 @@ class RouteRules:
         with still_clock() as time:
             store.create_session("s", "cli")
             for number in "123":
-                delivery = InboundMessage("p", "c", number, '{"session_key": "key"}')
+                delivery = InboundMessage("p", "c", number, session_key="key")
                 store.write(
                     turn_ledger.accept, "s", {"role": "user", "content": number}, delivery=delivery
                 )
@@ -102,7 +106,7 @@ class RouteRules:
 
     def test_of_a_chat_that_is_passed_on_nothing_goes_along(self, store: SessionDB) -> None:
         store.create_session("s", "cli")
-        waits = accepted(store, delivery=InboundMessage("p", "c", "1", '{"session_key": "key"}'))
+        waits = accepted(store, delivery=InboundMessage("p", "c", "1", session_key="key"))
         moved = store.write(
             chat_moves.succeed,
             Route("key"),
@@ -119,7 +123,7 @@ class RouteRules:
 
     def test_a_conversation_that_a_chat_leaves_goes_on_for_others(self, store: SessionDB) -> None:
         chat(store, "s", "hello")
-        store.write(routes.save, "others", "s")
+        store.write(routes.save, Route("others"), "s")
         opening = NewSession("p")
         store.write(
             chat_moves.succeed, Route("key"), "new", former="s", reason="why", opening=opening

@@ -24,7 +24,7 @@ from hermes_state.testing.rules.given import (
     still_clock,
     summary,
 )
-from hermes_state.values import Spent
+from hermes_state.values import Route, Spent
 
 
 class SessionRules:
@@ -203,7 +203,7 @@ class SessionRules:
             "helper", "cli", parent_session_id="a", model_config={"_delegate_from": "a"}
         )
         store.append_message("helper", "user", "do this")
-        store.write(routes.save, "key", "a")
+        store.write(routes.save, Route("key"), "a")
         store.write(leases.acquire, "a", "me")
         store.write(lineage.rotate, "a", [summary()], child_id="undone")
         store.write(lineage.undo_rotation, "a")

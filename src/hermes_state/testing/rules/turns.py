@@ -257,15 +257,14 @@ class TurnRules:
         assert store.read(inbox.find, InboundMessage("p", "c", "9")) is None
 
     def test_the_versions_of_a_message_are_found(self, store: SessionDB) -> None:
-        rows = {
-            "1": "{}",
-            "1:e": '{"edits":"1"}',
-            "0-1": '{"parts":["0","1"]}',
-            "2": '{"edits":"11"}',
-        }
-        for message_id, payload in rows.items():
-            store.write(inbox.receive, InboundMessage("p", "c", message_id, payload))
-        store.write(inbox.receive, InboundMessage("p", "other", "1:e", '{"edits":"1"}'))
+        for delivery in (
+            InboundMessage("p", "c", "1"),
+            InboundMessage("p", "c", "1:e", edits="1"),
+            InboundMessage("p", "c", "0-1", parts=["0", "1"]),
+            InboundMessage("p", "c", "2", edits="11"),
+            InboundMessage("p", "other", "1:e", edits="1"),
+        ):
+            store.write(inbox.receive, delivery)
         found = store.read(inbox.versions, InboundMessage("p", "c", "1"))
         assert [one["message_id"] for one in found] == ["1", "1:e", "0-1"]
 
@@ -473,7 +472,7 @@ class TurnRules:
         self, store: SessionDB
     ) -> None:
         store.create_session("s", "cli")
-        turn_id = accepted(store, delivery=InboundMessage("p", "c", "1", '{"session_key": "key"}'))
+        turn_id = accepted(store, delivery=InboundMessage("p", "c", "1", session_key="key"))
         opening = NewSession("p")
         store.write(
             chat_moves.succeed, Route("key"), "new", former="s", reason="why", opening=opening
