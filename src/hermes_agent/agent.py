@@ -32,7 +32,7 @@ from hermes_agent.turn.context import TurnContext
 from hermes_agent.turn.events import Event, Sink, TextDelta, ignore
 from hermes_agent.turn.meter import Meter
 from hermes_agent.turn.result import as_dictionary
-from hermes_agent.turn.runner import TurnRunner
+from hermes_agent.turn.runner import ConversationRunner
 from hermes_agent.turn.stop import Stop
 from hermes_agent.turn.values import Deliver, Outcome, Steer, deliver_nothing
 from hermes_core import clock, config
@@ -96,7 +96,7 @@ class Agent:
             is_wanted=settings.agent.titles and not paid_by,
             report=lambda event: self.sink(event),
         )
-        self._runner = TurnRunner(
+        self._runner = ConversationRunner(
             store,
             self.conversation_id,
             self._follow,

@@ -32,7 +32,7 @@ from hermes_state.ledger import inbox, turns
 from hermes_state.store import Store
 
 
-class TurnRunner:
+class ConversationRunner:
     """Runs the turns of one conversation in this process."""
 
     def __init__(
