@@ -10,7 +10,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
@@ -23,7 +22,7 @@ from hermes_agent.assembly import Assembly
 from hermes_agent.permissions import Permissions
 from hermes_agent.turn.events import Event, TurnEnded
 from hermes_agent.turn.stop import Stop
-from hermes_core.errors import IllegalTransitionError, StoreError
+from hermes_core.errors import IllegalTransitionError, StoreError, TurnNotFoundError
 from hermes_engine import closing
 from hermes_engine.agents import AwakeAgents
 from hermes_engine.events import (
@@ -73,7 +72,6 @@ class Engine:
         self._surfaces = {name: surface for surface in surfaces for name in surface.names}
         self._adopted_surfaces = list(self._surfaces) if adopts_abandoned else []
         self._max_turns = max_turns
-        self._pool = ThreadPoolExecutor(max_workers=max_turns, thread_name_prefix="turn")
         self._lock = threading.Lock()
         self._logs: OrderedDict[str, EventLog] = OrderedDict()
         self._opened: dict[str, int] = {}
@@ -109,6 +107,7 @@ class Engine:
         """
         self._closing.set()
         self._news.set()
+        self.work.begin_no_more()
         if self.work.wait_until_all_idle(timeout_s):
             return []
         cut_off = list(self.work)
@@ -124,7 +123,6 @@ class Engine:
         self.drain(0)
         if self._dispatcher is not None:
             self._dispatcher.join(_SUSPEND_TIMEOUT_S)
-        self._pool.shutdown(wait=False)
         self.agents.close()
         try:
             self.store.write(lambda tx: workers.forget(tx, [self.worker]))
@@ -179,17 +177,21 @@ class Engine:
         return running
 
     def cancel(self, turn_id: str, reason: str) -> bool:
-        """End a turn that has not begun; return False when it has, or is over."""
-        try:
-            row = self.store.read(turns.find, turn_id)
-            self.store.write(turns.withdraw, turn_id, reason)
-        except IllegalTransitionError:
+        """End a turn that has not begun; return False when it has, is over or is gone."""
+        row = self.store.read(turns.find, turn_id)
+        if row is None:
             return False
-        with self._lock:
-            self._ended_here.add(turn_id)
-        if row is not None:
-            conversation_id = self.store.read(lineage.root, row["session_id"])
-            self.publish(conversation_id, turn_id, TurnCancelled(reason))
+        conversation_id = self.store.read(lineage.root, row["session_id"])
+        with self.work.paused(conversation_id):
+            if self.work.find(turn_id) is not None:
+                return False
+            try:
+                self.store.write(turns.withdraw, turn_id, reason)
+            except (IllegalTransitionError, TurnNotFoundError):
+                return False
+            with self._lock:
+                self._ended_here.add(turn_id)
+        self.publish(conversation_id, turn_id, TurnCancelled(reason))
         self._news.set()
         return True
 
@@ -202,14 +204,15 @@ class Engine:
 
         Its message stays in the conversation. Returns False when it runs, or has ended.
         """
-        row = self.store.read(turns.find, turn_id)
-        if row is None or row["ended_at"] is not None or self.work.find(turn_id) is not None:
-            return False
-        if row["state"] == "running" and self.store.read(leases.holder_of, conversation_id):
-            return False
-        self.store.write(turns.finish, turn_id, "interrupted", reason=reason)
-        with self._lock:
-            self._ended_here.add(turn_id)
+        with self.work.paused(conversation_id):
+            row = self.store.read(turns.find, turn_id)
+            if row is None or row["ended_at"] is not None or self.work.find(turn_id) is not None:
+                return False
+            if row["state"] == "running" and self.store.read(leases.holder_of, conversation_id):
+                return False
+            self.store.write(turns.finish, turn_id, "interrupted", reason=reason)
+            with self._lock:
+                self._ended_here.add(turn_id)
         self.publish(conversation_id, turn_id, TurnEnded("interrupted", "", reason))
         return True
 
@@ -333,13 +336,15 @@ class Engine:
 
         What runs is interrupted if so wished, and waited for. Yields whether all of them are idle.
         """
-        with self.work.paused(*conversation_ids):
-            if interrupt:
-                for conversation_id in conversation_ids:
-                    self.interrupt(conversation_id)
-            idle = [self.work.wait_until_idle(key, timeout_s) for key in conversation_ids]
-            yield all(idle)
-        self._news.set()
+        try:
+            with self.work.paused(*conversation_ids):
+                if interrupt:
+                    for conversation_id in conversation_ids:
+                        self.interrupt(conversation_id)
+                idle = [self.work.wait_until_idle(key, timeout_s) for key in conversation_ids]
+                yield all(idle)
+        finally:
+            self._news.set()
 
     # -- events -----------------------------------------------------------------------------------
 
@@ -362,7 +367,13 @@ class Engine:
         log_id: str | None = None,
     ) -> Gap | None:
         """Follow a conversation, from the event after number `after` (see EventLog.subscribe)."""
-        return self.log(conversation_id).subscribe(subscriber, after=after, log_id=log_id)
+        while True:
+            log = self.log(conversation_id)
+            gap = log.subscribe(subscriber, after=after, log_id=log_id)
+            with self._lock:
+                if self._logs.get(conversation_id) is log:
+                    return gap
+            log.unsubscribe(subscriber)  # nobody followed it, so it was dropped just now
 
     def unsubscribe(self, conversation_id: str, subscriber: Subscriber) -> None:
         """Stop following a conversation."""
@@ -398,11 +409,14 @@ class Engine:
             self._not_before[conversation_id] = time.monotonic() + seconds
 
     def _dispatch(self) -> None:
+        poll_due = 0.0
         while not self._closing.is_set():
-            is_poll = not self._news.wait(_LOOK_INTERVAL_S)
+            self._news.wait(_LOOK_INTERVAL_S)
             self._news.clear()
             if self._closing.is_set():
                 return
+            if is_poll := time.monotonic() >= poll_due:  # also while there are news all the time
+                poll_due = time.monotonic() + _LOOK_INTERVAL_S
             try:
                 self._maintain(is_poll=is_poll)
                 self._look()
@@ -436,8 +450,10 @@ class Engine:
             self._open_turns |= {row["id"]: row["surface"] for row in found}
             missing = before.keys() - self._open_turns.keys() - self._ended_here
             self._ended_here &= self._open_turns.keys()
+        self._runner.forget_all_but(self._open_turns)
         for turn_id in missing:
-            if self.work.find(turn_id) is None:
+            # A turn is noted in _ended_here before it leaves the work.
+            if self.work.find(turn_id) is None and turn_id not in self._ended_here:
                 self._surfaces[before[turn_id]].turn_ended_elsewhere(turn_id)
 
     def _look(self) -> None:
@@ -455,7 +471,17 @@ class Engine:
                 continue
             running = Running(turn)
             if self.work.begin(running, self._max_turns):
-                self._pool.submit(self._run, running)
+                self._start(running)
+
+    def _start(self, running: Running) -> None:
+        """Run a turn in a thread of its own, which does not keep the process from ending."""
+        thread = threading.Thread(target=self._run, args=(running,), name="turn", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no memory for a thread
+            logger.warning("Turn %s could not be started: %s", running.turn.id, error)
+            self._postpone(running.turn.conversation_id, _LOOK_INTERVAL_S)
+            self.work.end(running)
 
     def _runnable(self, opened: Collection[str]) -> list[Row]:
         surfaces = self._adopted_surfaces

@@ -2,9 +2,10 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -66,6 +67,11 @@ class TurnRunner:
     def accepted(self, accepted: Accepted) -> None:
         """Remember a turn that was accepted here until it begins."""
         self._accepted[accepted.turn_id] = accepted
+
+    def forget_all_but(self, turn_ids: Collection[str]) -> None:
+        """Forget the turns accepted here that are not open any more, as those that were cancelled."""
+        for turn_id in self._accepted.keys() - turn_ids:
+            self._accepted.pop(turn_id, None)
 
     def run(self, running: Running) -> float:
         """Run a turn until it has an end, is suspended, or turns out not to be ours to run.
@@ -165,10 +171,12 @@ class TurnRunner:
         makes_session = accepted is not None and accepted.makes_session
         if self._agents.peek(turn.conversation_id) is not None and not makes_session:
             return prepare()
-        pool, finished = ThreadPoolExecutor(1, thread_name_prefix="prepare"), threading.Event()
-        future = pool.submit(copy_context().run, prepare)
-        pool.shutdown(wait=False)
+        future: Future[T] = Future()
+        finished = threading.Event()
         future.add_done_callback(lambda _: finished.set())
+        work = partial(_settle, future, prepare)
+        run = copy_context().run
+        threading.Thread(target=run, args=(work,), name="prepare", daemon=True).start()
         with running.stop.undoing(finished.set):
             finished.wait()
         if not future.done():
@@ -288,3 +296,11 @@ class TurnRunner:
             raise TurnLeftError
         if row["state"] != "failed":
             raise StoreError(outcome.reason)
+
+
+def _settle(future: Future[T], work: Callable[[], T]) -> None:
+    """Give a future the result of some work, or its error."""
+    try:
+        future.set_result(work())
+    except BaseException as error:  # noqa: BLE001 -- raised where the result is asked for
+        future.set_exception(error)

@@ -19,6 +19,7 @@ class Work:
         self._running: dict[str, Running] = {}
         self._paused: Counter[str] = Counter()
         self._compacting: dict[str, tuple[Agent, Stop]] = {}
+        self._is_closed = False
         self._ended_since_mark: set[str] = set()
         """Conversations whose work ended since `mark`: what was read before that is out of date."""
 
@@ -31,10 +32,12 @@ class Work:
         """Note that a conversation is at work.
 
         Returns False, and notes nothing, when it is at work already, is paused, its work ended since the
-        last mark, or `limit` conversations are at work.
+        last mark, `limit` conversations are at work, or nothing begins any more.
         """
         with self._changed:
             key = running.turn.conversation_id
+            if self._is_closed:
+                return False
             if key in self._running or key in self._compacting or self._paused[key]:
                 return False
             if key in self._ended_since_mark:
@@ -44,6 +47,11 @@ class Work:
             self._running[key] = running
             self._changed.notify_all()
             return True
+
+    def begin_no_more(self) -> None:
+        """Let nothing begin from now on: the engine shuts down."""
+        with self._changed:
+            self._is_closed = True
 
     def end(self, running: Running) -> None:
         """Note that the work on a conversation has ended."""

@@ -75,6 +75,13 @@ class FakeSchedule:
             return [dict(self.ended)[turn_id] for turn_id in turn_ids]
 
 
+class Plugins(Host):
+    """A plugin host whose memory works."""
+
+    def memory_providers(self) -> dict[str, Any]:
+        return {"diary": super().memory_providers()["diary"]}
+
+
 @dataclass
 class World:
     """An engine, and everything a test wants to look at."""
@@ -125,7 +132,7 @@ def make_world(home: Home, tmp_path: Path) -> Iterator[MakeWorld]:
         store = stores[0] if stores else SessionDB(tmp_path / "state.db")
         stores.append(store)
         model = ScriptedModel(script)
-        plugins = Host(model)
+        plugins = Plugins(model)
         assembly = make_assembly(home, store, plugins)
         surface = FakeSchedule(tmp_path)
         engine = Engine(assembly, [surface], max_turns=max_turns)

@@ -202,7 +202,8 @@ class Exchange:
         if isinstance(event, TurnQueued):
             self._own.add(entry.turn_id)
         elif isinstance(event, TurnWaiting):
-            self._note_problem(event)
+            if entry.turn_id in self._own:
+                self._note_problem(event)
         elif self._shows_all or not entry.turn_id or entry.turn_id in self._own:
             self._show(event)
         elif isinstance(event, TurnStarted):
