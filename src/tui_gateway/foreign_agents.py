@@ -20,10 +20,11 @@ Json = dict[str, Any]
 
 def is_foreign(session: LiveSession) -> bool:
     """Return whether the agent of a session is not ours."""
+    if session.get("agent") is None:
+        return False
     from hermes_agent.agent import Agent  # noqa: PLC0415 -- loaded with the first agent
 
-    agent = session.get("agent")
-    return agent is not None and not isinstance(agent, Agent)
+    return not isinstance(session.get("agent"), Agent)
 
 
 def submit(rt: Runtime, session: LiveSession, content: Any, key: str | None) -> Json:  # noqa: ANN401

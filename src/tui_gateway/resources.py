@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from hermes_core.loading import loading
 
@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from hermes_engine.engine import Engine
     from hermes_state.store import Store
     from tui_gateway.presence import Presence
+
+
+class _LazyAssembly:
+    """An assembly that is made when something of it but the store is needed."""
+
+    def __init__(self, store: "Store", make: "Callable[[], Assembly]") -> None:
+        self.store = store
+        self._make = make
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._make(), name)
 
 
 class Resources:
@@ -102,11 +113,14 @@ class Resources:
             return self._assembly
 
     def engine(self, store: "Store", make: "Callable[[Assembly], Engine]") -> "Engine":
-        """Return the engine that runs the turns; it is made and started once."""
-        assembly = self.assembly(store)
-        with self._assembling:
+        """Return the engine that runs the turns; it is made and started once.
+
+        It accepts prompts before the plugins are loaded, which its turns wait for.
+        """
+        with self._lock:
             if self._engine is None:
-                engine = make(assembly)
+                lazy = _LazyAssembly(store, lambda: self.assembly(store))
+                engine = make(cast("Assembly", lazy))
                 engine.start()
                 self._engine = engine
             return self._engine

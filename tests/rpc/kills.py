@@ -258,7 +258,9 @@ class Trial:
         """
         results = {
             row["id"]: row["content"]
-            for row in store.read(message_ledger.of_session, turn["session_id"], True)
+            for row in store.read(
+                message_ledger.of_session, turn["session_id"], include_inactive=True
+            )
         }
         for effect in store.read(effect_ledger.of_turn, turn["id"]):
             if effect["tool_name"] != "terminal":
