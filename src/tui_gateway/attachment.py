@@ -1,4 +1,4 @@
-"""What goes along with a prompt: pictures, files, and long texts that were pasted."""
+"""Attachments of a prompt: pictures, files, and long texts that were pasted."""
 
 import base64
 import re
@@ -51,7 +51,7 @@ def _pasted(home: Home, found: re.Match[str]) -> str:
 
 
 def attach(session: LiveSession, path: Path) -> int:
-    """Have a picture go along with the next prompt; returns how many do."""
+    """Attach a picture to the next prompt; return how many are attached."""
     check_picture(path.name, _read(path))
     images = session.setdefault("attached_images", [])
     if str(path) not in images:
@@ -63,13 +63,13 @@ def check_picture(name: str, data: bytes) -> str:
     """The kind of a picture; raises RpcError when it is none, whatever its name says."""
     kind = pictures.kind_of(data)
     if not kind:
-        known = f"Models know {', '.join(_SUFFIXES)}."
-        raise RpcError(BAD_ARGUMENT, f"{name} is no picture that models know.", fix=known)
+        fix = f"Models can read {', '.join(_SUFFIXES)}."
+        raise RpcError(BAD_ARGUMENT, f"{name} is not a picture that models can read.", fix=fix)
     return kind
 
 
 def is_image(path: Path) -> bool:
-    """Whether a file has the name of a picture."""
+    """Return whether a file has the name of a picture."""
     return path.suffix.lower() in _SUFFIXES
 
 
@@ -100,7 +100,7 @@ def decoded(text: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except ValueError as error:
-        raise RpcError(BAD_ARGUMENT, "The content is no base64.") from error
+        raise RpcError(BAD_ARGUMENT, "The content is not valid base64.") from error
 
 
 def keep(session: LiveSession, home: Home, name: str, data: bytes) -> Path:

@@ -8,7 +8,7 @@ from tui_gateway.transport import Transport
 
 
 def watch(live: Live, transport: Transport | None) -> None:
-    """Have a client told what happens in a session."""
+    """Send a client what happens in a session."""
     with live.lock:
         live.detached_at = None
         if transport is not None and transport not in live.watchers:

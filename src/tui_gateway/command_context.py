@@ -50,7 +50,7 @@ class CommandContext:
 
     @property
     def permissions(self) -> None:
-        """Who is at the machine may see everything."""
+        """None: the person at the machine may see everything."""
 
     @property
     def plugins(self) -> Mapping[str, commands.PluginCommand]:

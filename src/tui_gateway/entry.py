@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 from hermes_core.errors import HermesError
 from hermes_protocol import errors
 from tui_gateway import protocol, server
-from tui_gateway.transport import LONGEST_LINE, Descriptor, Lines, Queued, Transport
+from tui_gateway.transport import MAX_LINE_BYTES, Descriptor, Lines, Queued, Transport
 
 if TYPE_CHECKING:
     from tui_gateway.ws import Tell
@@ -55,7 +55,7 @@ class _Wishes:
             os.write(self._writing, b".")
 
     def open(self) -> None:
-        """Have signals wake the one who waits, whichever thread gets them."""
+        """Let signals wake the thread that waits, whichever thread gets them."""
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._writing, False)
         signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
@@ -109,11 +109,11 @@ def serve(port: int, file: Path | None = None, tell: "Tell | None" = None) -> No
 
 def _serve_stdio(transport: Transport) -> None:
     transport.write(protocol.ready())
-    threading.Thread(target=_read, args=(Lines(0, LONGEST_LINE), transport), daemon=True).start()
+    threading.Thread(target=_read, args=(Lines(0, MAX_LINE_BYTES), transport), daemon=True).start()
 
 
 def _open_missing() -> None:
-    """Have all three standard streams: else the next file that is opened would be taken for one."""
+    """Open missing standard streams: else the next file that is opened would become one."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -139,7 +139,7 @@ def _read(lines: Lines, transport: Transport) -> None:
     for line in lines:
         try:
             if line is None:
-                text = f"A line may have {LONGEST_LINE} bytes."
+                text = f"A line may have {MAX_LINE_BYTES} bytes."
                 transport.write(protocol.refusal(None, errors.PARSE_ERROR, text))
             elif line.strip():
                 server.receive(line, transport)
@@ -159,8 +159,8 @@ def _supervise(
     `ends_at_once`: a single Ctrl-C is a reason, since the clients have terminals of their own.
     """
     sys.excepthook = _tell_crash
-    threading.excepthook = lambda told: _tell_crash(
-        told.exc_type, told.exc_value or told.exc_type(), told.exc_traceback
+    threading.excepthook = lambda crash: _tell_crash(
+        crash.exc_type, crash.exc_value or crash.exc_type(), crash.exc_traceback
     )
     _wishes.open()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)

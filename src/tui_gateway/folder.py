@@ -6,7 +6,7 @@ from pathlib import Path
 from hermes_protocol.errors import NO_FOLDER
 from tui_gateway.protocol import RpcError
 
-_SHOWN = 200
+_MAX_CHARS = 200
 
 
 def own() -> Path:
@@ -23,4 +23,6 @@ def named(name: str) -> Path:
         path = Path(name).expanduser().absolute()
         if path.is_dir():
             return path
-    raise RpcError(NO_FOLDER, f"{name[:_SHOWN]!r} is no folder.", fix="Make it, or name another.")
+    raise RpcError(
+        NO_FOLDER, f"{name[:_MAX_CHARS]!r} is not a folder.", fix="Make it, or name another."
+    )

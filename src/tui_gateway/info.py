@@ -1,4 +1,4 @@
-"""What clients are told about an open session: who answers, where, what it has used."""
+"""The state of an open session as clients see it: model, folder, usage."""
 
 import logging
 import os
@@ -30,8 +30,8 @@ Payload = dict[str, Any]
 
 def key_of(session: LiveSession) -> str:
     """The session in the store: the agent's, which knows of compactions first."""
-    known: object = getattr(session.get("agent"), "session_id", None)
-    return known if isinstance(known, str) and known else session["session_key"]
+    session_id: object = getattr(session.get("agent"), "session_id", None)
+    return session_id if isinstance(session_id, str) and session_id else session["session_key"]
 
 
 def is_running(rt: Runtime, session: LiveSession) -> bool:
@@ -107,7 +107,7 @@ def _skills(rt: Runtime) -> dict[str, list[str]]:
 
 
 def _failed_plugins(session: LiveSession) -> str:
-    """Which plugins are on and could not be loaded, and why."""
+    """Return the enabled plugins that could not be loaded, with the reasons."""
     if session.get("agent") is None:  # they are loaded with the first one
         return ""
     with loading:
@@ -141,7 +141,7 @@ def current_usage(rt: Runtime, session: LiveSession) -> Payload:
 
 
 def rewinds_of(store: "Store", key: str) -> tuple[str, int]:
-    """How often something was taken back in a conversation since it was shortened last, and where."""
+    """Return the tip of a conversation, and how often something was undone in it."""
     row = store.read(sessions.find, store.read(lineage.tip, key))
     return (row["id"], row["rewind_count"] or 0) if row is not None else ("", 0)
 
@@ -153,7 +153,7 @@ def tell_change(rt: Runtime, session: LiveSession, reason: str) -> None:
 
 
 def usage(rt: Runtime, session: LiveSession) -> Payload:
-    """What the conversation has used so far, all its sessions together."""
+    """Return the usage of the conversation so far, of all its sessions together."""
     key, facts = key_of(session), _facts(session.get("agent"))
     row = rt.db().read(usage_ledger.so_far, key)
     total: Payload = {
@@ -179,7 +179,7 @@ def usage(rt: Runtime, session: LiveSession) -> Payload:
 
 
 def window_share(rt: Runtime, session: LiveSession) -> Payload:
-    """How full the window of the model is, as far as that is known."""
+    """Return how full the window of the model is, as far as that is known."""
     facts, used = _facts(session.get("agent")), rt.live(session).used_tokens
     if facts is None:
         return {}

@@ -15,7 +15,7 @@ _NEWS_EVERY_S = 0.1
 
 
 def find(rt: Runtime, live: Live) -> dict[str, Any]:
-    """What can be fetched for a session that nobody answers; empty when that would not help."""
+    """Return the model that can be fetched for a session without one; empty when none helps."""
     if not isinstance(live.error, ModelMissingError):
         return {}
     if not rt.assembly().registry(live.model_name).discovery.is_embedded_next:
@@ -27,17 +27,17 @@ def find(rt: Runtime, live: Live) -> dict[str, Any]:
 
 def fetch(rt: Runtime, sid: str, name: str, stop: threading.Event) -> str:
     """Fetch a model, the one that suits the machine without a name; returns what it is called."""
-    told_at, told = 0.0, ""
+    sent_at, sent = 0.0, ""
 
     def report(step: Step) -> None:
-        nonlocal told_at, told
+        nonlocal sent_at, sent
         if stop.is_set():
             raise RpcError(
                 NO_AGENT, "Stopped. What was fetched is kept, and the next fetch goes on."
             )
         now = time.monotonic()
-        if step.text != told or step.done == step.total or now - told_at >= _NEWS_EVERY_S:
-            told_at, told = now, step.text
+        if step.text != sent or step.done == step.total or now - sent_at >= _NEWS_EVERY_S:
+            sent_at, sent = now, step.text
             rt.emit("model.progress", sid, step._asdict())
 
     return pull.pull(name or None, rt.home, hub=rt.settings.model.hub, progress=report).stem

@@ -19,8 +19,8 @@ def end_orphans(store: Store, presence: Presence) -> list[str]:
     lease.expire_dead_leases(store)
     latest = store.read(listing.select, Filter(source=SOURCE), limit=_LOOKED_AT)
     open_rows = {row["id"] for row in latest if row["ended_at"] is None}
-    with presence.left_behind() as left:
-        suspects = {store.read(lineage.tip, id_) for id_ in open_rows | left}
+    with presence.left_behind() as abandoned:
+        suspects = {store.read(lineage.tip, id_) for id_ in open_rows | abandoned}
         spared = presence.own | presence.elsewhere() | set(store.read(leases.held))
         return [id_ for id_ in sorted(suspects) if _end(store, id_, spared)]
 
@@ -31,8 +31,8 @@ def _end(store: Store, session_id: str, spared: set[str]) -> bool:
         return False
     if row["session_key"] is not None:  # a messenger's chat, which only its gateway ends
         return False
-    for one in store.read(lineage.tree, session_id):
-        if one["parent_session_id"] == session_id and one["relation"] == "delegate":
-            store.write(sessions.end, one["id"], END_REASON)  # the first end wins
+    for child in store.read(lineage.tree, session_id):
+        if child["parent_session_id"] == session_id and child["relation"] == "delegate":
+            store.write(sessions.end, child["id"], END_REASON)  # the first end wins
     store.write(sessions.end, session_id, END_REASON)
     return True

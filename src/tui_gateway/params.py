@@ -1,4 +1,4 @@
-"""What methods take: one structure a method, checked before the method is called.
+"""The parameters of methods: one structure per method, checked before the method is called.
 
 The description of a field is what docs/reference/rpc.md says about it.
 """
@@ -25,7 +25,7 @@ Limit = Annotated[int, says("At most so many.", ge=0, le=1000)]
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """What every method's parameters are; unknown ones are ignored."""
+    """The parameters of a method; unknown ones are ignored."""
 
 
 class Nothing(Params, frozen=True):

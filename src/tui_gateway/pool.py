@@ -9,7 +9,7 @@ from functools import partial
 
 logger = logging.getLogger(__name__)
 
-_MOST_WAITING = 256
+_MAX_WAITING = 256
 _IDLE_S = 10.0
 """How long a thread waits for more to do before it ends."""
 
@@ -18,7 +18,7 @@ class Pool:
     """Runs functions in threads that end with the process, or when there is nothing to do for long."""
 
     def __init__(
-        self, threads: int = sys.maxsize, waiting: int = _MOST_WAITING, idle_s: float = _IDLE_S
+        self, threads: int = sys.maxsize, waiting: int = _MAX_WAITING, idle_s: float = _IDLE_S
     ) -> None:
         self._most_threads = threads
         self._most_waiting = waiting
@@ -31,7 +31,7 @@ class Pool:
         self._idle = 0
 
     def run(self, work: Callable[[], None]) -> bool:
-        """Have a function run soon; False when too much waits already."""
+        """Run a function soon; return False when too many are waiting."""
         with self._news:
             if len(self._waiting) >= self._most_waiting:
                 return False

@@ -1,8 +1,7 @@
-"""Presence: which conversations are open in which living process, told by files that are locked.
+"""Presence: the conversations that are open in each living process, in files that are locked.
 
-A conversation is named by the session it began in, which it keeps. Of several processes that have it
-open, the one that opened it first takes up what a process that is gone left unfinished in it. Nothing
-here has to survive a power cut: then every process is gone, which is what missing files say.
+A conversation is named by the session it began in. Nothing here has to survive a power cut: then every
+process is gone, which is what missing files mean.
 """
 
 import contextlib
@@ -12,7 +11,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from hermes_core.locks import LockFile, is_locked
-from hermes_core.paths import alone_in, make_folder
+from hermes_core.paths import make_folder
 
 
 class Presence:
@@ -22,34 +21,27 @@ class Presence:
         self._folder = folder
         self._lock = threading.Lock()
         self._ids: set[str] = set()
-        self._before: dict[str, set[Path]] = {}
-        """Who had a conversation open already when it was opened here."""
         self._file: LockFile | None = None
 
     def add(self, conversation_id: str) -> None:
-        """A conversation is open here."""
+        """Note that a conversation is open here."""
         with self._lock:
             if conversation_id not in self._ids:
-                with alone_in(make_folder(self._folder)):  # of two at the same moment one is first
-                    before = {path for path, ids in self._alive() if conversation_id in ids}
-                    self._write({*self._ids, conversation_id})  # if it fails, it is not open here
-                    self._before[conversation_id] = before
-                    self._ids.add(conversation_id)
+                self._write({*self._ids, conversation_id})  # if it fails, it is not open here
+                self._ids.add(conversation_id)
 
     def remove(self, conversation_id: str) -> None:
-        """A conversation is not open here any more."""
+        """Note that a conversation is not open here any more."""
         with self._lock:
             if conversation_id in self._ids:
                 self._ids.discard(conversation_id)
-                self._before.pop(conversation_id, None)
-                with contextlib.suppress(OSError):  # the next one who is added tells it
+                with contextlib.suppress(OSError):  # the next addition writes it
                     self._write(self._ids)
 
     def close(self) -> None:
-        """Nothing is open here any more."""
+        """Note that nothing is open here any more."""
         with self._lock:
             self._ids.clear()
-            self._before.clear()
             if self._file is not None:
                 self._file.release(remove=True)
                 self._file = None
@@ -70,12 +62,6 @@ class Presence:
         with self._lock:
             return set(self._ids)
 
-    def is_first(self, conversation_id: str) -> bool:
-        """Whether no process that is alive has had a conversation open for longer."""
-        with self._lock:
-            before = self._before.get(conversation_id, set[Path]())
-        return not any(path in before and conversation_id in ids for path, ids in self._alive())
-
     def elsewhere(self) -> set[str]:
         """The conversations that are open in other processes, which are alive."""
         return set[str]().union(*(ids for _, ids in self._alive()))
@@ -83,9 +69,9 @@ class Presence:
     @contextlib.contextmanager
     def left_behind(self) -> Generator[set[str]]:
         """The conversations of processes that are gone; told until somebody has dealt with them."""
-        gone = [path for path, is_alive in self._others() if not is_alive]
-        yield set[str]().union(*map(_ids_in, gone))
-        for path in gone:
+        dead = [path for path, is_alive in self._others() if not is_alive]
+        yield set[str]().union(*map(_ids_in, dead))
+        for path in dead:
             path.unlink(missing_ok=True)
 
     def _alive(self) -> Iterator[tuple[Path, set[str]]]:

@@ -22,54 +22,54 @@ _TELLING = (
 )
 """Arguments that say what a call is about; the others only matter when none of these is there."""
 _ATTACHED = re.compile(r"^\[Attached image: (.+)\]$", re.MULTILINE)
-_LONGEST_CONTEXT = 200
-_LONGEST_RESULT = 4_000
+_MAX_CONTEXT_CHARS = 200
+_MAX_RESULT_CHARS = 4_000
 
 TURN_END = "turn_end"
 """Under this key the last message of a turn that was not answered has the turn's status and error."""
 
-Shown = dict[str, Any]
+Item = dict[str, Any]
 
 
-def projected(messages: Iterable[Mapping[str, Any]]) -> list[Shown]:
-    """What a client shows of a transcript; steps that only call tools are told by their results."""
+def projected(messages: Iterable[Mapping[str, Any]]) -> list[Item]:
+    """Return a transcript as clients show it; steps that only call tools are shown by their results."""
     contexts: dict[str, str] = {}
-    shown: list[Shown] = []
+    items: list[Item] = []
     for message in messages:
         for call in message.get("tool_calls") or ():
             contexts[call["id"]] = context_of(_arguments(call["function"].get("arguments")))
-        if (one := _one(message, contexts)) is not None:
-            shown.append(one)
-    return shown
+        if (item := _item(message, contexts)) is not None:
+            items.append(item)
+    return items
 
 
-def _one(message: Mapping[str, Any], contexts: Mapping[str, str]) -> Shown | None:
+def _item(message: Mapping[str, Any], contexts: Mapping[str, str]) -> Item | None:
     role = message["role"]
     text = text_of(message.get("content"))
-    shown: Shown = {"role": role}
+    item: Item = {"role": role}
     if role == "tool":
         call_id = message.get("tool_call_id") or ""
-        shown["name"] = message.get("tool_name") or "tool"
-        shown["context"] = contexts.get(call_id, "")
-        shown["tool_id"] = call_id
-        shown["result_text"] = truncate(text, _LONGEST_RESULT)
-        shown["is_error"] = bool(message.get("is_error"))
+        item["name"] = message.get("tool_name") or "tool"
+        item["context"] = contexts.get(call_id, "")
+        item["tool_id"] = call_id
+        item["result_text"] = truncate(text, _MAX_RESULT_CHARS)
+        item["is_error"] = bool(message.get("is_error"))
         if code := message.get("exit_code"):
-            shown["exit_code"] = code
+            item["exit_code"] = code
         if diff := message.get("inline_diff"):
-            shown["inline_diff"] = str(diff)
+            item["inline_diff"] = str(diff)
     elif not text and not message.get("reasoning") and TURN_END not in message:
         return None
     else:
-        shown["text"] = text
+        item["text"] = text
     for key in ("id", "timestamp", "kind", "reasoning"):
         if message.get(key) is not None:
-            shown[key] = message[key]
+            item[key] = message[key]
     if images := images_of(message.get("content")):
-        shown["images"] = images
-        if "text" in shown:
-            shown["text"], _ = without_images(text)
-    return shown | message.get(TURN_END, {})
+        item["images"] = images
+        if "text" in item:
+            item["text"], _ = without_images(text)
+    return item | message.get(TURN_END, {})
 
 
 def text_of(content: Any) -> str:  # noqa: ANN401 -- text or parts
@@ -94,17 +94,17 @@ def without_images(text: str) -> tuple[str, list[str]]:
     return "\n".join(lines), images
 
 
-def _parts(content: Any) -> list[Shown]:  # noqa: ANN401 -- as above
+def _parts(content: Any) -> list[Item]:  # noqa: ANN401 -- as above
     entries = cast("list[object]", content) if isinstance(content, list) else [content]
-    return [cast("Shown", entry) for entry in entries if isinstance(entry, dict)]
+    return [cast("Item", entry) for entry in entries if isinstance(entry, dict)]
 
 
 def context_of(arguments: Mapping[str, Any]) -> str:
-    """What a call is about, on one line."""
+    """Return the most telling arguments of a call, on one line."""
     telling = [str(arguments[name]) for name in _TELLING if arguments.get(name)]
     if not telling and arguments:
         telling = [msgspec.json.encode(arguments, enc_hook=str).decode()]
-    return truncate(one_line(visible(" ".join(telling))), _LONGEST_CONTEXT)
+    return truncate(one_line(visible(" ".join(telling))), _MAX_CONTEXT_CHARS)
 
 
 def _arguments(text: object) -> Mapping[str, Any]:
@@ -112,4 +112,4 @@ def _arguments(text: object) -> Mapping[str, Any]:
         decoded: object = msgspec.json.decode(text) if isinstance(text, str) else None
     except msgspec.DecodeError:
         return {}
-    return cast("Shown", decoded) if isinstance(decoded, dict) else {}
+    return cast("Item", decoded) if isinstance(decoded, dict) else {}

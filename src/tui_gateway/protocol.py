@@ -54,7 +54,7 @@ def refusal_of(rid: Rid, error: HermesError, number: int = SERVER_ERROR) -> Fram
 
 
 def of_system(error: OSError) -> HermesError:
-    """What the system says no to, in words that name what to do."""
+    """Return an error of the system, in words that name what to do."""
     where = f"{error.filename}: " if error.filename else ""
     fixes = {
         errno.ENOSPC: "Make room on the disk.",
@@ -69,7 +69,7 @@ def of_system(error: OSError) -> HermesError:
 def _number_of(error: HermesError, number: int) -> int:
     if isinstance(error, RpcError):
         return error.number
-    return next((known for kind, known in _OF_STORE.items() if isinstance(error, kind)), number)
+    return next((code for kind, code in _OF_STORE.items() if isinstance(error, kind)), number)
 
 
 def event(

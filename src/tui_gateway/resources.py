@@ -1,4 +1,4 @@
-"""What the server opens when it is first needed, and closes at its end: settings, store, engine."""
+"""The resources of the server, opened when first needed: settings, store, engine."""
 
 import threading
 from collections.abc import Callable
@@ -96,7 +96,7 @@ class Resources:
             return self._store
 
     def assembly(self, store: "Store") -> "Assembly":
-        """What agents are made of."""
+        """Return what agents are made of."""
         # the agent with its tools, and the plugins: loaded with the first session
         with loading:
             from hermes_agent.assembly import Assembly  # noqa: PLC0415

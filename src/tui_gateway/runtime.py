@@ -1,4 +1,4 @@
-"""What a method may touch: the runtime, and the open sessions as it holds them.
+"""The runtime that methods use, and the open sessions as it holds them.
 
 A session is a dictionary, because scenarios build it as one and may leave keys out; what else there is
 to remember of it is in `Live`, under one of its keys.
@@ -41,7 +41,7 @@ Steers = dict[str, Callable[[str], None]]
 
 
 class Live(msgspec.Struct):
-    """What the server remembers of an open session and no scenario has to know."""
+    """The state of an open session that no scenario has to know."""
 
     sid: str = ""
     conversation_id: str = ""
@@ -186,7 +186,7 @@ class Runtime(Protocol):
         ...
 
     def assembly(self) -> "Assembly":
-        """What agents are made of."""
+        """Return what agents are made of."""
         ...
 
     def engine(self) -> "Engine":
@@ -232,7 +232,7 @@ class Runtime(Protocol):
     def make_stream_renderer(self, cols: int) -> Renderer | None: ...
     def render_message(self, text: str, cols: int) -> str | None: ...
     def watch(self, session: LiveSession) -> None:
-        """Have the client that asked told what happens in a session."""
+        """Send the client that asked what happens in a session."""
         ...
 
     def spawn(self, target: Callable[[], None]) -> None:
@@ -240,7 +240,7 @@ class Runtime(Protocol):
         ...
 
     def later(self, rid: Rid) -> Settle:
-        """How a request is answered whose method returns None."""
+        """Return what answers a request whose method returns None."""
         ...
 
     def afterwards(self, target: Callable[[], None]) -> None:

@@ -12,7 +12,7 @@ from hermes_core.secrets import redact
 from hermes_core.text import truncate
 from tui_gateway.runtime import LiveSession, Runtime
 
-_LONGEST = 200
+_MAX_CHARS = 200
 _SPECIAL = {
     "terminal:unclear ": "this very command",
     "terminal:$": "the secret ${}",
@@ -24,17 +24,17 @@ _SPECIAL = {
 
 
 def of_yes(rt: Runtime, session: LiveSession, question: Mapping[str, Any]) -> str:
-    """What a lasting yes to an approval is for, in words; empty when that is not known."""
+    """Return what "Always" would allow, in words; empty when that is not known."""
     agent = session.get("agent")
     tool = agent.toolbox.get(question["tool_name"]) if isinstance(agent, Agent) else None
     if not isinstance(agent, Agent) or tool is None or not tool.subject:
         return ""
     dangers = tool.dangers_of({tool.subject: question["detail"]}, agent.bench)
-    reasons = "; ".join(dict.fromkeys(one.reason for one in dangers))
+    reasons = "; ".join(dict.fromkeys(danger.reason for danger in dangers))
     if redact(reasons) != question["text"]:
         return ""
-    told = dict.fromkeys(_words(one.key) for one in dangers)
-    return truncate(redact(", ".join(told)), _LONGEST)
+    words = dict.fromkeys(_words(danger.key) for danger in dangers)
+    return truncate(redact(", ".join(words)), _MAX_CHARS)
 
 
 def _words(key: str) -> str:

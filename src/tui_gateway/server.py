@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MOST_SESSIONS = 256
-_MOST_REQUESTS = 8
+MAX_SESSIONS = 256
+_MAX_REQUESTS = 8
 """How many long requests are worked on at once; the others wait."""
 _MAX_TURNS = 64
 """How many turns run at once; the others are queued."""
-_PATIENCE_S = 0.2
+_DRAIN_TIMEOUT_S = 0.2
 _ENDING_S = 10.0
 """How long whoever wants a conversation waits for its end, in which plugins have their say."""
-_SHOWN = 200
+_MAX_SHOWN_CHARS = 200
 
 _sessions: dict[str, LiveSession] = {}
 """The open sessions by their id here, which dies with the process."""
@@ -51,7 +51,7 @@ _ends = threading.Condition(_sessions_lock)
 _ending: list[LiveSession] = []
 """Sessions that are being ended: not open any more, but not over."""
 _resources = Resources()
-_pool = Pool(threads=_MOST_REQUESTS)
+_pool = Pool(threads=_MAX_REQUESTS)
 """For requests that take a while."""
 _background = Pool()
 """For what may wait for a model or a plugin, and agents that are being made."""
@@ -144,8 +144,8 @@ def _sync_session_key_after_compress(
 
 
 def _check_room() -> None:
-    if len(_sessions) >= MOST_SESSIONS:
-        raise RpcError(TOO_MANY, f"{MOST_SESSIONS} sessions are open.", fix="Close one first.")
+    if len(_sessions) >= MAX_SESSIONS:
+        raise RpcError(TOO_MANY, f"{MAX_SESSIONS} sessions are open.", fix="Close one first.")
 
 
 def _register(session: LiveSession) -> str:
@@ -159,7 +159,7 @@ def _register(session: LiveSession) -> str:
 
 
 def _live_of(session: LiveSession) -> Live:
-    """What is remembered of a session; of one that a scenario made, from now on."""
+    """Return the state of a session; of one that a scenario made, from now on."""
     live = session.get("live")
     if live is None:
         with _sessions_lock:
@@ -175,9 +175,9 @@ def _close_session_by_id(sid: str, end_reason: str = "tui_close") -> bool:
             return False
         _ending.append(session)
     live = _live_of(session)
-    told = {"reason": end_reason, "stored_session_id": session["session_key"]}
+    payload = {"reason": end_reason, "stored_session_id": session["session_key"]}
     _end(session, end_reason)
-    clients.tell_others(live, protocol.event("session.closed", sid, told), _caller.get())
+    clients.tell_others(live, protocol.event("session.closed", sid, payload), _caller.get())
     return True
 
 
@@ -188,7 +188,7 @@ def _end(session: LiveSession, end_reason: str) -> None:
     finally:
         with _ends:
             # the same one may be noted twice, and two that are alike are not the same
-            _ending.pop(next(n for n, one in enumerate(_ending) if one is session))
+            _ending.pop(next(n for n, other in enumerate(_ending) if other is session))
             _ends.notify_all()
 
 
@@ -210,7 +210,7 @@ def _shutdown_sessions(end_reason: str = "tui_shutdown") -> None:
 
 def shut_down() -> None:
     """Answer what was asked, as far as that is soon done; end every session; close what is open."""
-    _pool.drain(_PATIENCE_S)
+    _pool.drain(_DRAIN_TIMEOUT_S)
     _shutdown_sessions()
     _resources.close()
 
@@ -260,7 +260,7 @@ def look_at_others() -> None:
 
 
 def serve_stdio(transport: Transport) -> None:
-    """Have this client told what no other client is told."""
+    """Send this client what no other client is sent."""
     global _stdio  # noqa: PLW0603 -- there is one, and it belongs to the process
     _stdio = transport
 
@@ -273,11 +273,11 @@ def write_json(frame: Frame) -> bool:
 
 
 def _live_by(sid: str) -> Live | None:
-    """What is remembered of a session that is open, or is being ended."""
+    """Return the state of a session that is open, or is being closed."""
     if (session := _sessions.get(sid)) is not None:
         return _live_of(session)
     with _sessions_lock:
-        ending = [_live_of(one) for one in _ending]
+        ending = [_live_of(session) for session in _ending]
     return next((live for live in ending if sid and live.sid == sid), None)
 
 
@@ -378,7 +378,7 @@ def handle_request(request: object) -> Frame | None:
     except HermesError as error:
         response = protocol.refusal_of(rid, error)
     except Exception as error:
-        logger.exception("the request %s failed", str(frame.get("method"))[:_SHOWN])
+        logger.exception("the request %s failed", str(frame.get("method"))[:_MAX_SHOWN_CHARS])
         response = protocol.refusal(rid, errors.INTERNAL_ERROR, f"Unexpected error: {error!r}.")
     is_notification = "id" not in frame and isinstance(frame.get("method"), str)
     return None if is_notification else response
@@ -392,12 +392,12 @@ def _handle(frame: Frame, rid: Rid) -> Frame | None:
         raise RpcError(errors.INVALID_PARAMS, "The parameters have to be an object.")
     method = _methods.get(name)
     if method is None:
-        raise methods.unknown(name[:_SHOWN])
+        raise methods.unknown(name[:_MAX_SHOWN_CHARS])
     return method(rid, cast("Frame", params or {}))
 
 
 class _Runtime:
-    """What methods and turns may touch. It reads the module's names late, so that scenarios may replace
+    """The runtime of methods and turns. It reads the module's names late, so that scenarios may replace
     them."""
 
     @property
@@ -440,7 +440,7 @@ class _Runtime:
         if session is None:
             raise RpcError(
                 NO_SUCH_SESSION,
-                f"No session {sid[:_SHOWN]!r} is open here.",
+                f"No session {sid[:_MAX_SHOWN_CHARS]!r} is open here.",
                 fix="Create one, or resume a conversation.",
             )
         return session

@@ -10,12 +10,12 @@ from hermes_core.paths import Home
 
 CATEGORY = "Skills"
 """Skills have no categories here; clients show them under one."""
-_TAKEN = {command.name for command in slash_commands.of("rpc")}
+_COMMAND_NAMES = {command.name for command in slash_commands.of("rpc")}
 
 
 def usable(found: Mapping[str, Skill]) -> list[Skill]:
     """Return those that no command of the server or of a plugin hides."""
-    return commands.skills_of(found, {*plugins.commands("rpc"), *_TAKEN})
+    return commands.skills_of(found, {*plugins.commands("rpc"), *_COMMAND_NAMES})
 
 
 def by_category(home: Home) -> dict[str, list[str]]:

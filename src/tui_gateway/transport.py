@@ -20,9 +20,9 @@ from hermes_core.text import without_surrogates
 from tui_gateway import protocol
 from tui_gateway.protocol import Frame
 
-MOST_QUEUED_BYTES = 64 * 1024 * 1024
+MAX_QUEUED_BYTES = 64 * 1024 * 1024
 _LARGEST_SHARE = 8
-LONGEST_LINE = 32 * 1024 * 1024
+MAX_LINE_BYTES = 32 * 1024 * 1024
 _CHUNK = 256 * 1024
 _JOINED = frozenset({"message.delta", "reasoning.delta", "thinking.delta", "tool.progress"})
 """Events whose texts add up."""
@@ -47,7 +47,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(data: bytes | str) -> object:
-    """What a client sent; raises ValueError or RecursionError."""
+    """Decode what a client sent; raises ValueError or RecursionError."""
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError:
@@ -84,7 +84,7 @@ class _Pieces:
 
 
 def _joins(frame: Frame) -> object:
-    """What a frame has in common with those it may be joined with; None when it stands alone."""
+    """Return what a frame shares with those it may be joined with; None when it stands alone."""
     params: Frame = frame.get("params") or {}
     if params.get("type") not in _JOINED or "rendered" in params["payload"]:
         return None
@@ -100,7 +100,7 @@ class Queued:
         on_gone: Callable[[str], None],
         *,
         ending: bytes = b"\n",
-        limit_bytes: int = MOST_QUEUED_BYTES,
+        limit_bytes: int = MAX_QUEUED_BYTES,
     ) -> None:
         """`send` may block and raises OSError when the client is gone; `on_gone` is told why, once."""
         self._send = send
@@ -284,8 +284,8 @@ class Memory:
         """The event of a kind, or the second, or the third; raises TimeoutError."""
         with self._news:
             if not self._news.wait_for(lambda: len(self.events(kind)) >= number, seconds):
-                known = [frame.get("params", frame) for frame in self.frames]
-                raise TimeoutError(f"no {kind} (number {number}) came; there were {known}")
+                frames = [frame.get("params", frame) for frame in self.frames]
+                raise TimeoutError(f"no {kind} (number {number}) came; there were {frames}")
         return self.events(kind)[number - 1]
 
     def answer_to(self, rid: object, seconds: float = 5.0) -> Frame:

@@ -19,7 +19,7 @@ from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import LiveSession, Runtime
 
 PAGE = 50
-_SHOWN = 200
+_MAX_SHOWN_CHARS = 200
 _deciding: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 _choosing = Lock()
 
@@ -59,14 +59,14 @@ def snapshot(rt: Runtime, sid: str, limit: int | None, after: Position | None = 
     surface.attach(rt, session)
     live, key = rt.live(session), info.key_of(session)
     clients.watch(live, rt.transport)
-    events, shown = _position(rt, session, after)
+    events, reported = _position(rt, session, after)
     row = store.read(sessions.find, store.read(lineage.tip, key))
     messages, inflight = list[Row](), None
     if not events.replayed:
         messages = transcript(store, key, limit) or live.seed
         live.last_message_id = max((message.get("id") or 0 for message in messages), default=0)
         live.rewinds = info.rewinds_of(store, key)
-        messages, inflight = _divide(rt, session, messages, shown)
+        messages, inflight = _divide(rt, session, messages, reported)
     description = info.describe(rt, session)
     if row is not None:  # known before there is an agent
         description |= {"title": row["title"] or "", "usage": info.usage(rt, session)}
@@ -101,12 +101,12 @@ def _position(
         return Resumption(), NOTHING
     if transport is not None:
         feeds.stop(rt, session, transport)
-    seq, shown = log.capture(live.read_inflight)
+    seq, reported = log.capture(live.read_inflight)
     replayed = after is not None and log.keeps(after.log, after.seq)
     if after is not None and replayed:
         seq = after.seq
     feeds.follow_after_answer(rt, session, transport, seq)
-    return Resumption(log.id, seq, replayed), shown
+    return Resumption(log.id, seq, replayed), reported
 
 
 def tell_growth(rt: Runtime, sid: str, session: LiveSession) -> bool:
@@ -138,7 +138,7 @@ def stored(store: Store, name: str) -> str:
     if found is None:
         raise RpcError(
             NOT_STORED,
-            f"There is no conversation {name[:_SHOWN]!r}.",
+            f"There is no conversation {name[:_MAX_SHOWN_CHARS]!r}.",
             fix="`hermes sessions list` shows them.",
         )
     return store.read(lineage.tip, found)
@@ -174,16 +174,16 @@ def transcript(
 
 
 def _led_up_to(store: Store, key: str, messages: list[Row]) -> list[Row]:
-    """Have results at the top of a page, whose step is on the one before, know their calls."""
+    """Add their calls to results at the top of a page, whose step is on the page before."""
     if messages and messages[0]["role"] == "tool":
         earlier = store.read(message_ledger.page, key, messages[0]["id"], PAGE)
-        steps = (one["tool_calls"] for one in reversed(earlier) if one.get("tool_calls"))
+        steps = (step["tool_calls"] for step in reversed(earlier) if step.get("tool_calls"))
         messages[0]["tool_calls"] = next(steps, None)
     return messages
 
 
 def _ended(store: Store, messages: list[Row], following: list[Row]) -> list[Row]:
-    """Have the last message of a turn that failed or was stopped say so."""
+    """Mark the last message of each turn that failed or was stopped."""
     exchanges = [_exchange(message) for message in (*messages, *following)]
     cut = {row["user_message_id"]: row for row in store.read(turns.cut_short, set(exchanges))}
     for message, own, after in zip(messages, exchanges, [*exchanges[1:], None], strict=False):
@@ -200,7 +200,7 @@ def _end_of(turn: Row) -> dict[str, str]:
 
 
 def _divide(
-    rt: Runtime, session: LiveSession, messages: list[Row], shown: Inflight
+    rt: Runtime, session: LiveSession, messages: list[Row], reported: Inflight
 ) -> tuple[list[Row], dict[str, Any] | None]:
     """Divide messages into those of ended turns and the running turn; queued prompts are in neither."""
     live, store = rt.live(session), rt.db()
@@ -208,7 +208,7 @@ def _divide(
         return messages, None
     open_turns = rt.engine().open_turns(live.conversation_id)
     ids = [row["id"] for row in open_turns]
-    ended = store.read(turns.find, shown.turn_id) if shown.turn_id not in ids else None
+    ended = store.read(turns.find, reported.turn_id) if reported.turn_id not in ids else None
     if ended is not None:  # clients are about to be sent its end
         open_turns.insert(0, ended)
     if not open_turns:
@@ -219,21 +219,21 @@ def _divide(
         return over, None
     current = open_turns[0]
     steps = [m for m in messages if m.get("answers") == current["user_message_id"]]
-    if shown.turn_id == current["id"]:
-        steps = [message for message in steps if shown.includes(message)]
+    if reported.turn_id == current["id"]:
+        steps = [message for message in steps if reported.includes(message)]
     prompt = queue.prompt(store, current["id"])
     return over, {
         "turn_id": current["id"],
         "user": prompt["text"],
         "images": prompt.get("images", []),
         "messages": projected(steps),
-        "tools": _running_tools(session, shown),
-        "assistant": shown.text,
+        "tools": _running_tools(session, reported),
+        "assistant": reported.text,
         "streaming": True,
     }
 
 
-def _running_tools(session: LiveSession, shown: Inflight) -> list[dict[str, str]]:
+def _running_tools(session: LiveSession, reported: Inflight) -> list[dict[str, str]]:
     """Return the calls that run, as `tool.start` and `tool.progress` reported them."""
     if session.get("tool_progress_mode", "all") == "off":
         return []
@@ -244,7 +244,7 @@ def _running_tools(session: LiveSession, shown: Inflight) -> list[dict[str, str]
             "context": context_of(tool.arguments),
             "text": tool.output,
         }
-        for tool in shown.tools
+        for tool in reported.tools
     ]
 
 
@@ -254,7 +254,7 @@ def _exchange(message: Row) -> int:
 
 
 def status_of(rt: Runtime, session: LiveSession) -> str:
-    """What a session does: waiting (for a person), starting, working or idle."""
+    """Return what a session does: waiting (for a person), starting, working or idle."""
     if info.is_running(rt, session):
         return "waiting" if questions_of(rt, session) else "working"
     has_failed = rt.live(session).error is not None
@@ -262,7 +262,7 @@ def status_of(rt: Runtime, session: LiveSession) -> str:
 
 
 def questions_of(rt: Runtime, session: LiveSession) -> list[Row]:
-    """What the conversation of a session asks a person, sub-agents included."""
+    """Return the open questions of a session, those of sub-agents included."""
     store = rt.db()
     root = store.read(lineage.root, info.key_of(session))
     return [

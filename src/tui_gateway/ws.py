@@ -29,7 +29,7 @@ from hermes_core.errors import UsageError
 from hermes_core.locks import LockFile, LockHeldError
 from hermes_core.paths import make_folder
 from tui_gateway import protocol, server
-from tui_gateway.transport import LONGEST_LINE, MOST_QUEUED_BYTES, Queued, Transport
+from tui_gateway.transport import MAX_LINE_BYTES, MAX_QUEUED_BYTES, Queued, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _NAMES = (HOST, "localhost", "[::1]")
 
 
 class Address(msgspec.Struct, frozen=True):
-    """What the private file says: where the server is, and the word that opens it."""
+    """The content of the private file: where the server is, and the token that opens it."""
 
     url: str
     token: str
@@ -70,10 +70,10 @@ def open_service(arguments: Sequence[str]) -> "Service":
     parser.add_argument("--ws", action="store_true", help="serve a websocket on this machine")
     parser.add_argument("--port", type=int, default=0, help="its port; 0: any that is free")
     parser.add_argument("--token-file", type=Path, help="where address and token are written")
-    given = parser.parse_args(arguments)
-    if not given.ws:
+    options = parser.parse_args(arguments)
+    if not options.ws:
         parser.error("without --ws there is nothing to set: the server speaks on its pipes")
-    return Service(given.port, given.token_file or token_file())
+    return Service(options.port, options.token_file or token_file())
 
 
 class _Claim:
@@ -119,10 +119,10 @@ class Service:
         port: int,
         file: Path,
         *,
-        limit_bytes: int = MOST_QUEUED_BYTES,
+        limit_bytes: int = MAX_QUEUED_BYTES,
         tell: Tell = tell_program,
     ) -> None:
-        """`file` gets the address; `limit_bytes` may wait for a client before it is given up.
+        """`file` gets the address; `limit_bytes` may wait for a client before it is dropped.
 
         Raises UsageError when another server has the file, or the port cannot be had.
         """
@@ -144,7 +144,7 @@ class Service:
                 HOST,
                 port,
                 process_request=self._admit,
-                max_size=LONGEST_LINE,
+                max_size=MAX_LINE_BYTES,
                 compression=None,
                 server_header=None,
             )
@@ -197,7 +197,7 @@ class Service:
                 self._sending.pop(connection, None)
 
         def give_up(reason: str) -> None:
-            logger.info("a client is given up: %s", reason)
+            logger.info("Dropped a client: %s", reason)
             _cut(connection)
 
         transport = Queued(send, give_up, ending=b"", limit_bytes=self._limit_bytes)

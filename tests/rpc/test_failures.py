@@ -78,7 +78,7 @@ def test_who_cannot_go_to_another_conversation_stays_in_this_one(
 def test_where_no_session_has_room_nothing_is_copied(
     client: Inside, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MOST_SESSIONS", 1)
+    monkeypatch.setattr(server, "MAX_SESSIONS", 1)
     sid = client.open()
     model.add("hi")
     client.say(sid)

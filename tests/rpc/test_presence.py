@@ -110,19 +110,6 @@ def test_what_is_closed_is_not_open_any_more_and_files_are_private(folder: Path)
     assert theirs.elsewhere() == set()
 
 
-def test_one_of_those_who_open_a_conversation_is_the_first_until_it_goes(folder: Path) -> None:
-    everybody = [Presence(folder) for _ in range(8)]
-    openers = [threading.Thread(target=one.add, args=("shared",)) for one in everybody]
-    for thread in openers:
-        thread.start()
-    for thread in openers:
-        thread.join()
-    while everybody:
-        [first] = [one for one in everybody if one.is_first("shared")]
-        first.close()
-        everybody.remove(first)
-
-
 def test_an_orphan_is_ended_and_nothing_else_is(store: SessionDB, folder: Path) -> None:
     ours, theirs = Presence(folder), Presence(folder)
     for name in ("orphan", "ours", "theirs", "pending", "held", "ended"):

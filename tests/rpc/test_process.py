@@ -21,7 +21,7 @@ from tests.rpc import kills
 from tests.rpc.serving import PATIENCE_S, Process, RefusedError, World
 from tests.rpc.test_requests import Fuzz
 from tests.support.plugins import enable
-from tui_gateway.transport import LONGEST_LINE
+from tui_gateway.transport import MAX_LINE_BYTES
 
 pytestmark = pytest.mark.e2e
 
@@ -320,7 +320,7 @@ def test_a_line_of_ten_megabytes_is_dealt_with_and_a_longer_one_refused(world: W
     )
     assert process.wait(lambda f: f.get("id") == "big")["error"]["code"] == 4004
     start = len(process.frames)
-    process.send(b"y" * (LONGEST_LINE + 10))
+    process.send(b"y" * (MAX_LINE_BYTES + 10))
     assert process.wait(lambda f: f.get("error", {}).get("code") == -32700, start)
     assert process.call("session.active_list")["sessions"]
 

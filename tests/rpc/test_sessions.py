@@ -479,7 +479,7 @@ def test_a_session_works_in_the_folder_it_is_told(
 def test_there_is_an_end_to_how_many_sessions_can_be_open(
     client: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MOST_SESSIONS", 2)
+    monkeypatch.setattr(server, "MAX_SESSIONS", 2)
     client.open()
     sid = client.open()
     with pytest.raises(RefusedError) as refused:

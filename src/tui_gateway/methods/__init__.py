@@ -24,7 +24,7 @@ _LARGEST = 2**53
 
 
 class Entry(NamedTuple):
-    """Where a method is."""
+    """The place of a method."""
 
     module: str
     function: str
@@ -148,10 +148,10 @@ def load(name: str) -> Method:
 
 def call(rt: Runtime, name: str, rid: Rid, params: dict[str, Any]) -> dict[str, Any] | None:
     """Do what a method does; raises HermesError. A parameter that is null counts as not given."""
-    function, wanted = load(name)
-    given = {key: value for key, value in params.items() if value is not None}
+    function, kind = load(name)
+    present = {key: value for key, value in params.items() if value is not None}
     try:
-        checked = msgspec.convert(given, wanted, strict=False)
+        checked = msgspec.convert(present, kind, strict=False)
     except msgspec.ValidationError as error:
         raise RpcError(INVALID_PARAMS, f"{name}: {error}.") from error
     for field, value in msgspec.structs.asdict(checked).items():

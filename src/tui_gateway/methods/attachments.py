@@ -17,7 +17,7 @@ class Named(Session, frozen=True):
 
 
 class Attached(TypedDict):
-    """What goes along, and how many pictures do."""
+    """An attachment, and how many pictures are attached."""
 
     attached: bool
     path: str
@@ -26,7 +26,7 @@ class Attached(TypedDict):
 
 
 def attach_image(rt: Runtime, rid: Rid, params: Named) -> Attached:
-    """Have a picture go along with the next prompt."""
+    """Attach a picture to the next prompt."""
     del rid
     session = rt.session(params.session_id)
     cwd = rt.live(session).cwd
@@ -45,7 +45,7 @@ class Bytes(Session, frozen=True):
 
 
 def attach_image_bytes(rt: Runtime, rid: Rid, params: Bytes) -> Attached:
-    """Have a picture that the client sends go along with the next prompt."""
+    """Attach a picture that the client sends to the next prompt."""
     del rid
     session = rt.session(params.session_id)
     data = attachment.decoded(params.content_base64 or params.data)
@@ -62,7 +62,7 @@ def attach_image_bytes(rt: Runtime, rid: Rid, params: Bytes) -> Attached:
 
 
 class Detached(TypedDict):
-    """What does not go along any more."""
+    """The picture to detach."""
 
     detached: bool
     count: int
@@ -73,9 +73,9 @@ def detach_image(rt: Runtime, rid: Rid, params: Named) -> Detached:
     del rid
     session = rt.session(params.session_id)
     images = session.get("attached_images") or []
-    kept = [path for path in images if params.path and path != params.path]
-    session["attached_images"] = kept
-    return {"detached": len(kept) < len(images), "count": len(kept)}
+    remaining = [path for path in images if params.path and path != params.path]
+    session["attached_images"] = remaining
+    return {"detached": len(remaining) < len(images), "count": len(remaining)}
 
 
 class File(Session, frozen=True):
@@ -87,7 +87,7 @@ class File(Session, frozen=True):
 
 
 class Reference(TypedDict):
-    """Where the file is, and how a prompt refers to it."""
+    """The file, and how a prompt refers to it."""
 
     attached: bool
     path: str
@@ -114,7 +114,7 @@ class Text(Session, frozen=True):
 
 
 class Collapsed(TypedDict):
-    """What stands for the text in a prompt; the model gets the text itself."""
+    """The placeholder for the text in a prompt; the model gets the text itself."""
 
     placeholder: str
     path: str

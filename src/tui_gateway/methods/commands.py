@@ -19,12 +19,12 @@ from tui_gateway.runtime import LiveSession, Runtime
 from tui_gateway.skill_commands import usable
 
 COMMANDS = slash_commands.of("rpc")
-OURS = {one.name for one in COMMANDS} - {one.name for one in commands.COMMANDS}
+OURS = {row.name for row in COMMANDS} - {row.name for row in commands.COMMANDS}
 """Commands that only make sense where one can type while a turn runs: /queue and /steer."""
 
 
 class Outcome(TypedDict):
-    """What a command did. `send`, `skill`: the client submits `message`, with `busy` if there is one.
+    """The outcome of a command. `send`, `skill`: the client submits `message`, with `busy` if any.
     `session`: what is open now, when the command opened another conversation."""
 
     type: str
@@ -47,10 +47,10 @@ def execute(rt: Runtime, rid: Rid, params: Execute) -> Outcome | None:
     line = params.command.strip()
     parsed = commands.parse(line if line.startswith("/") else f"/{line}")
     if parsed is None:
-        raise RpcError(BAD_ARGUMENT, "This is no command.", fix="/help lists them.")
+        raise RpcError(BAD_ARGUMENT, "This is not a command.", fix="/help lists them.")
     if _skill(rt, parsed.name) is not None:
-        said = f"/{parsed.name} is a skill, which is something to say."
-        raise RpcError(USE_DISPATCH, said, fix="Call command.dispatch and submit its message.")
+        text = f"/{parsed.name} is a skill, whose text is a prompt."
+        raise RpcError(USE_DISPATCH, text, fix="Call command.dispatch and submit its message.")
     return _run(rt, rid, params.session_id, parsed)
 
 
@@ -85,20 +85,20 @@ def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
     if reason := _change(session, parsed, before):
         info.estimate(rt, session)
         info.tell_change(rt, session, reason)
-    told: Outcome = {"type": "plugin" if is_plugin else "exec", "output": output}
+    outcome: Outcome = {"type": "plugin" if is_plugin else "exec", "output": output}
     if context.sent is not None:
-        told = {"type": "send", "output": output, "message": text_of(context.sent)}
+        outcome = {"type": "send", "output": output, "message": text_of(context.sent)}
     if context.has_moved or context.is_asked_again:
-        told["session"] = view.snapshot(rt, sid, view.PAGE)
+        outcome["session"] = view.snapshot(rt, sid, view.PAGE)
     if context.is_leaving:
-        told["leave"] = True
+        outcome["leave"] = True
     else:
         rt.afterwards(lambda: info.tell(rt, sid, session))  # a title, a model: it may have changed
-    return told
+    return outcome
 
 
 def _change(session: LiveSession, parsed: Parsed, before: str) -> str:
-    """What a command has changed of what clients show; empty: nothing. `before`: where it was typed."""
+    """Return the reason for `session.changed`, empty for none. `before`: where it was typed."""
     command = commands.find(parsed.name)
     name, has_moved = command.name if command is not None else "", info.key_of(session) != before
     if name in ("new", "resume", "branch"):
@@ -117,8 +117,8 @@ def _output(rt: Runtime, rid: Rid, sid: str, context: CommandContext, parsed: Pa
     command = commands.find(parsed.name)
     name = command.name if command is not None else ""
     if name == "title":  # the store may not know the conversation yet, and gets it with its title
-        wanted = Title(session_id=sid, title=parsed.argument or None)
-        return commands.title_text(title(rt, rid, wanted).get("title"))
+        request = Title(session_id=sid, title=parsed.argument or None)
+        return commands.title_text(title(rt, rid, request).get("title"))
     if name != "compress":
         return commands.run(context, parsed)
     try:
@@ -167,7 +167,7 @@ class Resolved(TypedDict):
 
 
 def resolve(rt: Runtime, rid: Rid, params: Resolve) -> Resolved:
-    """Which command a name stands for."""
+    """Find the command that a name stands for."""
     del rid
     rt.assembly()  # loads the plugins, which may have commands
     name = params.name.strip().lstrip("/").lower()
@@ -216,20 +216,20 @@ def catalog(rt: Runtime, rid: Rid, params: Nothing) -> Catalog:
 
 
 def _categories(shelf: Shelf) -> dict[str, list[tuple[str, str, tuple[str, ...]]]]:
-    ours = [(one.name, one.help, tuple(one.aliases)) for one in COMMANDS]
+    ours = [(command.name, command.help, tuple(command.aliases)) for command in COMMANDS]
     theirs = [(c.name, c.description, ()) for c in plugins.commands("rpc").values()]
     instructions = [(skill.name, skill.description, ()) for skill in usable(shelf.skills)]
     return {"Hermes": ours, "Plugins": theirs, "Skills": instructions}
 
 
-class Said(TypedDict):
+class Text(TypedDict):
     """Words for a person."""
 
     output: str
 
 
-def status(rt: Runtime, rid: Rid, params: Session) -> Said:
-    """Where things stand, in words."""
+def status(rt: Runtime, rid: Rid, params: Session) -> Text:
+    """Describe the state of the session in words."""
     del rid
     context = CommandContext(rt, params.session_id, rt.session(params.session_id))
     return {"output": commands.run(context, Parsed("status", ""))}

@@ -1,4 +1,4 @@
-"""What completes the text that is being typed: names of files, slash commands."""
+"""Completion of the text that is being typed: names of files, slash commands."""
 
 import os
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ from tui_gateway.protocol import Rid
 from tui_gateway.runtime import Runtime
 from tui_gateway.skill_commands import usable
 
-_MOST = 30
-_MOST_LOOKED_AT = 20_000
+_MAX_ITEMS = 30
+_MAX_ENTRIES = 20_000
 _DEEPEST = 12
 _LEFT_OUT = frozenset(
     {".git", ".venv", "node_modules", "__pycache__", ".mypy_cache", ".ruff_cache"}
@@ -69,8 +69,8 @@ def _by_path(word: str, cwd: Path, sign: str) -> Iterator[Item]:
         entries = sorted(os.scandir(folder), key=lambda e: (not e.is_dir(), e.name))
     except (OSError, ValueError, RuntimeError):
         return
-    shown = [e for e in entries if e.name.startswith(start) and (start or e.name[0] != ".")]
-    for entry in shown[:_MOST]:
+    found = [e for e in entries if e.name.startswith(start) and (start or e.name[0] != ".")]
+    for entry in found[:_MAX_ITEMS]:
         name = entry.name + ("/" if entry.is_dir() else "")
         meta = "folder" if entry.is_dir() else _size(entry)
         yield Item(f"{sign}{head}{slash}{name}", name, meta)
@@ -94,7 +94,7 @@ def _by_name(word: str, cwd: Path) -> list[Item]:
     ranked.sort()
     return [
         Item(f"@{name}", name.rpartition("/")[2], name.rpartition("/")[0])
-        for _, _, name in ranked[:_MOST]
+        for _, _, name in ranked[:_MAX_ITEMS]
     ]
 
 
@@ -119,7 +119,7 @@ def _below(cwd: Path) -> Iterator[str]:
             folders.clear()
         for name in sorted(files):
             looked_at += 1
-            if looked_at > _MOST_LOOKED_AT:
+            if looked_at > _MAX_ENTRIES:
                 return
             yield name if relative == "." else f"{relative}/{name}"
 
@@ -144,9 +144,9 @@ def slash(rt: Runtime, rid: Rid, params: SlashText) -> Items:
 
 
 def _commands(start: str, home: Home) -> Iterator[Item]:
-    helps = {one.name: one.help for one in COMMANDS}
-    helps |= {alias: f"/{one.name}" for one in COMMANDS for alias in one.aliases}
-    helps |= {one.name: one.description for one in plugins.commands("rpc").values()}
+    helps = {command.name: command.help for command in COMMANDS}
+    helps |= {alias: f"/{row.name}" for row in COMMANDS for alias in row.aliases}
+    helps |= {row.name: row.description for row in plugins.commands("rpc").values()}
     helps |= {skill.name: skill.description for skill in usable(skills.found(home))}
     for name in sorted(helps):
         if name.startswith(start.lower()):
@@ -157,5 +157,5 @@ def _arguments(rt: Runtime, name: str, start: str) -> list[Item]:
     command = commands.find(name)
     if command is None or command.name != "resume":
         return []
-    rows = rt.db().read(listing.select, Filter(search_query=start or None), limit=_MOST)
+    rows = rt.db().read(listing.select, Filter(search_query=start or None), limit=_MAX_ITEMS)
     return [Item(row["id"], row["title"] or row["preview"] or row["id"], row["id"]) for row in rows]

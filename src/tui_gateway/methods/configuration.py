@@ -20,7 +20,7 @@ _PROGRESS = ("off", "new", "all", "verbose")
 
 
 class Get(Params, frozen=True):
-    """Which setting."""
+    """A setting."""
 
     key: Annotated[
         str,
@@ -180,7 +180,7 @@ def _set_reasoning(params: Set, session: LiveSession) -> Changed:
     return {"key": params.key, "value": value}
 
 
-def _write(rt: Runtime, asked: str, key: str, value: object) -> Changed:
+def _write(rt: Runtime, name: str, key: str, value: object) -> Changed:
     """Write config.toml and go on with what it says; the environment may be stronger."""
     if key == "approvals.mode":
         value = _APPROVALS.get(str(value), value)
@@ -191,21 +191,21 @@ def _write(rt: Runtime, asked: str, key: str, value: object) -> Changed:
         raise RpcError(UNKNOWN_KEY, error.message, fix=error.fix) from error
     rt.reload()
     holds = _setting(rt, key)
-    told: Changed = {"key": asked, "value": holds}
+    changed: Changed = {"key": name, "value": holds}
     if parsed is not None and holds != parsed and key != _SECRET:
-        told["warning"] = f"{key} is set in the environment, which is stronger."
+        changed["warning"] = f"{key} is set in the environment, which is stronger."
     elif key.startswith(("approvals.", "tools.", "model.")) and rt.sessions:
-        told["warning"] = "It holds for conversations that are opened from now on."
-    return told
+        changed["warning"] = "It holds for conversations that are opened from now on."
+    return changed
 
 
-class Shown(TypedDict):
+class Sections(TypedDict):
     """The settings by section."""
 
     sections: list[dict[str, Any]]
 
 
-def show(rt: Runtime, rid: Rid, params: Nothing) -> Shown:
+def show(rt: Runtime, rid: Rid, params: Nothing) -> Sections:
     """Every setting with its value and what it does."""
     del rid, params
     sections: dict[str, list[dict[str, Any]]] = {}

@@ -21,7 +21,7 @@ _PREVIEW = 120
 
 
 class List(Params, frozen=True):
-    """Which conversations."""
+    """A page of conversations."""
 
     limit: Limit = 200
     offset: Annotated[int, says("How many to leave out at the beginning.", ge=0)] = 0
@@ -102,7 +102,7 @@ def most_recent(rt: Runtime, rid: Rid, params: Nothing) -> Recent:
 
 
 class ActiveList(Params, frozen=True):
-    """Who asks."""
+    """The client that asks."""
 
     current_session_id: Annotated[str, says("The open session that the client shows.")] = ""
 
@@ -136,7 +136,7 @@ def _active(rt: Runtime, sid: str, session: LiveSession) -> dict[str, Any]:
 
 
 class Search(Params, frozen=True):
-    """What to look for."""
+    """The words to look for."""
 
     query: Annotated[str, says("Words, as a person types them.")]
     limit: Limit = 20
@@ -193,7 +193,7 @@ class Delete(Params, frozen=True):
 
 
 class Deleted(TypedDict):
-    """What went."""
+    """The conversation that was deleted."""
 
     deleted: str
 

@@ -102,20 +102,20 @@ def _providers(found: list[Finding]) -> list[dict[str, Any]]:
 
 
 class Configured(TypedDict):
-    """Whether there is a model to ask."""
+    """The answer."""
 
     provider_configured: bool
 
 
 def status(rt: Runtime, rid: Rid, params: Nothing) -> Configured:
-    """Whether there is a model to ask."""
+    """Say whether there is a model to ask."""
     del rid, params
     used, _ = _used(rt.assembly().registry())
     return {"provider_configured": used is not None}
 
 
 class Checked(TypedDict):
-    """Which model answers and why, or what to do to have one."""
+    """The model that answers and why, or what to do to have one."""
 
     ok: bool
     provider: str
@@ -126,18 +126,18 @@ class Checked(TypedDict):
 
 
 def check(rt: Runtime, rid: Rid, params: Ask) -> Checked:
-    """Which model answers and why; without one, what to do."""
+    """Say which model answers and why; without one, what to do."""
     del rid
     used, error = _used(_registry(rt, params.session_id))
     if used is None:
-        told = embedded.advice()
+        advice = embedded.advice()
         return {
             "ok": False,
             "provider": "",
             "model": "",
             "source": "",
             "error": error,
-            "advice": told,
+            "advice": advice,
         }
     return {
         "ok": True,
@@ -169,10 +169,10 @@ def pull(rt: Runtime, rid: Rid, params: Pull) -> None:
         live.fetch = stop
 
     def work() -> None:
-        told = _fetched(rt, sid, params.name, stop)
+        result = _fetched(rt, sid, params.name, stop)
         live.fetch = None
-        settle(told)
-        if not isinstance(told, HermesError):
+        settle(result)
+        if not isinstance(result, HermesError):
             agents.begin(rt, sid, session)
 
     rt.spawn(work)
@@ -192,7 +192,7 @@ def _fetched(
 
 
 class Stopping(TypedDict):
-    """Whether there was something to stop."""
+    """The outcome: whether there was something to stop."""
 
     stopped: bool
 

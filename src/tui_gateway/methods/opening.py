@@ -198,7 +198,7 @@ def branch(rt: Runtime, rid: Rid, params: Branch) -> Branched:
 
 
 class Closed(TypedDict):
-    """Whether there was something to close."""
+    """The outcome: whether there was something to close."""
 
     closed: bool
 

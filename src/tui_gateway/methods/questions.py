@@ -27,7 +27,7 @@ class Approve(Params, frozen=True):
 
 
 class Resolved(TypedDict):
-    """How many questions were answered."""
+    """The number of questions that were answered."""
 
     resolved: int
 
@@ -53,7 +53,7 @@ def _answered(rt: Runtime, row: Row, answer: str) -> bool:
 
 
 class Clarify(Params, frozen=True):
-    """What the model wanted to know."""
+    """The answer to a question of the model."""
 
     request_id: Annotated[str, says("Which question.")]
     answer: Annotated[str, says("The answer.")] = ""

@@ -17,7 +17,7 @@ from tui_gateway.runtime import Runtime
 
 
 class Saved(TypedDict):
-    """Where it is."""
+    """The file."""
 
     file: str
 
@@ -30,7 +30,7 @@ def save(rt: Runtime, rid: Rid, params: Session) -> Saved:
     messages = rt.db().read(message_ledger.as_conversation, key, include_ancestors=True)
     if row is None or not messages:
         raise NothingSaidError("There is nothing to save yet.")
-    kept = {
+    content = {
         "session_id": key,
         "title": row["title"],
         "model": row["model"],
@@ -40,5 +40,5 @@ def save(rt: Runtime, rid: Rid, params: Session) -> Saved:
     moment = datetime.fromtimestamp(clock.now(), UTC)
     name = f"hermes_conversation_{moment:%Y%m%d_%H%M%S_%f}.json"
     file = rt.home.sessions / "saved" / name
-    write_private(file, msgspec.json.format(msgspec.json.encode(kept)).decode())
+    write_private(file, msgspec.json.format(msgspec.json.encode(content)).decode())
     return {"file": str(file)}

@@ -1,4 +1,4 @@
-"""What can be done with an open session: title, stop, steer, undo, shorten, look, move."""
+"""Methods of an open session: title, interrupt, steer, undo, compress, history, usage, folder."""
 
 from typing import Annotated, Any, TypedDict
 
@@ -22,7 +22,7 @@ from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime
 
 _FEWEST = 4
-"""Below so many messages there is nothing to shorten."""
+"""Below so many messages there is nothing to compact."""
 STOPPED = "Stopped; nothing was compacted."
 
 
@@ -30,9 +30,9 @@ class Title(Params, frozen=True):
     """A title, or the question for it."""
 
     session_id: AnyId
-    title: Annotated[str | None, says("The new title; without one, the present one is told.")] = (
-        None
-    )
+    title: Annotated[
+        str | None, says("The new title; without one, the present one is returned.")
+    ] = None
 
 
 class Titled(TypedDict, total=False):
@@ -55,27 +55,27 @@ def title(rt: Runtime, rid: Rid, params: Title) -> Titled:
             stored_session.apply_title(rt, session)
         current = rt.db().read(titles.title_of, key) or session.get("pending_title") or ""
         return {"title": current, "session_key": key}
-    wanted = _cleaned(rt, params.title)
-    _name(rt, session, key, wanted)
+    cleaned = _clean(rt, params.title)
+    _name(rt, session, key, cleaned)
     session["pending_title"] = None
-    rt.emit("session.title", params.session_id, {"session_id": key, "title": wanted})
-    return {"pending": False, "title": wanted, "session_key": key}
+    rt.emit("session.title", params.session_id, {"session_id": key, "title": cleaned})
+    return {"pending": False, "title": cleaned, "session_key": key}
 
 
 def _title_stored(rt: Runtime, params: Title) -> Titled:
     key = view.stored(rt.db(), params.session_id)
     if params.title is None:
         return {"title": rt.db().read(titles.title_of, key) or "", "session_key": key}
-    wanted = _cleaned(rt, params.title)
-    _set(rt, key, wanted)
+    cleaned = _clean(rt, params.title)
+    _set(rt, key, cleaned)
     if (sid := view.opened(rt, key)) is not None:
-        rt.emit("session.title", sid, {"session_id": key, "title": wanted})
-    return {"pending": False, "title": wanted, "session_key": key}
+        rt.emit("session.title", sid, {"session_id": key, "title": cleaned})
+    return {"pending": False, "title": cleaned, "session_key": key}
 
 
-def _cleaned(rt: Runtime, wanted: str) -> str:
+def _clean(rt: Runtime, cleaned: str) -> str:
     try:
-        cleaned = titles.clean(wanted)
+        cleaned = titles.clean(cleaned)
     except TitleError as error:
         raise RpcError(TITLE_REFUSED, error.message, fix=error.fix) from error
     if not cleaned:
@@ -83,20 +83,20 @@ def _cleaned(rt: Runtime, wanted: str) -> str:
     return cleaned
 
 
-def _set(rt: Runtime, key: str, wanted: str) -> None:
+def _set(rt: Runtime, key: str, cleaned: str) -> None:
     try:
-        rt.db().set_session_title(key, wanted)
+        rt.db().set_session_title(key, cleaned)
     except TitleError as error:
         raise RpcError(TITLE_REFUSED, error.message, fix=error.fix) from error
 
 
-def _name(rt: Runtime, session: LiveSession, key: str, wanted: str) -> None:
+def _name(rt: Runtime, session: LiveSession, key: str, cleaned: str) -> None:
     """Title an open session, also one that is not stored yet; a refused title makes none."""
     live = rt.live(session)
     rt.presence.add(live.conversation_id)
     try:
         makes_session = rt.db().write(
-            turn_ledger.name, key, wanted, stored_session.opening_of(session, live)
+            turn_ledger.name, key, cleaned, stored_session.opening_of(session, live)
         )
     except TitleError as error:
         raise RpcError(TITLE_REFUSED, error.message, fix=error.fix) from error
@@ -106,7 +106,7 @@ def _name(rt: Runtime, session: LiveSession, key: str, wanted: str) -> None:
 
 
 class Stopped(TypedDict):
-    """What was done."""
+    """The outcome."""
 
     status: str
 
@@ -129,13 +129,13 @@ class Steer(Session, frozen=True):
 
 
 def steer(rt: Runtime, rid: Rid, params: Steer) -> dict[str, Any] | None:
-    """Say something to the running turn; the answer comes when it is on disk.
+    """Send a message to the running turn; the answer comes when it is on disk.
 
     `{status, text, turn_id}`: `steered` when the turn has taken it in; `queued` when it ended before, so
     that this is the next prompt; `rejected` when it was stopped before it heard it.
     """
     if not params.text.strip():
-        raise RpcError(BAD_ARGUMENT, "There is nothing to say.")
+        raise RpcError(BAD_ARGUMENT, "The message is empty.")
     session = rt.session(params.session_id)
     text = attachment.with_pasted(rt.home, params.text)
     if not prompts.steer(rt, session, text, rt.later(rid)):
@@ -144,25 +144,25 @@ def steer(rt: Runtime, rid: Rid, params: Steer) -> dict[str, Any] | None:
 
 
 class Undone(TypedDict):
-    """How many messages were taken back."""
+    """The number of messages that were undone."""
 
     removed: int
 
 
 def undo(rt: Runtime, rid: Rid, params: Session) -> Undone:
-    """Take back the last exchange; it stays in the store, out of the conversation."""
+    """Undo the last exchange; it stays in the store, out of the conversation."""
     del rid
     return {"removed": undoing.undo_last(rt, rt.session(params.session_id))}
 
 
 class Compress(Session, frozen=True):
-    """How to shorten."""
+    """The way to compact."""
 
     focus_topic: Annotated[str, says("What the summary should keep above all.")] = ""
 
 
 class Compressed(TypedDict):
-    """What came of it; the conversation goes on in another session of the store."""
+    """The outcome; the conversation continues in another session of the store."""
 
     status: str
     removed: int
@@ -177,40 +177,40 @@ class Compressed(TypedDict):
 
 
 def compress(rt: Runtime, rid: Rid, params: Compress) -> Compressed:
-    """Shorten the conversation now; the originals stay readable and it can be undone."""
+    """Compact the conversation now; the originals stay readable and it can be undone."""
     del rid
     sid, session = params.session_id, rt.session(params.session_id)
     agents.wait(rt, sid, session)
     with prompts.compacting(rt, session) as stop:
         before = rt.db().read(message_ledger.count, info.key_of(session))
-        told = _shortened(session, params.focus_topic, before, stop)
-    if told["compressed"]:
+        outcome = _compact(session, params.focus_topic, before, stop)
+    if outcome["compressed"]:
         info.tell_change(rt, session, "compress")
-    return _account(rt, session, told, before)
+    return _account(rt, session, outcome, before)
 
 
-def _shortened(session: LiveSession, focus: str, messages: int, stop: Stop) -> dict[str, Any]:
-    agent, told = session.get("agent"), {"compressed": False}
+def _compact(session: LiveSession, focus: str, messages: int, stop: Stop) -> dict[str, Any]:
+    agent, outcome = session.get("agent"), {"compressed": False}
     if agent is None or not messages:
-        return told
+        return outcome
     try:
-        told = agent.compress(focus, stop) if messages >= _FEWEST else told
+        outcome = agent.compress(focus, stop) if messages >= _FEWEST else outcome
     except Interrupted:
-        told = {"compressed": False, "aborted": True}
-    if told["compressed"]:
-        return told
+        outcome = {"compressed": False, "aborted": True}
+    if outcome["compressed"]:
+        return outcome
     tokens = agent.context_tokens()
-    return {**told, "tokens_before": tokens, "tokens_after": tokens}
+    return {**outcome, "tokens_before": tokens, "tokens_after": tokens}
 
 
-def _account(rt: Runtime, session: LiveSession, told: dict[str, Any], before: int) -> Compressed:
+def _account(rt: Runtime, session: LiveSession, outcome: dict[str, Any], before: int) -> Compressed:
     key = info.key_of(session)
     after = rt.db().read(message_ledger.count, key)
-    tokens = told.get("tokens_before", 0), told.get("tokens_after", 0)
-    is_done, is_stopped = bool(told["compressed"]), bool(told.get("aborted"))
+    tokens = outcome.get("tokens_before", 0), outcome.get("tokens_after", 0)
+    is_done, is_stopped = bool(outcome["compressed"]), bool(outcome.get("aborted"))
     headline = f"{before} messages became {after}."
     if not is_done:
-        headline = STOPPED if is_stopped else "Nothing to shorten yet."
+        headline = STOPPED if is_stopped else "Nothing to compact yet."
     return {
         "status": "compressed" if is_done else "aborted",
         "removed": max(before - after, 0),
@@ -221,10 +221,10 @@ def _account(rt: Runtime, session: LiveSession, told: dict[str, Any], before: in
         "summary": {
             "noop": not is_done,
             "aborted": is_stopped,
-            "fallback_used": told.get("strategy") in ("digest", "cut"),
+            "fallback_used": outcome.get("strategy") in ("digest", "cut"),
             "headline": headline,
             "token_line": f"{tokens[0]} → {tokens[1]} tokens" if is_done else "",
-            "note": "/expand shows the originals, /undo compress takes it back." * is_done,
+            "note": "/expand shows the originals, /undo compress undoes it." * is_done,
         },
         "usage": info.usage(rt, session),
         "info": info.describe(rt, session),
@@ -233,7 +233,7 @@ def _account(rt: Runtime, session: LiveSession, told: dict[str, Any], before: in
 
 
 class History(Params, frozen=True):
-    """Which messages."""
+    """A page of messages."""
 
     session_id: AnyId
     limit: Annotated[int, says("Only the last so many.", ge=0, le=1000)] | None = None
@@ -249,7 +249,7 @@ class Messages(TypedDict):
 
 
 def history(rt: Runtime, rid: Rid, params: History) -> Messages:
-    """What was said: all of it, or page by page from the end; also of one that is not open."""
+    """List messages: all, or page by page from the end; also of a conversation that is not open."""
     del rid
     store = rt.db()
     session = rt.sessions.get(params.session_id)
@@ -269,13 +269,13 @@ def history(rt: Runtime, rid: Rid, params: History) -> Messages:
 
 
 def usage(rt: Runtime, rid: Rid, params: Session) -> dict[str, Any]:
-    """What the conversation has used: tokens, calls, money, and how full the window is."""
+    """Report what the conversation has used: tokens, calls, money, and how full the window is."""
     del rid
     return info.usage(rt, rt.session(params.session_id))
 
 
 class Breakdown(TypedDict):
-    """What fills the window: estimated by parts, and what the last model call took, if there was one."""
+    """The use of the window: estimated by parts, and by the last model call, if there was one."""
 
     categories: list[dict[str, Any]]
     context_max: int
@@ -286,7 +286,7 @@ class Breakdown(TypedDict):
 
 
 def context_breakdown(rt: Runtime, rid: Rid, params: Session) -> Breakdown:
-    """How much of the model's window the system prompt, the tools and the messages take."""
+    """Estimate how much of the window the system prompt, the tools and the messages take."""
     del rid
     session = rt.session(params.session_id)
     agents.wait(rt, params.session_id, session)

@@ -1,4 +1,4 @@
-"""What the agent can use and what it has running: tools, background processes."""
+"""Tools and background processes of a session."""
 
 from typing import Annotated, Any, TypedDict
 
@@ -72,7 +72,7 @@ class Kill(Session, frozen=True):
 
 
 class Killed(TypedDict):
-    """How many processes were ended."""
+    """The number of processes that were ended."""
 
     killed: int
 
